@@ -1,0 +1,67 @@
+//! A list that refuses to grow past its capacity.
+
+use super::HeldBytes;
+use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+
+/// Holds at most `cap.items` items of together at most `cap.bytes`. Policy: refuse.
+#[derive(Debug)]
+pub struct CappedList<T> {
+    items: Vec<T>,
+    bytes: u64,
+    cap: Cap,
+    holding: Holding,
+}
+
+impl<T: HeldBytes> CappedList<T> {
+    pub fn new(ledger: &Ledger, name: &'static str, cap: Cap) -> Self {
+        Self { items: Vec::new(), bytes: 0, cap, holding: ledger.register(name, cap, Policy::Refuse) }
+    }
+
+    /// Gives the item back when it does not fit.
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        let bytes = self.bytes + item.held_bytes();
+        if self.items.len() as u64 >= self.cap.items || bytes > self.cap.bytes {
+            return Err(item);
+        }
+        self.bytes = bytes;
+        self.items.push(item);
+        self.holding.set(self.items.len() as u64, self.bytes);
+        Ok(())
+    }
+
+    /// Takes all items out and frees their memory.
+    pub fn take(&mut self) -> Vec<T> {
+        self.bytes = 0;
+        self.holding.set(0, 0);
+        std::mem::take(&mut self.items)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_refuses_what_does_not_fit_and_gives_it_back() {
+        let ledger = Ledger::default();
+        let mut list = CappedList::new(&ledger, "values", Cap { items: 3, bytes: 16 });
+        assert_eq!(list.push(1.0), Ok(()));
+        assert_eq!(list.push(2.0), Ok(()));
+        assert_eq!(list.push(3.0), Err(3.0), "24 bytes do not fit in 16");
+        assert_eq!(ledger.read()[0].bytes, 16);
+        assert_eq!(list.take(), [1.0, 2.0]);
+        assert_eq!((ledger.read()[0].items, ledger.read()[0].bytes), (0, 0));
+    }
+}

@@ -1,0 +1,25 @@
+//! Which containers may hold a changing number of things?
+//!
+//! Only these. Each has a cap in items and bytes, a policy at the cap, and an owner in the ledger.
+
+pub mod cache;
+pub mod list;
+pub mod queue;
+pub mod ring;
+
+/// The bytes that a value holds, on the heap and in itself; what the ledger counts.
+pub trait HeldBytes {
+    fn held_bytes(&self) -> u64;
+}
+
+impl HeldBytes for f64 {
+    fn held_bytes(&self) -> u64 {
+        8
+    }
+}
+
+impl HeldBytes for String {
+    fn held_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.capacity()) as u64
+    }
+}

@@ -1,0 +1,71 @@
+//! The last N of something: the oldest goes when a new one comes.
+
+use std::collections::VecDeque;
+
+use super::HeldBytes;
+use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+
+/// Holds at most `capacity` items of fixed size. Policy: evict.
+#[derive(Debug)]
+pub struct Ring<T> {
+    items: VecDeque<T>,
+    capacity: usize,
+    bytes: u64,
+    holding: Holding,
+}
+
+impl<T: HeldBytes> Ring<T> {
+    /// `item_bytes` is the largest size of one item.
+    pub fn new(ledger: &Ledger, name: &'static str, capacity: usize, item_bytes: u64) -> Self {
+        let capacity = capacity.max(1);
+        let cap = Cap { items: capacity as u64, bytes: capacity as u64 * item_bytes };
+        Self {
+            items: VecDeque::with_capacity(capacity),
+            capacity,
+            bytes: 0,
+            holding: ledger.register(name, cap, Policy::Evict),
+        }
+    }
+
+    pub fn push(&mut self, item: T) {
+        if self.items.len() == self.capacity {
+            self.bytes -= self.items.pop_front().map_or(0, |old| old.held_bytes());
+        }
+        self.bytes += item.held_bytes();
+        self.items.push_back(item);
+        self.holding.set(self.items.len() as u64, self.bytes);
+    }
+
+    /// Oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_holds_the_last_items_and_never_more(capacity in 1usize..20, count in 0usize..60) {
+            let ledger = Ledger::default();
+            let mut ring = Ring::new(&ledger, "norms", capacity, 8);
+            for value in 0..count {
+                ring.push(value as f64);
+            }
+            let expected: Vec<f64> = (count.saturating_sub(capacity)..count).map(|v| v as f64).collect();
+            prop_assert_eq!(ring.iter().copied().collect::<Vec<_>>(), expected);
+            prop_assert!(!ledger.read()[0].exceeded());
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What is in a data set: classes, videos, frames, boxes and reference pictures? An index; pictures are read on demand.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::data::sample::Rectangle;
+
+/// The index of a data set. It holds names and numbers, never pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Library {
+    /// Every path below is relative to this folder, and was checked to stay inside it.
+    pub root: PathBuf,
+    /// Sorted by name.
+    pub classes: Vec<Class>,
+    pub videos: Vec<Video>,
+    /// SHA-256 over annotations and the names and sizes of the pictures, in hexadecimal.
+    pub digest: String,
+    /// What was left out, by reason (`on_broken = "skip"`).
+    pub skipped: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    pub name: String,
+    pub split: Split,
+    pub references: Vec<Reference>,
+}
+
+/// What a class is for. No class is for two things: few-shot means new classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Split {
+    Train,
+    Validation,
+    /// Named by neither list: its objects are ignored in training and are no truth in validation.
+    Unused,
+}
+
+/// A picture of one object of a class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// Relative to the root.
+    pub path: PathBuf,
+    /// The object; the whole picture when `None`.
+    pub rectangle: Option<Rectangle>,
+    /// The video it was cut from, so that an episode does not ask for an object in the picture that shows it.
+    pub video: Option<usize>,
+}
+
+/// Frames in order. A still picture is a video of one frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Video {
+    pub name: String,
+    /// Whether the data set says that this is a sequence; spatio-temporal metrics need one.
+    pub sequence: bool,
+    pub frames: Vec<Frame>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Relative to the root.
+    pub path: PathBuf,
+    pub width: usize,
+    pub height: usize,
+    pub objects: Vec<Object>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Index into [`Library::classes`].
+    pub class: usize,
+    pub rectangle: Rectangle,
+    /// COCO's `iscrowd` and VOC's `difficult`: neither right nor wrong to find.
+    pub ignore: bool,
+}

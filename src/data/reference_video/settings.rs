@@ -1,0 +1,116 @@
+//! What may be set of a data set of videos, boxes and reference pictures?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Frames with boxes, and reference pictures by class: a folder with COCO JSON or Pascal VOC annotations, or a
+/// generated set of the same format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Where the data comes from. Default: `generated`, which needs nothing.
+    pub source: Source,
+    /// The folder, for `source = "folder"`. Relative to this file. `${NAME}` and `${NAME:-default}` stand for
+    /// environment variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// How the folder is annotated.
+    pub format: Format,
+    /// Names of the classes held out for validation: never trained on, not even as background. Default: the
+    /// categories whose `supercategory` is `novel`.
+    #[schemars(length(max = 10_000))]
+    pub validation_classes: Vec<String>,
+    /// Names of the classes to train on. Default: all that are not held out.
+    #[schemars(length(max = 10_000))]
+    pub train_classes: Vec<String>,
+    /// What becomes of broken pictures, boxes outside the picture and unknown categories.
+    pub on_broken: OnBroken,
+    /// What to generate, for `source = "generated"`.
+    pub generated: Generated,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            source: Source::Generated,
+            path: None,
+            format: Format::Coco,
+            validation_classes: Vec::new(),
+            train_classes: Vec::new(),
+            on_broken: OnBroken::Fail,
+            generated: Generated::default(),
+        }
+    }
+}
+
+/// Where data comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Written once to the cache directory, the same bytes for the same settings and seed.
+    Generated,
+    /// Read from `path`.
+    Folder,
+}
+
+/// How a folder is annotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// One `annotations.json` in COCO's form; images may have `video_id` and `frame_index`.
+    Coco,
+    /// `annotations/*.xml` in Pascal VOC's form, one a picture in `images/`.
+    Voc,
+}
+
+/// What becomes of data that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnBroken {
+    /// The run does not start, or ends, with the item's name.
+    Fail,
+    /// The item is left out, and the manifest counts how many were and why.
+    Skip,
+}
+
+/// A generated set: textured objects of several classes that move over cluttered moving backgrounds, change size and
+/// pass behind one another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Generated {
+    /// Classes to train on. Default: 24.
+    #[schemars(range(min = 2, max = 1000))]
+    pub train_classes: usize,
+    /// Classes held out; no class is both. Default: 8.
+    #[schemars(range(min = 2, max = 1000))]
+    pub validation_classes: usize,
+    /// Videos of each class. Default: 4.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub videos_per_class: usize,
+    /// Frames of each video. Default: 12.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub frames_per_video: usize,
+    /// Reference pictures of each class. Default: 6.
+    #[schemars(range(min = 2, max = 10_000))]
+    pub references_per_class: usize,
+    /// The side of a frame, in pixels. Default: 96.
+    #[schemars(range(min = 32, max = 2048))]
+    pub frame_size: usize,
+    /// Seed of the generated set; the experiment's seed does not change it, so that runs with several seeds see the
+    /// same data. Default: 0.
+    pub seed: u32,
+}
+
+impl Default for Generated {
+    fn default() -> Self {
+        Self {
+            train_classes: 24,
+            validation_classes: 8,
+            videos_per_class: 4,
+            frames_per_video: 12,
+            references_per_class: 6,
+            frame_size: 96,
+            seed: 0,
+        }
+    }
+}

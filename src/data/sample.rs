@@ -1,0 +1,62 @@
+//! What do data sets hand out? Host memory only; tensors are made on the training thread.
+
+use std::sync::Arc;
+
+use crate::bounded::HeldBytes;
+
+/// A picture on the host: 8-bit RGB, row by row, `height * width * 3` bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Picture {
+    pub width: usize,
+    pub height: usize,
+    pub rgb: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for Picture {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Picture({}x{})", self.width, self.height)
+    }
+}
+
+impl HeldBytes for Picture {
+    fn held_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.rgb.len()) as u64
+    }
+}
+
+/// A box in pixels from the upper left corner of the picture: `left < right`, `top < bottom`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rectangle {
+    pub left: f32,
+    pub top: f32,
+    pub right: f32,
+    pub bottom: f32,
+}
+
+impl Rectangle {
+    pub fn width(&self) -> f32 {
+        self.right - self.left
+    }
+
+    pub fn height(&self) -> f32 {
+        self.bottom - self.top
+    }
+
+    pub fn area(&self) -> f32 {
+        self.width().max(0.0) * self.height().max(0.0)
+    }
+
+    /// Intersection over union; 0 when either is empty.
+    pub fn iou(&self, other: &Self) -> f32 {
+        let overlap = Self {
+            left: self.left.max(other.left),
+            top: self.top.max(other.top),
+            right: self.right.min(other.right),
+            bottom: self.bottom.min(other.bottom),
+        };
+        if overlap.width() <= 0.0 || overlap.height() <= 0.0 {
+            return 0.0;
+        }
+        overlap.area() / (self.area() + other.area() - overlap.area())
+    }
+}

@@ -1,0 +1,48 @@
+//! What is a choice between kinds, where the name of the table is the kind?
+//!
+//! `[optimizer.adamw]` is an externally tagged enum: exact messages, exact spans, and a schema that editors
+//! understand. The macro writes the enum, its schema (one property a kind, exactly one of them) and its list of names.
+
+/// `kinds! { pub enum Optimizer { "adamw" => AdamW(AdamW), … } }`
+macro_rules! kinds {
+    (
+        $(#[$about:meta])*
+        pub enum $name:ident { $($kind:literal => $variant:ident($settings:ty)),+ $(,)? }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        pub enum $name {
+            $(#[serde(rename = $kind)] $variant($settings),)+
+        }
+
+        impl $name {
+            /// The name of the table, as written in the file.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $kind,)+ }
+            }
+
+            /// All names that may be written.
+            pub const KINDS: &'static [&'static str] = &[$($kind),+];
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let mut properties = serde_json::Map::new();
+                $(properties.insert($kind.into(), generator.subschema_for::<$settings>().to_value());)+
+                schemars::json_schema!({
+                    "type": "object",
+                    "properties": properties,
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use kinds;

@@ -1,0 +1,53 @@
+//! What did the author write, with every value known and its origin?
+
+pub mod kinds;
+pub mod sections;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::data::Dataset;
+use crate::pipelines::{Model, Pipeline};
+use sections::{About, Checkpoint, Cleanup, Limits, Memory, Optimizer, Training, Validation};
+
+/// An experiment: what to train, on what, within which limits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What this experiment is called and where it runs.
+    #[serde(default)]
+    pub experiment: About,
+    /// The task: what a step and a validation do. The name of the table is the kind.
+    pub pipeline: Pipeline,
+    /// The network that the pipeline trains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Model>,
+    /// The data that it is trained on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<Dataset>,
+    /// The rule that turns gradients into new weights. Default: AdamW.
+    #[serde(default = "default_optimizer")]
+    pub optimizer: Optimizer,
+    /// How long and how training goes.
+    #[serde(default)]
+    pub training: Training,
+    /// The most that each buffer may hold.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What is given back, and how often.
+    #[serde(default)]
+    pub cleanup: Cleanup,
+    /// When held-out data is looked at, and how much of it.
+    #[serde(default)]
+    pub validation: Validation,
+    /// What is saved, and how often.
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
+    /// When memory is measured.
+    #[serde(default)]
+    pub memory: Memory,
+}
+
+fn default_optimizer() -> Optimizer {
+    Optimizer::AdamW(sections::AdamW::default())
+}

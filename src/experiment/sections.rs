@@ -1,0 +1,340 @@
+//! Which sections does every experiment share, and what may stand in them?
+//!
+//! The doc comment of a field is its entry in the manual (`docs/reference.md`) and in the schema: meaning, unit,
+//! default and its reason. Ranges stand in the schema, so that an editor and `xrun check` agree.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Span};
+
+/// What this experiment is called and where it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct About {
+    /// Names the folder below `results/`. Letters, digits, `-`, `_` and `.`. Default: the file's name.
+    #[schemars(length(min = 1, max = 80), regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
+    pub name: String,
+    /// One sentence for people; shown in listings and at the top of the report.
+    #[schemars(length(max = 2000))]
+    pub description: String,
+    /// Seeds weights, data order, augmentation and generated data. On the CPU the same seed gives the same bits.
+    pub seed: u32,
+    /// `auto` takes the first GPU that works and the CPU otherwise; or `cpu`, `cuda`, `cuda:1`, `vulkan`.
+    #[schemars(regex(pattern = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$"))]
+    pub device: String,
+}
+
+impl Default for About {
+    fn default() -> Self {
+        Self { name: String::new(), description: String::new(), seed: 0, device: "auto".into() }
+    }
+}
+
+/// The most that each buffer may hold. Every buffer of a run is named here, in the plan, and in the memory trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Query images in one forward and backward pass; a larger batch is split and its gradients are added up, with the
+    /// same result. Lower it when memory is short. Default: 32, one whole episode of the seed's size.
+    #[schemars(range(min = 1, max = 65536))]
+    pub batch_size: usize,
+    /// Triplets in one triplet batch, three images each. Default: 8; the seed's 64 cost it 8 GB.
+    #[schemars(range(min = 1, max = 4096))]
+    pub triplet_batch_size: usize,
+    /// Threads that decode and augment. 0 does it on the training thread. Default: 1; the order of batches and
+    /// every number in the result are the same for any value.
+    #[schemars(range(min = 0, max = 256))]
+    pub workers: usize,
+    /// Batches prepared ahead of the training step, counted from the moment a worker starts on them. At least
+    /// `workers`, or some of them could never work. Default: 2.
+    #[schemars(range(min = 1, max = 1024))]
+    pub prefetch: usize,
+    /// Bytes of decoded frames kept for reuse, least recently used out first. 0 keeps none. Default: 64 MiB.
+    pub frame_cache: Bytes,
+    /// Detections of one validation that are kept until its end, as 16 bytes each. When there are more, those with the
+    /// lowest score go, and the result says how many. Default: 100,000 (1.5 MiB).
+    #[schemars(range(min = 100, max = 100_000_000))]
+    pub validation_predictions: usize,
+    /// Gradient norms kept for the running median in the progress line and the metrics. Default: 100.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub gradient_norm_window: usize,
+    /// Lines of metrics and memory samples held before they are written out; at most this many are lost by a
+    /// kill. Default: 16.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub metrics_queue: usize,
+    /// Lines of the log held before they are written out. Default: 16.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub log_queue: usize,
+    /// The resident memory of the process at which the run stops in good order: a checkpoint, a report of who holds
+    /// what, its own exit code. Checked at rest points. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<Bytes>,
+    /// The same for the device's memory pool. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<Bytes>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            batch_size: 32,
+            triplet_batch_size: 8,
+            workers: 1,
+            prefetch: 2,
+            frame_cache: Bytes::mebibytes(64),
+            validation_predictions: 100_000,
+            gradient_norm_window: 100,
+            metrics_queue: 16,
+            log_queue: 16,
+            host_memory: None,
+            device_memory: None,
+        }
+    }
+}
+
+/// What is given back, and how often. The time it takes is in the result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cleanup {
+    /// Clean after every this many steps; 0 never. Default: 10, as in seeds 002 and 004.
+    pub every_steps: u64,
+    /// Clean after each validation. Default: true; validation is where seed 003 grew most.
+    pub after_validation: bool,
+    /// Clean after each epoch. Default: true.
+    pub after_epoch: bool,
+    /// What a cleanup does, in this order. Default: everything except `caches`, which would only be filled again.
+    #[schemars(length(max = 4))]
+    pub actions: Vec<CleanupAction>,
+    /// The share of its cap down to which the action `caches` evicts. Default: 0.5.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub cache_low_water: f64,
+}
+
+impl Default for Cleanup {
+    fn default() -> Self {
+        Self {
+            every_steps: 10,
+            after_validation: true,
+            after_epoch: true,
+            actions: vec![CleanupAction::Gradients, CleanupAction::DevicePool, CleanupAction::Heap],
+            cache_low_water: 0.5,
+        }
+    }
+}
+
+/// One thing that a cleanup can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CleanupAction {
+    /// Drop gradients that were accumulated and not used.
+    Gradients,
+    /// Evict caches down to `cache_low_water`.
+    Caches,
+    /// Ask the device's memory pool to free the pages that hold nothing.
+    DevicePool,
+    /// Return free heap pages to the operating system (`malloc_trim`).
+    Heap,
+}
+
+/// When held-out data is looked at, and how much of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Validation {
+    /// Validate after every this many steps; 0 leaves it to `every_epochs`. Default: 0.
+    pub every_steps: u64,
+    /// Validate after every this many epochs; 0 leaves it to `every_steps`. The last step always validates unless
+    /// both are 0. Default: 1.
+    pub every_epochs: u64,
+    /// Validate before the first step, so that the result shows what training changed. Default: true.
+    pub at_start: bool,
+    /// Episodes (or batches) in one validation; the same ones each time. Default: 10; seed 003 came down from 20.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub episodes: usize,
+    /// Pictures with the detections drawn in, kept of the last validation for the report. Default: 6.
+    #[schemars(range(min = 0, max = 64))]
+    pub pictures: usize,
+}
+
+impl Default for Validation {
+    fn default() -> Self {
+        Self { every_steps: 0, every_epochs: 1, at_start: true, episodes: 10, pictures: 6 }
+    }
+}
+
+/// How long and how training goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Training {
+    /// Passes over the data; how many steps that is follows from the data. Default: 1.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub epochs: u64,
+    /// Stop after this many steps even when epochs are left. Default: no such end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_steps: Option<u64>,
+    /// Stop in good order, with a checkpoint, after this time. For clusters that kill. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<Span>,
+    /// Batches whose gradients are averaged into one step. Default: 1.
+    #[schemars(range(min = 1, max = 4096))]
+    pub accumulation: usize,
+    /// The norm over all gradients above which they are scaled down; absent means no clipping. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1e-9, max = 1e9))]
+    pub clip_norm: Option<f64>,
+    /// Recompute activations in the backward pass in place of keeping them: less memory, more time. Default: false.
+    pub activation_checkpointing: bool,
+    /// How the learning rate changes over the steps.
+    pub schedule: Schedule,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            epochs: 1,
+            max_steps: None,
+            time_limit: None,
+            accumulation: 1,
+            clip_norm: None,
+            activation_checkpointing: false,
+            schedule: Schedule::Constant(Constant::default()),
+        }
+    }
+}
+
+crate::experiment::kinds::kinds! {
+    /// How the learning rate changes over the steps.
+    pub enum Schedule {
+        "constant" => Constant(Constant),
+        "cosine" => Cosine(Cosine),
+    }
+}
+
+/// The optimiser's learning rate throughout.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Constant {}
+
+/// A linear warm-up, then half a cosine down (Loshchilov and Hutter 2017).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cosine {
+    /// Steps over which the rate rises linearly from zero. Default: 0.
+    pub warmup_steps: u64,
+    /// The share of the learning rate at which the last step arrives. Default: 0.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub final_share: f64,
+}
+
+impl Default for Cosine {
+    fn default() -> Self {
+        Self { warmup_steps: 0, final_share: 0.0 }
+    }
+}
+
+/// What is saved, and how often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Checkpoint {
+    /// Save after every this many steps; 0 saves only at the end and when the run is stopped. Default: 100.
+    pub every_steps: u64,
+    /// How many of the newest checkpoints are kept. The best one is kept besides. Default: 1.
+    #[schemars(range(min = 1, max = 1000))]
+    pub keep_last: usize,
+    /// The validation metric by which a checkpoint is best; absent means the pipeline's own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<String>,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self { every_steps: 100, keep_last: 1, best: None }
+    }
+}
+
+/// When memory is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Sample at rest after every this many steps; 0 leaves only the start, epochs, validations, cleanups and the
+    /// end. Default: 1.
+    pub every_steps: u64,
+    /// Read the slower sources (the parts of resident memory, the container, the driver) after every this many
+    /// samples. Default: 20; one such reading costs about as much as ten others.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub parts_every_samples: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { every_steps: 1, parts_every_samples: 20 }
+    }
+}
+
+crate::experiment::kinds::kinds! {
+    /// The rule that turns gradients into new weights.
+    pub enum Optimizer {
+        "adamw" => AdamW(AdamW),
+        "sgd" => Sgd(Sgd),
+    }
+}
+
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdamW {
+    /// Default: 0.001.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub learning_rate: f64,
+    /// Decay of the running mean of gradients. Default: 0.9.
+    #[schemars(range(min = 0.0, max = 0.999_999))]
+    pub beta_1: f64,
+    /// Decay of the running mean of their squares. Default: 0.999.
+    #[schemars(range(min = 0.0, max = 0.999_999_9))]
+    pub beta_2: f64,
+    /// Keeps the division finite. Default: 1e-8.
+    #[schemars(range(min = 1e-16, max = 1.0))]
+    pub epsilon: f64,
+    /// The share of each weight taken away at each step, times the learning rate. Default: 0.01.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub weight_decay: f64,
+}
+
+impl Default for AdamW {
+    fn default() -> Self {
+        Self { learning_rate: 1e-3, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+    }
+}
+
+/// Stochastic gradient descent with momentum.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sgd {
+    /// Default: 0.01.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub learning_rate: f64,
+    /// Share of the last update that is carried on; 0 carries nothing. Default: 0.9.
+    #[schemars(range(min = 0.0, max = 0.999_999))]
+    pub momentum: f64,
+    /// Look ahead (Nesterov 1983). Needs momentum. Default: false.
+    pub nesterov: bool,
+    /// L2 penalty added to the gradient. Default: 0.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub weight_decay: f64,
+}
+
+impl Default for Sgd {
+    fn default() -> Self {
+        Self { learning_rate: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+    }
+}
+
+impl Optimizer {
+    pub fn learning_rate(&self) -> f64 {
+        match self {
+            Self::AdamW(settings) => settings.learning_rate,
+            Self::Sgd(settings) => settings.learning_rate,
+        }
+    }
+}

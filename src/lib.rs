@@ -1,0 +1,21 @@
+//! xrun: a declarative experiment runner in which every buffer is bounded and memory is a result.
+//!
+//! ```text
+//! experiments/stage2.toml
+//!    | experiment::read     text, layers     -> Experiment      every value known, each with its origin
+//!    | plan::resolve        Experiment       -> Plan            every buffer has an owner, a cap and bytes
+//!    | pipelines::open      Plan, Device     -> Box<dyn Task>   a thing that can step, validate, save, load
+//!    | run::train           Task             -> events          the main flow, top to bottom, one file
+//!    | results::write       events           -> results/<experiment>/<run>/
+//!    v report               a directory      -> text, JSON, HTML
+//! ```
+//! Arrows go one way. `docs/architecture.md` says more, and who may import whom.
+
+pub mod bounded;
+pub mod data;
+pub mod experiment;
+pub mod memory;
+pub mod pipelines;
+pub mod problem;
+pub mod task;
+pub mod units;

@@ -1,0 +1,172 @@
+//! Who holds memory, how much, and how much may they hold?
+//!
+//! Every buffer of xrun is an owner in the run's ledger: a name, a cap in items and in bytes, a policy at the
+//! cap, and counters that anybody may read at any time in O(1). Dropping the [`Holding`] takes the owner out of
+//! the ledger. The plan lists the same owners before the run (`plan.json`); a test holds the two sets together.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a buffer does when it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The producer waits.
+    Block,
+    /// The least recently used item goes.
+    Evict,
+    /// Items are folded into a summary, or the least valuable one goes.
+    Reduce,
+    /// Adding is an error.
+    Refuse,
+}
+
+/// The most that an owner may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cap {
+    pub items: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+struct Owner {
+    name: &'static str,
+    policy: Policy,
+    cap: Cap,
+    items: AtomicU64,
+    bytes: AtomicU64,
+    peak_items: AtomicU64,
+    peak_bytes: AtomicU64,
+}
+
+/// What an owner holds at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    pub name: &'static str,
+    pub policy: Policy,
+    pub cap: Cap,
+    pub items: u64,
+    pub bytes: u64,
+    pub peak_items: u64,
+    pub peak_bytes: u64,
+}
+
+impl Reading {
+    /// The highest level ever reached went over the cap.
+    pub fn exceeded(&self) -> bool {
+        self.peak_items > self.cap.items || self.peak_bytes > self.cap.bytes
+    }
+}
+
+/// The list of all owners of a run. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger(Arc<Mutex<Vec<Arc<Owner>>>>);
+
+/// One owner's place in the ledger; it leaves when this is dropped.
+#[derive(Debug)]
+pub struct Holding {
+    owner: Arc<Owner>,
+    ledger: Ledger,
+}
+
+/// More owners than this are a bug in xrun: names are fixed in the code, not made from data.
+pub const OWNERS_MAX: usize = 64;
+
+impl Ledger {
+    /// Enters an owner. Panics when the name is taken: two owners of one name cannot be told apart.
+    pub fn register(&self, name: &'static str, cap: Cap, policy: Policy) -> Holding {
+        let owner = Arc::new(Owner {
+            name,
+            policy,
+            cap,
+            items: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            peak_items: AtomicU64::new(0),
+            peak_bytes: AtomicU64::new(0),
+        });
+        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(owners.len() < OWNERS_MAX, "more than {OWNERS_MAX} owners");
+        assert!(owners.iter().all(|known| known.name != name), "the owner {name} is registered twice");
+        owners.push(owner.clone());
+        Holding { owner, ledger: self.clone() }
+    }
+
+    /// All owners, sorted by name.
+    pub fn read(&self) -> Vec<Reading> {
+        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readings: Vec<Reading> = owners
+            .iter()
+            .map(|owner| Reading {
+                name: owner.name,
+                policy: owner.policy,
+                cap: owner.cap,
+                items: owner.items.load(Relaxed),
+                bytes: owner.bytes.load(Relaxed),
+                peak_items: owner.peak_items.load(Relaxed),
+                peak_bytes: owner.peak_bytes.load(Relaxed),
+            })
+            .collect();
+        readings.sort_by_key(|reading| reading.name);
+        readings
+    }
+}
+
+impl Holding {
+    /// Says what is held now.
+    pub fn set(&self, items: u64, bytes: u64) {
+        self.owner.items.store(items, Relaxed);
+        self.owner.bytes.store(bytes, Relaxed);
+        self.owner.peak_items.fetch_max(items, Relaxed);
+        self.owner.peak_bytes.fetch_max(bytes, Relaxed);
+    }
+
+    pub fn cap(&self) -> Cap {
+        self.owner.cap
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.owner.name
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let mut owners = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.retain(|owner| !Arc::ptr_eq(owner, &self.owner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: Cap = Cap { items: 2, bytes: 100 };
+
+    #[test]
+    fn an_owner_is_in_the_ledger_until_it_is_dropped() {
+        let ledger = Ledger::default();
+        let queue = ledger.register("queue", CAP, Policy::Block);
+        let cache = ledger.register("cache", CAP, Policy::Evict);
+        queue.set(1, 60);
+        queue.set(0, 0);
+        let readings = ledger.read();
+        assert_eq!(readings.iter().map(|r| r.name).collect::<Vec<_>>(), ["cache", "queue"]);
+        assert_eq!((readings[1].bytes, readings[1].peak_bytes), (0, 60));
+        assert!(!readings[1].exceeded());
+        cache.set(3, 10);
+        assert!(ledger.read()[0].exceeded());
+        drop(cache);
+        assert_eq!(ledger.read().len(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "registered twice")]
+    fn two_owners_cannot_share_a_name() {
+        let ledger = Ledger::default();
+        let _first = ledger.register("queue", CAP, Policy::Block);
+        let _second = ledger.register("queue", CAP, Policy::Block);
+    }
+}

@@ -1,0 +1,3 @@
+//! How much memory is in use, and who holds it?
+
+pub mod ledger;

@@ -1,0 +1,3 @@
+//! The pipeline that computes nothing and tests the runner.
+
+pub mod settings;

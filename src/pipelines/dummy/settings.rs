@@ -1,0 +1,46 @@
+//! What may be set of a dummy run, which computes nothing?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::units::Bytes;
+
+/// Computes nothing: chosen losses, chosen failures, chosen leaks. It tests the runner itself (progress, limits,
+/// crashes, resume, sweeps) and a cluster's set-up, in milliseconds and without Burn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Steps in one epoch. Default: 10.
+    #[schemars(range(min = 1))]
+    pub steps_per_epoch: u64,
+    /// How long a step takes, in microseconds. Default: 0.
+    #[schemars(range(max = 60_000_000))]
+    pub step_microseconds: u64,
+    /// The step whose loss is not a number. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nan_at_step: Option<u64>,
+    /// The step that fails. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_at_step: Option<u64>,
+    /// The step that panics, as a backend may. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub panic_at_step: Option<u64>,
+    /// Bytes that each step keeps for ever. Default: 0.
+    pub leak_per_step: Bytes,
+    /// Bytes written into each checkpoint. Default: 1 KiB.
+    pub checkpoint_size: Bytes,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            steps_per_epoch: 10,
+            step_microseconds: 0,
+            nan_at_step: None,
+            fail_at_step: None,
+            panic_at_step: None,
+            leak_per_step: Bytes(0),
+            checkpoint_size: Bytes(1024),
+        }
+    }
+}

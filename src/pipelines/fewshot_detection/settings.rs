@@ -1,0 +1,164 @@
+//! What may be set of few-shot reference detection (seed 003, stage 2): task and model?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Few-shot reference detection: given a few reference pictures of a class never seen in training, find it in the
+/// frames of a video. Detection episodes are mixed with triplet batches on the embeddings (seed 003, stage 2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Classes in one episode. Default: 4.
+    #[schemars(range(min = 1, max = 64))]
+    pub n_way: usize,
+    /// Reference pictures of each class in one episode. Default: 1.
+    #[schemars(range(min = 1, max = 64))]
+    pub n_shot: usize,
+    /// Query frames of each class in one episode. Default: 8.
+    #[schemars(range(min = 1, max = 256))]
+    pub n_query: usize,
+    /// Augmented views of each reference picture whose embeddings are averaged into the prototype. Default: 5.
+    #[schemars(range(min = 1, max = 64))]
+    pub num_aug: usize,
+    /// Take the number of episodes in an epoch from the data: its training frames over `n_way * n_query`. Default: true.
+    pub auto_episodes: bool,
+    /// Episodes in an epoch when `auto_episodes = false`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub episodes: Option<u64>,
+    /// The share of steps that are triplet steps. Default: 0.3.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub triplet_ratio: f64,
+    /// Which triplets a triplet batch compares.
+    pub triplet_mining: TripletMining,
+    /// How much farther than the positive the negative must be, as cosine distance. Default: 0.3.
+    #[schemars(range(min = 0.0, max = 2.0))]
+    pub triplet_margin: f64,
+    /// Weight of the triplet loss. Default: 1.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub triplet_weight: f64,
+    /// Weights of the parts of the detection loss: objectness, class similarity, box. Default: 1, 1, 2.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub objectness_weight: f64,
+    /// See `objectness_weight`.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub similarity_weight: f64,
+    /// See `objectness_weight`.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub box_weight: f64,
+    /// The loss of the boxes.
+    pub box_loss: BoxLoss,
+    /// The exponent of the focal loss on objectness; 0 is cross-entropy (Lin et al. 2017). Default: 2.
+    #[schemars(range(min = 0.0, max = 10.0))]
+    pub focal_gamma: f64,
+    /// The weight of positives in the focal loss, that of negatives being 1 less it. Default: 0.25.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub focal_alpha: f64,
+    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. Default: 96.
+    #[schemars(range(min = 32, max = 2048))]
+    pub image_size: usize,
+    /// The side to which reference crops are scaled, in pixels. A multiple of 16. Default: 48.
+    #[schemars(range(min = 16, max = 1024))]
+    pub reference_size: usize,
+    /// Detections below this score are dropped. Default: 0.05.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub score_threshold: f64,
+    /// Of two detections of a class that overlap more than this (IoU), the weaker one is dropped. Default: 0.5.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub nms_iou: f64,
+    /// Detections of a class kept in a frame. Default: 100, as in COCO.
+    #[schemars(range(min = 1, max = 1000))]
+    pub detections_per_frame: usize,
+    /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU. Default: 0.3.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub presence_threshold: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            n_way: 4,
+            n_shot: 1,
+            n_query: 8,
+            num_aug: 5,
+            auto_episodes: true,
+            episodes: None,
+            triplet_ratio: 0.3,
+            triplet_mining: TripletMining::BatchHard,
+            triplet_margin: 0.3,
+            triplet_weight: 1.0,
+            objectness_weight: 1.0,
+            similarity_weight: 1.0,
+            box_weight: 2.0,
+            box_loss: BoxLoss::Ciou,
+            focal_gamma: 2.0,
+            focal_alpha: 0.25,
+            image_size: 96,
+            reference_size: 48,
+            score_threshold: 0.05,
+            nms_iou: 0.5,
+            detections_per_frame: 100,
+            presence_threshold: 0.3,
+        }
+    }
+}
+
+/// Which triplets a triplet batch compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TripletMining {
+    /// Each triplet as it was drawn: anchor, positive, negative.
+    Given,
+    /// For each image of the batch the farthest of its class and the nearest of another (Hermans et al. 2017).
+    BatchHard,
+}
+
+/// The loss of a box against the true one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BoxLoss {
+    /// Complete IoU: overlap, distance of centres, aspect ratio (Zheng et al. 2020).
+    Ciou,
+    /// Generalised IoU (Rezatofighi et al. 2019).
+    Giou,
+}
+
+/// A convolutional backbone with a two-level feature pyramid (strides 8 and 16), a reference encoder that shares it,
+/// and a dense head conditioned on class prototypes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Model {
+    /// Channels after each of the four stages, which halve the picture one after another. Each a multiple of
+    /// `norm_groups`. Default: 16, 32, 64, 96.
+    #[schemars(length(min = 4, max = 4), inner(range(min = 4, max = 4096)))]
+    pub channels: Vec<usize>,
+    /// Residual blocks in each stage after the one that halves. Default: 0.
+    #[schemars(range(min = 0, max = 64))]
+    pub blocks_per_stage: usize,
+    /// Channels of the pyramid and of the head. A multiple of `norm_groups`. Default: 64.
+    #[schemars(range(min = 4, max = 4096))]
+    pub pyramid_channels: usize,
+    /// Convolutions in the head's tower. Default: 1.
+    #[schemars(range(min = 1, max = 8))]
+    pub head_depth: usize,
+    /// Length of an embedding. Default: 48.
+    #[schemars(range(min = 2, max = 4096))]
+    pub embedding: usize,
+    /// Groups of the group normalisation (Wu and He 2018), which unlike batch normalisation keeps no statistics between
+    /// steps and does not depend on how a batch is split. Default: 8.
+    #[schemars(range(min = 1, max = 256))]
+    pub norm_groups: usize,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            channels: vec![16, 32, 64, 96],
+            blocks_per_stage: 0,
+            pyramid_channels: 64,
+            head_depth: 1,
+            embedding: 48,
+            norm_groups: 8,
+        }
+    }
+}

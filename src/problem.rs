@@ -1,0 +1,189 @@
+//! How is a mistake in an experiment described, located, hinted and collected?
+//!
+//! A [`Problem`] names a key, says what was expected and what was found, and knows the layer it came from (a file, an
+//! environment variable, a command-line override) and the bytes in that layer's text. [`Problems`] collects them, so
+//! that a user sees everything that is wrong at once.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// More than this are not collected: nobody reads them, and a hostile file could hold millions.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// A text in which a problem can be pointed at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What to call it: `experiments/stage2.toml`, `environment variable XRUN__LIMITS__WORKERS`, `command line`.
+    pub name: String,
+    pub text: String,
+}
+
+/// Where a problem is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub source: Arc<Source>,
+    pub span: Range<usize>,
+}
+
+impl Place {
+    /// Line and column, both from 1; the column counts characters.
+    pub fn line_and_column(&self) -> (usize, usize) {
+        let before = &self.source.text[..floor_char_boundary(&self.source.text, self.span.start)];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+}
+
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// One mistake in what a person wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The dotted key, such as `limits.workers`; empty when the whole file is meant.
+    pub key: String,
+    /// A lower-case fragment: what was expected and what was found.
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+    pub place: Option<Place>,
+}
+
+impl Problem {
+    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), message: message.into(), help: None, place: None }
+    }
+
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    pub fn at(mut self, place: Option<Place>) -> Self {
+        self.place = place;
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            let (line, column) = place.line_and_column();
+            write!(formatter, "{}:{line}:{column}: ", place.source.name)?;
+        }
+        if !self.key.is_empty() {
+            write!(formatter, "`{}`: ", self.key)?;
+        }
+        formatter.write_str(&self.message)?;
+        match &self.help {
+            Some(help) => write!(formatter, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All mistakes found so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems {
+    list: Vec<Problem>,
+    /// How many more there were than are kept.
+    pub left_out: usize,
+}
+
+impl Problems {
+    pub fn add(&mut self, problem: Problem) {
+        if self.list.contains(&problem) {
+            return;
+        }
+        if self.list.len() < PROBLEMS_MAX {
+            self.list.push(problem);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.list.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Problem> {
+        self.list.iter_mut()
+    }
+
+    pub fn extend(&mut self, other: Self) {
+        self.left_out += other.left_out;
+        for problem in other.list {
+            self.add(problem);
+        }
+    }
+
+    /// `Ok` when there are none.
+    pub fn into_result(self) -> Result<(), Self> {
+        if self.is_empty() { Ok(()) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.list {
+            writeln!(formatter, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// The candidate most like `word`, if any is near enough to be meant.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |text: &str| text.to_lowercase().replace('-', "_");
+    let word = plain(word);
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&word, &plain(candidate)), candidate))
+        .filter(|(likeness, _)| *likeness >= 0.8) // `worker` and `workers` are near, `seed` and `speed_up` are not
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters_from_one() {
+        let source = Arc::new(Source { name: "a.toml".into(), text: "a = 1\nè = 2\n".into() });
+        let place = Place { source: source.clone(), span: 11..12 };
+        assert_eq!(place.line_and_column(), (2, 5));
+        let past_the_end = Place { source, span: 999..1000 };
+        assert_eq!(past_the_end.line_and_column(), (3, 1));
+    }
+
+    #[test]
+    fn the_nearest_name_is_suggested_and_far_ones_are_not() {
+        let names = ["workers", "prefetch", "frame_cache"];
+        assert_eq!(nearest("worker", names), Some("workers"));
+        assert_eq!(nearest("frame-cahce", names), Some("frame_cache"));
+        assert_eq!(nearest("colour", names), None);
+    }
+
+    #[test]
+    fn the_number_of_problems_kept_is_bounded() {
+        let mut problems = Problems::default();
+        for number in 0..1_000 {
+            problems.add(Problem::new(format!("key{number}"), "unknown key"));
+        }
+        assert_eq!(problems.iter().count(), PROBLEMS_MAX);
+        assert_eq!(problems.left_out, 900);
+    }
+}

@@ -1,0 +1,121 @@
+//! What must a pipeline offer, so that the loop can train it?
+//!
+//! The trait speaks of numbers and bytes, never of tensors: the loop, the stop rules, the trace and the crash behaviour
+//! are tested with the `dummy` pipeline, which needs no Burn. A task lives on the training thread; in CubeCL 0.10
+//! pool statistics and cleanup concern the calling thread's stream only.
+
+use std::path::Path;
+
+use crate::data::sample::Picture;
+use crate::experiment::sections::CleanupAction;
+
+/// A thing that can step, validate, save and load.
+pub trait Task {
+    /// Performs optimiser step `step` (from 1) at the learning rate given. Tensors of the step are dropped when it
+    /// returns; what is kept is numbers.
+    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError>;
+
+    /// Looks at held-out data, without autodiff. The same data each time.
+    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError>;
+
+    /// Writes weights and optimiser state into an existing empty directory.
+    fn save(&mut self, directory: &Path) -> Result<(), TaskError>;
+
+    /// Reads what [`Task::save`] wrote.
+    fn load(&mut self, directory: &Path) -> Result<(), TaskError>;
+
+    /// Performs one cleanup action; returns the bytes that it knows it gave back. `Heap` is the loop's own.
+    fn clean(&mut self, action: CleanupAction) -> u64;
+
+    /// Waits until the device has done what it was asked. After this, memory is at rest.
+    fn synchronise(&mut self) -> Result<(), TaskError>;
+
+    /// The device's memory pool; `None` where there is none to ask (the CPU).
+    fn device_memory(&mut self) -> Option<DeviceMemory>;
+
+    /// Counts worth keeping in the result: cache hits, skipped items. At most 64 of them.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// What the plan needs to know of an opened task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskFacts {
+    pub steps_per_epoch: u64,
+    /// Trainable numbers.
+    pub parameters: u64,
+    /// The device as it calls itself, for the manifest.
+    pub device: String,
+    /// What identifies the data: name and digest.
+    pub data_digests: Vec<(String, String)>,
+    /// What was left out of the data, and why.
+    pub data_skipped: Vec<(String, u64)>,
+    /// The validation metric by which a checkpoint is best, and whether more is better.
+    pub best_metric: (&'static str, Better),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    Higher,
+    Lower,
+}
+
+/// Numbers of one training step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// What kind of step it was, such as `detection` or `triplet`.
+    pub kind: &'static str,
+    /// The loss that was minimised.
+    pub loss: f64,
+    /// Its parts and other numbers by name; at most 16.
+    pub values: Vec<(&'static str, f64)>,
+    /// The norm over all gradients before clipping.
+    pub gradient_norm: Option<f64>,
+    /// Images, sequences or clips that went through.
+    pub items: u64,
+    /// What was in the batch, for the message when its loss is not a number; at most some hundred bytes.
+    pub batch: String,
+}
+
+/// Numbers of one validation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ValidationReport {
+    /// By name; at most 64. `None` where it cannot be measured on this data.
+    pub metrics: Vec<(String, Option<f64>)>,
+    /// Pictures with what was found drawn in, for the report; at most `validation.pictures`.
+    pub pictures: Vec<Picture>,
+}
+
+/// The device's memory pool as it describes itself, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Held by live tensors.
+    pub in_use: u64,
+    /// Taken from the driver.
+    pub reserved: u64,
+    /// Live allocations.
+    pub allocations: u64,
+}
+
+/// Why a task could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// The data: the message names the item.
+    #[error("{0}")]
+    Data(String),
+    /// The device or its driver.
+    #[error("the device failed: {0}")]
+    Device(String),
+    /// A file of a checkpoint.
+    #[error("{path}: {message}")]
+    File { path: String, message: String },
+    /// What the dummy pipeline was asked to do.
+    #[error("{0}")]
+    Asked(String),
+}
+
+/// Measures how long the parts of a step take. `phases.enter("forward")` ends the part before it.
+pub trait Phases {
+    fn enter(&mut self, name: &'static str);
+}

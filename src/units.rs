@@ -1,0 +1,198 @@
+//! How are bytes and durations written in a file, and how do they print?
+//!
+//! Integers of bytes inside, IEC units (KiB, MiB, GiB) for people. `bytesize` and `humantime` parse.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A size in bytes. Written as an integer of bytes or as text with a unit: `"300 MiB"`, `"1.5 GiB"`, `"20 MB"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    pub const fn mebibytes(count: u64) -> Self {
+        Self(count * 1024 * 1024)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", bytesize::ByteSize::b(self.0).display().iec())
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let has_digit = text.trim_start().starts_with(|c: char| c.is_ascii_digit());
+        match text.parse::<bytesize::ByteSize>() {
+            Ok(size) if has_digit => Ok(Self(size.as_u64())),
+            _ => Err(format!("expected a size such as \"300 MiB\" or an integer of bytes, found \"{text}\"")),
+        }
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Exact: text only where it says the same number.
+        let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        for (unit, size) in units {
+            if self.0 >= size && self.0.is_multiple_of(size) {
+                return serializer.serialize_str(&format!("{} {unit}", self.0 / size));
+            }
+        }
+        serializer.serialize_u64(self.0)
+    }
+}
+
+struct BytesVisitor;
+
+impl de::Visitor<'_> for BytesVisitor {
+    type Value = Bytes;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a size such as \"300 MiB\" or an integer of bytes")
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Bytes, E> {
+        Ok(Bytes(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Bytes, E> {
+        u64::try_from(value).map(Bytes).map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(BytesVisitor)
+    }
+}
+
+impl JsonSchema for Bytes {
+    fn schema_name() -> Cow<'static, str> {
+        "Bytes".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A size: an integer of bytes, or text with a unit such as \"300 MiB\".",
+            "anyOf": [
+                { "type": "integer", "minimum": 0 },
+                { "type": "string", "pattern": "^\\s*[0-9]+(\\.[0-9]+)?\\s*([kKmMgGtT]([iI]?[bB])?|[bB])?\\s*$", "format": "bytes" }
+            ]
+        })
+    }
+}
+
+/// A length of time. Written as text with a unit: `"30 s"`, `"2h 30m"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", humantime::format_duration(self.0))
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        humantime::parse_duration(text)
+            .map(Self)
+            .map_err(|_| format!("expected a duration such as \"30 s\" or \"2h 30m\", found \"{text}\""))
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_string())
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Span {
+    fn schema_name() -> Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A duration as text with a unit, such as \"30 s\" or \"2h 30m\".",
+            "type": "string",
+            "format": "span"
+        })
+    }
+}
+
+/// Seconds for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
+pub fn seconds(value: f64) -> String {
+    let whole = value.max(0.0) as u64;
+    match whole {
+        0..10 => format!("{value:.1} s"),
+        10..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_read_with_and_without_units() {
+        assert_eq!("300 MiB".parse(), Ok(Bytes(300 << 20)));
+        assert_eq!("1.5GiB".parse(), Ok(Bytes(3 << 29)));
+        assert_eq!("20 MB".parse(), Ok(Bytes(20_000_000)));
+        assert_eq!("7".parse(), Ok(Bytes(7)));
+        for wrong in ["", "MiB", "12 apples", "-3 MiB", "nan", "3 MiB extra"] {
+            assert!(wrong.parse::<Bytes>().is_err(), "{wrong} was taken for a size");
+        }
+    }
+
+    #[test]
+    fn durations_read_with_units() {
+        assert_eq!("30 s".parse(), Ok(Span(Duration::from_secs(30))));
+        assert_eq!("2h 30m".parse(), Ok(Span(Duration::from_secs(9000))));
+        assert!("30".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn seconds_print_for_people() {
+        assert_eq!(seconds(0.43), "0.4 s");
+        assert_eq!(seconds(185.0), "3 min 05 s");
+        assert_eq!(seconds(7_800.0), "2 h 10 min");
+    }
+
+    proptest! {
+        #[test]
+        fn a_size_survives_being_written_and_read(bytes in any::<u64>().prop_map(|b| b >> 1)) {
+            let text = serde_json::to_string(&Bytes(bytes)).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Bytes>(&text).unwrap(), Bytes(bytes));
+        }
+
+        #[test]
+        fn no_text_makes_the_size_parser_panic(text in ".{0,40}") {
+            let _ = text.parse::<Bytes>();
+            let _ = text.parse::<Span>();
+        }
+    }
+}

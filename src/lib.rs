@@ -17,5 +17,6 @@ pub mod experiment;
 pub mod memory;
 pub mod pipelines;
 pub mod problem;
+pub mod results;
 pub mod task;
 pub mod units;

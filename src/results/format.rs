@@ -1,0 +1,351 @@
+//! Which records stand in a run directory, and which version is each?
+//!
+//! A reader accepts its own version and refuses a newer one by name. Sizes are integer bytes; what could not be
+//! measured is `null`, never 0. Each record has a schema in `schemas/`, generated from these types.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::memory::ledger::Policy;
+
+/// The version of every record below. One number while the format is young.
+pub const VERSION: u32 = 1;
+
+/// `manifest.json`: what ran, where, on what. Written at the start, and again by each resume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Manifest {
+    pub version: u32,
+    pub experiment: String,
+    pub description: String,
+    pub run: String,
+    /// SHA-256 over the resolved experiment, the data's digests, the code's version and lock file.
+    pub fingerprint: String,
+    pub seed: u32,
+    /// The command as it was typed, one entry a word.
+    pub command: Vec<String>,
+    pub working_directory: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// Times of later resumes.
+    pub resumed: Vec<String>,
+    pub code: Code,
+    pub host: Host,
+    pub device: Device,
+    /// Digest of each data set by name.
+    pub data: BTreeMap<String, String>,
+    /// What was left out of the data, by reason.
+    pub data_skipped: BTreeMap<String, u64>,
+    /// Where each value of the experiment came from.
+    pub origins: BTreeMap<String, String>,
+}
+
+/// The program that ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Code {
+    pub xrun: String,
+    /// Of the working directory, if it is a git checkout.
+    pub git_commit: Option<String>,
+    /// The uncommitted changes, at most 1 MiB of them.
+    pub git_patch: Option<String>,
+    pub features: Vec<String>,
+    /// SHA-256 of the lock file that the program was built from.
+    pub lock_digest: String,
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Host {
+    pub name: String,
+    pub system: String,
+    pub processor: String,
+    pub cores: u64,
+    pub memory: Option<u64>,
+    /// The container's limit, when there is one.
+    pub memory_limit: Option<u64>,
+}
+
+/// Where tensors live.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Device {
+    /// `cpu`, `cuda:0`, …, as chosen.
+    pub chosen: String,
+    /// Why, when the file said `auto`.
+    pub because: String,
+    pub name: String,
+    pub driver: Option<String>,
+    pub memory: Option<u64>,
+}
+
+/// `plan.json`: what was to happen, and who may hold how much.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanFile {
+    pub version: u32,
+    pub epochs: u64,
+    pub steps_per_epoch: u64,
+    pub steps: u64,
+    pub parameters: u64,
+    pub owners: Vec<PlannedOwner>,
+}
+
+/// One line of the plan: a buffer and its cap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedOwner {
+    pub name: String,
+    pub place: Place,
+    pub policy: Policy,
+    pub items: u64,
+    pub bytes: u64,
+    /// The key that sets it, or how it follows.
+    pub because: String,
+}
+
+/// Which memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    Host,
+    Device,
+}
+
+/// A line of `metrics.jsonl`. No clock is in it: the same experiment gives the same bytes on the same machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum MetricsLine {
+    Train {
+        /// From 1.
+        step: u64,
+        /// From 1.
+        epoch: u64,
+        /// What kind of step it was.
+        batch: String,
+        loss: f64,
+        learning_rate: f64,
+        gradient_norm: Option<f64>,
+        /// Median over `limits.gradient_norm_window` steps.
+        gradient_norm_median: Option<f64>,
+        values: BTreeMap<String, f64>,
+    },
+    Validation {
+        /// Steps done before it; 0 is the untrained model.
+        step: u64,
+        epoch: u64,
+        metrics: BTreeMap<String, Option<f64>>,
+    },
+}
+
+impl MetricsLine {
+    pub fn step(&self) -> u64 {
+        match self {
+            Self::Train { step, .. } | Self::Validation { step, .. } => *step,
+        }
+    }
+}
+
+/// A line of `memory.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryLine {
+    pub version: u32,
+    /// Counts the processes that wrote into this directory: 0, and one more for each resume.
+    pub segment: u32,
+    /// Microseconds since the process started.
+    pub time_us: u64,
+    pub step: u64,
+    pub epoch: u64,
+    pub point: Point,
+    pub host: HostMemory,
+    /// `null` where the device has no pool to ask.
+    pub device: Option<DevicePool>,
+    /// What the driver says; only at the slower cadence.
+    pub driver: Option<DriverMemory>,
+    /// What the container says; only at the slower cadence.
+    pub container: Option<ContainerMemory>,
+    /// Bytes of each owner in the ledger.
+    pub owners: BTreeMap<String, u64>,
+    /// Bytes that a cleanup gave back; only at `after_cleanup`.
+    pub freed: Option<u64>,
+    /// How long since the last sample of this process the parts of the loop took, in microseconds.
+    pub phases_us: BTreeMap<String, u64>,
+    /// What this sample cost.
+    pub cost_us: u64,
+}
+
+/// Where in the loop a sample was taken. All are rest points: the step's tensors are dropped and the device is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Point {
+    Start,
+    Step,
+    BeforeValidation,
+    AfterValidation,
+    BeforeCleanup,
+    AfterCleanup,
+    Checkpoint,
+    Epoch,
+    End,
+}
+
+/// The process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostMemory {
+    /// Heap in use: what the program asked for and has not given back (a counting allocator).
+    pub heap: u64,
+    /// The highest that `heap` has been.
+    pub heap_peak: u64,
+    /// Live heap allocations.
+    pub heap_allocations: u64,
+    /// Resident memory.
+    pub resident: Option<u64>,
+    /// The highest that `resident` has been, by the kernel's count (`VmHWM`).
+    pub resident_peak: Option<u64>,
+    /// Of it, not backed by files; only at the slower cadence.
+    pub anonymous: Option<u64>,
+    /// Of it, backed by files; only at the slower cadence.
+    pub file: Option<u64>,
+    /// Swapped out; only at the slower cadence.
+    pub swap: Option<u64>,
+}
+
+/// The device's memory pool on the training thread's stream, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DevicePool {
+    pub in_use: u64,
+    pub reserved: u64,
+    pub allocations: u64,
+}
+
+/// The driver's view (NVML).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DriverMemory {
+    /// Of this process; `null` where the driver does not tell (containers).
+    pub process: Option<u64>,
+    /// Of the whole device, other people's processes included.
+    pub device: u64,
+}
+
+/// The container's view (cgroup v2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerMemory {
+    pub current: u64,
+    pub anonymous: Option<u64>,
+    pub peak: Option<u64>,
+    pub limit: Option<u64>,
+}
+
+/// `summary.json`: how the run ended and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    pub version: u32,
+    pub experiment: String,
+    pub run: String,
+    pub outcome: Outcome,
+    /// For people: why it ended.
+    pub message: String,
+    /// The code that the process exited with.
+    pub exit_code: u8,
+    pub finished: String,
+    /// Seconds of all processes that worked on it, without the pauses between them.
+    pub seconds: f64,
+    pub steps: u64,
+    pub steps_planned: u64,
+    pub epochs: f64,
+    /// Steps a second within the training parts.
+    pub steps_per_second: Option<f64>,
+    pub items_per_second: Option<f64>,
+    pub loss_first: Option<f64>,
+    pub loss_last: Option<f64>,
+    /// The validation before the first step.
+    pub metrics_first: BTreeMap<String, Option<f64>>,
+    /// The last validation.
+    pub metrics_last: BTreeMap<String, Option<f64>>,
+    pub best: Option<Best>,
+    pub memory: MemorySummary,
+    /// Planned cap and highest level of each owner, side by side.
+    pub owners: Vec<OwnerSummary>,
+    /// Time by part of the loop, longest first.
+    pub phases: Vec<PhaseSummary>,
+    pub counters: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All planned steps were done.
+    Finished,
+    /// Stopped by a signal; can be resumed.
+    Interrupted,
+    /// `training.time_limit` was reached; can be resumed.
+    TimeLimit,
+    /// The loss was not a number.
+    Diverged,
+    /// `limits.host_memory` or `limits.device_memory` was reached; can be resumed with a higher limit.
+    MemoryLimit,
+    /// An error of the data, the device or the disk.
+    Failed,
+}
+
+impl Outcome {
+    pub fn resumable(self) -> bool {
+        !matches!(self, Self::Finished)
+    }
+}
+
+/// The checkpoint with the best validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Best {
+    pub metric: String,
+    pub value: f64,
+    pub step: u64,
+}
+
+/// Peaks over all samples, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MemorySummary {
+    pub heap_peak: u64,
+    pub heap_at_end: u64,
+    pub resident_peak: Option<u64>,
+    pub device_in_use_peak: Option<u64>,
+    pub device_reserved_peak: Option<u64>,
+    pub samples: u64,
+    /// All that the samples cost, and its share of the time of the steps.
+    pub trace_seconds: f64,
+    pub trace_share: Option<f64>,
+}
+
+/// One owner: what it might hold and what it came to hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnerSummary {
+    pub name: String,
+    pub policy: Policy,
+    pub cap_items: u64,
+    pub cap_bytes: u64,
+    pub peak_items: u64,
+    pub peak_bytes: u64,
+}
+
+/// One part of the loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseSummary {
+    pub name: String,
+    pub count: u64,
+    pub seconds: f64,
+    pub longest: f64,
+}
+
+/// `checkpoints/step_…/state.json`: where the loop stood.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoopState {
+    pub version: u32,
+    /// Steps done.
+    pub step: u64,
+    pub epoch: u64,
+    /// Whether the validation due after this step is in the metrics already.
+    pub validated: bool,
+    pub gradient_norms: Vec<f64>,
+    pub loss_first: Option<f64>,
+    pub best: Option<Best>,
+    pub metrics_first: BTreeMap<String, Option<f64>>,
+    /// Seconds of work before this checkpoint.
+    pub seconds: f64,
+}

@@ -1,0 +1,49 @@
+//! What is each file of a run directory called? The only place with these names.
+
+use std::path::{Path, PathBuf};
+
+/// The author's file, byte for byte.
+pub const EXPERIMENT: &str = "experiment.toml";
+/// The experiment with every value, itself runnable.
+pub const RESOLVED: &str = "resolved.toml";
+/// What ran, where, on what.
+pub const MANIFEST: &str = "manifest.json";
+/// What was to happen, and who may hold how much.
+pub const PLAN: &str = "plan.json";
+/// Training and validation numbers, a line each.
+pub const METRICS: &str = "metrics.jsonl";
+/// Memory samples, a line each.
+pub const MEMORY: &str = "memory.jsonl";
+/// Memory by epoch, for spreadsheets.
+pub const MEMORY_EPOCHS: &str = "memory_epochs.csv";
+/// What was said during the run.
+pub const LOG: &str = "log.txt";
+/// The page for people.
+pub const REPORT: &str = "report.html";
+/// Written last, by rename: its presence says that the run ended, its content how.
+pub const SUMMARY: &str = "summary.json";
+/// Weights, optimiser state, loop state.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// Pictures of the last validation, with what was found drawn in.
+pub const PICTURES: &str = "pictures";
+/// Held by the process that writes into the directory.
+pub const LOCK: &str = "run.lock";
+/// Points at the newest run of an experiment.
+pub const LATEST: &str = "latest";
+
+/// Inside a checkpoint: weights in safetensors.
+pub const WEIGHTS: &str = "model.safetensors";
+/// Inside a checkpoint: the optimiser's running values.
+pub const OPTIMIZER: &str = "optimizer.mpk";
+/// Inside a checkpoint: where the loop stood. Written last; its presence says that the checkpoint is whole.
+pub const LOOP_STATE: &str = "state.json";
+
+/// `checkpoints/step_00000100`.
+pub fn checkpoint(run: &Path, step: u64) -> PathBuf {
+    run.join(CHECKPOINTS).join(format!("step_{step:08}"))
+}
+
+/// The step in a checkpoint folder's name.
+pub fn checkpoint_step(name: &str) -> Option<u64> {
+    name.strip_prefix("step_")?.parse().ok()
+}

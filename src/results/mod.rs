@@ -1,0 +1,6 @@
+//! What is a run directory?
+
+pub mod format;
+pub mod layout;
+pub mod read;
+pub mod write;

@@ -1,0 +1,216 @@
+//! How is a file of a run written, so that no kill and no full disk leaves a directory that does not read?
+//!
+//! Two ways only: replace a whole file (temporary file, sync, rename), or append whole lines behind a valid prefix.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::bounded::list::CappedList;
+use crate::memory::ledger::{Cap, Ledger};
+
+/// A file of the results could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}{}", path.display(), advice(source))]
+pub struct WriteError {
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space or choose another disk with --results DIR, then resume the run"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; choose a folder that can be written to with --results DIR"
+        }
+        _ => "",
+    }
+}
+
+/// Adds the path to an input or output error.
+pub fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, WriteError> {
+    result.map_err(|source| WriteError { path: path.to_path_buf(), source })
+}
+
+/// Replaces a file as a whole: either the old bytes are there afterwards, or the new ones.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    at(path, try_replace(path, bytes))
+}
+
+fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    // A temporary file is private to its owner; results are meant to be read by colleagues.
+    set_mode(file.as_file(), 0o644)?;
+    file.persist(path).map_err(|error| error.error)?;
+    sync_folder(folder)
+}
+
+#[cfg(unix)]
+fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(mode))
+}
+
+#[cfg(not(unix))]
+fn set_mode(_: &File, _: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// Makes a rename in this folder last through a power cut.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Replaces a file by a record as indented JSON.
+pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteError> {
+    let mut text = at(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
+    text.push(b'\n');
+    replace(path, &text)
+}
+
+/// Appends records to a file, a line each, through a bounded buffer. Policy at the cap: the lines are written out.
+#[derive(Debug)]
+pub struct LineWriter {
+    path: PathBuf,
+    file: File,
+    lines: CappedList<String>,
+}
+
+/// Longer lines than this do not occur: records have a bounded number of entries.
+pub const LINE_BYTES_MAX: u64 = 16 * 1024;
+
+impl LineWriter {
+    /// Opens for appending; an incomplete last line, which a kill may leave, is cut off first.
+    pub fn open(ledger: &Ledger, name: &'static str, path: &Path, capacity: usize) -> Result<Self, WriteError> {
+        let cap = Cap { items: capacity as u64, bytes: capacity as u64 * LINE_BYTES_MAX };
+        at(path, cut_incomplete_line(path))?;
+        let file = at(path, OpenOptions::new().create(true).append(true).open(path))?;
+        Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, name, cap) })
+    }
+
+    /// Adds a record; when the buffer is full, everything in it is written first.
+    pub fn record(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
+        let line = at(&self.path, serde_json::to_string(record).map_err(io::Error::from))?;
+        self.line(line)
+    }
+
+    /// Adds a line of text.
+    pub fn line(&mut self, line: String) -> Result<(), WriteError> {
+        if let Err(line) = self.lines.push(line) {
+            self.flush()?;
+            if let Err(line) = self.lines.push(line) {
+                return self.write(&[line]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands everything to the operating system.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        let lines = self.lines.take();
+        self.write(&lines)
+    }
+
+    /// Hands everything to the disk.
+    pub fn sync(&mut self) -> Result<(), WriteError> {
+        self.flush()?;
+        at(&self.path, self.file.sync_data())
+    }
+
+    fn write(&mut self, lines: &[String]) -> Result<(), WriteError> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let mut text = lines.join("\n");
+        text.push('\n');
+        // One call for all: a kill cannot cut between two writes of one line.
+        at(&self.path, self.file.write_all(text.as_bytes()))
+    }
+}
+
+/// Shortens a file to its last complete line.
+fn cut_incomplete_line(path: &Path) -> io::Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let mut end = file.metadata()?.len();
+    let mut block = [0u8; 4096];
+    while end > 0 {
+        let start = end.saturating_sub(block.len() as u64);
+        let block = &mut block[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(block)?;
+        if let Some(at) = block.iter().rposition(|&byte| byte == b'\n') {
+            return file.set_len(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    file.set_len(0)
+}
+
+/// Keeps the lines for which `keep` is true, by replacing the file. Lines that do not parse end it.
+pub fn retain_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return at(path, Err(error)),
+    };
+    let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let kept: String = complete.split_inclusive('\n').filter(|line| keep(line.trim_end())).collect();
+    replace(path, kept.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("summary.json");
+        replace(&path, b"old").unwrap();
+        replace(&path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn appending_goes_on_behind_the_last_complete_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        replace(&path, b"{\"step\":1}\n{\"st").unwrap();
+        let mut writer = LineWriter::open(&Ledger::default(), "metrics_lines", &path, 4).unwrap();
+        writer.line("{\"step\":2}".into()).unwrap();
+        writer.flush().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
+    }
+
+    #[test]
+    fn at_most_the_buffer_waits_to_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let ledger = Ledger::default();
+        let mut writer = LineWriter::open(&ledger, "metrics_lines", &path, 4).unwrap();
+        for step in 0..11 {
+            writer.line(format!("{step}")).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 8);
+        assert!(!ledger.read()[0].exceeded());
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let error = replace(Path::new("/no/such/folder/summary.json"), b"").unwrap_err();
+        assert!(error.to_string().contains("/no/such/folder/summary.json"));
+    }
+}

@@ -13,10 +13,17 @@
 
 pub mod bounded;
 pub mod data;
+pub mod device;
 pub mod experiment;
 pub mod memory;
 pub mod pipelines;
+pub mod plan;
 pub mod problem;
 pub mod results;
+pub mod run;
 pub mod task;
 pub mod units;
+
+/// Counts the heap: see [`memory::heap`].
+#[global_allocator]
+static ALLOCATOR: memory::heap::CountingAllocator = memory::heap::CountingAllocator;

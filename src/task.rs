@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crate::data::sample::Picture;
 use crate::experiment::sections::CleanupAction;
+use crate::results::format::PlannedOwner;
 
 /// A thing that can step, validate, save and load.
 pub trait Task {
@@ -33,26 +34,31 @@ pub trait Task {
     /// The device's memory pool; `None` where there is none to ask (the CPU).
     fn device_memory(&mut self) -> Option<DeviceMemory>;
 
+    /// Trainable numbers.
+    fn parameters(&self) -> u64;
+
+    /// The device as it calls itself.
+    fn device_name(&self) -> String;
+
     /// Counts worth keeping in the result: cache hits, skipped items. At most 64 of them.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// What the plan needs to know of an opened task.
+/// What the plan needs to know of a task before it is opened: what its data says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskFacts {
-    pub steps_per_epoch: u64,
-    /// Trainable numbers.
-    pub parameters: u64,
-    /// The device as it calls itself, for the manifest.
-    pub device: String,
+    /// Batches in one pass over the data.
+    pub batches_per_epoch: u64,
+    /// The buffers that the task will register in the ledger.
+    pub owners: Vec<PlannedOwner>,
     /// What identifies the data: name and digest.
     pub data_digests: Vec<(String, String)>,
     /// What was left out of the data, and why.
     pub data_skipped: Vec<(String, u64)>,
-    /// The validation metric by which a checkpoint is best, and whether more is better.
-    pub best_metric: (&'static str, Better),
+    /// The validation metrics that a checkpoint can be best by; the first is the pipeline's own choice.
+    pub metrics: Vec<(&'static str, Better)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

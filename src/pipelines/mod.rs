@@ -5,7 +5,10 @@
 pub mod dummy;
 pub mod fewshot_detection;
 
+use crate::experiment::Experiment;
 use crate::experiment::kinds::kinds;
+use crate::memory::ledger::Ledger;
+use crate::task::{TaskError, TaskFacts};
 
 kinds! {
     /// The task: what a step and a validation do.
@@ -19,5 +22,19 @@ kinds! {
     /// The network that a pipeline trains.
     pub enum Model {
         "reference-detector" => ReferenceDetector(fewshot_detection::settings::Model),
+    }
+}
+
+/// What a task was prepared with before the plan: opened data that the task takes over.
+#[derive(Debug)]
+pub enum Prepared {
+    Dummy,
+}
+
+/// Looks at the data, without Burn and without a device; what it says goes into the plan.
+pub fn prepare(experiment: &Experiment, _: &Ledger) -> Result<(TaskFacts, Prepared), TaskError> {
+    match &experiment.pipeline {
+        Pipeline::Dummy(settings) => Ok((dummy::task::facts(settings), Prepared::Dummy)),
+        Pipeline::FewshotDetection(_) => Err(TaskError::Data("not here yet".into())),
     }
 }

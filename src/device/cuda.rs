@@ -1,0 +1,55 @@
+//! NVIDIA GPUs: are they usable, and how does their memory pool do?
+
+use burn::backend::CudaDevice;
+use cubecl::Runtime;
+use cubecl::cuda::CudaRuntime;
+
+use super::library::first_that_loads;
+use super::{Found, Kind};
+use crate::memory::sources;
+use crate::task::DeviceMemory;
+
+const DRIVER: &[&str] = &["libcuda.so.1", "libcuda.so"];
+/// Kernels are compiled on the machine, so the run-time compiler must be there, too.
+const COMPILER: &[&str] = &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"];
+
+/// The GPUs that can be used, or what is missing.
+pub fn probe() -> Result<Vec<Found>, String> {
+    if first_that_loads(DRIVER).is_none() {
+        return Err("the NVIDIA driver (libcuda.so.1) is not installed or not visible here".into());
+    }
+    if first_that_loads(COMPILER).is_none() {
+        return Err("the driver is there, but CUDA's run-time compiler (libnvrtc.so) is not; install the CUDA \
+                    toolkit, or put its lib64 folder on LD_LIBRARY_PATH"
+            .into());
+    }
+    let gpus = sources::gpus()?;
+    if gpus.is_empty() {
+        return Err("the NVIDIA driver lists no GPU (CUDA_VISIBLE_DEVICES may hide it)".into());
+    }
+    Ok(gpus
+        .into_iter()
+        .map(|gpu| Found {
+            kind: Kind::Cuda(gpu.index),
+            name: gpu.name,
+            driver: Some(gpu.driver),
+            memory: Some(gpu.memory),
+            free: Some(gpu.free),
+        })
+        .collect())
+}
+
+/// The pool on the calling thread's stream, which in CubeCL 0.10 is all that can be asked for.
+pub fn memory(index: u32) -> Option<DeviceMemory> {
+    let usage = CudaRuntime::client(&CudaDevice::new(index as usize)).memory_usage().ok()?;
+    Some(DeviceMemory { in_use: usage.bytes_in_use, reserved: usage.bytes_reserved, allocations: usage.number_allocs })
+}
+
+/// Frees the pages of the pool that hold nothing. Burn's dispatch backend would ignore the request.
+pub fn clean(index: u32) {
+    CudaRuntime::client(&CudaDevice::new(index as usize)).memory_cleanup();
+}
+
+pub fn dispatch(index: u32) -> Result<burn::DispatchDevice, String> {
+    Ok(burn::DispatchDevice::Cuda(CudaDevice::new(index as usize)))
+}

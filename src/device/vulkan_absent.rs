@@ -1,0 +1,25 @@
+//! A build without `vulkan`: says so.
+
+#[cfg(feature = "train")]
+pub use tensors::{clean, dispatch, memory};
+
+use super::Found;
+
+pub fn probe() -> Result<Vec<Found>, String> {
+    Err("this xrun was built without the feature `vulkan` (cargo build --release --features vulkan)".into())
+}
+
+#[cfg(feature = "train")]
+mod tensors {
+    use crate::task::DeviceMemory;
+
+    pub fn memory(_: u32) -> Option<DeviceMemory> {
+        None
+    }
+
+    pub fn clean(_: u32) {}
+
+    pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
+        super::probe().map(|_| unreachable!("a device that is absent is never found"))
+    }
+}

@@ -1,0 +1,111 @@
+//! How much heap is in use? A global allocator that counts what is asked for and given back.
+//!
+//! Heap in use shows a leak long before resident memory does, and never shows one that is only the system's allocator
+//! keeping freed pages (`docs/architecture.md`, memory). On the CPU backend tensors live here, too.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The system's allocator with three counters; two or three relaxed atomic operations an allocation.
+#[derive(Debug)]
+pub struct CountingAllocator;
+
+static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
+static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
+static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapUse {
+    pub bytes: u64,
+    pub peak: u64,
+    pub allocations: u64,
+}
+
+pub fn read() -> HeapUse {
+    let bytes = LIVE_BYTES.load(Relaxed);
+    HeapUse { bytes, peak: PEAK_BYTES.load(Relaxed).max(bytes), allocations: LIVE_ALLOCATIONS.load(Relaxed) }
+}
+
+fn grown(by: u64) {
+    let live = LIVE_BYTES.fetch_add(by, Relaxed) + by;
+    // A load is cheaper than a read-modify-write, and peaks are rare.
+    if live > PEAK_BYTES.load(Relaxed) {
+        PEAK_BYTES.fetch_max(live, Relaxed);
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator with the arguments as they came.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        let pointer = unsafe { System.alloc(layout) };
+        if !pointer.is_null() {
+            LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
+            grown(layout.size() as u64);
+        }
+        pointer
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let pointer = unsafe { System.alloc_zeroed(layout) };
+        if !pointer.is_null() {
+            LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
+            grown(layout.size() as u64);
+        }
+        pointer
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) };
+        LIVE_ALLOCATIONS.fetch_sub(1, Relaxed);
+        LIVE_BYTES.fetch_sub(layout.size() as u64, Relaxed);
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
+        if !new_pointer.is_null() {
+            let (old, new) = (layout.size() as u64, new_size as u64);
+            if new >= old {
+                grown(new - old);
+            } else {
+                LIVE_BYTES.fetch_sub(old - new, Relaxed);
+            }
+        }
+        new_pointer
+    }
+}
+
+/// Asks the C library to give free heap pages back to the system. Returns whether it gave any; always `false` where
+/// the C library has no such call.
+pub fn return_free_pages() -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: `malloc_trim` takes a number, keeps no pointer and may be called at any time.
+        unsafe { libc::malloc_trim(0) == 1 }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_counted_and_what_is_dropped_is_not() {
+        const SIZE: usize = 64 << 20; // far above what other tests hold at the same time
+        let before = read();
+        let held = vec![1u8; SIZE];
+        let during = read();
+        assert!(during.bytes >= before.bytes + SIZE as u64 / 2, "{before:?} {during:?}");
+        assert!(during.peak >= during.bytes.min(SIZE as u64));
+        drop(held);
+        assert!(read().bytes < during.bytes, "{during:?} {:?}", read());
+    }
+}

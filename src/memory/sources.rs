@@ -1,0 +1,159 @@
+//! What do the kernel, the container and the driver say? Bytes, or `None` where they do not tell.
+
+use std::fs;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+
+use crate::results::format::{ContainerMemory, DriverMemory};
+
+/// Resident bytes of this process. From `/proc/self/statm`: a few microseconds; the kernel counts in batches, so it
+/// may be off by some hundred KiB.
+pub fn resident() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * page_size())
+}
+
+fn page_size() -> u64 {
+    // SAFETY: `sysconf` takes a number and gives one.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}
+
+/// The parts of resident memory, exact; from `/proc/self/smaps_rollup`, which walks the page tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentParts {
+    pub anonymous: Option<u64>,
+    pub file: Option<u64>,
+    pub swap: Option<u64>,
+    /// The highest that resident memory has been.
+    pub peak: Option<u64>,
+}
+
+pub fn resident_parts() -> ResidentParts {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let anonymous = kibibytes(&rollup, "Anonymous:");
+    let file = kibibytes(&rollup, "Rss:").zip(anonymous).map(|(all, anonymous)| all.saturating_sub(anonymous));
+    ResidentParts { anonymous, file, swap: kibibytes(&rollup, "Swap:"), peak: kibibytes(&status, "VmHWM:") }
+}
+
+/// The bytes in a line such as `Rss:   1234 kB`.
+fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    let number: u64 = line[key.len()..].split_ascii_whitespace().next()?.parse().ok()?;
+    Some(number * 1024)
+}
+
+/// Memory of the machine and what of it is free for new work.
+pub fn machine() -> Option<(u64, u64)> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    kibibytes(&text, "MemTotal:").zip(kibibytes(&text, "MemAvailable:"))
+}
+
+/// The container's view: cgroup v2 of this process; `None` outside one or on version 1.
+pub fn container() -> Option<ContainerMemory> {
+    let folder = cgroup_folder()?;
+    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let anonymous = stat.lines().find_map(|line| line.strip_prefix("anon ")).and_then(|text| text.parse().ok());
+    Some(ContainerMemory {
+        current: number("memory.current")?,
+        anonymous,
+        peak: number("memory.peak"),
+        limit: number("memory.max"), // the word `max` is no number: no limit
+    })
+}
+
+fn cgroup_folder() -> Option<std::path::PathBuf> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let folder = std::path::Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
+    folder.join("memory.current").is_file().then_some(folder)
+}
+
+/// The driver's view of one GPU. The library is loaded at run time; without it there is no such source.
+pub struct Driver {
+    nvml: Nvml,
+    index: u32,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Driver({})", self.index)
+    }
+}
+
+/// What the driver tells of a GPU before any work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    pub index: u32,
+    pub name: String,
+    pub driver: String,
+    pub memory: u64,
+    pub free: u64,
+}
+
+impl Driver {
+    pub fn open(index: u32) -> Option<Self> {
+        let nvml = Nvml::init().ok()?;
+        nvml.device_by_index(index).ok()?;
+        Some(Self { nvml, index })
+    }
+
+    pub fn read(&self) -> Option<DriverMemory> {
+        let device = self.nvml.device_by_index(self.index).ok()?;
+        let used = device.memory_info().ok()?.used;
+        let own = std::process::id();
+        // In a container the driver sees other process numbers; then it does not tell.
+        let process = device.running_compute_processes().ok().and_then(|processes| {
+            processes.iter().find(|process| process.pid == own).and_then(|process| match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            })
+        });
+        Some(DriverMemory { process, device: used })
+    }
+}
+
+/// All NVIDIA GPUs that the driver tells of; an error says why it tells of none.
+pub fn gpus() -> Result<Vec<Gpu>, String> {
+    let nvml = Nvml::init().map_err(|error| format!("the NVIDIA management library does not load: {error}"))?;
+    let driver = nvml.sys_driver_version().unwrap_or_default();
+    let count = nvml.device_count().map_err(|error| error.to_string())?;
+    (0..count)
+        .map(|index| {
+            let device = nvml.device_by_index(index).map_err(|error| error.to_string())?;
+            let memory = device.memory_info().map_err(|error| error.to_string())?;
+            let name = device.name().map_err(|error| error.to_string())?;
+            Ok(Gpu { index, name, driver: driver.clone(), memory: memory.total, free: memory.free })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_lines_become_bytes() {
+        let text = "Rss:                1024 kB\nAnonymous:     512 kB\nSwap: x kB\n";
+        assert_eq!(kibibytes(text, "Rss:"), Some(1 << 20));
+        assert_eq!(kibibytes(text, "Swap:"), None);
+        assert_eq!(kibibytes(text, "Pss:"), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn resident_memory_follows_what_is_touched() {
+        const SIZE: u64 = 64 << 20;
+        let before = resident().unwrap();
+        let held = vec![1u8; SIZE as usize];
+        let during = resident().unwrap();
+        assert!(during > before + SIZE / 2, "{before} then {during} with {} held", held.len());
+        let parts = resident_parts();
+        assert!(parts.peak.unwrap() >= during / 2);
+        assert!(parts.anonymous.unwrap() > SIZE / 2);
+    }
+}

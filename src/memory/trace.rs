@@ -1,0 +1,146 @@
+//! When is a sample taken, and how does it become a line?
+//!
+//! A sample is taken on the training thread at a rest point: the step's tensors are dropped and the device is done.
+//! What it costs is measured and stands in the line. The instrument's own memory is constant: nothing is kept but
+//! peaks.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::ledger::Ledger;
+use super::{heap, sources};
+use crate::results::format::{DevicePool, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
+use crate::task::DeviceMemory;
+
+/// Takes samples.
+#[derive(Debug)]
+pub struct Tracer {
+    ledger: Ledger,
+    started: Instant,
+    segment: u32,
+    parts_every: u64,
+    driver: Option<sources::Driver>,
+    peaks: MemorySummary,
+    cost: Duration,
+}
+
+/// What the caller knows of the moment.
+#[derive(Debug)]
+pub struct Moment {
+    pub step: u64,
+    pub epoch: u64,
+    pub point: Point,
+    pub device: Option<DeviceMemory>,
+    pub freed: Option<u64>,
+    pub phases: BTreeMap<String, u64>,
+}
+
+impl Tracer {
+    /// `gpu` is the index of the GPU in use, if any; `parts_every` the cadence of the slower sources, in samples.
+    pub fn new(ledger: &Ledger, segment: u32, parts_every: u64, gpu: Option<u32>) -> Self {
+        Self {
+            ledger: ledger.clone(),
+            started: Instant::now(),
+            segment,
+            parts_every: parts_every.max(1),
+            driver: gpu.and_then(sources::Driver::open),
+            peaks: MemorySummary::default(),
+            cost: Duration::ZERO,
+        }
+    }
+
+    pub fn sample(&mut self, moment: Moment) -> MemoryLine {
+        let begun = Instant::now();
+        let heap = heap::read();
+        let slow = moment.point != Point::Step || self.peaks.samples.is_multiple_of(self.parts_every);
+        let parts = if slow { sources::resident_parts() } else { sources::ResidentParts::default() };
+        let line = MemoryLine {
+            version: VERSION,
+            segment: self.segment,
+            time_us: microseconds(self.started.elapsed()),
+            step: moment.step,
+            epoch: moment.epoch,
+            point: moment.point,
+            host: HostMemory {
+                heap: heap.bytes,
+                heap_peak: heap.peak,
+                heap_allocations: heap.allocations,
+                resident: sources::resident(),
+                resident_peak: parts.peak,
+                anonymous: parts.anonymous,
+                file: parts.file,
+                swap: parts.swap,
+            },
+            device: moment.device.map(|pool| DevicePool {
+                in_use: pool.in_use,
+                reserved: pool.reserved,
+                allocations: pool.allocations,
+            }),
+            driver: slow.then(|| self.driver.as_ref()?.read()).flatten(),
+            container: slow.then(sources::container).flatten(),
+            owners: self.ledger.read().into_iter().map(|owner| (owner.name.to_owned(), owner.bytes)).collect(),
+            freed: moment.freed,
+            phases_us: moment.phases,
+            cost_us: 0,
+        };
+        self.keep_peaks(&line);
+        let cost = begun.elapsed();
+        self.cost += cost;
+        MemoryLine { cost_us: microseconds(cost), ..line }
+    }
+
+    fn keep_peaks(&mut self, line: &MemoryLine) {
+        let peaks = &mut self.peaks;
+        peaks.samples += 1;
+        peaks.heap_peak = line.host.heap_peak;
+        peaks.heap_at_end = line.host.heap;
+        let resident = line.host.resident_peak.max(line.host.resident);
+        peaks.resident_peak = peaks.resident_peak.max(resident);
+        peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
+        peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
+    }
+
+    /// Peaks so far. `training` is the time of the steps, against which the trace's own cost is stated.
+    pub fn summary(&self, training: Duration) -> MemorySummary {
+        let trace_seconds = self.cost.as_secs_f64();
+        let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());
+        MemorySummary { trace_seconds, trace_share, ..self.peaks.clone() }
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::ledger::{Cap, Policy};
+
+    fn moment(step: u64, point: Point) -> Moment {
+        Moment { step, epoch: 1, point, device: None, freed: None, phases: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_sample_names_each_owner_and_what_it_cost() {
+        let ledger = Ledger::default();
+        let cache = ledger.register("frame_cache", Cap { items: 10, bytes: 1000 }, Policy::Evict);
+        cache.set(2, 640);
+        let mut tracer = Tracer::new(&ledger, 0, 20, None);
+        let line = tracer.sample(moment(0, Point::Start));
+        assert_eq!(line.owners["frame_cache"], 640);
+        assert!(line.host.heap > 0 && line.host.heap_allocations > 0);
+        assert_eq!(line.device, None, "what cannot be measured is absent, never 0");
+        assert!(tracer.summary(Duration::from_secs(1)).trace_seconds > 0.0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_slower_sources_keep_their_cadence() {
+        let mut tracer = Tracer::new(&Ledger::default(), 0, 3, None);
+        let slow: Vec<bool> =
+            (0..7).map(|step| tracer.sample(moment(step, Point::Step)).host.anonymous.is_some()).collect();
+        assert_eq!(slow, [true, false, false, true, false, false, true]);
+        assert!(tracer.sample(moment(7, Point::Epoch)).host.anonymous.is_some());
+    }
+}

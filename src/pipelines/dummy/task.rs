@@ -1,0 +1,106 @@
+//! Chosen losses, chosen failures, chosen leaks.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::settings::Settings;
+use crate::experiment::sections::CleanupAction;
+use crate::results::layout;
+use crate::results::write;
+use crate::task::{Better, DeviceMemory, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
+
+/// Its state is one number that each step changes, so that a resume that loses a step is seen.
+#[derive(Debug)]
+pub struct Dummy {
+    settings: Settings,
+    seed: u32,
+    weight: f64,
+    leaked: Vec<Vec<u8>>,
+}
+
+pub fn facts(settings: &Settings) -> TaskFacts {
+    TaskFacts {
+        batches_per_epoch: settings.steps_per_epoch,
+        owners: Vec::new(),
+        data_digests: Vec::new(),
+        data_skipped: Vec::new(),
+        metrics: vec![("score", Better::Higher)],
+    }
+}
+
+impl Dummy {
+    pub fn new(settings: Settings, seed: u32) -> Self {
+        Self { settings, seed, weight: 1.0, leaked: Vec::new() }
+    }
+}
+
+impl Task for Dummy {
+    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
+        let asked = |at: Option<u64>| at == Some(step);
+        phases.enter("forward");
+        if asked(self.settings.fail_at_step) {
+            return Err(TaskError::Asked(format!("step {step} fails because `fail_at_step` says so")));
+        }
+        assert!(!asked(self.settings.panic_at_step), "step {step} panics because `panic_at_step` says so");
+        std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
+        if self.settings.leak_per_step.0 > 0 {
+            // Touched, so that it is resident and not only promised.
+            self.leaked.push(vec![1; self.settings.leak_per_step.0 as usize]);
+        }
+        let noise =
+            ((step ^ u64::from(self.seed)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;
+        self.weight *= 1.0 - 0.01 * (0.5 + noise) * (learning_rate * 1000.0).min(1.0);
+        let loss = if asked(self.settings.nan_at_step) { f64::NAN } else { self.weight };
+        Ok(StepReport {
+            kind: "dummy",
+            loss,
+            values: vec![("noise", noise)],
+            gradient_norm: Some(1.0 + noise),
+            items: 1,
+            batch: format!("dummy batch {step}"),
+        })
+    }
+
+    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
+        phases.enter("validation");
+        let score = 1.0 - self.weight;
+        Ok(ValidationReport { metrics: vec![("score".into(), Some(score))], pictures: Vec::new() })
+    }
+
+    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
+        let mut bytes = self.weight.to_le_bytes().to_vec();
+        bytes.resize((self.settings.checkpoint_size.0 as usize).max(8), 0);
+        let path = directory.join(layout::WEIGHTS);
+        write::replace(&path, &bytes)
+            .map_err(|error| TaskError::File { path: path.display().to_string(), message: error.source.to_string() })
+    }
+
+    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
+        let path = directory.join(layout::WEIGHTS);
+        let broken = |message: String| TaskError::File { path: path.display().to_string(), message };
+        let bytes = std::fs::read(&path).map_err(|error| broken(error.to_string()))?;
+        let first = bytes.first_chunk::<8>().ok_or_else(|| broken("shorter than a number".into()))?;
+        self.weight = f64::from_le_bytes(*first);
+        Ok(())
+    }
+
+    fn clean(&mut self, _: CleanupAction) -> u64 {
+        0
+    }
+
+    fn synchronise(&mut self) -> Result<(), TaskError> {
+        Ok(())
+    }
+
+    fn device_memory(&mut self) -> Option<DeviceMemory> {
+        None
+    }
+
+    fn parameters(&self) -> u64 {
+        1
+    }
+
+    fn device_name(&self) -> String {
+        "none".into()
+    }
+}

@@ -1,0 +1,103 @@
+//! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
+
+pub mod describe;
+
+use crate::experiment::Experiment;
+use crate::memory::ledger::Policy;
+use crate::results::format::{Place, PlanFile, PlannedOwner, VERSION};
+use crate::results::write::LINE_BYTES_MAX;
+use crate::task::TaskFacts;
+
+/// An experiment together with what its data says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub experiment: Experiment,
+    pub facts: TaskFacts,
+    /// Optimiser steps in an epoch.
+    pub steps_per_epoch: u64,
+    /// Optimiser steps in all.
+    pub steps: u64,
+    /// Every buffer of the run, sorted by name; the ledger of the run has the same names.
+    pub owners: Vec<PlannedOwner>,
+}
+
+/// Names of the buffers that every run has, whatever its pipeline.
+pub const GRADIENT_NORMS: &str = "gradient_norms";
+pub const METRICS_LINES: &str = "metrics_lines";
+pub const MEMORY_LINES: &str = "memory_lines";
+pub const LOG_LINES: &str = "log_lines";
+
+/// Puts the experiment and its data together.
+pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
+    let training = &experiment.training;
+    let steps_per_epoch = facts.batches_per_epoch.div_ceil(training.accumulation as u64).max(1);
+    let steps = steps_per_epoch.saturating_mul(training.epochs);
+    let steps = training.max_steps.map_or(steps, |most| steps.min(most));
+    let limits = &experiment.limits;
+    let lines = |name: &str, count: usize, key: &str| PlannedOwner {
+        name: name.into(),
+        place: Place::Host,
+        policy: Policy::Refuse,
+        items: count as u64,
+        bytes: count as u64 * LINE_BYTES_MAX,
+        because: format!("`limits.{key}` lines, written out when full"),
+    };
+    let mut owners = facts.owners.clone();
+    owners.push(lines(METRICS_LINES, limits.metrics_queue, "metrics_queue"));
+    owners.push(lines(MEMORY_LINES, limits.metrics_queue, "metrics_queue"));
+    owners.push(lines(LOG_LINES, limits.log_queue, "log_queue"));
+    owners.push(PlannedOwner {
+        name: GRADIENT_NORMS.into(),
+        place: Place::Host,
+        policy: Policy::Evict,
+        items: limits.gradient_norm_window as u64,
+        bytes: limits.gradient_norm_window as u64 * 8,
+        because: "`limits.gradient_norm_window` numbers".into(),
+    });
+    owners.sort_by(|a, b| a.name.cmp(&b.name));
+    Plan { steps_per_epoch, steps, owners, experiment, facts }
+}
+
+impl Plan {
+    /// The epoch, from 1, in which step `step` (from 1) falls; 0 for step 0.
+    pub fn epoch_of(&self, step: u64) -> u64 {
+        step.div_ceil(self.steps_per_epoch)
+    }
+
+    pub fn to_file(&self, parameters: u64) -> PlanFile {
+        PlanFile {
+            version: VERSION,
+            epochs: self.experiment.training.epochs,
+            steps_per_epoch: self.steps_per_epoch,
+            steps: self.steps,
+            parameters,
+            owners: self.owners.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The plan of a dummy experiment.
+    pub fn plan_of(text: &str) -> Plan {
+        let experiment: Experiment = toml::from_str(text).unwrap();
+        let (facts, _) = crate::pipelines::prepare(&experiment, &crate::memory::ledger::Ledger::default()).unwrap();
+        resolve(experiment, facts)
+    }
+
+    #[test]
+    fn accumulation_makes_fewer_steps_of_the_same_data() {
+        let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 2\naccumulation = 4\n");
+        assert_eq!((plan.steps_per_epoch, plan.steps), (3, 6));
+        assert_eq!([0, 1, 3, 4, 6].map(|step| plan.epoch_of(step)), [0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn every_run_has_its_line_buffers_and_norms() {
+        let plan = plan_of("[pipeline.dummy]\n");
+        let names: Vec<&str> = plan.owners.iter().map(|owner| owner.name.as_str()).collect();
+        assert_eq!(names, [GRADIENT_NORMS, LOG_LINES, MEMORY_LINES, METRICS_LINES]);
+    }
+}

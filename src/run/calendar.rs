@@ -1,0 +1,65 @@
+//! Is step n a step to validate, to save, to clean, to sample? Pure.
+
+use crate::plan::Plan;
+
+/// What falls due after a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    pub validate: bool,
+    pub save: bool,
+    pub clean: bool,
+    pub sample: bool,
+    /// The step is the last of an epoch.
+    pub epoch_ends: bool,
+}
+
+/// What falls due after step `step` (from 1) of the plan.
+pub fn due(plan: &Plan, step: u64) -> Due {
+    let every = |cadence: u64| cadence > 0 && step.is_multiple_of(cadence);
+    let experiment = &plan.experiment;
+    let last = step == plan.steps;
+    let epoch_ends = step.is_multiple_of(plan.steps_per_epoch) || last;
+    let validation = &experiment.validation;
+    let by_epoch =
+        epoch_ends && validation.every_epochs > 0 && plan.epoch_of(step).is_multiple_of(validation.every_epochs);
+    let at_all = validation.every_steps > 0 || validation.every_epochs > 0;
+    Due {
+        validate: every(validation.every_steps) || by_epoch || (last && at_all),
+        save: every(experiment.checkpoint.every_steps) || last,
+        clean: every(experiment.cleanup.every_steps) || (epoch_ends && experiment.cleanup.after_epoch),
+        sample: every(experiment.memory.every_steps),
+        epoch_ends,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan_of;
+
+    fn steps_where(plan: &Plan, which: impl Fn(Due) -> bool) -> Vec<u64> {
+        (1..=plan.steps).filter(|&step| which(due(plan, step))).collect()
+    }
+
+    #[test]
+    fn cadences_fall_on_their_steps_and_the_last_step_has_everything() {
+        let plan = plan_of(
+            "[pipeline.dummy]\nsteps_per_epoch = 5\n[training]\nepochs = 3\nmax_steps = 12\n\
+             [validation]\nevery_epochs = 2\n[checkpoint]\nevery_steps = 4\n[cleanup]\nevery_steps = 3\nafter_epoch = false\n",
+        );
+        assert_eq!(plan.steps, 12);
+        assert_eq!(steps_where(&plan, |due| due.validate), [10, 12]);
+        assert_eq!(steps_where(&plan, |due| due.save), [4, 8, 12]);
+        assert_eq!(steps_where(&plan, |due| due.clean), [3, 6, 9, 12]);
+        assert_eq!(steps_where(&plan, |due| due.epoch_ends), [5, 10, 12]);
+    }
+
+    #[test]
+    fn a_cadence_of_zero_never_falls_due() {
+        let plan = plan_of(
+            "[pipeline.dummy]\nsteps_per_epoch = 4\n[validation]\nevery_epochs = 0\n[cleanup]\nevery_steps = 0\n\
+             after_epoch = false\n[memory]\nevery_steps = 0\n",
+        );
+        assert_eq!(steps_where(&plan, |due| due.validate || due.clean || due.sample), [0u64; 0]);
+    }
+}

@@ -1,0 +1,87 @@
+//! Why does a run end?
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::experiment::sections::Limits;
+use crate::results::format::{MemoryLine, Outcome};
+use crate::units::Bytes;
+
+/// How a run ended, in words and as an exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub outcome: Outcome,
+    pub message: String,
+}
+
+impl Ending {
+    pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: message.into() }
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        exit_code(self.outcome)
+    }
+}
+
+/// What the process exits with; the table in the README.
+pub const fn exit_code(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Finished => 0,
+        Outcome::Failed => 1,
+        Outcome::Diverged => 4,
+        Outcome::MemoryLimit => 5,
+        Outcome::TimeLimit => 7,
+        Outcome::Interrupted => 8,
+    }
+}
+
+/// The file or the command line is wrong.
+pub const EXIT_BAD_INPUT: u8 = 2;
+
+/// Set by the first SIGINT or SIGTERM.
+#[derive(Clone, Debug, Default)]
+pub struct StopSignal(Arc<AtomicBool>);
+
+impl StopSignal {
+    /// From now on the first signal asks to stop in good order and the second one stops at once.
+    pub fn listen() -> std::io::Result<Self> {
+        let signal = Self::default();
+        for number in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // In this order: the second signal finds the flag set and shuts down.
+            signal_hook::flag::register_conditional_shutdown(number, 128 + number, signal.0.clone())?;
+            signal_hook::flag::register(number, signal.0.clone())?;
+        }
+        Ok(signal)
+    }
+
+    pub fn raised(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The ending that a memory limit asks for, if one is reached.
+pub fn memory_limit(limits: &Limits, line: &MemoryLine) -> Option<Ending> {
+    let reached = |limit: Option<Bytes>, held: Option<u64>| limit.zip(held).filter(|(limit, held)| *held > limit.0);
+    let (key, what, limit, held) = match reached(limits.host_memory, line.host.resident) {
+        Some((limit, held)) => ("limits.host_memory", "resident memory", limit, held),
+        None => match reached(limits.device_memory, line.device.map(|pool| pool.reserved)) {
+            Some((limit, held)) => ("limits.device_memory", "device memory reserved", limit, held),
+            None => return None,
+        },
+    };
+    let mut owners: Vec<(&String, &u64)> = line.owners.iter().filter(|(_, bytes)| **bytes > 0).collect();
+    owners.sort_by(|a, b| b.1.cmp(a.1));
+    let named: Vec<String> = owners.iter().take(5).map(|(name, bytes)| format!("{name} {}", Bytes(**bytes))).collect();
+    let named = if named.is_empty() { "none of the named buffers".into() } else { named.join(", ") };
+    Some(Ending::new(
+        Outcome::MemoryLimit,
+        format!(
+            "{what} is {} at step {}, above `{key}` = {limit}; heap in use {}, held by: {named}; lower \
+             `limits.batch_size`, `limits.prefetch` or `limits.frame_cache`, or resume with a higher limit: -s {key}=…",
+            Bytes(held),
+            line.step,
+            Bytes(line.host.heap),
+        ),
+    ))
+}

@@ -1,7 +1,9 @@
 //! What do data sets hand out? Host memory only; tensors are made on the training thread.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use super::error::DataError;
 use crate::bounded::HeldBytes;
 
 /// A picture on the host: 8-bit RGB, row by row, `height * width * 3` bytes.
@@ -22,6 +24,11 @@ impl HeldBytes for Picture {
     fn held_bytes(&self) -> u64 {
         (size_of::<Self>() + self.rgb.len()) as u64
     }
+}
+
+/// Hands out decoded pictures by their path relative to a data set's root; used by many threads at once.
+pub trait PictureSource: Send + Sync {
+    fn picture(&self, path: &Path) -> Result<Picture, DataError>;
 }
 
 /// A box in pixels from the upper left corner of the picture: `left < right`, `top < bottom`.

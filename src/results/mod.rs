@@ -1,6 +1,7 @@
 //! What is a run directory?
 
 pub mod format;
+pub mod index;
 pub mod layout;
 pub mod read;
 pub mod write;

@@ -17,6 +17,9 @@ pub mod data;
 pub mod device;
 pub mod experiment;
 pub mod memory;
+pub mod metrics;
+#[cfg(feature = "train")]
+pub mod nn;
 pub mod panics;
 pub mod pipelines;
 pub mod plan;

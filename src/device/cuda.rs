@@ -1,6 +1,6 @@
 //! NVIDIA GPUs: are they usable, and how does their memory pool do?
 
-use burn::backend::CudaDevice;
+use burn_cuda::CudaDevice;
 use cubecl::Runtime;
 use cubecl::cuda::CudaRuntime;
 

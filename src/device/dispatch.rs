@@ -1,8 +1,8 @@
 //! The device of a run as Burn's dispatch backend sees it: one instantiation of the code for all devices.
 
-use burn::backend::FlexDevice;
 use burn::tensor::backend::Backend;
 use burn::{CheckpointingStrategy, Dispatch, DispatchDevice};
+use burn_flex::FlexDevice;
 
 use super::{Kind, cuda, vulkan};
 use crate::task::{DeviceMemory, TaskError};

@@ -4,4 +4,6 @@ pub mod assignment;
 pub mod batch;
 pub mod decode;
 pub mod episode;
+#[cfg(feature = "train")]
+pub mod model;
 pub mod settings;

@@ -1,0 +1,49 @@
+//! Which parameters does a model have? Names by number, and first values that depend on the seed alone.
+//!
+//! Burn's parameter ids are random and key the optimiser's state, so a state saved by one process would not find its
+//! parameters in another. And its generator is global and differs between devices.
+
+use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::tensor::TensorData;
+use rand::{Rng, RngExt};
+
+use super::{Backend, Tensor};
+use crate::data::seed::generator;
+
+/// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance
+/// 2 / fan-in (He et al. 2015). Vectors keep the values that the module gave them.
+pub fn initialise<M: Module<Backend>>(module: M, seed: u32) -> M {
+    module.map(&mut Initialise { seed, next: 1 })
+}
+
+struct Initialise {
+    seed: u32,
+    next: u64,
+}
+
+impl ModuleMapper<Backend> for Initialise {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let number = self.next;
+        self.next += 1;
+        let (_, tensor, mapper) = param.consume();
+        let trained = tensor.is_require_grad();
+        let tensor = match D {
+            0 | 1 => tensor,
+            _ => {
+                let shape = tensor.dims();
+                let fan_in: usize = shape[1..].iter().product();
+                let scale = (2.0 / fan_in.max(1) as f64).sqrt();
+                let random = &mut generator(self.seed, "weights", number);
+                let values: Vec<f32> = (0..shape.iter().product()).map(|_| (normal(random) * scale) as f32).collect();
+                Tensor::from_data(TensorData::new(values, shape), &tensor.device())
+            }
+        };
+        Param::from_mapped_value(ParamId::from(number), tensor.set_require_grad(trained), mapper)
+    }
+}
+
+/// A draw from the standard normal distribution (Box and Muller 1958).
+fn normal(random: &mut impl Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
+}

@@ -1,0 +1,83 @@
+//! Same class near, other class far: triplets on embeddings of length one.
+
+use burn::tensor::{Int, TensorData};
+
+use super::{Backend, Tensor};
+
+/// Cosine distance of rows: `[n, d]` and `[n, d]` to `[n]`, 0 to 2.
+fn distance(one: Tensor<2>, other: Tensor<2>) -> Tensor<1> {
+    (one * other).sum_dim(1).squeeze_dim::<1>(1).neg().add_scalar(1.0)
+}
+
+/// Each triplet as it is given: `[n, d]` each; the mean over `max(0, positive - negative + margin)`.
+pub fn given(anchors: Tensor<2>, positives: Tensor<2>, negatives: Tensor<2>, margin: f64) -> Tensor<1> {
+    let near = distance(anchors.clone(), positives);
+    let far = distance(anchors, negatives);
+    (near - far).add_scalar(margin as f32).clamp_min(0.0).mean()
+}
+
+/// For each row the farthest of its class and the nearest of another (Hermans et al. 2017, "In Defense of the Triplet
+/// Loss"). `embeddings` `[n, d]`, one class a row. Rows without a partner or without a stranger do not count.
+pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> Tensor<1> {
+    let count = classes.len();
+    let device = embeddings.device();
+    let distances = embeddings.clone().matmul(embeddings.transpose()).neg().add_scalar(1.0);
+    let (partner, stranger) = hardest(&distances, classes);
+    let rows: Vec<usize> = (0..count).filter(|row| partner[*row].is_some() && stranger[*row].is_some()).collect();
+    if rows.is_empty() {
+        return distances.sum().mul_scalar(0.0);
+    }
+    let pick = |columns: &[Option<usize>]| {
+        let flat: Vec<i64> = rows.iter().map(|row| (row * count + columns[*row].unwrap_or(0)) as i64).collect();
+        let length = flat.len();
+        let index = burn::tensor::Tensor::<Backend, 1, Int>::from_data(TensorData::new(flat, [length]), &device);
+        distances.clone().reshape([count * count]).select(0, index)
+    };
+    (pick(&partner) - pick(&stranger)).add_scalar(margin as f32).clamp_min(0.0).mean()
+}
+
+/// Which column is the farthest of the same class, and which the nearest of another. On the host: the batch is small.
+fn hardest(distances: &Tensor<2>, classes: &[usize]) -> (Vec<Option<usize>>, Vec<Option<usize>>) {
+    let count = classes.len();
+    let values: Vec<f32> = distances.clone().detach().into_data().iter::<f32>().collect();
+    let at = |row: usize, column: usize| values[row * count + column];
+    let best = |row: usize, same: bool| {
+        let columns = (0..count).filter(move |column| *column != row && (classes[*column] == classes[row]) == same);
+        match same {
+            true => columns.max_by(|a, b| at(row, *a).total_cmp(&at(row, *b))),
+            false => columns.min_by(|a, b| at(row, *a).total_cmp(&at(row, *b))),
+        }
+    };
+    ((0..count).map(|row| best(row, true)).collect(), (0..count).map(|row| best(row, false)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{autodiff, close, plain, values};
+    use super::*;
+
+    /// By hand: unit vectors at 0, 90 and 180 degrees; distances 1 and 2.
+    #[test]
+    fn a_given_triplet_costs_the_difference_of_its_distances() {
+        let vector = |x: f32, y: f32| Tensor::<2>::from_floats([[x, y]], &plain());
+        close(&values(given(vector(1.0, 0.0), vector(0.0, 1.0), vector(-1.0, 0.0), 0.3)), &[0.0], 1e-6);
+        close(&values(given(vector(1.0, 0.0), vector(-1.0, 0.0), vector(0.0, 1.0), 0.3)), &[1.3], 1e-6);
+    }
+
+    /// By hand: rows at 0, 90, 180, 0 degrees, classes a a b b. Row 0: farthest of its class at 1, nearest stranger (row 3)
+    /// at 0: 1.3. Row 1: 1, nearest stranger at 1: 0.3. Row 2: partner row 3 at 2, nearest stranger row 1 at 1: 1.3.
+    /// Row 3: partner at 2, nearest stranger row 0 at 0: 2.3. Mean 1.3.
+    #[test]
+    fn batch_hard_takes_the_hardest_of_each_row() {
+        let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [1.0, 0.0]], &plain());
+        close(&values(batch_hard(rows, &[0, 0, 1, 1], 0.3)), &[1.3], 1e-6);
+    }
+
+    #[test]
+    fn a_batch_of_one_class_costs_nothing_and_still_has_a_gradient() {
+        let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &autodiff()).require_grad();
+        let loss = batch_hard(rows.clone(), &[4, 4], 0.3);
+        close(&values(loss.clone()), &[0.0], 0.0);
+        assert!(rows.grad(&loss.backward()).is_some());
+    }
+}

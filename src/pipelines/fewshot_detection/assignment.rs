@@ -62,7 +62,7 @@ pub fn targets<'a>(frames: impl IntoIterator<Item = &'a [Truth]>, side: usize) -
     for truths in frames {
         let owners = owners(truths, &cells);
         for (cell, owner) in cells.iter().zip(&owners) {
-            let masked = || truths.iter().any(|truth| truth.role == Role::Masked && holds(&truth.rectangle, cell));
+            let masked = || truths.iter().any(|truth| truth.role == Role::Masked && covers(&truth.rectangle, cell));
             targets.objectness.push(if owner.is_some() { 1.0 } else { 0.0 });
             targets.weight.push(if owner.is_none() && masked() { 0.0 } else { 1.0 });
             let class = match owner.map(|owner| truths[owner].role) {
@@ -84,6 +84,13 @@ pub fn targets<'a>(frames: impl IntoIterator<Item = &'a [Truth]>, side: usize) -
 
 fn holds(rectangle: &Rectangle, cell: &Cell) -> bool {
     rectangle.left < cell.x && cell.x < rectangle.right && rectangle.top < cell.y && cell.y < rectangle.bottom
+}
+
+/// As [`holds`], but a rectangle smaller than a cell counts as one cell, so that some centre is in it.
+fn covers(rectangle: &Rectangle, cell: &Cell) -> bool {
+    let (x, y) = ((rectangle.left + rectangle.right) / 2.0, (rectangle.top + rectangle.bottom) / 2.0);
+    (cell.x - x).abs() * 2.0 <= rectangle.width().max(cell.stride)
+        && (cell.y - y).abs() * 2.0 <= rectangle.height().max(cell.stride)
 }
 
 /// The object that each cell answers for.
@@ -205,6 +212,12 @@ mod tests {
         assert_eq!(targets.objectness.len(), 40);
         assert!(targets.objectness[20..].iter().all(|&value| value == 0.0), "a frame without objects");
         assert_eq!(targets.boxes.len(), 160);
+    }
+
+    #[test]
+    fn a_masked_object_smaller_than_a_cell_still_masks_its_cell() {
+        let targets = targets([&[truth(Role::Masked, 9.0, 9.0, 10.0, 10.0)][..]], 32);
+        assert_eq!(places(&targets.weight, 0.0), [5, 16], "centres (12, 12) and (8, 8)");
     }
 
     #[test]

@@ -241,8 +241,7 @@ impl Batches {
         let mut pixels = Vec::with_capacity(exemplars.len() * side * side * 3);
         for exemplar in &exemplars {
             let (picture, object) = self.exemplar(exemplar)?;
-            pixels
-                .extend_from_slice(&transform::augment_reference(&picture, object.as_ref(), side, generator).rgb);
+            pixels.extend_from_slice(&transform::augment_reference(&picture, object.as_ref(), side, generator).rgb);
         }
         let classes: Vec<usize> = exemplars.iter().map(Exemplar::class).collect();
         let mut named = classes.clone();
@@ -277,13 +276,7 @@ impl Batches {
         Ok((picture, object.copied()))
     }
 
-    fn truths(
-        &self,
-        frame: &Frame,
-        classes: &[usize],
-        mapping: &Mapping,
-        purpose: Purpose,
-    ) -> (Box<[Truth]>, usize) {
+    fn truths(&self, frame: &Frame, classes: &[usize], mapping: &Mapping, purpose: Purpose) -> (Box<[Truth]>, usize) {
         let side = self.episodes.settings().image_size as f32;
         let truth = |object: &Object| -> Option<Truth> {
             let mapped = mapping.forth(&object.rectangle);

@@ -71,7 +71,8 @@ pub fn decode(
     let mut detections = Vec::new();
     for class in 0..n_way {
         let objectness = answer.objectness.iter();
-        let scores = objectness.zip(answer.class.chunks_exact(n_way)).map(|(objectness, classes)| objectness * classes[class]);
+        let scores =
+            objectness.zip(answer.class.chunks_exact(n_way)).map(|(objectness, classes)| objectness * classes[class]);
         let mut candidates: Vec<Detection> = cells
             .iter()
             .zip(scores)

@@ -254,7 +254,11 @@ impl Episodes {
         };
         chosen
             .into_iter()
-            .map(|(anchor, negative)| Triplet { anchor: take(anchor), positive: take(anchor), negative: take(negative) })
+            .map(|(anchor, negative)| Triplet {
+                anchor: take(anchor),
+                positive: take(anchor),
+                negative: take(negative),
+            })
             .collect()
     }
 

@@ -70,7 +70,8 @@ impl<T: HeldBytes> HeldBytes for Item<T> {
     }
 }
 
-/// The batch that the trainer holds; dropping it gives its bytes back. It must go before the next one is asked for.
+/// The batch that the trainer holds; dropping it gives its bytes back. It must go before the next one is asked for, and
+/// before another feed is made, which would register the same owner.
 #[derive(Debug)]
 pub struct InUse<T> {
     batch: T,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::episode::{Episode, Episodes, Exemplar, Query, StepKind};
+use super::episode::{Episode, Episodes, Exemplar, Query};
+use super::mix::StepKind;
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
 use crate::data::error::DataError;

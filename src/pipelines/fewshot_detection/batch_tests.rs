@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::super::episode::DrawSettings;
 use super::super::episode::tests::{SHAPE, Shape, episodes, library};
-use super::super::episode::{DrawSettings, batches_per_epoch};
+use super::super::mix::batches_per_epoch;
 use super::*;
 use crate::data::feed::{Feed, FeedSettings, Prepare};
 use crate::data::reference_video::library::Library;

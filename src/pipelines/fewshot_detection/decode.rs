@@ -77,7 +77,7 @@ pub fn decode(
             .iter()
             .zip(scores)
             .zip(answer.boxes.chunks_exact(4))
-            .filter(|((_, score), _)| *score >= settings.score_threshold)
+            .filter(|((_, score), _)| score.is_finite() && *score >= settings.score_threshold)
             .filter_map(|((cell, score), sides)| {
                 let rectangle = in_frame(cell, sides, place)?;
                 Some(Detection { class, score, rectangle })

@@ -14,6 +14,7 @@ use rand::RngExt;
 use rand::seq::{SliceRandom, index};
 use rand_chacha::ChaCha8Rng;
 
+use super::mix::{StepKind, kind_of};
 use super::settings::Settings;
 use crate::data::error::DataError;
 use crate::data::reference_video::library::{Library, Object, Split};
@@ -79,13 +80,6 @@ pub struct Triplet {
     pub anchor: Exemplar,
     pub positive: Exemplar,
     pub negative: Exemplar,
-}
-
-/// What a training step does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepKind {
-    Detection,
-    Triplet,
 }
 
 /// What of the experiment decides about the draws, besides the pipeline's settings.
@@ -366,7 +360,11 @@ impl ClassIndex {
 
 /// `count` of `from`, or all of them, in a drawn order.
 fn choose(from: &[usize], count: usize, generator: &mut ChaCha8Rng) -> Vec<usize> {
-    index::sample(generator, from.len(), count.min(from.len())).into_iter().map(|place| from[place]).collect()
+    let count = count.min(from.len());
+    // The iterator does not know its length, and a batch is held to its bytes.
+    let mut chosen = Vec::with_capacity(count);
+    chosen.extend(index::sample(generator, from.len(), count).into_iter().map(|place| from[place]));
+    chosen
 }
 
 fn index_classes(library: &Library) -> Vec<ClassIndex> {
@@ -395,38 +393,6 @@ fn index_classes(library: &Library) -> Vec<ClassIndex> {
         }
     }
     classes
-}
-
-/// What step `step` (from 1) does. Over any run of steps the number of triplet steps is `triplet_ratio` of them, to
-/// within one; the first is a detection step unless all are triplet steps.
-pub fn kind_of(step: u64, triplet_ratio: f64) -> StepKind {
-    let triplets_until = |step: u64| (step as f64 * triplet_ratio).floor();
-    match triplets_until(step) > triplets_until(step.saturating_sub(1)) {
-        true => StepKind::Triplet,
-        false => StepKind::Detection,
-    }
-}
-
-/// Batches in an epoch: detection episodes, and as many triplet batches besides as keep `triplet_ratio`.
-///
-/// With `auto_episodes` the detection episodes are the frames that show a class of the training split over
-/// `n_way * n_query` (with no more classes than there are), rounded up: one pass over the data on average. They are
-/// divided by `1 - triplet_ratio`, rounded up; when that is 0 (triplets only) there are as many triplet batches as
-/// there would be episodes.
-pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
-    let in_training = |object: &Object| !object.ignore && library.classes[object.class].split == Split::Train;
-    let frames = library.videos.iter().flat_map(|video| &video.frames);
-    let training_frames = frames.filter(|frame| frame.objects.iter().any(in_training)).count();
-    let train_classes = library.classes.iter().filter(|class| class.split == Split::Train).count();
-    let queries = settings.n_way.min(train_classes).max(1) * settings.n_query.max(1);
-    let automatic = training_frames.div_ceil(queries).max(1) as u64;
-    let episodes = if settings.auto_episodes { automatic } else { settings.episodes.unwrap_or(automatic) };
-    let detection_share = 1.0 - settings.triplet_ratio;
-    match detection_share > 0.0 {
-        // The subtraction rounds: 7 / 0.7 must not become 11.
-        true => (episodes as f64 / detection_share - 1e-9).ceil() as u64,
-        false => episodes,
-    }
 }
 
 #[cfg(test)]

@@ -226,20 +226,6 @@ fn triplets_are_two_pictures_of_one_class_and_one_of_another_of_few_classes() {
 }
 
 #[test]
-fn an_epoch_is_one_pass_over_the_training_frames_with_triplets_besides() {
-    // 5 train classes x 3 videos x 5 frames, and the last frame of the videos of the class before the first (unused).
-    let library = library(SHAPE);
-    let batches = |settings: Settings| batches_per_epoch(&library, &settings);
-    let alone = Settings { triplet_ratio: 0.0, ..small() };
-    assert_eq!(batches(alone.clone()), 7, "78 frames over 3 * 4, rounded up");
-    assert_eq!(batches(Settings { triplet_ratio: 0.3, ..alone.clone() }), 10, "7 of 10 are episodes");
-    assert_eq!(batches(Settings { triplet_ratio: 1.0, ..alone.clone() }), 7);
-    assert_eq!(batches(Settings { n_way: 50, ..alone.clone() }), 4, "78 over 5 * 4: there are 5 classes");
-    let fixed = Settings { auto_episodes: false, episodes: Some(100), triplet_ratio: 0.5, ..alone };
-    assert_eq!(batches(fixed), 200);
-}
-
-#[test]
 fn all_batches_of_a_step_are_of_one_kind() {
     let draws = DrawSettings { seed: 0, triplet_batch_size: 2, accumulation: 3 };
     let settings = Settings { triplet_ratio: 0.5, ..small() };
@@ -250,15 +236,6 @@ fn all_batches_of_a_step_are_of_one_kind() {
 }
 
 proptest! {
-    #[test]
-    fn every_run_of_steps_has_its_share_of_triplets(ratio in 0.0f64..=1.0, start in 1u64..10_000, length in 1u64..500) {
-        let triplets = (start..start + length).filter(|&step| kind_of(step, ratio) == StepKind::Triplet).count();
-        prop_assert!((triplets as f64 - length as f64 * ratio).abs() < 1.0 + 1e-6);
-        prop_assert!(kind_of(1, ratio) == StepKind::Detection || ratio == 1.0);
-        prop_assert_eq!(kind_of(start, 1.0), StepKind::Triplet);
-        prop_assert_eq!(kind_of(start, 0.0), StepKind::Detection);
-    }
-
     #[test]
     fn any_library_is_drawn_from_or_refused_but_never_panics(
         train in 0usize..5, held_out in 0usize..4, videos in 0usize..4, frames in 1usize..5, references in 0usize..3,

@@ -4,4 +4,5 @@ pub mod assignment;
 pub mod batch;
 pub mod decode;
 pub mod episode;
+pub mod mix;
 pub mod settings;

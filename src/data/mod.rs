@@ -1,5 +1,6 @@
 //! Which data sets exist, and how do they reach the training step?
 
+pub mod digest;
 pub mod error;
 pub mod feed;
 pub mod reference_video;

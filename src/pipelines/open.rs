@@ -2,6 +2,7 @@
 
 use super::Prepared;
 use super::dummy::task::Dummy;
+use super::fewshot_detection::task::FewshotDetection;
 use crate::device::Chosen;
 use crate::memory::ledger::Ledger;
 use crate::plan::Plan;
@@ -11,11 +12,15 @@ use crate::task::{Task, TaskError};
 pub fn open(
     plan: &Plan,
     prepared: Prepared,
-    _chosen: &Chosen,
-    _ledger: &Ledger,
-    _first_step: u64,
+    chosen: &Chosen,
+    ledger: &Ledger,
+    first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
     match prepared {
+        Prepared::FewshotDetection(prepared) => {
+            let task = FewshotDetection::open(*prepared, &plan.experiment, chosen.kind, ledger, first_step)?;
+            Ok(Box::new(task))
+        }
         Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed))),
     }
 }

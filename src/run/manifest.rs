@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::data::seed::digest;
+use crate::data::digest::digest;
 use crate::device::{self, Chosen};
 use crate::memory::sources;
 use crate::plan::Plan;

@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
 use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
 use super::settings::Settings;
+use crate::data::digest::hexadecimal;
 use crate::data::error::DataError;
 use crate::data::sample::Rectangle;
-use crate::data::seed::hexadecimal;
 use crate::problem::nearest;
 
 /// Larger pictures are not decoded.

@@ -27,7 +27,7 @@ const VISIBLE_MIN: f32 = 0.3;
 /// The folder of the generated set, written now if it is not there yet.
 pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    let name = format!("generated-{}", &crate::data::seed::digest(identity.as_bytes())[..16]);
+    let name = format!("generated-{}", &crate::data::digest::digest(identity.as_bytes())[..16]);
     let cache = cache_folder();
     let place = cache.join(&name);
     if place.join("annotations.json").is_file() {

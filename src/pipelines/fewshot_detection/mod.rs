@@ -2,8 +2,23 @@
 
 pub mod assignment;
 pub mod batch;
+#[cfg(test)]
+mod batch_tests;
 pub mod decode;
 pub mod episode;
+#[cfg(test)]
+mod episode_tests;
+#[cfg(feature = "train")]
+pub mod losses;
+pub mod mix;
 #[cfg(feature = "train")]
 pub mod model;
+pub mod pictures;
+#[cfg(feature = "train")]
+pub mod pixels;
+pub mod prepare;
 pub mod settings;
+#[cfg(feature = "train")]
+pub mod task;
+#[cfg(feature = "train")]
+pub mod validation;

@@ -1,0 +1,86 @@
+//! How far is the head from what it should say?
+//!
+//! Objectness: focal loss over all cells (Lin et al. 2017). Class: cross-entropy of each way over the cells with an
+//! object. Box: CIoU or GIoU over the same cells. Each is divided by the number of such cells in the whole batch, so a
+//! batch that is split has the same gradients.
+
+use burn::DispatchDevice;
+
+use super::assignment::{Cell, Targets};
+use super::model::Dense;
+use super::pixels::tensor;
+use super::settings::{BoxLoss, Settings};
+use crate::nn::box_loss::{ciou_loss, giou_loss};
+use crate::nn::focal_loss::{cross_entropy, focal_loss};
+use crate::nn::{Backend, Tensor};
+
+/// Weighted parts, each `[1]`; their sum is what is minimised.
+#[derive(Clone, Debug)]
+pub struct DetectionLoss {
+    pub object: Tensor<1>,
+    pub class: Tensor<1>,
+    pub sides: Tensor<1>,
+}
+
+/// Cell centres twice, `[1, cells, 4]`: what sides are measured from.
+pub fn centres(cells: &[Cell], device: &DispatchDevice) -> Tensor<3> {
+    let values: Vec<f32> = cells.iter().flat_map(|cell| [cell.x, cell.y, cell.x, cell.y]).collect();
+    tensor(values, [1, cells.len(), 4], device)
+}
+
+/// Sides `[n, cells, 4]` to boxes `[n * cells, 4]` as left, top, right, bottom.
+fn boxes(sides: Tensor<3>, centres: &Tensor<3>) -> Tensor<2> {
+    let [count, cells, _] = sides.dims();
+    let signs = Tensor::<3>::from_floats([[[-1.0, -1.0, 1.0, 1.0]]], &sides.device());
+    (sides * signs + centres.clone()).reshape([count * cells, 4])
+}
+
+/// The loss of some query frames. `similarity` `[n, cells, ways]` are logits; `positives` counts the cells with an object
+/// of the whole batch.
+pub fn detection_loss(
+    settings: &Settings,
+    dense: Dense,
+    similarity: Tensor<3>,
+    targets: Targets,
+    centres: &Tensor<3>,
+    positives: usize,
+) -> DetectionLoss {
+    let [count, cells, ways] = similarity.dims();
+    let device = similarity.device();
+    let share = 1.0 / positives.max(1) as f64;
+    let mut one_hot = vec![0.0f32; count * cells * ways];
+    for (cell, class) in targets.class.iter().enumerate() {
+        if let Ok(way) = usize::try_from(*class) {
+            one_hot[cell * ways + way] = 1.0;
+        }
+    }
+    let object = tensor(targets.objectness, [count, cells], &device);
+    let weight = tensor(targets.weight, [count, cells], &device);
+    let one_hot = tensor(one_hot, [count, cells, ways], &device);
+    let truth = tensor(targets.boxes, [count, cells, 4], &device);
+    let focal = focal_loss(dense.object, object.clone(), settings.focal_gamma, Some(settings.focal_alpha));
+    // Objects of other classes count, too: they are of none of the ways.
+    let class = cross_entropy(similarity, one_hot) * object.clone().unsqueeze_dim::<3>(2);
+    let overlap = match settings.box_loss {
+        BoxLoss::Ciou => ciou_loss,
+        BoxLoss::Giou => giou_loss,
+    };
+    let sides = overlap(boxes(dense.sides, centres), boxes(truth, centres)) * object.reshape([count * cells]);
+    let weighted = |sum: Tensor<1>, weight: f64| sum.mul_scalar((weight * share) as f32);
+    DetectionLoss {
+        object: weighted((focal * weight).sum(), settings.objectness_weight),
+        class: weighted(class.sum(), settings.similarity_weight),
+        sides: weighted(sides.sum(), settings.box_weight),
+    }
+}
+
+impl DetectionLoss {
+    pub fn total(&self) -> Tensor<1> {
+        self.object.clone() + self.class.clone() + self.sides.clone()
+    }
+
+    /// Without their graph.
+    pub fn parts(&self) -> [burn::tensor::Tensor<Backend, 1>; 3] {
+        [&self.object, &self.class, &self.sides].map(|part| part.clone().inner())
+    }
+}

@@ -1,0 +1,109 @@
+//! What does a person see of a validation? Query frames with truths and detections, and the references asked for.
+
+use super::batch::DetectionBatch;
+use super::decode::Detection;
+use crate::data::sample::{Picture, Rectangle};
+
+/// Of the query frame in the picture.
+const ENLARGE: usize = 3;
+const WHITE: [u8; 3] = [255, 255, 255];
+/// One a way, told apart by people with colour-blindness (Okabe and Ito 2008).
+const COLOURS: [[u8; 3]; 6] =
+    [[230, 159, 0], [86, 180, 233], [0, 158, 115], [240, 228, 66], [213, 94, 0], [204, 121, 167]];
+
+/// The colour that stands for a way.
+fn colour(way: usize) -> [u8; 3] {
+    COLOURS[way % COLOURS.len()]
+}
+
+/// A query frame of a batch: truths in white, detections in the colours of their ways, on the right the first reference
+/// of each way. `truths` and detections are in pixels of the square.
+pub fn draw(
+    batch: &DetectionBatch,
+    query: usize,
+    side: usize,
+    reference_side: usize,
+    truths: &[Rectangle],
+    found: &[Detection],
+) -> Picture {
+    let ways = batch.classes.len();
+    let (large, column) = (side * ENLARGE, side * ENLARGE / ways.clamp(3, 8));
+    let mut canvas = Canvas::new(large + column, large);
+    let pixels = &batch.query_pixels[query * side * side * 3..][..side * side * 3];
+    canvas.paste(pixels, side, (0, 0), large);
+    for truth in truths {
+        canvas.outline(scaled(truth), WHITE, 1);
+    }
+    for detection in found {
+        canvas.outline(scaled(&detection.rectangle), colour(detection.class), 2);
+    }
+    let views = batch.reference_pixels.len() / (reference_side * reference_side * 3) / ways.max(1);
+    for way in 0..ways {
+        let start = way * views * reference_side * reference_side * 3;
+        let place = (large, way * column);
+        canvas.paste(
+            &batch.reference_pixels[start..][..reference_side * reference_side * 3],
+            reference_side,
+            place,
+            column,
+        );
+        let (left, top) = (place.0 as f32, place.1 as f32);
+        let frame = Rectangle { left, top, right: left + column as f32, bottom: top + column as f32 };
+        canvas.outline(frame, colour(way), 3);
+    }
+    Picture { width: canvas.width, height: canvas.height, rgb: canvas.rgb.into() }
+}
+
+fn scaled(place: &Rectangle) -> Rectangle {
+    let scale = ENLARGE as f32;
+    Rectangle {
+        left: place.left * scale,
+        top: place.top * scale,
+        right: place.right * scale,
+        bottom: place.bottom * scale,
+    }
+}
+
+struct Canvas {
+    width: usize,
+    height: usize,
+    rgb: Vec<u8>,
+}
+
+impl Canvas {
+    fn new(width: usize, height: usize) -> Self {
+        Self { width, height, rgb: vec![255; width * height * 3] }
+    }
+
+    fn set(&mut self, x: usize, y: usize, colour: [u8; 3]) {
+        if x < self.width && y < self.height {
+            self.rgb[(y * self.width + x) * 3..][..3].copy_from_slice(&colour);
+        }
+    }
+
+    /// A square picture, scaled without smoothing to `to` pixels.
+    fn paste(&mut self, rgb: &[u8], side: usize, place: (usize, usize), to: usize) {
+        for y in 0..to {
+            for x in 0..to {
+                let at = (y * side / to * side + x * side / to) * 3;
+                self.set(place.0 + x, place.1 + y, [rgb[at], rgb[at + 1], rgb[at + 2]]);
+            }
+        }
+    }
+
+    fn outline(&mut self, place: Rectangle, colour: [u8; 3], thickness: usize) {
+        let inside = |value: f32, limit: usize| (value.max(0.0) as usize).min(limit.saturating_sub(1));
+        let (left, right) = (inside(place.left, self.width), inside(place.right - 1.0, self.width));
+        let (top, bottom) = (inside(place.top, self.height), inside(place.bottom - 1.0, self.height));
+        for inset in 0..thickness {
+            for x in left..=right {
+                self.set(x, (top + inset).min(bottom), colour);
+                self.set(x, bottom.saturating_sub(inset).max(top), colour);
+            }
+            for y in top..=bottom {
+                self.set((left + inset).min(right), y, colour);
+                self.set(right.saturating_sub(inset).max(left), y, colour);
+            }
+        }
+    }
+}

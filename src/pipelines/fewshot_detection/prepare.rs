@@ -1,0 +1,94 @@
+//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+
+use std::sync::Arc;
+
+use super::batch::{Batches, batch_bytes_max};
+use super::episode::{DrawSettings, Episodes};
+use super::mix::batches_per_epoch;
+use super::settings::{Model, Settings};
+use crate::data::Dataset;
+use crate::data::feed;
+use crate::data::reference_video::frames::{self, FrameStore};
+use crate::data::reference_video::library::{Library, Split};
+use crate::data::reference_video::open::open;
+use crate::experiment::Experiment;
+use crate::memory::ledger::{Ledger, Policy};
+use crate::metrics::{average_precision, separation};
+use crate::results::format::{Place, PlannedOwner};
+use crate::task::{Better, TaskError, TaskFacts};
+
+/// The batch that a validation is looking at.
+pub const VALIDATION_BATCH: &str = "validation_batch";
+
+/// Validation metrics by name. The first chooses the best checkpoint unless the file names another.
+pub const METRICS: &[(&str, Better)] = &[
+    ("map50", Better::Higher),
+    ("map", Better::Higher),
+    ("recall", Better::Higher),
+    ("st_iou", Better::Higher),
+    ("embedding_within", Better::Higher),
+    ("embedding_between", Better::Lower),
+];
+
+/// Opened data, and what the task needs of the experiment.
+#[derive(Debug)]
+pub struct Prepared {
+    pub settings: Settings,
+    pub model: Model,
+    pub batches: Batches,
+    pub store: Arc<FrameStore>,
+}
+
+impl Prepared {
+    pub fn library(&self) -> &Library {
+        self.batches.episodes().library()
+    }
+}
+
+/// Classes held out for validation, in the order of their numbers.
+pub fn held_out(library: &Library) -> Vec<usize> {
+    (0..library.classes.len()).filter(|class| library.classes[*class].split == Split::Validation).collect()
+}
+
+/// Opens the data. The frame cache and the index enter the ledger here.
+pub fn prepare(
+    settings: &Settings,
+    model: &Model,
+    dataset: &Dataset,
+    experiment: &Experiment,
+    ledger: &Ledger,
+) -> Result<(TaskFacts, Prepared), TaskError> {
+    let Dataset::ReferenceVideo(dataset) = dataset;
+    let data = |error: crate::data::error::DataError| TaskError::Data(error.to_string());
+    let library = Arc::new(open(dataset).map_err(data)?);
+    let limits = &experiment.limits;
+    let store = Arc::new(FrameStore::new(&library, ledger, limits.frame_cache.0));
+    let draws = DrawSettings {
+        seed: experiment.experiment.seed,
+        triplet_batch_size: limits.triplet_batch_size,
+        accumulation: experiment.training.accumulation,
+    };
+    let bytes = batch_bytes_max(settings, limits);
+    let mut owners = frames::planned_owners(&library, limits);
+    owners.extend(feed::planned_owners(limits, bytes));
+    owners.extend(average_precision::planned_owners(limits));
+    owners.extend(separation::planned_owners(held_out(&library).len(), model.embedding));
+    owners.push(PlannedOwner {
+        name: VALIDATION_BATCH.into(),
+        place: Place::Host,
+        policy: Policy::Refuse,
+        items: 1,
+        bytes,
+        because: "one episode of a validation".into(),
+    });
+    let facts = TaskFacts {
+        batches_per_epoch: batches_per_epoch(&library, settings),
+        owners,
+        data_digests: vec![("reference-video".into(), library.digest.clone())],
+        data_skipped: library.skipped.iter().map(|(reason, count)| (reason.clone(), *count)).collect(),
+        metrics: METRICS.to_vec(),
+    };
+    let episodes = Episodes::new(library, settings.clone(), draws).map_err(data)?;
+    let batches = Batches::new(episodes, store.clone());
+    Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store }))
+}

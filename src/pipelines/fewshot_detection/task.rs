@@ -1,0 +1,299 @@
+//! The pipeline as the loop sees it: step, validate, save, load.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::module::{AutodiffModule, Module};
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn_store::{ModuleSnapshot, SafetensorsStore};
+
+use super::assignment::{cells, targets};
+use super::batch::{DetectionBatch, HostBatch, TripletBatch, batch_bytes_max};
+use super::losses::{centres, detection_loss};
+use super::model::ReferenceDetector;
+use super::pixels::{fetch, pictures};
+use super::prepare::Prepared;
+use super::settings::{Settings, TripletMining};
+use super::validation::Validation;
+use crate::data::error::DataError;
+use crate::data::feed::{Feed, FeedSettings};
+use crate::data::reference_video::frames::FrameStore;
+use crate::device::Kind;
+use crate::device::dispatch::TensorDevice;
+use crate::experiment::Experiment;
+use crate::experiment::sections::CleanupAction;
+use crate::memory::ledger::Ledger;
+use crate::nn::optimizer::ModuleOptimizer;
+use crate::nn::{Backend, Tensor, gradients, triplet_loss};
+use crate::results::layout;
+use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
+
+type Network = ReferenceDetector<Backend>;
+
+/// Training of a [`ReferenceDetector`].
+pub struct FewshotDetection {
+    settings: Settings,
+    batch_size: usize,
+    accumulation: usize,
+    clip_norm: Option<f64>,
+    cache_low_water: f64,
+    device: TensorDevice,
+    /// `None` only while the optimiser has it: so weights are not held twice.
+    network: Option<Network>,
+    /// `None` only while it is loaded.
+    optimizer: Option<ModuleOptimizer<Network>>,
+    feed: Feed<HostBatch>,
+    validation: Validation,
+    store: Arc<FrameStore>,
+    /// `[1, cells, 4]` on the training device.
+    centres: Tensor<3>,
+    parameters: u64,
+}
+
+/// Gradients and numbers of a step while it is put together.
+struct Gathered {
+    gradients: GradientsAccumulator<Network>,
+    /// Names and values `[1]` without their graphs; fetched in one transfer at the end.
+    parts: Vec<(&'static str, Tensor<1>)>,
+    images: u64,
+    kind: &'static str,
+    batch: String,
+}
+
+impl FewshotDetection {
+    /// Puts the model on the device and starts the workers at the batch of step `first_step`.
+    pub fn open(
+        prepared: Prepared,
+        experiment: &Experiment,
+        kind: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Self, TaskError> {
+        let training = &experiment.training;
+        let device = TensorDevice::open(kind, training.activation_checkpointing)?;
+        let network = ReferenceDetector::new(&prepared.model, experiment.experiment.seed, &device.autodiff);
+        let feed_settings = FeedSettings {
+            workers: experiment.limits.workers,
+            prefetch: experiment.limits.prefetch,
+            first: first_step.saturating_sub(1) * training.accumulation as u64,
+            item_bytes_max: batch_bytes_max(&prepared.settings, &experiment.limits),
+        };
+        let batches = prepared.batches.clone();
+        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.prepare(number))).map_err(data)?;
+        Ok(Self {
+            batch_size: experiment.limits.batch_size,
+            accumulation: training.accumulation,
+            clip_norm: training.clip_norm,
+            cache_low_water: experiment.cleanup.cache_low_water,
+            centres: centres(&cells(prepared.settings.image_size), &device.autodiff),
+            parameters: network.num_params() as u64,
+            network: Some(network),
+            optimizer: Some(ModuleOptimizer::new(&experiment.optimizer)),
+            validation: Validation::new(&prepared, &experiment.limits, &experiment.validation, ledger),
+            store: prepared.store,
+            settings: prepared.settings,
+            device,
+            feed,
+        })
+    }
+
+    fn network(&self) -> Result<&Network, TaskError> {
+        self.network.as_ref().ok_or_else(lost)
+    }
+
+    /// One episode: references, then queries in parts of at most `limits.batch_size`.
+    fn detection(
+        &self,
+        batch: &DetectionBatch,
+        gathered: &mut Gathered,
+        phases: &mut dyn Phases,
+    ) -> Result<(), TaskError> {
+        let network = self.network()?;
+        let (side, device) = (self.settings.image_size, &self.device.autodiff);
+        let all = |from: usize, to: usize| targets(batch.queries[from..to].iter().map(|query| &*query.truths), side);
+        let positives = all(0, batch.queries.len()).positives;
+        let picture_bytes = side * side * 3;
+        let mut from = 0;
+        for pixels in batch.query_pixels.chunks(self.batch_size * picture_bytes) {
+            phases.enter("forward");
+            let to = from + pixels.len() / picture_bytes;
+            // Once for each part: the parts together must not hold more than one of them.
+            let references = pictures(&batch.reference_pixels, self.settings.reference_size, device);
+            let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
+            let dense = network.dense(pictures(pixels, side, device));
+            let similarity = network.similarity(dense.embeddings.clone(), prototypes);
+            let loss = detection_loss(&self.settings, dense, similarity, all(from, to), &self.centres, positives);
+            for (name, part) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
+                gathered.parts.push((name, part));
+            }
+            gathered.images += (to - from) as u64;
+            self.backward(loss.total(), gathered, phases)?;
+            from = to;
+        }
+        gathered.images += (batch.reference_pixels.len() / (self.settings.reference_size.pow(2) * 3)) as u64;
+        Ok(())
+    }
+
+    fn triplets(
+        &self,
+        batch: &TripletBatch,
+        gathered: &mut Gathered,
+        phases: &mut dyn Phases,
+    ) -> Result<(), TaskError> {
+        phases.enter("forward");
+        let network = self.network()?;
+        let embeddings = network.embed(pictures(&batch.pixels, self.settings.reference_size, &self.device.autodiff));
+        let count = batch.classes.len() / 3;
+        let margin = self.settings.triplet_margin;
+        let loss = match self.settings.triplet_mining {
+            TripletMining::BatchHard => triplet_loss::batch_hard(embeddings, &batch.classes, margin),
+            TripletMining::Given => {
+                let part = |number: usize| embeddings.clone().narrow(0, number * count, count);
+                triplet_loss::given(part(0), part(1), part(2), margin)
+            }
+        };
+        let loss = loss.mul_scalar(self.settings.triplet_weight as f32);
+        gathered.parts.push(("triplet", loss.clone().inner()));
+        gathered.images += batch.classes.len() as u64;
+        self.backward(loss, gathered, phases)
+    }
+
+    /// Adds the gradients of one part of one batch; its graph is gone afterwards.
+    fn backward(&self, loss: Tensor<1>, gathered: &mut Gathered, phases: &mut dyn Phases) -> Result<(), TaskError> {
+        phases.enter("backward");
+        let network = self.network()?;
+        let share = 1.0 / self.accumulation as f32;
+        let gradients = GradientsParams::from_grads(loss.mul_scalar(share).backward(), network);
+        gathered.gradients.accumulate(network, gradients);
+        Ok(())
+    }
+}
+
+impl Task for FewshotDetection {
+    fn train_step(&mut self, _: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
+        let mut gathered = Gathered {
+            gradients: GradientsAccumulator::new(),
+            parts: Vec::new(),
+            images: 0,
+            kind: "",
+            batch: String::new(),
+        };
+        for _ in 0..self.accumulation {
+            phases.enter("data");
+            let batch = self.feed.next().map_err(data)?;
+            gathered.batch = batch.describe().to_owned();
+            match &*batch {
+                HostBatch::Detection(detection) => {
+                    gathered.kind = "detection";
+                    self.detection(detection, &mut gathered, phases)?;
+                }
+                HostBatch::Triplet(triplet) => {
+                    gathered.kind = "triplet";
+                    self.triplets(triplet, &mut gathered, phases)?;
+                }
+            }
+        }
+        phases.enter("optimizer");
+        let network = self.network.take().ok_or_else(lost)?;
+        let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
+        let optimizer = self.optimizer.as_mut().ok_or_else(lost)?;
+        self.network = Some(optimizer.step(learning_rate, network, gradients));
+        phases.enter("transfer");
+        let mut tensors: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value)| value.clone()).collect();
+        tensors.extend(norm.clone());
+        let mut numbers =
+            fetch(tensors).into_iter().map(|values| f64::from(values.first().copied().unwrap_or(f32::NAN)));
+        let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
+        for (name, _) in &gathered.parts {
+            let value = numbers.next().unwrap_or(f64::NAN) / self.accumulation as f64;
+            match values.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += value,
+                None => values.push((name, value)),
+            }
+        }
+        Ok(StepReport {
+            kind: gathered.kind,
+            loss: values.iter().map(|(_, value)| value).sum(),
+            gradient_norm: norm.and_then(|_| numbers.next()),
+            values,
+            items: gathered.images,
+            batch: gathered.batch,
+        })
+    }
+
+    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
+        // The plain model shares its weights with the trained one; it builds no graph.
+        let plain = self.network()?.valid();
+        self.validation.run(&plain, &self.device, phases)
+    }
+
+    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
+        let weights = directory.join(layout::WEIGHTS);
+        let mut store = SafetensorsStore::from_file(weights.clone()).metadata("model", "reference-detector");
+        self.network()?.valid().save_into(&mut store).map_err(|error| file(&weights, error))?;
+        let state = directory.join(layout::OPTIMIZER);
+        self.optimizer.as_ref().ok_or_else(lost)?.save(&state).map_err(|error| file(&state, error))
+    }
+
+    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
+        let weights = directory.join(layout::WEIGHTS);
+        let mut store = SafetensorsStore::from_file(weights.clone());
+        let network = self.network.as_mut().ok_or_else(lost)?;
+        let applied = network.load_from(&mut store).map_err(|error| file(&weights, error))?;
+        if !applied.missing.is_empty() || !applied.errors.is_empty() {
+            return Err(file(&weights, "does not fit the model of this experiment"));
+        }
+        let state = directory.join(layout::OPTIMIZER);
+        let optimizer = self.optimizer.take().ok_or_else(lost)?;
+        self.optimizer = Some(optimizer.load(&state, &self.device.autodiff).map_err(|error| file(&state, error))?);
+        Ok(())
+    }
+
+    fn clean(&mut self, action: CleanupAction) -> u64 {
+        match action {
+            CleanupAction::Caches => self.store.evict_to_share(self.cache_low_water),
+            CleanupAction::DevicePool => self.device.clean_pool(),
+            // Gradients never outlive their step here; the heap is the loop's.
+            CleanupAction::Gradients | CleanupAction::Heap => 0,
+        }
+    }
+
+    fn synchronise(&mut self) -> Result<(), TaskError> {
+        self.device.synchronise()
+    }
+
+    fn device_memory(&mut self) -> Option<DeviceMemory> {
+        self.device.memory()
+    }
+
+    fn parameters(&self) -> u64 {
+        self.parameters
+    }
+
+    fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let cache = self.store.counters();
+        vec![
+            ("frame_cache_hits", cache.hits),
+            ("frame_cache_misses", cache.misses),
+            ("frame_cache_evictions", cache.evictions),
+            ("frame_cache_too_large", cache.too_large),
+            ("validation_predictions_left_out", self.validation.left_out),
+        ]
+    }
+}
+
+fn data(error: DataError) -> TaskError {
+    TaskError::Data(error.to_string())
+}
+
+fn lost() -> TaskError {
+    TaskError::Device("the model was lost in a step that failed".into())
+}
+
+fn file(path: &Path, error: impl std::fmt::Display) -> TaskError {
+    TaskError::File { path: path.display().to_string(), message: error.to_string() }
+}

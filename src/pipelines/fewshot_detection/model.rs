@@ -206,7 +206,7 @@ fn double(value: Tensor<4>) -> Tensor<4> {
 
 /// Weak first outputs, and the objectness of [`PRIOR`].
 fn prior(mut outputs: Conv2d<Backend>, embedding: usize, device: &DispatchDevice) -> Conv2d<Backend> {
-    outputs.weight = outputs.weight.map(|weight| weight.detach().mul_scalar(0.1).require_grad());
+    outputs.weight = outputs.weight.map(|weight| Tensor::from_inner(weight.inner().mul_scalar(0.1)).require_grad());
     let mut bias = vec![0.0f32; 5 + embedding];
     bias[0] = (PRIOR / (1.0 - PRIOR)).ln();
     outputs.bias = outputs.bias.map(|old| old.map(|_| Tensor::from_floats(&bias[..], device).require_grad()));

@@ -4,6 +4,7 @@
 //! environment variable, a command-line override) and the bytes in that layer's text. [`Problems`] collects them, so
 //! that a user sees everything that is wrong at once.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,15 +54,30 @@ pub struct Problem {
     /// What to write instead.
     pub help: Option<String>,
     pub place: Option<Place>,
+    /// Other keys that it is about, when two contradict each other.
+    pub related: Vec<Related>,
+}
+
+/// Another key that a problem is about, and where it was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Related {
+    pub key: String,
+    pub place: Option<Place>,
 }
 
 impl Problem {
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), message: message.into(), help: None, place: None }
+        Self { key: key.into(), message: message.into(), help: None, place: None, related: Vec::new() }
     }
 
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
+        self
+    }
+
+    /// Names another key that the problem is about; its place is filled in when it was set anywhere.
+    pub fn related(mut self, key: impl Into<String>) -> Self {
+        self.related.push(Related { key: key.into(), place: None });
         self
     }
 
@@ -75,14 +91,14 @@ impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(place) = &self.place {
             let (line, column) = place.line_and_column();
-            write!(formatter, "{}:{line}:{column}: ", place.source.name)?;
+            write!(formatter, "{}:{line}:{column}: ", printable(&place.source.name))?;
         }
         if !self.key.is_empty() {
-            write!(formatter, "`{}`: ", self.key)?;
+            write!(formatter, "`{}`: ", printable(&self.key))?;
         }
-        formatter.write_str(&self.message)?;
+        formatter.write_str(&printable(&self.message))?;
         match &self.help {
-            Some(help) => write!(formatter, " ({help})"),
+            Some(help) => write!(formatter, " ({})", printable(help)),
             None => Ok(()),
         }
     }
@@ -144,6 +160,21 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
+/// Whether a character could drive a terminal or reorder what stands on it.
+pub fn is_hostile(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// The text with characters that could drive a terminal written as `\u{1b}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hostile) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |c: char| if is_hostile(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
 /// The candidate most like `word`, if any is near enough to be meant.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace('-', "_");
@@ -175,6 +206,12 @@ mod tests {
         assert_eq!(nearest("worker", names), Some("workers"));
         assert_eq!(nearest("frame-cahce", names), Some("frame_cache"));
         assert_eq!(nearest("colour", names), None);
+    }
+
+    #[test]
+    fn escape_sequences_and_direction_marks_are_written_out() {
+        assert_eq!(printable("plain è"), "plain è");
+        assert_eq!(printable("\u{1b}[2J\u{202e}"), "\\u{1b}[2J\\u{202e}");
     }
 
     #[test]

@@ -1,6 +1,193 @@
-pub fn schema() -> serde_json::Value {
-    serde_json::Value::Null
+//! Which keys, types, ranges and defaults may an experiment have? The JSON Schema, generated from the types.
+//!
+//! It is the single truth: editors complete from it, [`super::walk`] checks against it, the templates and the manual
+//! are written from it.
+
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::Experiment;
+use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, Summary};
+
+/// The schema of an experiment file, JSON Schema draft 2020-12, without references.
+pub fn schema() -> Value {
+    EXPERIMENT.clone()
 }
-pub fn result_schemas() -> Vec<(&'static str, serde_json::Value)> {
-    vec![]
+
+/// The same, built once and shared.
+pub fn shared() -> &'static Value {
+    &EXPERIMENT
+}
+
+static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| {
+    let mut root = generate::<Experiment>(true);
+    let extends = json!({
+        "description": "Other experiment files whose values this one starts from, relative to this file. Later ones win, \
+                        and this file wins over all of them.",
+        "anyOf": [
+            { "type": "string", "minLength": 1 },
+            { "type": "array", "items": { "type": "string", "minLength": 1 }, "minItems": 1, "maxItems": 16 }
+        ]
+    });
+    if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.shift_insert(0, "extends".into(), extends);
+    }
+    titled("experiment", "An xrun experiment", root)
+});
+
+/// The schema of each record in a run directory, by the name of its file below `schemas/`.
+pub fn result_schemas() -> Vec<(&'static str, Value)> {
+    vec![
+        ("manifest", titled("manifest", "manifest.json of a run", generate::<Manifest>(false))),
+        ("plan", titled("plan", "plan.json of a run", generate::<PlanFile>(false))),
+        ("metrics", titled("metrics", "A line of metrics.jsonl of a run", generate::<MetricsLine>(false))),
+        ("memory", titled("memory", "A line of memory.jsonl of a run", generate::<MemoryLine>(false))),
+        ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
+        ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
+    ]
+}
+
+fn generate<T: JsonSchema>(for_toml: bool) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let settings = if for_toml { settings } else { settings.for_serialize() };
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    tidy(&mut schema, for_toml);
+    schema
+}
+
+/// Puts `$schema`, `$id` and `title` first.
+fn titled(name: &str, title: &str, schema: Value) -> Value {
+    let mut root = Map::new();
+    root.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+    root.insert("$id".into(), format!("urn:xrun:schema:{name}").into());
+    root.insert("title".into(), title.into());
+    if let Value::Object(rest) = schema {
+        rest.into_iter().for_each(|(key, value)| {
+            root.entry(key).or_insert(value);
+        });
+    }
+    Value::Object(root)
+}
+
+/// Is this the table of a choice between kinds?
+pub fn is_kinds(schema: &Value) -> bool {
+    schema.get("maxProperties").and_then(Value::as_u64) == Some(1)
+}
+
+/// Doc comments become flowing text; formats that name Rust's types go; TOML has no null, so alternatives of it go.
+fn tidy(schema: &mut Value, for_toml: bool) {
+    match schema {
+        Value::Array(list) => list.iter_mut().for_each(|part| tidy(part, for_toml)),
+        Value::Object(object) => {
+            if for_toml {
+                strip_null(object);
+            }
+            if let Some(Value::String(text)) = object.get_mut("description") {
+                let paragraphs: Vec<String> = text.split("\n\n").map(|part| part.replace('\n', " ")).collect();
+                *text = paragraphs.join("\n\n");
+            }
+            tidy_number(object);
+            tidy_default(object);
+            for (key, part) in object.iter_mut() {
+                if key != "default" && key != "description" {
+                    tidy(part, for_toml);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn strip_null(object: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            object.insert("type".into(), only);
+        }
+    }
+    let Some(Value::Array(choices)) = object.get_mut("anyOf") else { return };
+    let before = choices.len();
+    choices.retain(|choice| choice.get("type").and_then(Value::as_str) != Some("null"));
+    if choices.len() == 1 && before == 2 {
+        let only = choices.remove(0);
+        object.shift_remove("anyOf");
+        if let Value::Object(only) = only {
+            only.into_iter().for_each(|(key, value)| {
+                object.entry(key).or_insert(value);
+            });
+        }
+        strip_null(object);
+    }
+}
+
+fn tidy_number(object: &mut Map<String, Value>) {
+    let format = object.get("format").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if format == "uint32" && !object.contains_key("maximum") {
+        object.insert("maximum".into(), u32::MAX.into());
+    }
+    if format.starts_with("uint") || format.starts_with("int") || format == "double" || format == "float" {
+        object.shift_remove("format");
+    }
+}
+
+/// A section's default is the sum of its keys' defaults and not repeated; of a choice only the kind is kept.
+fn tidy_default(object: &mut Map<String, Value>) {
+    let kinds = object.get("maxProperties").and_then(Value::as_u64) == Some(1);
+    let kept = match object.get("default") {
+        Some(Value::Object(default)) if kinds => {
+            default.keys().next().map(|kind| Value::Object(Map::from_iter([(kind.clone(), Map::new().into())])))
+        }
+        Some(Value::Object(_) | Value::Null) => None,
+        Some(other) => Some(other.clone()),
+        None => return,
+    };
+    match kept {
+        Some(default) => object.insert("default".into(), default),
+        None => object.shift_remove("default"),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at<'a>(schema: &'a Value, path: &str) -> &'a Value {
+        path.split('.').fold(schema, |schema, key| &schema["properties"][key])
+    }
+
+    #[test]
+    fn ranges_defaults_and_meanings_are_in_the_schema() {
+        let schema = schema();
+        let workers = at(&schema, "limits.workers");
+        assert_eq!((&workers["minimum"], &workers["maximum"]), (&json!(0), &json!(256)));
+        assert_eq!(workers["default"], json!(1));
+        assert!(workers["description"].as_str().unwrap().starts_with("Threads that decode"));
+        assert_eq!(at(&schema, "limits.frame_cache")["default"], json!("64 MiB"));
+        assert_eq!(at(&schema, "optimizer")["default"], json!({"adamw": {}}));
+        assert_eq!(at(&schema, "training.schedule")["default"], json!({"constant": {}}));
+    }
+
+    #[test]
+    fn nothing_may_be_null_and_nothing_is_a_reference() {
+        let text = schema().to_string();
+        assert!(!text.contains("\"null\""), "TOML has no null");
+        assert!(!text.contains("$ref"));
+        assert!(!text.contains("\"uint"));
+    }
+
+    #[test]
+    fn every_key_has_a_meaning() {
+        fn look(schema: &Value, path: &str) {
+            for (key, part) in schema["properties"].as_object().into_iter().flatten() {
+                let path = format!("{path}.{key}");
+                assert!(part["description"].as_str().is_some_and(|text| text.len() > 4), "{path} has no description");
+                look(part, &path);
+            }
+        }
+        look(&schema(), "");
+    }
 }

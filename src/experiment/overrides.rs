@@ -1,0 +1,123 @@
+//! What do the environment and the command line change?
+//!
+//! `XRUN__LIMITS__FRAME_CACHE="64 MiB"`: two underscores separate, case does not matter, and `_` stands for `-` too.
+//! `-s limits.frame_cache="64 MiB"`: a dotted key as in the file. Values are TOML; what is not TOML is text, and so is
+//! anything for a key that takes only text.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::layers::Layer;
+use super::shape;
+use super::tree::{self, Entry, Node, Tree};
+use super::walk::join;
+use crate::problem::{Place, Problem, Problems, Source, nearest, printable};
+
+/// What every variable begins with.
+pub const PREFIX: &str = "XRUN__";
+
+/// A layer for each variable that begins with [`PREFIX`], sorted by name.
+pub fn from_environment<'a>(
+    environment: impl Iterator<Item = (&'a String, &'a String)>,
+    schema: &Value,
+    problems: &mut Problems,
+) -> Vec<Layer> {
+    let mut variables: Vec<_> = environment.filter(|(name, _)| name.starts_with(PREFIX)).collect();
+    variables.sort();
+    variables.into_iter().filter_map(|(name, value)| variable(name, value, schema, problems)).collect()
+}
+
+fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
+    let text = format!("{name}={value}");
+    let source = Arc::new(Source { name: format!("environment variable {}", printable(name)), text });
+    let name_place = Place { source: source.clone(), span: 0..name.len() };
+    let mut part = schema;
+    let mut path: Vec<&str> = Vec::new();
+    for segment in name[PREFIX.len()..].split("__") {
+        let known = part.get("properties").and_then(Value::as_object);
+        let meant = plain(segment);
+        let at_root = path.is_empty();
+        let found = known.and_then(|keys| keys.iter().find(|(key, _)| plain(key) == meant && !(at_root && *key == "extends")));
+        let Some((key, next)) = found else {
+            let so_far = path.join(".");
+            let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "sets a key that does not exist");
+            let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
+            if at_root && meant == "extends" {
+                problem = Problem::new("extends", "`extends` can stand only in a file");
+            } else if let Some(near) = nearest(segment, names()) {
+                let written: Vec<String> = path.iter().chain([&near]).map(|key| upper(key)).collect();
+                problem = problem.help(format!("did you mean {PREFIX}{}?", written.join("__")));
+            } else if known.is_none() {
+                problem = problem.help(format!("`{so_far}` is a value and has no keys"));
+            } else {
+                problem = problem.help("write XRUN__SECTION__KEY; `docs/reference.md` lists all keys");
+            }
+            problems.add(problem.at(Some(name_place)));
+            return None;
+        };
+        path.push(key);
+        part = next;
+    }
+    let span = name.len() + 1..source.text.len();
+    let node = tree::parse_value(&source, span, shape::wants_text(part));
+    let keys: Vec<String> = path.into_iter().map(str::to_owned).collect();
+    Some(Layer { entries: vec![nest(&keys, &name_place, node)?], source, folder: None })
+}
+
+fn plain(key: &str) -> String {
+    key.to_lowercase().replace('-', "_")
+}
+
+fn upper(key: &str) -> String {
+    key.to_uppercase().replace('-', "_")
+}
+
+/// A layer for each `-s key=value`, in their order.
+pub fn from_command_line(overrides: &[String], schema: &Value, problems: &mut Problems) -> Vec<Layer> {
+    overrides.iter().filter_map(|text| command_line(text, schema, problems)).collect()
+}
+
+fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
+    let source = Arc::new(Source { name: "command line".into(), text: text.to_owned() });
+    let place = |span: Range<usize>| Place { source: source.clone(), span };
+    let form = "write -s section.key=value, for example -s limits.workers=2";
+    let Some(equals) = text.find('=') else {
+        problems.add(Problem::new("", "an override without `=`").help(form).at(Some(place(0..text.len()))));
+        return None;
+    };
+    let key_text = &text[..equals];
+    let keys: Vec<String> = match toml_edit::Key::parse(key_text) {
+        Ok(keys) if !key_text.trim().is_empty() => keys.iter().map(|key| key.get().to_owned()).collect(),
+        _ => {
+            let problem = Problem::new("", "what stands before `=` is not a key").help(form);
+            problems.add(problem.at(Some(place(0..equals.max(1).min(text.len())))));
+            return None;
+        }
+    };
+    // Deeper than any key there is; the tree's depth stays bounded.
+    if keys.len() > 16 {
+        problems.add(Problem::new("", "a key of more than 16 parts").help(form).at(Some(place(0..equals))));
+        return None;
+    }
+    if keys.first().is_some_and(|key| key == "extends") {
+        let problem = Problem::new("extends", "`extends` can stand only in a file");
+        problems.add(problem.help("write a file that extends both").at(Some(place(0..equals))));
+        return None;
+    }
+    let wants_text = shape::at(schema, &keys.join(".")).is_some_and(shape::wants_text);
+    let node = tree::parse_value(&source, equals + 1..text.len(), wants_text);
+    let entry = nest(&keys, &place(0..equals), node)?;
+    Some(Layer { entries: vec![entry], source, folder: None })
+}
+
+/// The value inside one table for each key before the last.
+fn nest(keys: &[String], key_place: &Place, node: Node) -> Option<Entry> {
+    let (first, rest) = keys.split_first()?;
+    let node = match nest(rest, key_place, node.clone()) {
+        Some(inner) => Node { tree: Tree::Table(vec![inner]), place: key_place.clone() },
+        None => node,
+    };
+    Some(Entry { key: first.clone(), key_place: key_place.clone(), node })
+}

@@ -1,0 +1,246 @@
+//! What may stand at a key, and how is that said to a person?
+//!
+//! A view of the JSON Schema: the forms of it that the types make, and no others.
+
+use serde_json::{Map, Value};
+
+use super::pattern::{self, Pattern};
+use super::schema::is_kinds;
+
+/// What may stand at a key.
+#[derive(Clone, Debug)]
+pub enum Shape<'a> {
+    /// A section; with `kinds`, a choice between tables.
+    Table {
+        properties: &'a Map<String, Value>,
+        kinds: bool,
+    },
+    Array {
+        items: &'a Value,
+        least: usize,
+        most: usize,
+    },
+    /// One of some words.
+    Choice(Vec<Word<'a>>),
+    Text {
+        pattern: Option<&'static Pattern>,
+        least: usize,
+        most: usize,
+    },
+    Integer {
+        least: i64,
+        most: i64,
+    },
+    Number {
+        least: f64,
+        most: f64,
+    },
+    Boolean,
+    Bytes,
+    Span,
+    /// One file name or a list of them (`extends`).
+    Files,
+}
+
+/// One of the words that may be written, and what it means.
+#[derive(Clone, Copy, Debug)]
+pub struct Word<'a> {
+    pub word: &'a str,
+    pub meaning: &'a str,
+}
+
+/// The description in a schema.
+pub fn meaning(schema: &Value) -> &str {
+    schema.get("description").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Reads the shape from the schema of a key.
+pub fn of(schema: &Value) -> Shape<'_> {
+    let size = |key: &str, otherwise: usize| {
+        schema.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
+    };
+    if let Some(words) = words(schema) {
+        return Shape::Choice(words);
+    }
+    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array) {
+        let is_bytes = choices.iter().any(|choice| choice.get("format").and_then(Value::as_str) == Some("bytes"));
+        return if is_bytes { Shape::Bytes } else { Shape::Files };
+    }
+    match schema.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "object" => match schema.get("properties").and_then(Value::as_object) {
+            Some(properties) => Shape::Table { properties, kinds: is_kinds(schema) },
+            None => Shape::Table { properties: &NO_PROPERTIES, kinds: false },
+        },
+        "array" => Shape::Array {
+            items: schema.get("items").unwrap_or(&Value::Null),
+            least: size("minItems", 0),
+            most: size("maxItems", usize::MAX),
+        },
+        "integer" => Shape::Integer {
+            least: whole(schema.get("minimum")).unwrap_or(i64::MIN),
+            most: whole(schema.get("maximum")).unwrap_or(i64::MAX),
+        },
+        "number" => Shape::Number {
+            least: schema.get("minimum").and_then(Value::as_f64).unwrap_or(f64::MIN),
+            most: schema.get("maximum").and_then(Value::as_f64).unwrap_or(f64::MAX),
+        },
+        "boolean" => Shape::Boolean,
+        _ if schema.get("format").and_then(Value::as_str) == Some("span") => Shape::Span,
+        _ => Shape::Text {
+            pattern: schema.get("pattern").and_then(Value::as_str).and_then(pattern::find),
+            least: size("minLength", 0),
+            most: size("maxLength", usize::MAX),
+        },
+    }
+}
+
+static NO_PROPERTIES: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+
+/// A bound; one beyond what TOML can write is as good as none.
+fn whole(bound: Option<&Value>) -> Option<i64> {
+    let bound = bound?;
+    bound.as_i64().or_else(|| bound.as_f64().map(|number| number as i64))
+}
+
+/// The words of an enum: `enum`, `const`, or a `oneOf` of them.
+fn words(schema: &Value) -> Option<Vec<Word<'_>>> {
+    if let Some(word) = schema.get("const").and_then(Value::as_str) {
+        return Some(vec![Word { word, meaning: meaning(schema) }]);
+    }
+    if let Some(list) = schema.get("enum").and_then(Value::as_array) {
+        return Some(list.iter().filter_map(Value::as_str).map(|word| Word { word, meaning: "" }).collect());
+    }
+    let parts = schema.get("oneOf").and_then(Value::as_array)?;
+    Some(parts.iter().filter_map(words).flatten().collect())
+}
+
+/// The schema at a path of keys.
+pub fn at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(schema, |schema, key| schema.get("properties")?.get(key))
+}
+
+/// Does this key take nothing but text?
+pub fn wants_text(schema: &Value) -> bool {
+    matches!(of(schema), Shape::Text { .. } | Shape::Choice(_) | Shape::Span | Shape::Files)
+}
+
+/// A number as a person writes it: `100000000` stays, `0.000000001` becomes `1e-9`.
+pub fn number(value: f64) -> String {
+    let text = format!("{value}");
+    if text.len() > 8 { format!("{value:e}") } else { text }
+}
+
+fn range(least: Option<String>, most: Option<String>) -> String {
+    match (least, most) {
+        (Some(least), Some(most)) => format!(" from {least} to {most}"),
+        (Some(least), None) => format!(" of at least {least}"),
+        (None, Some(most)) => format!(" of at most {most}"),
+        (None, None) => String::new(),
+    }
+}
+
+impl Shape<'_> {
+    /// Completes "expected …".
+    pub fn words(&self) -> String {
+        match self {
+            Self::Table { properties, kinds: true } => {
+                format!("a table with one kind: {}", list(properties.keys().map(String::as_str), "or"))
+            }
+            Self::Table { .. } => "a table".into(),
+            Self::Array { items, least, most } => {
+                let count = match (*least, *most) {
+                    (least, most) if least == most => format!("exactly {least} entries, each "),
+                    (0, usize::MAX) => "entries that are each ".into(),
+                    (0, most) => format!("at most {most} entries, each "),
+                    (least, usize::MAX) => format!("at least {least} entries, each "),
+                    (least, most) => format!("{least} to {most} entries, each "),
+                };
+                format!("an array of {count}{}", of(items).words())
+            }
+            Self::Choice(words) => list(words.iter().map(|word| word.word), "or").replace('`', "\""),
+            Self::Text { pattern: Some(pattern), .. } => pattern.words.into(),
+            Self::Text { least, most, .. } => {
+                let least = (*least > 0).then(|| least.to_string());
+                let most = (*most < usize::MAX).then(|| most.to_string());
+                let range = range(least, most);
+                if range.is_empty() { "text in quotes".into() } else { format!("text{range} characters") }
+            }
+            Self::Integer { .. } => format!("a whole number{}", self.range()),
+            Self::Number { .. } => format!("a number{}", self.range()),
+            Self::Boolean => "true or false".into(),
+            Self::Bytes => "a size such as \"300 MiB\" or an integer of bytes".into(),
+            Self::Span => "a duration such as \"30 s\" or \"2h 30m\"".into(),
+            Self::Files => "the name of an experiment file, or a list of them".into(),
+        }
+    }
+
+    /// ` from 1 to 64`, ` of at least 1`, or nothing.
+    pub fn range(&self) -> String {
+        match self {
+            Self::Integer { least, most } => range(
+                (*least > i64::MIN).then(|| least.to_string()),
+                (*most < i64::MAX).then(|| most.to_string()),
+            ),
+            Self::Number { least, most } => {
+                range((*least > f64::MIN).then(|| number(*least)), (*most < f64::MAX).then(|| number(*most)))
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// A value that may stand there, as TOML.
+    pub fn example(&self) -> String {
+        match self {
+            Self::Table { .. } => "{}".into(),
+            Self::Array { items, least, .. } => {
+                format!("[{}]", vec![of(items).example(); (*least).clamp(1, 16)].join(", "))
+            }
+            Self::Choice(words) => quoted(words.first().map_or("", |word| word.word)),
+            Self::Text { pattern, .. } => quoted(pattern.map_or("text", |pattern| pattern.example)),
+            Self::Integer { least, most } => 100.clamp(*least, *most).to_string(),
+            Self::Number { least, most } => as_float(1_f64.clamp(*least, *most)),
+            Self::Boolean => "true".into(),
+            Self::Bytes => "\"300 MiB\"".into(),
+            Self::Span => "\"2h 30m\"".into(),
+            Self::Files => "\"base.toml\"".into(),
+        }
+    }
+}
+
+/// A float as TOML: always with a point or an exponent.
+pub fn as_float(value: f64) -> String {
+    format!("{value:?}")
+}
+
+/// Text as a TOML string.
+pub fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+/// A schema's default, or else an example, as TOML.
+pub fn sample(schema: &Value) -> String {
+    schema.get("default").filter(|default| !default.is_object()).map_or_else(|| of(schema).example(), toml)
+}
+
+/// A JSON value as TOML, without tables.
+pub fn toml(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(list) => format!("[{}]", list.iter().map(toml).collect::<Vec<_>>().join(", ")),
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() => as_float(float),
+            _ => number.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// `` `a`, `b` or `c` ``.
+pub fn list<'a>(names: impl Iterator<Item = &'a str>, word: &str) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [only] => only.clone(),
+        [rest @ .., last] => format!("{} {word} {last}", rest.join(", ")),
+    }
+}

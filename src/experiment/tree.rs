@@ -1,0 +1,214 @@
+//! What did a person write, value by value, and at which bytes of which text?
+//!
+//! `toml_edit` parses; every value of the tree knows its place, so that a mistake can be shown where it was made, also
+//! after values from several files were put together.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use toml_edit::{Document, Item, TableLike, Value};
+
+use crate::problem::{Place, Problem, Source};
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub tree: Tree,
+    pub place: Place,
+}
+
+/// What a value is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tree {
+    Table(Vec<Entry>),
+    Array(Vec<Node>),
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Boolean(bool),
+    /// A date or time, as written; no key takes one.
+    Date(String),
+}
+
+/// A key of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub key: String,
+    pub key_place: Place,
+    pub node: Node,
+}
+
+/// Parses a whole text.
+///
+/// # Errors
+/// The first thing that is not TOML, duplicate keys among them, at its place.
+pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
+    let spans = Spans { source, shift: 0 };
+    match Document::parse(source.text.as_str()) {
+        Ok(document) => Ok(spans.table(document.as_table(), 0..source.text.len())),
+        Err(error) => Err(not_toml(error.message()).at(error.span().map(|span| spans.place(span)))),
+    }
+}
+
+fn not_toml(message: &str) -> Problem {
+    let message = message.trim();
+    let mut problem = Problem::new("", format!("this is not valid TOML: {message}"));
+    if message.contains("duplicate key") {
+        problem = Problem::new("", "the same key or table is written twice").help("keep one of the two");
+    } else if message.contains("overflow") || message.contains("too large") || message.contains("number too") {
+        problem = problem.help("whole numbers go up to 9223372036854775807");
+    } else if message.contains("string values must be quoted") || message.contains("quot") {
+        problem = problem.help("put text in quotes: key = \"text\"");
+    }
+    problem
+}
+
+/// Parses the value of an override, which stands at `at` of the source's text. What is not one TOML value is text, as it
+/// stands; so is what is one when `wants_text`, unless it is written in quotes.
+pub fn parse_value(source: &Arc<Source>, at: Range<usize>, wants_text: bool) -> Node {
+    const PREFIX: &str = "v=";
+    let text = &source.text[at.clone()];
+    let bare = || Node {
+        tree: Tree::Text(text.trim().to_owned()),
+        place: Place { source: source.clone(), span: at.clone() },
+    };
+    let document = format!("{PREFIX}{text}");
+    let Ok(document) = Document::parse(document.as_str()) else { return bare() };
+    let spans = Spans { source, shift: at.start as isize - PREFIX.len() as isize };
+    let mut entries = spans.table(document.as_table(), at.clone());
+    match entries.pop() {
+        Some(entry) if entries.is_empty() && entry.key == "v" => match entry.node.tree {
+            Tree::Integer(_) | Tree::Float(_) | Tree::Boolean(_) | Tree::Date(_) if wants_text => bare(),
+            _ => entry.node,
+        },
+        _ => bare(),
+    }
+}
+
+/// Gives spans of a parsed text their place in the source.
+struct Spans<'a> {
+    source: &'a Arc<Source>,
+    shift: isize,
+}
+
+impl Spans<'_> {
+    fn place(&self, span: Range<usize>) -> Place {
+        let move_by = |at: usize| at.saturating_add_signed(self.shift).min(self.source.text.len());
+        Place { source: self.source.clone(), span: move_by(span.start)..move_by(span.end) }
+    }
+
+    fn table(&self, table: &dyn TableLike, around: Range<usize>) -> Vec<Entry> {
+        let entry = |(name, item): (&str, &Item)| {
+            let key_span = table.key(name).and_then(toml_edit::Key::span).unwrap_or(around.clone());
+            let node = self.item(item, &key_span)?;
+            Some(Entry { key: name.to_owned(), key_place: self.place(key_span), node })
+        };
+        table.iter().filter_map(entry).collect()
+    }
+
+    fn item(&self, item: &Item, around: &Range<usize>) -> Option<Node> {
+        let span = item.span().unwrap_or(around.clone());
+        let tree = match item {
+            Item::None => return None,
+            Item::Value(value) => return Some(self.value(value, around)),
+            Item::Table(table) => Tree::Table(self.table(table, span)),
+            Item::ArrayOfTables(list) => {
+                let tables = list.iter().map(|table| {
+                    let span = table.span().unwrap_or(around.clone());
+                    Node { tree: Tree::Table(self.table(table, span.clone())), place: self.place(span) }
+                });
+                Tree::Array(tables.collect())
+            }
+        };
+        // A table is pointed at by its name; its text may be the whole file.
+        Some(Node { tree, place: self.place(around.clone()) })
+    }
+
+    fn value(&self, value: &Value, around: &Range<usize>) -> Node {
+        let span = value.span().unwrap_or(around.clone());
+        let tree = match value {
+            Value::String(text) => Tree::Text(text.value().clone()),
+            Value::Integer(number) => Tree::Integer(*number.value()),
+            Value::Float(number) => Tree::Float(*number.value()),
+            Value::Boolean(truth) => Tree::Boolean(*truth.value()),
+            Value::Datetime(date) => Tree::Date(date.value().to_string()),
+            Value::Array(list) => Tree::Array(list.iter().map(|item| self.value(item, &span)).collect()),
+            Value::InlineTable(table) => Tree::Table(self.table(table, span.clone())),
+        };
+        Node { tree, place: self.place(span) }
+    }
+}
+
+/// The entry at a dotted path.
+pub fn find<'a>(entries: &'a [Entry], path: &str) -> Option<&'a Entry> {
+    let (first, rest) = match path.split_once('.') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
+    };
+    let entry = entries.iter().find(|entry| entry.key == first)?;
+    match (rest, &entry.node.tree) {
+        (None, _) => Some(entry),
+        (Some(rest), Tree::Table(inner)) => find(inner, rest),
+        _ => None,
+    }
+}
+
+/// Where a value is best pointed at: itself, or the name of the table.
+pub fn place_of(entry: &Entry) -> &Place {
+    match entry.node.tree {
+        Tree::Table(_) => &entry.key_place,
+        _ => &entry.node.place,
+    }
+}
+
+/// A tree without places, as JSON. What JSON cannot say becomes an object that no schema accepts.
+#[cfg(test)]
+pub fn to_json(entries: &[Entry]) -> serde_json::Value {
+    fn value(node: &Node) -> serde_json::Value {
+        match &node.tree {
+            Tree::Table(entries) => to_json(entries),
+            Tree::Array(list) => list.iter().map(value).collect(),
+            Tree::Text(text) => text.clone().into(),
+            Tree::Integer(number) => (*number).into(),
+            Tree::Float(number) if number.is_finite() => (*number).into(),
+            Tree::Boolean(truth) => (*truth).into(),
+            Tree::Float(_) | Tree::Date(_) => serde_json::json!({ "not in JSON": true }),
+        }
+    }
+    entries.iter().map(|entry| (entry.key.clone(), value(&entry.node))).collect::<serde_json::Map<_, _>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Arc<Source> {
+        Arc::new(Source { name: "a.toml".into(), text: text.into() })
+    }
+
+    fn said<'a>(place: &'a Place) -> &'a str {
+        &place.source.text[place.span.clone()]
+    }
+
+    #[test]
+    fn values_know_where_they_stand() {
+        let text = "[limits]\nworkers = 2\n[training.schedule.cosine]\nwarmup_steps = 3\n";
+        let entries = parse(&source(text)).unwrap();
+        let workers = find(&entries, "limits.workers").unwrap();
+        assert_eq!((said(&workers.key_place), said(&workers.node.place)), ("workers", "2"));
+        assert_eq!(said(place_of(find(&entries, "training.schedule.cosine").unwrap())), "cosine");
+        assert!(find(&entries, "limits.workers.deeper").is_none());
+    }
+
+    #[test]
+    fn an_override_is_a_toml_value_or_else_text() {
+        let value = |text: &str| parse_value(&source(text), 0..text.len(), false);
+        assert_eq!(value("3").tree, Tree::Integer(3));
+        assert_eq!(value(" \"64 MiB\"").tree, Tree::Text("64 MiB".into()));
+        assert_eq!(value("64 MiB").tree, Tree::Text("64 MiB".into()));
+        assert_eq!(value("1\nlimits.workers = 9").tree, Tree::Text("1\nlimits.workers = 9".into()));
+        assert_eq!(said(&value("  3").place), "3");
+        let name = source("42");
+        assert_eq!(parse_value(&name, 0..2, true).tree, Tree::Text("42".into()));
+    }
+}

@@ -1,0 +1,308 @@
+//! What in a layer does not agree with the schema? Everything, at once.
+//!
+//! What is wrong is also taken out of the layer, so that the rest can still be put together and looked at as a whole.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::shape::{self, Shape, list};
+use super::tree::{Entry, Node, Tree, place_of};
+use crate::problem::{Place, Problem, Problems, nearest};
+use crate::units::{Bytes, Span};
+
+/// As many keys or words are listed in a message.
+const LISTED_MAX: usize = 12;
+/// As many characters of what was found are quoted.
+const QUOTED_MAX: usize = 60;
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub problems: Problems,
+    /// Keys whose value is not known now, because it was wrong or because a misspelled key may have been meant for it.
+    pub doubtful: BTreeSet<String>,
+}
+
+impl Findings {
+    fn add(&mut self, problem: Problem) {
+        self.doubtful.insert(problem.key.clone());
+        self.problems.add(problem);
+    }
+}
+
+/// Checks a layer against the schema and takes out what is wrong.
+pub fn walk(entries: &mut Vec<Entry>, schema: &Value) -> Findings {
+    let mut walk = Walk { root: schema, findings: Findings::default(), array_help: None };
+    walk.table(entries, schema, "");
+    walk.findings
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    findings: Findings,
+    /// What to write, while inside an array: an entry has no name of its own.
+    array_help: Option<String>,
+}
+
+impl Walk<'_> {
+    fn table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str) {
+        let Shape::Table { properties, kinds } = shape::of(schema) else { return };
+        entries.retain_mut(|entry| {
+            let key = join(path, &entry.key);
+            match properties.get(&entry.key) {
+                Some(schema) => self.node(&mut entry.node, schema, &key),
+                None => {
+                    self.unknown(entry, properties, kinds, path, &key);
+                    false
+                }
+            }
+        });
+        if kinds && entries.len() > 1 {
+            let names = list(entries.iter().map(|entry| entry.key.as_str()), "and");
+            let mut problem = Problem::new(join(path, &entries[1].key), format!("two kinds at once: {names}"))
+                .help(format!("keep one of the tables below `[{path}]`; the name of the table is the kind"))
+                .at(Some(entries[1].key_place.clone()));
+            problem.related.push(crate::problem::Related {
+                key: join(path, &entries[0].key),
+                place: Some(entries[0].key_place.clone()),
+            });
+            self.findings.doubtful.insert(path.to_owned());
+            self.findings.add(problem);
+            entries.clear();
+        }
+    }
+
+    fn unknown(&mut self, entry: &Entry, properties: &Map<String, Value>, kinds: bool, path: &str, key: &str) {
+        let name = quote(&entry.key);
+        let what = match (kinds, path) {
+            (true, _) => format!("unknown kind {name}"),
+            (false, "") => format!("unknown section or key {name}"),
+            (false, _) => format!("unknown key {name}"),
+        };
+        let mut problem = Problem::new(key, what).at(Some(entry.key_place.clone()));
+        let near = nearest(&entry.key, properties.keys().map(String::as_str));
+        let elsewhere = homes(self.root, &entry.key);
+        if let Some(near) = near {
+            self.findings.doubtful.insert(join(path, near));
+            problem = problem.help(format!("did you mean `{near}`?"));
+        } else if let [home] = elsewhere.as_slice() {
+            self.findings.doubtful.insert(join(home, &entry.key));
+            problem = problem.help(format!("`{}` stands in `[{home}]`", entry.key));
+        } else if properties.is_empty() {
+            problem = problem.help(format!("`[{path}]` has no keys"));
+        } else {
+            let names = || properties.keys().map(String::as_str);
+            let listed = match properties.len() {
+                ..=LISTED_MAX => list(names(), "and"),
+                more => format!("{} and {} more", list(names().take(LISTED_MAX), ","), more - LISTED_MAX).replace(" , ", ", "),
+            };
+            let can = if kinds { "the kinds are" } else { "here may stand" };
+            problem = problem.help(format!("{can} {listed}"));
+        }
+        if kinds {
+            self.findings.doubtful.insert(path.to_owned());
+        }
+        self.findings.add(problem);
+    }
+
+    /// Whether the value may stay.
+    fn node(&mut self, node: &mut Node, schema: &Value, key: &str) -> bool {
+        let shape = shape::of(schema);
+        match (&shape, &mut node.tree) {
+            (Shape::Table { .. }, Tree::Table(entries)) => {
+                self.table(entries, schema, key);
+                return true;
+            }
+            (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
+                if !(*least..=*most).contains(&nodes.len()) {
+                    let found = match nodes.len() {
+                        1 => "1 entry".to_owned(),
+                        count => format!("{count} entries"),
+                    };
+                    return self.wrong(&shape, &found, &node.place, schema, key);
+                }
+                self.array_help = Some(write_this(schema, key));
+                let bad = nodes.iter_mut().filter_map(|item| (!self.node(item, items, key)).then_some(())).count();
+                self.array_help = None;
+                return bad == 0;
+            }
+            (Shape::Files, Tree::Array(nodes)) => return self.files(nodes, &node.place, schema, key),
+            _ => {}
+        }
+        match scalar(&shape, &node.tree) {
+            Ok(()) => true,
+            Err(Wrong::Found(found)) => self.wrong(&shape, &found, &node.place, schema, key),
+            Err(Wrong::Word(word)) => {
+                let Shape::Choice(words) = &shape else { return false };
+                let mut problem =
+                    Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
+                problem.help = nearest(&word, words.iter().map(|word| word.word))
+                    .map(|near| format!("did you mean \"{near}\"?"))
+                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))));
+                self.findings.add(problem.at(Some(node.place.clone())));
+                false
+            }
+        }
+    }
+
+    fn files(&mut self, nodes: &[Node], place: &Place, schema: &Value, key: &str) -> bool {
+        if nodes.is_empty() || nodes.len() > 16 {
+            return self.wrong(&Shape::Files, &format!("{} entries", nodes.len()), place, schema, key);
+        }
+        let wrong = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
+        match wrong {
+            Some(node) => self.wrong(&Shape::Files, &found(&node.tree), &node.place, schema, key),
+            None => true,
+        }
+    }
+
+    fn wrong(&mut self, shape: &Shape<'_>, found: &str, place: &Place, schema: &Value, key: &str) -> bool {
+        let help = match shape {
+            Shape::Table { kinds, properties } => table_help(properties, *kinds, key),
+            _ => self.array_help.clone().unwrap_or_else(|| write_this(schema, key)),
+        };
+        let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
+        self.findings.add(problem.help(help).at(Some(place.clone())));
+        false
+    }
+}
+
+fn table_help(properties: &Map<String, Value>, kinds: bool, key: &str) -> String {
+    match properties.keys().next() {
+        Some(kind) if kinds => format!("write `[{key}.{kind}]` on a line of its own and its keys below"),
+        _ => format!("write `[{key}]` on a line of its own and its keys below"),
+    }
+}
+
+/// What to write: the default if there is one, else an example.
+fn write_this(schema: &Value, key: &str) -> String {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    format!("for example `{name} = {}`", shape::sample(schema))
+}
+
+enum Wrong {
+    /// Not what was expected; this was found.
+    Found(String),
+    /// Text, but none of the words.
+    Word(String),
+}
+
+fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Wrong> {
+    let good = match (shape, tree) {
+        (Shape::Boolean, Tree::Boolean(_)) => true,
+        (Shape::Integer { least, most }, Tree::Integer(number)) => (*least..=*most).contains(number),
+        (Shape::Number { least, most }, Tree::Float(number)) => (*least..=*most).contains(number),
+        (Shape::Number { least, most }, Tree::Integer(number)) => (*least..=*most).contains(&(*number as f64)),
+        (Shape::Choice(words), Tree::Text(text)) => {
+            if !words.iter().any(|word| word.word == text) {
+                return Err(Wrong::Word(text.clone()));
+            }
+            true
+        }
+        (Shape::Text { pattern, least, most }, Tree::Text(text)) => {
+            let length = text.chars().count();
+            if !(*least..=*most).contains(&length) && length > QUOTED_MAX {
+                return Err(Wrong::Found(format!("{length} characters")));
+            }
+            (*least..=*most).contains(&length) && pattern.is_none_or(|pattern| (pattern.matches)(text))
+        }
+        (Shape::Bytes, Tree::Integer(number)) => *number >= 0,
+        // TOML's integers end there, and the resolved file has to say the same number.
+        (Shape::Bytes, Tree::Text(text)) => text.parse::<Bytes>().is_ok_and(|bytes| bytes.0 <= i64::MAX as u64),
+        (Shape::Span, Tree::Text(text)) => text.parse::<Span>().is_ok(),
+        (Shape::Files, Tree::Text(text)) => !text.is_empty(),
+        _ => false,
+    };
+    if good { Ok(()) } else { Err(Wrong::Found(found(tree))) }
+}
+
+/// What was found, in words.
+fn found(tree: &Tree) -> String {
+    match tree {
+        Tree::Table(_) => "a table".into(),
+        Tree::Array(list) if list.is_empty() => "an empty array".into(),
+        Tree::Array(_) => "an array".into(),
+        Tree::Text(text) if text.is_empty() => "empty text".into(),
+        Tree::Text(text) => format!("the text {}", quote_text(text)),
+        Tree::Integer(number) => number.to_string(),
+        Tree::Float(number) if number.is_nan() => "nan, which is not a number".into(),
+        Tree::Float(number) if number.is_infinite() => "a number without end (or too large to hold)".into(),
+        Tree::Float(number) => shape::as_float(*number),
+        Tree::Boolean(truth) => truth.to_string(),
+        Tree::Date(date) => format!("the date or time {date}"),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn quote(key: &str) -> String {
+    format!("`{}`", shortened(key))
+}
+
+fn quote_text(text: &str) -> String {
+    format!("\"{}\"", shortened(text))
+}
+
+/// A dotted path one key longer.
+pub fn join(path: &str, key: &str) -> String {
+    let key = shortened(key);
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+/// The sections that have a key of this name.
+fn homes(schema: &Value, key: &str) -> Vec<String> {
+    fn look(schema: &Value, path: &str, key: &str, homes: &mut Vec<String>) {
+        for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            if name == key && !path.is_empty() {
+                homes.push(path.to_owned());
+            }
+            look(part, &join(path, name), key, homes);
+        }
+    }
+    let mut found = Vec::new();
+    look(schema, "", key, &mut found);
+    found
+}
+
+/// What the whole lacks: required sections, and the kind in a section that has none.
+///
+/// `start` is where to point for a section that nobody wrote.
+pub fn missing(entries: &[Entry], schema: &Value, start: &Place, findings: &mut Findings) {
+    let required = schema.get("required").and_then(Value::as_array);
+    for section in required.into_iter().flatten().filter_map(Value::as_str) {
+        if entries.iter().all(|entry| entry.key != section) && !findings.doubtful.contains(section) {
+            let kinds = kinds_of(shape::at(schema, section), section);
+            let problem = Problem::new(section, format!("`[{section}.…]` is missing"))
+                .help(format!("add {kinds}; `xrun new fewshot-detection` writes a whole file to start from"));
+            findings.add(problem.at(Some(start.clone())));
+        }
+    }
+    without_kind(entries, schema, "", findings);
+}
+
+fn without_kind(entries: &[Entry], schema: &Value, path: &str, findings: &mut Findings) {
+    for entry in entries {
+        let Tree::Table(inner) = &entry.node.tree else { continue };
+        let Some(part) = schema.get("properties").and_then(|properties| properties.get(&entry.key)) else { continue };
+        let key = join(path, &entry.key);
+        if super::schema::is_kinds(part) && inner.is_empty() && !findings.doubtful.contains(&key) {
+            let problem = Problem::new(&key, "no kind is given").help(format!("write {}", kinds_of(Some(part), &key)));
+            findings.add(problem.at(Some(place_of(entry).clone())));
+        }
+        without_kind(inner, part, &key, findings);
+    }
+}
+
+fn kinds_of(schema: Option<&Value>, key: &str) -> String {
+    let names: Vec<String> = match schema.map(shape::of) {
+        Some(Shape::Table { properties, .. }) => properties.keys().map(|kind| format!("[{key}.{kind}]")).collect(),
+        _ => Vec::new(),
+    };
+    list(names.iter().map(String::as_str), "or")
+}

@@ -19,6 +19,7 @@ pub mod memory;
 pub mod pipelines;
 pub mod plan;
 pub mod problem;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod task;

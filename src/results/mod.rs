@@ -1,6 +1,8 @@
 //! What is a run directory?
 
 pub mod format;
+pub mod index;
 pub mod layout;
+pub mod printable;
 pub mod read;
 pub mod write;

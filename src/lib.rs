@@ -12,10 +12,12 @@
 //! Arrows go one way. `docs/architecture.md` says more, and who may import whom.
 
 pub mod bounded;
+pub mod cli;
 pub mod data;
 pub mod device;
 pub mod experiment;
 pub mod memory;
+pub mod panics;
 pub mod pipelines;
 pub mod plan;
 pub mod problem;

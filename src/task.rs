@@ -89,8 +89,8 @@ pub struct StepReport {
 pub struct ValidationReport {
     /// By name; at most 64. `None` where it cannot be measured on this data.
     pub metrics: Vec<(String, Option<f64>)>,
-    /// Pictures with what was found drawn in, for the report; at most `validation.pictures`.
-    pub pictures: Vec<Picture>,
+    /// Pictures with what was found drawn in, and captions, for the report; at most `validation.pictures`.
+    pub pictures: Vec<(Picture, String)>,
 }
 
 /// The device's memory pool as it describes itself, in bytes.

@@ -1,8 +1,11 @@
 //! Which data sets exist, and how do they reach the training step?
 
 pub mod error;
+pub mod feed;
 pub mod reference_video;
 pub mod sample;
+pub mod seed;
+pub mod transform;
 
 use crate::experiment::kinds::kinds;
 

@@ -14,6 +14,18 @@ pub struct Picture {
     pub rgb: Arc<[u8]>,
 }
 
+impl Picture {
+    /// The bytes of a PNG file.
+    pub fn to_png(&self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let encoder = image::codecs::png::PngEncoder::new(&mut bytes);
+        let (width, height) = (self.width as u32, self.height as u32);
+        image::ImageEncoder::write_image(encoder, &self.rgb, width, height, image::ExtendedColorType::Rgb8)
+            .map_err(std::io::Error::other)?;
+        Ok(bytes)
+    }
+}
+
 impl std::fmt::Debug for Picture {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Picture({}x{})", self.width, self.height)

@@ -1,7 +1,12 @@
 //! What did the author write, with every value known and its origin?
 
 pub mod kinds;
+pub mod read;
+pub mod render;
+pub mod resolved;
+pub mod schema;
 pub mod sections;
+pub mod template;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

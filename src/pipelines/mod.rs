@@ -4,6 +4,13 @@
 
 pub mod dummy;
 pub mod fewshot_detection;
+#[cfg(feature = "train")]
+mod open;
+#[cfg(not(feature = "train"))]
+#[path = "open_without_burn.rs"]
+mod open;
+
+pub use open::open;
 
 use crate::experiment::Experiment;
 use crate::experiment::kinds::kinds;
@@ -28,13 +35,13 @@ kinds! {
 /// What a task was prepared with before the plan: opened data that the task takes over.
 #[derive(Debug)]
 pub enum Prepared {
-    Dummy,
+    Dummy(dummy::settings::Settings),
 }
 
 /// Looks at the data, without Burn and without a device; what it says goes into the plan.
 pub fn prepare(experiment: &Experiment, _: &Ledger) -> Result<(TaskFacts, Prepared), TaskError> {
     match &experiment.pipeline {
-        Pipeline::Dummy(settings) => Ok((dummy::task::facts(settings), Prepared::Dummy)),
+        Pipeline::Dummy(settings) => Ok((dummy::task::facts(settings), Prepared::Dummy(settings.clone()))),
         Pipeline::FewshotDetection(_) => Err(TaskError::Data("not here yet".into())),
     }
 }

@@ -283,9 +283,24 @@ pub enum Outcome {
     MemoryLimit,
     /// An error of the data, the device or the disk.
     Failed,
+    /// A panic, of the backend or of xrun itself.
+    Panicked,
 }
 
 impl Outcome {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Interrupted => "interrupted",
+            Self::TimeLimit => "time limit",
+            Self::Diverged => "diverged",
+            Self::MemoryLimit => "memory limit",
+            Self::Failed => "failed",
+            Self::Panicked => "panicked",
+        }
+    }
+
     pub fn resumable(self) -> bool {
         !matches!(self, Self::Finished)
     }
@@ -334,7 +349,7 @@ pub struct PhaseSummary {
 }
 
 /// `checkpoints/step_…/state.json`: where the loop stood.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoopState {
     pub version: u32,
     /// Steps done.
@@ -344,8 +359,21 @@ pub struct LoopState {
     pub validated: bool,
     pub gradient_norms: Vec<f64>,
     pub loss_first: Option<f64>,
+    pub loss_last: Option<f64>,
     pub best: Option<Best>,
     pub metrics_first: BTreeMap<String, Option<f64>>,
+    pub metrics_last: BTreeMap<String, Option<f64>>,
+    /// Images, sequences or clips that went through.
+    pub items: u64,
     /// Seconds of work before this checkpoint.
     pub seconds: f64,
+}
+
+/// An entry of `pictures/index.json`: a picture of the last validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PictureEntry {
+    /// In the same folder.
+    pub file: String,
+    /// What is to be seen.
+    pub caption: String,
 }

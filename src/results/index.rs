@@ -1,7 +1,7 @@
 //! Which runs are there, in which state, and which one is meant by a few letters?
 //!
-//! `results/<experiment>/<run>/`. Run ids begin with the time (`20261121-071435-a3f2`), so their order is the order of
-//! the runs; a folder with another name goes by the time of its last change.
+//! `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so their order is the order
+//! of the runs; a folder with another name goes by the time of its last change.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -35,16 +35,11 @@ pub enum RunState {
 }
 
 impl RunState {
-    /// One word or two, as in `finished`, `time limit`, `killed`.
-    pub fn label(&self) -> &'static str {
+    /// For people: `running`, `time limit`, `killed`.
+    pub fn words(&self) -> &'static str {
         match self {
             Self::Running => "running",
-            Self::Ended(Outcome::Finished) => "finished",
-            Self::Ended(Outcome::Interrupted) => "interrupted",
-            Self::Ended(Outcome::TimeLimit) => "time limit",
-            Self::Ended(Outcome::Diverged) => "diverged",
-            Self::Ended(Outcome::MemoryLimit) => "memory limit",
-            Self::Ended(Outcome::Failed) => "failed",
+            Self::Ended(outcome) => outcome.words(),
             Self::Killed => "killed",
             Self::Unreadable(_) => "unreadable",
         }
@@ -119,9 +114,9 @@ impl Place {
     }
 }
 
-/// All runs, oldest first; of more than [`RUNS_MAX`] the newest.
+/// All runs, newest first; of more than [`RUNS_MAX`] the newest.
 pub fn runs(results: &Path) -> Vec<Entry> {
-    places(results).into_iter().map(|place| entry_of(place.path, place.experiment, place.run)).collect()
+    places(results).into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run)).collect()
 }
 
 /// One run by its directory.
@@ -133,8 +128,8 @@ pub fn entry(run: &Path) -> Entry {
     entry_of(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
 }
 
-/// The directory that `text` means: a path to a run, `experiment/run`, the beginning of a run id or the end behind its
-/// last hyphen, `latest`, `latest~2` (the second before it), `experiment/latest`.
+/// The directory that `text` means: a path to a run, `experiment/run`, the beginning of a run id or what stands
+/// behind its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`.
 pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     let as_path = Path::new(text);
     if is_run(as_path) {
@@ -158,7 +153,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     }
     let exact: Vec<&Place> = of_experiment.iter().copied().filter(|place| place.run == run).collect();
     let alike = || {
-        let ends = |place: &Place| place.run.rsplit_once('-').is_some_and(|(_, hash)| hash == run);
+        let ends = |place: &Place| place.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
         of_experiment.iter().copied().filter(|place| place.run.starts_with(run) || ends(place)).collect()
     };
     let found = if run.is_empty() || !exact.is_empty() { exact } else { alike() };
@@ -233,13 +228,12 @@ fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, P
 }
 
 fn time_of(run: &str, path: &Path) -> String {
-    let dated = run.len() >= 8 && run.bytes().take(8).all(|byte| byte.is_ascii_digit());
-    if dated {
+    if chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok() {
         return run.to_owned();
     }
     let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     changed.map_or(String::new(), |time| {
-        chrono::DateTime::<chrono::Utc>::from(time).format("%Y%m%d-%H%M%S").to_string()
+        chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
     })
 }
 

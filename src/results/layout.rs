@@ -26,6 +26,8 @@ pub const SUMMARY: &str = "summary.json";
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Pictures of the last validation, with what was found drawn in.
 pub const PICTURES: &str = "pictures";
+/// Inside it: which pictures, and what they show.
+pub const PICTURES_INDEX: &str = "index.json";
 /// Held by the process that writes into the directory.
 pub const LOCK: &str = "run.lock";
 /// Points at the newest run of an experiment.

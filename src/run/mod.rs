@@ -1,6 +1,29 @@
 //! How is a planned task trained, stopped, saved and continued?
 
 pub mod calendar;
+pub mod checkpoint;
+pub mod cleanup;
 pub mod clock;
+pub mod directory;
+pub mod launch;
+pub mod manifest;
+pub mod norms;
+pub mod observer;
+pub mod recorder;
+pub mod resume;
 pub mod schedule;
+pub mod session;
 pub mod stop;
+pub mod train;
+
+use crate::results::write::WriteError;
+use crate::task::TaskError;
+
+/// Why a run could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}

@@ -33,11 +33,14 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
         Outcome::MemoryLimit => 5,
         Outcome::TimeLimit => 7,
         Outcome::Interrupted => 8,
+        Outcome::Panicked => 70,
     }
 }
 
 /// The file or the command line is wrong.
 pub const EXIT_BAD_INPUT: u8 = 2;
+/// A panic outside of a run.
+pub const EXIT_PANIC: u8 = 70;
 
 /// Set by the first SIGINT or SIGTERM.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,56 @@
+//! `xrun devices`: what can be trained on, and what is missing?
+
+use super::DevicesArguments;
+use super::terminal::{Failure, Terminal};
+use crate::device::{self, Found};
+use crate::units::Bytes;
+
+pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let listings = device::list();
+    if arguments.json {
+        let values: Vec<serde_json::Value> = listings
+            .iter()
+            .map(|listing| match &listing.found {
+                Ok(found) => {
+                    let devices: Vec<serde_json::Value> = found.iter().map(as_json).collect();
+                    serde_json::json!({ "kind": listing.kind, "devices": devices, "missing": null })
+                }
+                Err(missing) => serde_json::json!({ "kind": listing.kind, "devices": [], "missing": missing }),
+            })
+            .collect();
+        terminal.json(&values);
+        return Ok(0);
+    }
+    let mut text = String::new();
+    for listing in listings {
+        match listing.found {
+            Ok(found) => found.iter().for_each(|found| text.push_str(&line(found))),
+            Err(missing) => text.push_str(&format!("{:<10} not usable: {missing}\n", listing.kind)),
+        }
+    }
+    if let Ok(chosen) = device::choose("auto") {
+        text.push_str(&format!("\nauto is {} ({})\n", chosen.kind, chosen.because));
+    }
+    terminal.answer(&text);
+    Ok(0)
+}
+
+fn line(found: &Found) -> String {
+    let memory = match (found.memory, found.free) {
+        (Some(all), Some(free)) => format!("  {} memory, {} free", Bytes(all), Bytes(free)),
+        (Some(all), None) => format!("  {} memory", Bytes(all)),
+        _ => String::new(),
+    };
+    let driver = found.driver.as_ref().map_or_else(String::new, |driver| format!("  driver {driver}"));
+    format!("{:<10} {}{memory}{driver}\n", found.kind.to_string(), found.name)
+}
+
+fn as_json(found: &Found) -> serde_json::Value {
+    serde_json::json!({
+        "device": found.kind.to_string(),
+        "name": found.name,
+        "driver": found.driver,
+        "memory": found.memory,
+        "free": found.free,
+    })
+}

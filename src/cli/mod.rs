@@ -1,0 +1,290 @@
+//! What can be typed, and what answers it? One file a subcommand.
+
+mod check;
+mod completions;
+mod devices;
+mod list;
+mod man;
+mod new;
+mod progress;
+mod report;
+mod resume;
+mod run;
+mod schema;
+mod show;
+mod terminal;
+mod training;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::panics;
+use terminal::{Failure, Terminal};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  finished; the file is correct
+    1  failed: data, device or disk
+    2  the file or the command line is wrong
+    4  the loss was not a number
+    5  a memory limit was reached
+    7  the time limit was reached
+    8  stopped by a signal; the run can be resumed
+   70  a panic, of the backend or of xrun";
+
+/// Run a declared experiment with every buffer bounded.
+///
+/// FILE is a TOML file that declares pipeline, model, data and limits. The result directory is
+/// results/<experiment>/<run>/; results/<experiment>/latest points at the newest.
+#[derive(Debug, Parser)]
+#[command(name = "xrun", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, arg_required_else_help = true)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run an experiment; the same as `xrun FILE`.
+    #[command(after_help = EXIT_CODES)]
+    Run(RunArguments),
+    /// Check experiment files and say everything that is wrong.
+    Check(CheckArguments),
+    /// Print a commented experiment file to start from.
+    New(NewArguments),
+    /// Continue a run that was stopped or killed.
+    #[command(after_help = EXIT_CODES)]
+    Resume(ResumeArguments),
+    /// List runs, newest first.
+    Ls(ListArguments),
+    /// Show what a run did.
+    Show(RunName),
+    /// Write a run's report.html again.
+    Report(RunName),
+    /// List devices: memory, driver, and what is missing.
+    Devices(DevicesArguments),
+    /// Print the JSON Schema of experiment files, or of a record of the results.
+    Schema(SchemaArguments),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArguments),
+    /// Print the manual page, of xrun or of a subcommand.
+    Man(ManArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunArguments {
+    /// The experiment to run.
+    // Always there: an option only because a subcommand takes its place.
+    #[arg(required = true)]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Names the folder below the results in place of `experiment.name`.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Do everything up to the first step, print the plan, write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    display: Display,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ResumeArguments {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    run: String,
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    display: Display,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Overrides {
+    /// Set a value of the file; may be given many times.
+    #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// auto, cpu, cuda, cuda:N or vulkan; in place of `experiment.device`.
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+}
+
+impl Overrides {
+    /// All as `section.key=value`, `--device` among them.
+    fn all(&self) -> Vec<String> {
+        let device = self.device.iter().map(|device| format!("experiment.device={device:?}"));
+        self.set.iter().cloned().chain(device).collect()
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Results {
+    /// Where result directories are.
+    #[arg(long = "results", value_name = "DIR", default_value = "results")]
+    folder: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Display {
+    /// How progress is shown.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    progress: Progress,
+    /// Print the outcome as JSON on standard output.
+    #[arg(long)]
+    json: bool,
+    /// Say only what is wrong.
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say more: every checkpoint and what the device is.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Progress {
+    /// Bars on a terminal, lines otherwise.
+    Auto,
+    /// A bar that is redrawn.
+    Bars,
+    /// A line now and then.
+    Plain,
+    /// A line of JSON an event, on standard error.
+    Json,
+    /// Nothing.
+    None,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CheckArguments {
+    /// The files to check.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Print the complete experiment: every key with its value.
+    #[arg(long)]
+    resolved: bool,
+    /// With --resolved: where each value came from.
+    #[arg(long, requires = "resolved")]
+    origins: bool,
+    /// Print problems as JSON on standard output.
+    #[arg(long, conflicts_with = "resolved")]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct NewArguments {
+    /// The pipeline, such as fewshot-detection.
+    pipeline: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ListArguments {
+    /// Only runs of this experiment.
+    experiment: Option<String>,
+    #[command(flatten)]
+    results: Results,
+    /// At most this many.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
+    count: usize,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunName {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    #[arg(default_value = "latest")]
+    run: String,
+    #[command(flatten)]
+    results: Results,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct DevicesArguments {
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct SchemaArguments {
+    /// experiment, manifest, plan, metrics, memory, summary or loop_state.
+    #[arg(default_value = "experiment")]
+    record: String,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell.
+    shell: clap_complete::Shell,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ManArguments {
+    /// A subcommand; the page of xrun itself when absent.
+    subcommand: Option<String>,
+}
+
+/// Reads the command line, does what it says, and answers with the exit code.
+pub fn main() -> ExitCode {
+    // Usage errors are clap's: its message, exit code 2.
+    let line = CommandLine::parse();
+    panics::keep();
+    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|message| {
+        let terminal = Terminal::default();
+        terminal.error(&format!("xrun panicked: {message}"));
+        terminal.error("this is a bug of xrun; results written so far are whole");
+        crate::run::stop::EXIT_PANIC
+    });
+    ExitCode::from(code)
+}
+
+fn dispatch(line: CommandLine) -> u8 {
+    let terminal = Terminal::default();
+    let command = line.command.unwrap_or(Command::Run(line.run));
+    let answer: Result<u8, Failure> = match command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Resume(arguments) => resume::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments, &terminal),
+        Command::New(arguments) => new::run(&arguments, &terminal),
+        Command::Ls(arguments) => list::run(&arguments, &terminal),
+        Command::Show(arguments) => show::run(&arguments, &terminal),
+        Command::Report(arguments) => report::run(&arguments, &terminal),
+        Command::Devices(arguments) => devices::run(&arguments, &terminal),
+        Command::Schema(arguments) => schema::run(&arguments, &terminal),
+        Command::Completions(arguments) => completions::run(&arguments, &terminal),
+        Command::Man(arguments) => man::run(&arguments, &terminal),
+    };
+    answer.unwrap_or_else(|failure| failure.tell(&terminal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn a_file_alone_is_run() {
+        let line = CommandLine::try_parse_from(["xrun", "experiments/stage2.toml", "-s", "limits.workers=0"]).unwrap();
+        assert!(line.command.is_none());
+        assert_eq!(line.run.overrides.all(), ["limits.workers=0"]);
+    }
+}

@@ -1,0 +1,193 @@
+//! How is progress shown? Bars, lines, JSON or nothing.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Progress;
+use super::terminal::{self, Terminal};
+use crate::plan::Plan;
+use crate::results::format::MemoryLine;
+use crate::run::observer::{Event, Observer};
+use crate::units::{Bytes, seconds};
+
+/// The observer that the command line asks for.
+pub fn observer(how: Progress, terminal: Terminal) -> Box<dyn Observer> {
+    let how = match how {
+        Progress::Auto if terminal.quiet => Progress::None,
+        Progress::Auto if terminal::is_terminal() => Progress::Bars,
+        Progress::Auto => Progress::Plain,
+        asked => asked,
+    };
+    match how {
+        Progress::None => Box::new(crate::run::observer::Silent),
+        Progress::Json => Box::new(Json { terminal }),
+        Progress::Bars => Box::new(People::new(terminal, true)),
+        Progress::Plain | Progress::Auto => Box::new(People::new(terminal, false)),
+    }
+}
+
+/// A line is printed when this long has passed since the last one.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Bars or lines.
+struct People {
+    terminal: Terminal,
+    bar: Option<ProgressBar>,
+    begun: Instant,
+    last_line: Instant,
+    first_step: u64,
+    steps: u64,
+    epochs: u64,
+    shown_any: bool,
+}
+
+impl People {
+    fn new(terminal: Terminal, bars: bool) -> Self {
+        let bar = bars.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+            // A template with an error would be a bug: plain bars are good enough then.
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {wide_msg} {eta} left")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            bar.set_style(style.progress_chars("━╸─"));
+            bar
+        });
+        let now = Instant::now();
+        Self { terminal, bar, begun: now, last_line: now, first_step: 0, steps: 0, epochs: 0, shown_any: false }
+    }
+
+    /// A line that stays, above the bar if there is one.
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.terminal.say(text)),
+            None => self.terminal.say(text),
+        }
+    }
+
+    fn started(&mut self, plan: &Plan, device: &str, run: &std::path::Path, step: u64) {
+        self.begun = Instant::now();
+        self.last_line = self.begun;
+        self.first_step = step;
+        self.steps = plan.steps;
+        self.epochs = plan.experiment.training.epochs;
+        let from = if step > 0 { format!(", from step {step}") } else { String::new() };
+        self.line(&format!(
+            "{} on {device}: {} steps, {} epochs of {}{from}",
+            plan.experiment.experiment.name, plan.steps, self.epochs, plan.steps_per_epoch
+        ));
+        self.line(&format!("results in {}", run.display()));
+        if let Some(bar) = &self.bar {
+            bar.set_length(plan.steps);
+            bar.set_position(step);
+            bar.reset_eta();
+        }
+    }
+
+    fn step(&mut self, step: u64, message: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(step);
+            bar.set_message(message.to_owned());
+            return;
+        }
+        if step == self.steps || !self.shown_any || self.last_line.elapsed() >= LINE_EVERY {
+            self.shown_any = true;
+            self.last_line = Instant::now();
+            let left = self.left(step).map_or_else(String::new, |left| format!(" · {left} left"));
+            self.terminal.say(&format!("step {step}/{} · {message}{left}", self.steps));
+        }
+    }
+
+    fn steps_per_second(&self, step: u64) -> f64 {
+        (step - self.first_step) as f64 / self.begun.elapsed().as_secs_f64().max(1e-9)
+    }
+
+    fn left(&self, step: u64) -> Option<String> {
+        let rate = self.steps_per_second(step);
+        (rate > 0.0 && step < self.steps).then(|| seconds((self.steps - step) as f64 / rate))
+    }
+}
+
+impl Observer for People {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
+            Event::Step { step, epoch, report, memory, .. } => {
+                let message = format!(
+                    "epoch {epoch}/{} · loss {:.4} · {:.1} steps/s{}",
+                    self.epochs,
+                    report.loss,
+                    self.steps_per_second(step),
+                    memory.map_or_else(String::new, memory_words),
+                );
+                self.step(step, &message);
+            }
+            Event::Validating { step } => match &self.bar {
+                Some(bar) => bar.set_message(format!("validating at step {step} …")),
+                None if self.terminal.verbose => self.terminal.say(&format!("validating at step {step}")),
+                None => {}
+            },
+            Event::Validated { step, metrics } => {
+                let values: Vec<String> = metrics
+                    .iter()
+                    .filter_map(|(name, value)| value.map(|value| format!("{name} {value:.4}")))
+                    .collect();
+                self.line(&format!("step {step}: validation · {}", values.join(" · ")));
+            }
+            Event::Saved { step, best } => {
+                if self.terminal.verbose {
+                    self.line(&format!("step {step}: checkpoint{}", if best { ", the best so far" } else { "" }));
+                }
+            }
+            Event::Note(text) => self.line(text),
+            Event::Ended { .. } => {
+                if let Some(bar) = &self.bar {
+                    bar.finish_and_clear();
+                }
+            }
+        }
+    }
+}
+
+fn memory_words(line: &MemoryLine) -> String {
+    let resident = line.host.resident.map_or_else(String::new, |bytes| format!(" · resident {}", Bytes(bytes)));
+    let device = line
+        .device
+        .map_or_else(String::new, |pool| format!(" · device {} of {}", Bytes(pool.in_use), Bytes(pool.reserved)));
+    format!(" · heap {}{resident}{device}", Bytes(line.host.heap))
+}
+
+/// A line of JSON an event.
+struct Json {
+    terminal: Terminal,
+}
+
+impl Observer for Json {
+    fn event(&mut self, event: Event<'_>) {
+        let value = match event {
+            Event::Started { run, plan, device, step } => serde_json::json!({
+                "event": "started", "run": run.display().to_string(), "device": device, "step": step, "steps": plan.steps,
+                "steps_per_epoch": plan.steps_per_epoch,
+            }),
+            Event::Step { step, epoch, report, norm, memory } => serde_json::json!({
+                "event": "step", "step": step, "epoch": epoch, "batch": report.kind, "loss": report.loss,
+                "gradient_norm_median": norm,
+                "heap": memory.map(|line| line.host.heap),
+                "resident": memory.and_then(|line| line.host.resident),
+                "device_in_use": memory.and_then(|line| line.device).map(|pool| pool.in_use),
+            }),
+            Event::Validating { step } => serde_json::json!({ "event": "validating", "step": step }),
+            Event::Validated { step, metrics } => {
+                let metrics: serde_json::Map<_, _> =
+                    metrics.iter().map(|(name, value)| (name.clone(), serde_json::json!(value))).collect();
+                serde_json::json!({ "event": "validated", "step": step, "metrics": metrics })
+            }
+            Event::Saved { step, best } => serde_json::json!({ "event": "saved", "step": step, "best": best }),
+            Event::Note(text) => serde_json::json!({ "event": "note", "text": text }),
+            Event::Ended { ending, step } => serde_json::json!({
+                "event": "ended", "step": step, "outcome": ending.outcome, "message": ending.message,
+                "exit_code": ending.exit_code(),
+            }),
+        };
+        self.terminal.line(&value.to_string());
+    }
+}

@@ -1,0 +1,91 @@
+//! `xrun resume RUN`: go on where a run was stopped or killed.
+
+use std::io::ErrorKind;
+
+use super::ResumeArguments;
+use super::terminal::{Failure, Terminal};
+use super::training::{self, Planned};
+use crate::experiment::{read, resolved};
+use crate::panics;
+use crate::problem::{Problem, Problems};
+use crate::results::write;
+use crate::results::{index, layout};
+use crate::run::directory;
+use crate::run::launch::Launch;
+use crate::run::resume::{self, ResumeError};
+use crate::run::stop::StopSignal;
+
+/// What may change when a run goes on: nothing that its numbers depend on.
+const CHANGEABLE: &[&str] = &[
+    "experiment.device",
+    "limits.batch_size",
+    "limits.workers",
+    "limits.prefetch",
+    "limits.frame_cache",
+    "limits.metrics_queue",
+    "limits.log_queue",
+    "limits.host_memory",
+    "limits.device_memory",
+    "training.time_limit",
+    "training.activation_checkpointing",
+    "cleanup.",
+    "memory.",
+    "checkpoint.every_steps",
+    "checkpoint.keep_last",
+];
+
+pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
+    let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
+    let path =
+        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    let overrides = arguments.overrides.all();
+    refuse_other_keys(&overrides)?;
+    let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
+    let stop = StopSignal::listen().map_err(Failure::failed)?;
+    let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
+        ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
+        _ => Failure::failed(error),
+    })?;
+    let mut continuation = resume::continuation(&path).map_err(|error| match error {
+        ResumeError::Finished { .. } => Failure::Usage(error.to_string()),
+        other => Failure::failed(other),
+    })?;
+    let planned = Planned::new(checked.experiment, terminal)?;
+    resume::same_data(&path, &continuation.manifest, &planned.plan).map_err(Failure::failed)?;
+    let (opened, mut task) = planned.open(continuation.state.step + 1)?;
+    if let Some(checkpoint) = &continuation.checkpoint {
+        panics::caught(|| task.load(checkpoint)).map_err(Failure::Failed)?.map_err(Failure::failed)?;
+    }
+    if !overrides.is_empty() {
+        let text = resolved::to_toml(&opened.plan.experiment, None);
+        write::replace(&path.join(layout::RESOLVED), text.as_bytes()).map_err(Failure::failed)?;
+    }
+    resume::rewind(&path, &mut continuation).map_err(Failure::failed)?;
+    let launch = Launch {
+        plan: &opened.plan,
+        ledger: &opened.ledger,
+        directory: &directory,
+        state: continuation.state,
+        segment: continuation.segment,
+        gpu: opened.gpu(),
+    };
+    Ok(training::train(launch, task, &stop, &arguments.display, terminal))
+}
+
+fn refuse_other_keys(overrides: &[String]) -> Result<(), Failure> {
+    let mut problems = Problems::default();
+    for text in overrides {
+        let key = text.split('=').next().unwrap_or_default().trim();
+        let allowed = CHANGEABLE.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)));
+        if !allowed {
+            problems.add(
+                Problem::new(
+                    key,
+                    "cannot change when a run is resumed: its numbers would no longer be those of one run",
+                )
+                .help(format!("start a new run, or change one of: {}", CHANGEABLE.join(", "))),
+            );
+        }
+    }
+    Ok(problems.into_result()?)
+}

@@ -1,0 +1,49 @@
+//! `xrun FILE`: check, plan, train, write down.
+
+use super::RunArguments;
+use super::terminal::{Failure, Terminal};
+use super::training::{self, Planned};
+use crate::experiment::{read, resolved};
+use crate::plan::describe;
+use crate::results::format::LoopState;
+use crate::run::launch::{self, Launch};
+use crate::run::stop::StopSignal;
+use crate::run::{directory, manifest};
+
+pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
+    let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
+    let file = arguments.file.as_deref().ok_or_else(|| Failure::Usage("which file? xrun FILE".into()))?;
+    let mut overrides = arguments.overrides.all();
+    overrides.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
+    let checked = read::read(file, &overrides, std::env::vars())?;
+    let stop = StopSignal::listen().map_err(Failure::failed)?;
+    let planned = Planned::new(checked.experiment.clone(), terminal)?;
+    let (opened, task) = planned.open(1)?;
+    if arguments.dry_run {
+        let parameters = task.parameters();
+        match arguments.display.json {
+            true => terminal.json(&opened.plan.to_file(parameters)),
+            false => terminal.answer(&describe::describe(&opened.plan, parameters, &task.device_name())),
+        }
+        return Ok(0);
+    }
+    let resolved = resolved::to_toml(&opened.plan.experiment, None);
+    let fingerprint = manifest::fingerprint(&resolved, &opened.plan);
+    let name = &opened.plan.experiment.experiment.name;
+    let directory = directory::create(&arguments.results.folder, name, &fingerprint, chrono::Utc::now())
+        .map_err(Failure::failed)?;
+    let command: Vec<String> = std::env::args().collect();
+    let manifest =
+        manifest::manifest(&opened.plan, &directory.id, &fingerprint, &opened.chosen, &command, &checked.origins);
+    launch::describe(&directory.path, &checked.text, &resolved, &manifest, &opened.plan, task.parameters())
+        .map_err(Failure::failed)?;
+    let launch = Launch {
+        plan: &opened.plan,
+        ledger: &opened.ledger,
+        directory: &directory,
+        state: LoopState::default(),
+        segment: 0,
+        gpu: opened.gpu(),
+    };
+    Ok(training::train(launch, task, &stop, &arguments.display, terminal))
+}

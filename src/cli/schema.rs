@@ -1,0 +1,25 @@
+//! `xrun schema`: what may stand in a file, for editors and programs?
+
+use super::SchemaArguments;
+use super::terminal::{Failure, Terminal};
+use crate::experiment::schema;
+
+pub fn run(arguments: &SchemaArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    if arguments.record == "experiment" {
+        terminal.json(&schema::schema());
+        return Ok(0);
+    }
+    let records = schema::result_schemas();
+    match records.iter().find(|(name, _)| *name == arguments.record) {
+        Some((_, schema)) => terminal.json(schema),
+        None => {
+            let names: Vec<&str> = records.iter().map(|(name, _)| *name).collect();
+            let known = names.join(", ");
+            return Err(Failure::Usage(format!(
+                "there is no record `{}` (known: experiment, {known})",
+                arguments.record
+            )));
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,139 @@
+//! How is something said on the terminal? The only file that prints.
+
+use std::io::{IsTerminal, Write};
+
+use crate::experiment::render;
+use crate::problem::Problems;
+use crate::results::format::Outcome;
+use crate::run::stop::{EXIT_BAD_INPUT, exit_code};
+
+/// Standard output for answers, standard error for everything else.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terminal {
+    pub quiet: bool,
+    pub verbose: bool,
+}
+
+impl Terminal {
+    /// An answer. A reader that has gone away (`xrun ls | head`) is no error.
+    pub fn answer(self, text: &str) {
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(text.as_bytes());
+        if !text.ends_with('\n') {
+            let _ = out.write_all(b"\n");
+        }
+        let _ = out.flush();
+    }
+
+    /// An answer as indented JSON.
+    pub fn json(self, value: &impl serde::Serialize) {
+        // Records of ours always serialise: their keys are strings.
+        self.answer(&serde_json::to_string_pretty(value).unwrap_or_default());
+    }
+
+    /// A line for people; not with `--quiet`.
+    pub fn say(self, text: &str) {
+        if !self.quiet {
+            self.line(&plain(text));
+        }
+    }
+
+    /// A line for the curious; only with `--verbose`.
+    pub fn detail(self, text: &str) {
+        if self.verbose {
+            self.line(&plain(text));
+        }
+    }
+
+    /// Always said.
+    pub fn error(self, text: &str) {
+        let (start, end) = if coloured() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        self.line(&format!("{start}error{end}: {}", plain(text)));
+    }
+
+    /// What is wrong with a file, with excerpts.
+    pub fn problems(self, problems: &Problems) {
+        self.line(render::text(problems, coloured()).trim_end());
+    }
+
+    /// A line as it is: made of safe parts by the caller.
+    pub fn line(self, text: &str) {
+        let mut err = std::io::stderr().lock();
+        let _ = writeln!(err, "{text}");
+    }
+}
+
+/// Whether standard error takes colours.
+pub fn coloured() -> bool {
+    is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Whether progress can be redrawn.
+pub fn is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Untrusted text cannot drive the terminal: control characters are shown, not obeyed.
+pub fn plain(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => safe.push(character),
+            control if control.is_control() => safe.extend(control.escape_default()),
+            // Marks that turn the direction of the text around.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => safe.extend(character.escape_unicode()),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+/// Why a command has no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// What a person wrote is wrong.
+    Problems(Problems),
+    /// The command line asks for something that is not there.
+    Usage(String),
+    /// Data, device or disk.
+    Failed(String),
+}
+
+impl Failure {
+    /// Says it, and answers with the exit code.
+    pub fn tell(&self, terminal: &Terminal) -> u8 {
+        match self {
+            Self::Problems(problems) => terminal.problems(problems),
+            Self::Usage(message) | Self::Failed(message) => terminal.error(message),
+        }
+        self.exit_code()
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Problems(_) | Self::Usage(_) => EXIT_BAD_INPUT,
+            Self::Failed(_) => exit_code(Outcome::Failed),
+        }
+    }
+
+    /// From any error of the environment.
+    pub fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<Problems> for Failure {
+    fn from(problems: Problems) -> Self {
+        Self::Problems(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_and_not_obeyed() {
+        assert_eq!(plain("a\x1b[2Jb\u{7}\u{202e}c\n"), "a\\u{1b}[2Jb\\u{7}\\u{202e}c\n");
+    }
+}

@@ -1,0 +1,102 @@
+//! What do running and resuming share? From a checked experiment to an open task, and from an ending to an answer.
+
+use std::path::Path;
+
+use super::terminal::{Failure, Terminal};
+use super::{Display, progress};
+use crate::device::{self, Chosen, Kind};
+use crate::experiment::Experiment;
+use crate::memory::ledger::Ledger;
+use crate::pipelines::{self, Prepared};
+use crate::plan::{self, Plan};
+use crate::results::read;
+use crate::run::launch::Launch;
+use crate::run::stop::{Ending, StopSignal};
+use crate::task::Task;
+use crate::units::seconds;
+use crate::{report, results::layout};
+
+/// An experiment with its data looked at and its device chosen.
+pub struct Planned {
+    pub plan: Plan,
+    pub ledger: Ledger,
+    pub chosen: Chosen,
+    prepared: Prepared,
+}
+
+impl Planned {
+    /// Chooses the device and looks at the data.
+    pub fn new(experiment: Experiment, terminal: Terminal) -> Result<Self, Failure> {
+        let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
+        terminal.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
+        let ledger = Ledger::default();
+        let (facts, prepared) = pipelines::prepare(&experiment, &ledger).map_err(Failure::failed)?;
+        for (reason, count) in &facts.data_skipped {
+            terminal.say(&format!("data: {count} left out: {reason}"));
+        }
+        Ok(Self { plan: plan::resolve(experiment, facts), ledger, chosen, prepared })
+    }
+
+    /// Opens the task. `first_step` is the first one that it will be asked for.
+    pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), Failure> {
+        let Self { plan, ledger, chosen, prepared } = self;
+        // A backend may panic where a library of its driver is missing.
+        let task = crate::panics::caught(|| pipelines::open(&plan, prepared, &chosen, &ledger, first_step))
+            .map_err(|message| Failure::Failed(format!("the device `{}` cannot be opened: {message}", chosen.kind)))?
+            .map_err(Failure::failed)?;
+        Ok((Opened { plan, ledger, chosen }, task))
+    }
+}
+
+/// What is left beside an opened task.
+pub struct Opened {
+    pub plan: Plan,
+    pub ledger: Ledger,
+    pub chosen: Chosen,
+}
+
+impl Opened {
+    /// The GPU in use, by the driver's number.
+    pub fn gpu(&self) -> Option<u32> {
+        match self.chosen.kind {
+            Kind::Cuda(index) => Some(index),
+            Kind::Cpu | Kind::Vulkan(_) => None,
+        }
+    }
+}
+
+/// Trains, writes the report, says how it ended.
+pub fn train(launch: Launch<'_>, task: Box<dyn Task>, stop: &StopSignal, display: &Display, terminal: Terminal) -> u8 {
+    let run = launch.directory.path.clone();
+    let mut observer = progress::observer(display.progress, terminal);
+    let ending = launch.train(task, stop, observer.as_mut());
+    drop(observer);
+    if let Err(error) = report::write(&run) {
+        terminal.error(&error.to_string());
+    }
+    tell(&run, &ending, display, terminal);
+    ending.exit_code()
+}
+
+fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
+    let summary = read::summary(run).ok().flatten();
+    if ending.exit_code() == 0 {
+        let time = summary.as_ref().map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
+        terminal.say(&format!("{}{time}", ending.message));
+        terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
+    } else {
+        terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
+        if ending.outcome.resumable() {
+            terminal.say(&format!("to continue: xrun resume {}", run.display()));
+        }
+    }
+    if display.json {
+        terminal.json(&serde_json::json!({
+            "run": run.display().to_string(),
+            "outcome": ending.outcome,
+            "exit_code": ending.exit_code(),
+            "message": ending.message,
+            "summary": summary,
+        }));
+    }
+}

@@ -1,0 +1,242 @@
+//! Do the annotations agree with the pictures on the disk? What agrees becomes the index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
+use super::settings::Settings;
+use crate::data::error::DataError;
+use crate::data::sample::Rectangle;
+use crate::data::seed::hexadecimal;
+use crate::problem::nearest;
+
+/// Larger pictures are not decoded.
+const PIXELS_MAX: u64 = 100_000_000;
+/// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
+const TOLERANCE: f64 = 1.0;
+
+struct Assembly {
+    root: PathBuf,
+    judge: Judge,
+    digest: Sha256,
+    videos: Vec<Growing>,
+    number: BTreeMap<String, usize>,
+}
+
+/// A video whose frames come in any order.
+struct Growing {
+    name: String,
+    sequence: bool,
+    frames: Vec<(i64, Frame)>,
+}
+
+/// Checks every picture and box. `digest` has seen the annotations already.
+pub fn assemble(
+    settings: &Settings,
+    root: PathBuf,
+    raw: Raw,
+    judge: Judge,
+    digest: Sha256,
+) -> Result<Library, DataError> {
+    // Sorted by name, so that a class's number does not depend on the order of a file.
+    let mut order: Vec<usize> = (0..raw.classes.len()).collect();
+    order.sort_by(|a, b| raw.classes[*a].name.cmp(&raw.classes[*b].name));
+    let mut rank = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(position, class)| rank[*class] = position);
+    let splits = splits(settings, &raw.classes)?;
+    let mut classes: Vec<Class> = order
+        .iter()
+        .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
+        .collect();
+    let mut assembly = Assembly { root, judge, digest, videos: Vec::new(), number: BTreeMap::new() };
+    for picture in raw.pictures {
+        assembly.picture(picture, &rank)?;
+    }
+    match raw.references {
+        Some(listed) => {
+            for reference in listed {
+                let class = rank[reference.class];
+                classes[class].references.extend(assembly.reference(reference)?);
+            }
+        }
+        None => assembly.cut_references(&mut classes),
+    }
+    let Assembly { root, judge, digest, videos, .. } = assembly;
+    let videos = videos
+        .into_iter()
+        .map(|mut video| {
+            video.frames.sort_by_key(|(index, _)| *index);
+            let frames = video.frames.into_iter().map(|(_, frame)| frame).collect();
+            Video { name: video.name, sequence: video.sequence, frames }
+        })
+        .collect();
+    Ok(Library { root, classes, videos, digest: hexadecimal(&digest.finalize()), skipped: judge.skipped })
+}
+
+impl Assembly {
+    fn picture(&mut self, raw: RawPicture, rank: &[usize]) -> Result<(), DataError> {
+        let Some((path, size)) = self.file(&raw.file)? else { return Ok(()) };
+        if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
+            let message = format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
+            return self.judge.broken("wrong_size", &path, message);
+        }
+        let mut objects = Vec::with_capacity(raw.objects.len());
+        for object in raw.objects {
+            if let Some(rectangle) = self.rectangle(object.corners, size, &path, &object.called)? {
+                objects.push(Object { class: rank[object.class], rectangle, ignore: object.ignore });
+            }
+        }
+        let frame = Frame { path, width: size.0 as usize, height: size.1 as usize, objects };
+        let sequence = raw.video.is_some();
+        let name = raw.video.unwrap_or(raw.file);
+        let number = *self.number.entry(name.clone()).or_insert(self.videos.len());
+        if number == self.videos.len() {
+            self.videos.push(Growing { name, sequence, frames: Vec::new() });
+        }
+        self.videos[number].frames.push((raw.frame, frame));
+        Ok(())
+    }
+
+    fn reference(&mut self, raw: RawReference) -> Result<Option<Reference>, DataError> {
+        let Some((path, size)) = self.file(&raw.file)? else { return Ok(None) };
+        let rectangle = match raw.corners {
+            Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
+                Some(rectangle) => Some(rectangle),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        let video = raw.video.and_then(|name| self.number.get(&name).copied());
+        Ok(Some(Reference { path, rectangle, video }))
+    }
+
+    /// Objects cut out of the pictures themselves.
+    fn cut_references(&self, classes: &mut [Class]) {
+        for (number, video) in self.videos.iter().enumerate() {
+            for (_, frame) in &video.frames {
+                for object in frame.objects.iter().filter(|object| !object.ignore) {
+                    let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
+                    classes[object.class].references.push(Reference { path, rectangle, video: Some(number) });
+                }
+            }
+        }
+    }
+
+    /// Path and size of a picture that is there and can be decoded.
+    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, (u64, u64))>, DataError> {
+        let Some(path) = confined(&self.root, name)? else {
+            self.judge.broken("missing_picture", Path::new(name), "the picture is not there".into())?;
+            return Ok(None);
+        };
+        let whole = self.root.join(&path);
+        let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
+        self.digest.update(name.as_bytes());
+        self.digest.update(length.to_le_bytes());
+        let size = image::ImageReader::open(&whole)
+            .and_then(|reader| reader.with_guessed_format())
+            .map_err(|error| error.to_string())
+            .and_then(|reader| reader.into_dimensions().map_err(|error| error.to_string()));
+        match size {
+            Ok((width, height)) if width > 0 && height > 0 => {
+                let pixels = u64::from(width) * u64::from(height);
+                if pixels > PIXELS_MAX {
+                    self.judge.broken(
+                        "too_large_picture",
+                        &path,
+                        format!("has {pixels} pixels, at most {PIXELS_MAX} are read"),
+                    )?;
+                    return Ok(None);
+                }
+                Ok(Some((path, (u64::from(width), u64::from(height)))))
+            }
+            Ok(_) => self.judge.broken("broken_picture", &path, "is empty".into()).map(|()| None),
+            Err(error) => self
+                .judge
+                .broken("broken_picture", &path, format!("is no JPEG or PNG that can be read: {error}"))
+                .map(|()| None),
+        }
+    }
+
+    /// A box inside the picture.
+    fn rectangle(
+        &mut self,
+        [left, top, right, bottom]: [f64; 4],
+        (width, height): (u64, u64),
+        path: &Path,
+        called: &str,
+    ) -> Result<Option<Rectangle>, DataError> {
+        let (width, height) = (width as f64, height as f64);
+        let said = format!("{called} has the box {left}, {top} to {right}, {bottom}");
+        let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
+        if !finite || right <= left || bottom <= top {
+            self.judge.broken("empty_box", path, format!("{said}, which is empty"))?;
+            return Ok(None);
+        }
+        let inside =
+            left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
+        if !inside {
+            self.judge.broken("box_outside", path, format!("{said}, outside of the picture of {width} x {height}"))?;
+            return Ok(None);
+        }
+        let rectangle = Rectangle {
+            left: left.max(0.0) as f32,
+            top: top.max(0.0) as f32,
+            right: right.min(width) as f32,
+            bottom: bottom.min(height) as f32,
+        };
+        if rectangle.area() <= 0.0 {
+            self.judge.broken("empty_box", path, format!("{said}, which is empty"))?;
+            return Ok(None);
+        }
+        Ok(Some(rectangle))
+    }
+}
+
+/// A path inside the root. What leads out of it is an error whatever the policy; `None` where nothing is.
+pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
+    let relative = Path::new(name);
+    let outside = || DataError::file(relative, "names a file outside of the data set's folder");
+    let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !plain || name.is_empty() || name.contains('\0') {
+        return Err(outside());
+    }
+    match root.join(relative).canonicalize() {
+        Ok(path) if path.starts_with(root) => Ok(path.is_file().then(|| relative.to_path_buf())),
+        Ok(_) => Err(outside()), // a link
+        Err(_) => Ok(None),
+    }
+}
+
+/// What each class is for, by the order of the file.
+fn splits(settings: &Settings, classes: &[RawClass]) -> Result<Vec<Split>, DataError> {
+    let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+    for (key, names) in
+        [("validation_classes", &settings.validation_classes), ("train_classes", &settings.train_classes)]
+    {
+        for name in names {
+            if !known.contains(name.as_str()) {
+                let meant = nearest(name, known.iter().copied());
+                let hint = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
+                let some: Vec<&str> = known.iter().take(20).copied().collect();
+                return Err(DataError::Content(format!(
+                    "`dataset.reference-video.{key}`: the data has no class \"{name}\"{hint} (it has {})",
+                    some.join(", ")
+                )));
+            }
+        }
+    }
+    let held_out = |class: &RawClass| match settings.validation_classes.is_empty() {
+        true => class.supercategory.as_deref() == Some("novel"),
+        false => settings.validation_classes.contains(&class.name),
+    };
+    let trained = |class: &RawClass| settings.train_classes.is_empty() || settings.train_classes.contains(&class.name);
+    let split = |class: &RawClass| match (held_out(class), trained(class)) {
+        (true, _) => Split::Validation,
+        (false, true) => Split::Train,
+        (false, false) => Split::Unused,
+    };
+    Ok(classes.iter().map(split).collect())
+}

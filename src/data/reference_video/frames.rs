@@ -1,0 +1,124 @@
+//! Who decodes pictures, and how many of them are kept? A cache bounded by bytes, shared by all workers.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use image::{ImageReader, Limits};
+
+use super::library::Library;
+use crate::bounded::HeldBytes;
+use crate::bounded::cache::{ByteCache, CacheCounters};
+use crate::data::error::DataError;
+use crate::data::sample::{Picture, PictureSource};
+use crate::experiment::sections;
+use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::results::format::{Place, PlannedOwner};
+
+const FRAME_CACHE: &str = "frame_cache";
+const INDEX: &str = "dataset_index";
+/// Frames in the cache; the bytes are reached first.
+const FRAMES_MAX: u64 = 1_000_000;
+/// A decoded picture, and what a decoder needs besides.
+const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// Decodes the pictures of a data set.
+#[derive(Debug)]
+pub struct FrameStore {
+    root: PathBuf,
+    cache: ByteCache<PathBuf, Picture>,
+    _index: Holding,
+}
+
+impl FrameStore {
+    /// The index is counted here, too: it lives as long as its pictures are asked for.
+    pub fn new(library: &Library, ledger: &Ledger, cache: u64) -> Self {
+        let bytes = index_bytes(library);
+        let items = index_items(library);
+        let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
+        index.set(items, bytes);
+        let cap = Cap { items: FRAMES_MAX, bytes: cache };
+        Self { root: library.root.clone(), cache: ByteCache::new(ledger, FRAME_CACHE, cap), _index: index }
+    }
+
+    pub fn counters(&self) -> CacheCounters {
+        self.cache.counters()
+    }
+
+    /// Evicts down to a share of the cap; returns the bytes that went.
+    pub fn evict_to_share(&self, share: f64) -> u64 {
+        self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
+    }
+}
+
+impl PictureSource for FrameStore {
+    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+        let key = path.to_path_buf();
+        if let Some(picture) = self.cache.get(&key) {
+            return Ok(picture);
+        }
+        let picture = decode(&self.root.join(path), path)?;
+        self.cache.insert(key, picture.clone());
+        Ok(picture)
+    }
+}
+
+/// A JPEG or PNG file as 8-bit RGB; `name` is for messages.
+pub fn decode(path: &Path, name: &Path) -> Result<Picture, DataError> {
+    let bytes = std::fs::read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
+    let broken = |error: String| {
+        DataError::file(
+            name,
+            format!("the picture cannot be decoded: {error}; repair it or take it out of the annotations"),
+        )
+    };
+    let mut reader =
+        ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(DECODE_BYTES_MAX);
+    reader.limits(limits);
+    let decoded = reader.decode().map_err(|error| broken(error.to_string()))?.into_rgb8();
+    Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
+}
+
+/// The owners that [`FrameStore::new`] registers.
+pub fn planned_owners(library: &Library, limits: &sections::Limits) -> Vec<PlannedOwner> {
+    let owner = |name: &str, policy, items, bytes, because: &str| PlannedOwner {
+        name: name.into(),
+        place: Place::Host,
+        policy,
+        items,
+        bytes,
+        because: because.into(),
+    };
+    vec![
+        owner(FRAME_CACHE, Policy::Evict, FRAMES_MAX, limits.frame_cache.0, "`limits.frame_cache`"),
+        owner(INDEX, Policy::Refuse, index_items(library), index_bytes(library), "names and boxes of the data set"),
+    ]
+}
+
+fn index_items(library: &Library) -> u64 {
+    library.videos.iter().map(|video| video.frames.len() as u64).sum()
+}
+
+fn index_bytes(library: &Library) -> u64 {
+    let path = |path: &Path| path.as_os_str().len();
+    let frames: usize = library
+        .videos
+        .iter()
+        .flat_map(|video| &video.frames)
+        .map(|frame| {
+            size_of_val(frame) + path(&frame.path) + frame.objects.capacity() * size_of::<super::library::Object>()
+        })
+        .sum();
+    let references: usize = library
+        .classes
+        .iter()
+        .map(|class| {
+            let own: usize = class.references.iter().map(|reference| path(&reference.path)).sum();
+            class.name.held_bytes() as usize
+                + own
+                + class.references.capacity() * size_of::<super::library::Reference>()
+        })
+        .sum();
+    (frames + references) as u64
+}

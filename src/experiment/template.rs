@@ -1,0 +1,3 @@
+pub fn template(_: &str) -> Option<String> {
+    None
+}

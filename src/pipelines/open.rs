@@ -1,0 +1,21 @@
+//! From a plan and a device to a thing that can step.
+
+use super::Prepared;
+use super::dummy::task::Dummy;
+use crate::device::Chosen;
+use crate::memory::ledger::Ledger;
+use crate::plan::Plan;
+use crate::task::{Task, TaskError};
+
+/// Makes the task. `first_step` is the first step that it will be asked for, so that its feed can start there.
+pub fn open(
+    plan: &Plan,
+    prepared: Prepared,
+    _chosen: &Chosen,
+    _ledger: &Ledger,
+    _first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    match prepared {
+        Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed))),
+    }
+}

@@ -1,0 +1,90 @@
+//! What happens around the loop? A folder before it, a summary after it, and no panic out of it.
+
+use std::path::Path;
+
+use super::directory::RunDirectory;
+use super::observer::{Event, Observer};
+use super::recorder::Recorder;
+use super::session::Session;
+use super::stop::{Ending, StopSignal};
+use super::train;
+use crate::memory::ledger::Ledger;
+use crate::panics;
+use crate::plan::Plan;
+use crate::results::format::{LoopState, Manifest, Outcome};
+use crate::results::layout;
+use crate::results::write::{self, WriteError};
+use crate::task::Task;
+
+/// A task about to be trained, and where its results go.
+pub struct Launch<'a> {
+    pub plan: &'a Plan,
+    pub ledger: &'a Ledger,
+    pub directory: &'a RunDirectory,
+    pub state: LoopState,
+    /// Counts the processes that wrote into the directory before this one.
+    pub segment: u32,
+    /// The GPU in use, by the driver's number.
+    pub gpu: Option<u32>,
+}
+
+/// Writes what is known before the first step: the author's file, the resolved one, the manifest and the plan.
+pub fn describe(
+    run: &Path,
+    author: &[u8],
+    resolved: &str,
+    manifest: &Manifest,
+    plan: &Plan,
+    parameters: u64,
+) -> Result<(), WriteError> {
+    write::replace(&run.join(layout::EXPERIMENT), author)?;
+    write::replace(&run.join(layout::RESOLVED), resolved.as_bytes())?;
+    write::replace_json(&run.join(layout::PLAN), &plan.to_file(parameters))?;
+    write::replace_json(&run.join(layout::MANIFEST), manifest)
+}
+
+impl Launch<'_> {
+    /// Trains to an ending, and writes it down. The ending of the run comes back even when it could not be written;
+    /// then it says so.
+    pub fn train(self, mut task: Box<dyn Task>, stop: &StopSignal, observer: &mut dyn Observer) -> Ending {
+        let recorder = match Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, self.gpu) {
+            Ok(recorder) => recorder,
+            Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
+        };
+        let mut session = Session::new(self.plan, self.state, recorder, observer, stop);
+        let trained = panics::caught(|| train::train(task.as_mut(), &mut session));
+        let mut ending = trained.unwrap_or_else(|message| {
+            Ending::new(
+                Outcome::Panicked,
+                format!(
+                    "step {} panicked: {message}; the device may be out of memory, or this is a bug of xrun or of its \
+                     backend; the last checkpoint is whole",
+                    session.state.step + 1
+                ),
+            )
+        });
+        if let Err(error) = finish(task.as_ref(), &mut session, &ending, self.directory) {
+            // The first cause is the one to tell; a full disk fails the summary, too.
+            if ending.outcome != Outcome::Failed {
+                ending = Ending::new(Outcome::Failed, error.to_string());
+            }
+        }
+        session.observer.event(Event::Ended { ending: &ending, step: session.state.step });
+        // A backend that panicked may panic again while it is taken down.
+        let _ = panics::caught(move || drop(task));
+        ending
+    }
+}
+
+/// Lines, then the summary, which says that the run has ended.
+fn finish(
+    task: &dyn Task,
+    session: &mut Session<'_>,
+    ending: &Ending,
+    directory: &RunDirectory,
+) -> Result<(), WriteError> {
+    session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message))?;
+    session.recorder.sync()?;
+    let summary = session.summary(task, ending, &directory.id);
+    write::replace_json(&directory.path.join(layout::SUMMARY), &summary)
+}

@@ -1,0 +1,131 @@
+//! What ran, where, on what?
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::data::seed::digest;
+use crate::device::{self, Chosen};
+use crate::memory::sources;
+use crate::plan::Plan;
+use crate::results::format::{Code, Device, Host, Manifest, VERSION};
+
+/// The lock file that this program was built from.
+const LOCK_FILE: &str = include_str!("../../Cargo.lock");
+/// Of uncommitted changes; more are cut off.
+const PATCH_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What makes two runs the same experiment: the resolved file, the data, the code.
+pub fn fingerprint(resolved: &str, plan: &Plan) -> String {
+    let data: Vec<String> = plan.facts.data_digests.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    digest(
+        format!("{resolved}\n{}\n{}\n{}", data.join("\n"), env!("CARGO_PKG_VERSION"), digest(LOCK_FILE.as_bytes()))
+            .as_bytes(),
+    )
+}
+
+/// Everything known before the first step.
+pub fn manifest(
+    plan: &Plan,
+    run: &str,
+    fingerprint: &str,
+    chosen: &Chosen,
+    command: &[String],
+    origins: &BTreeMap<String, String>,
+) -> Manifest {
+    let about = &plan.experiment.experiment;
+    let working_directory = std::env::current_dir().unwrap_or_default();
+    Manifest {
+        version: VERSION,
+        experiment: about.name.clone(),
+        description: about.description.clone(),
+        run: run.to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        seed: about.seed,
+        command: command.to_vec(),
+        code: code(&working_directory),
+        working_directory: working_directory.display().to_string(),
+        started: now(),
+        resumed: Vec::new(),
+        host: host(),
+        device: Device {
+            chosen: chosen.kind.to_string(),
+            because: chosen.because.clone(),
+            name: chosen.found.name.clone(),
+            driver: chosen.found.driver.clone(),
+            memory: chosen.found.memory,
+        },
+        data: plan.facts.data_digests.iter().cloned().collect(),
+        data_skipped: plan.facts.data_skipped.iter().cloned().collect(),
+        origins: origins.clone(),
+    }
+}
+
+/// RFC 3339, UTC, to the second.
+pub fn now() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}
+
+fn code(folder: &Path) -> Code {
+    let commit = git(folder, &["rev-parse", "HEAD"]).map(|text| text.trim().to_owned());
+    let patch = commit.as_ref().and_then(|_| git(folder, &["diff", "HEAD"])).filter(|patch| !patch.is_empty());
+    let features =
+        [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda")), ("vulkan", cfg!(feature = "vulkan"))];
+    Code {
+        xrun: env!("CARGO_PKG_VERSION").to_owned(),
+        git_commit: commit,
+        git_patch: patch,
+        features: features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
+        lock_digest: digest(LOCK_FILE.as_bytes()),
+    }
+}
+
+/// What git says, if it is there and the folder is a checkout; never more than the cap, whatever it says.
+fn git(folder: &Path, arguments: &[&str]) -> Option<String> {
+    let mut child = Command::new("git")
+        .arg("-C")
+        .arg(folder)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut bytes = Vec::new();
+    let read = child.stdout.take()?.take(PATCH_BYTES_MAX).read_to_end(&mut bytes);
+    // The pipe is closed here, so a git that still writes ends.
+    let status = child.wait().ok()?;
+    let cut_off = bytes.len() as u64 == PATCH_BYTES_MAX;
+    (read.is_ok() && (status.success() || cut_off)).then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn host() -> Host {
+    let text = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    Host {
+        name: text("/proc/sys/kernel/hostname"),
+        system: format!("{} {}", std::env::consts::OS, text("/proc/sys/kernel/osrelease")),
+        processor: device::processor(),
+        cores: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
+        memory: sources::machine().map(|(all, _)| all),
+        memory_limit: sources::container().and_then(|container| container.limit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_those_of_the_standard() {
+        // FIPS 180-4, example "abc".
+        assert_eq!(digest(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn a_changed_value_changes_the_fingerprint() {
+        let plan = crate::plan::tests::plan_of("[pipeline.dummy]\n");
+        assert_eq!(fingerprint("a = 1", &plan), fingerprint("a = 1", &plan));
+        assert_ne!(fingerprint("a = 1", &plan), fingerprint("a = 2", &plan));
+    }
+}

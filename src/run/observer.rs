@@ -1,0 +1,58 @@
+//! What happens during a run, for whoever watches it?
+
+use std::path::Path;
+
+use super::stop::Ending;
+use crate::plan::Plan;
+use crate::results::format::MemoryLine;
+use crate::task::StepReport;
+
+/// Something that happened. Observers show it; they cannot change the run.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Training begins, at `step` steps done.
+    Started {
+        run: &'a Path,
+        plan: &'a Plan,
+        device: &'a str,
+        step: u64,
+    },
+    /// A step is done. `memory` is the newest sample.
+    Step {
+        step: u64,
+        epoch: u64,
+        report: &'a StepReport,
+        norm: Option<f64>,
+        memory: Option<&'a MemoryLine>,
+    },
+    Validating {
+        step: u64,
+    },
+    Validated {
+        step: u64,
+        metrics: &'a [(String, Option<f64>)],
+    },
+    Saved {
+        step: u64,
+        best: bool,
+    },
+    /// Something worth a line in the log.
+    Note(&'a str),
+    Ended {
+        ending: &'a Ending,
+        step: u64,
+    },
+}
+
+/// Is told of everything, on the training thread; must be quick.
+pub trait Observer {
+    fn event(&mut self, event: Event<'_>);
+}
+
+/// Sees nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&mut self, _: Event<'_>) {}
+}

@@ -1,0 +1,97 @@
+//! What is written down while a run goes on? Metrics, memory samples, log; each through a bounded buffer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::clock::Clock;
+use crate::memory::ledger::Ledger;
+use crate::memory::trace::{Moment, Tracer};
+use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};
+use crate::results::format::{MemoryLine, MemorySummary, MetricsLine, Point};
+use crate::results::layout;
+use crate::results::write::{LineWriter, WriteError};
+use crate::task::Task;
+
+/// The open files of a run.
+#[derive(Debug)]
+pub struct Recorder {
+    pub run: PathBuf,
+    pub ledger: Ledger,
+    metrics: LineWriter,
+    memory: LineWriter,
+    log: LineWriter,
+    tracer: Tracer,
+    /// The newest sample.
+    pub newest: Option<MemoryLine>,
+}
+
+/// Log lines longer than this are cut.
+const LOG_LINE_CHARACTERS_MAX: usize = 4000;
+
+impl Recorder {
+    /// Opens the files for appending. `segment` counts the processes that wrote into the directory before this one.
+    pub fn open(run: &Path, plan: &Plan, ledger: &Ledger, segment: u32, gpu: Option<u32>) -> Result<Self, WriteError> {
+        let limits = &plan.experiment.limits;
+        let open = |name, file: &str, capacity| LineWriter::open(ledger, name, &run.join(file), capacity);
+        Ok(Self {
+            run: run.to_path_buf(),
+            ledger: ledger.clone(),
+            metrics: open(METRICS_LINES, layout::METRICS, limits.metrics_queue)?,
+            memory: open(MEMORY_LINES, layout::MEMORY, limits.metrics_queue)?,
+            log: open(LOG_LINES, layout::LOG, limits.log_queue)?,
+            tracer: Tracer::new(ledger, segment, plan.experiment.memory.parts_every_samples, gpu),
+            newest: None,
+        })
+    }
+
+    pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
+        self.metrics.record(line)
+    }
+
+    /// Measures memory. The caller is at a rest point.
+    pub fn sample(&mut self, task: &mut dyn Task, clock: &mut Clock, moment: At) -> Result<&MemoryLine, WriteError> {
+        let line = self.tracer.sample(Moment {
+            step: moment.step,
+            epoch: moment.epoch,
+            point: moment.point,
+            device: task.device_memory(),
+            freed: moment.freed,
+            phases: clock.take_since_sample(),
+        });
+        self.memory.record(&line)?;
+        Ok(self.newest.insert(line))
+    }
+
+    /// Adds a line to the log, with the time.
+    pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
+        let text: String = text
+            .chars()
+            .take(LOG_LINE_CHARACTERS_MAX)
+            .map(|c| if c == '\n' { ' ' } else { c })
+            .filter(|c| !c.is_control())
+            .collect();
+        self.log.line(format!("{} {text}", super::manifest::now()))
+    }
+
+    /// Hands everything that waits to the disk.
+    pub fn sync(&mut self) -> Result<(), WriteError> {
+        self.metrics.sync()?;
+        self.memory.sync()?;
+        self.log.sync()
+    }
+
+    /// Peaks so far, and what measuring cost against the time of the steps.
+    pub fn memory_summary(&self, training: Duration) -> MemorySummary {
+        self.tracer.summary(training)
+    }
+}
+
+/// Where in the loop a sample is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    pub step: u64,
+    pub epoch: u64,
+    pub point: Point,
+    /// Bytes that a cleanup gave back.
+    pub freed: Option<u64>,
+}

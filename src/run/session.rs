@@ -1,0 +1,171 @@
+//! What does a run carry from step to step? Numbers, open files, and who is told.
+
+use std::time::{Duration, Instant};
+
+use super::RunError;
+use super::clock::Clock;
+use super::norms::Norms;
+use super::observer::{Event, Observer};
+use super::recorder::Recorder;
+use super::stop::{Ending, StopSignal};
+use crate::plan::Plan;
+use crate::results::format::{LoopState, Outcome, OwnerSummary, PictureEntry, Summary, VERSION};
+use crate::results::layout;
+use crate::results::write::{self, WriteError};
+use crate::task::{Better, Task, ValidationReport};
+
+/// Everything that the loop reads and writes besides the task.
+pub struct Session<'a> {
+    pub plan: &'a Plan,
+    pub state: LoopState,
+    pub recorder: Recorder,
+    pub clock: Clock,
+    pub norms: Norms,
+    pub observer: &'a mut dyn Observer,
+    /// Time within training steps of this process.
+    pub training: Duration,
+    /// The validation metric by which a checkpoint is best.
+    pub best_by: Option<(String, Better)>,
+    /// The state that was saved last: step, and whether it was validated.
+    pub saved: Option<(u64, bool)>,
+    stop: &'a StopSignal,
+    started: Instant,
+    steps_before: u64,
+    items_before: u64,
+}
+
+impl<'a> Session<'a> {
+    /// `state` is where the run stands: all zero for a new one.
+    pub fn new(
+        plan: &'a Plan,
+        state: LoopState,
+        recorder: Recorder,
+        observer: &'a mut dyn Observer,
+        stop: &'a StopSignal,
+    ) -> Self {
+        let window = plan.experiment.limits.gradient_norm_window;
+        let norms = Norms::new(&recorder.ledger, window, &state.gradient_norms);
+        Self {
+            plan,
+            recorder,
+            clock: Clock::default(),
+            norms,
+            observer,
+            training: Duration::ZERO,
+            best_by: best_by(plan),
+            saved: None,
+            stop,
+            started: Instant::now(),
+            steps_before: state.step,
+            items_before: state.items,
+            state,
+        }
+    }
+
+    /// Why the run should stop before its end, if it should.
+    pub fn asked_to_stop(&self) -> Option<Ending> {
+        if self.stop.raised() {
+            return Some(Ending::new(
+                Outcome::Interrupted,
+                format!("stopped by a signal after step {}", self.state.step),
+            ));
+        }
+        let limit = self.plan.experiment.training.time_limit?;
+        (self.started.elapsed() >= limit.0).then(|| {
+            let message = format!("`training.time_limit` = {limit} was reached after step {}", self.state.step);
+            Ending::new(Outcome::TimeLimit, message)
+        })
+    }
+
+    /// The state as a checkpoint keeps it.
+    pub fn checkpoint_state(&self) -> LoopState {
+        LoopState {
+            version: VERSION,
+            gradient_norms: self.norms.values(),
+            seconds: self.state.seconds + self.started.elapsed().as_secs_f64(),
+            ..self.state.clone()
+        }
+    }
+
+    /// Replaces the pictures of the validation before.
+    pub fn keep_pictures(&mut self, report: &ValidationReport) -> Result<(), RunError> {
+        if report.pictures.is_empty() {
+            return Ok(());
+        }
+        let folder = self.recorder.run.join(layout::PICTURES);
+        write::at(&folder, std::fs::create_dir_all(&folder))?;
+        let mut entries = Vec::with_capacity(report.pictures.len());
+        for (number, (picture, caption)) in report.pictures.iter().enumerate() {
+            let file = format!("{number:02}.png");
+            let path = folder.join(&file);
+            write::replace(&path, &write::at(&path, picture.to_png())?)?;
+            entries.push(PictureEntry { file, caption: caption.clone() });
+        }
+        write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries)?;
+        Ok(())
+    }
+
+    /// Says something into the log and to whoever watches.
+    pub fn note(&mut self, text: &str) -> Result<(), WriteError> {
+        self.observer.event(Event::Note(text));
+        self.recorder.log(text)
+    }
+
+    /// What goes into `summary.json`.
+    pub fn summary(&mut self, task: &dyn Task, ending: &Ending, run: &str) -> Summary {
+        let state = self.checkpoint_state();
+        let per_second = |count: u64| {
+            let seconds = self.training.as_secs_f64();
+            (seconds > 0.0 && count > 0).then(|| count as f64 / seconds)
+        };
+        Summary {
+            version: VERSION,
+            experiment: self.plan.experiment.experiment.name.clone(),
+            run: run.to_owned(),
+            outcome: ending.outcome,
+            message: ending.message.clone(),
+            exit_code: ending.exit_code(),
+            finished: super::manifest::now(),
+            seconds: state.seconds,
+            steps: state.step,
+            steps_planned: self.plan.steps,
+            epochs: state.step as f64 / self.plan.steps_per_epoch as f64,
+            steps_per_second: per_second(state.step - self.steps_before),
+            items_per_second: per_second(state.items - self.items_before),
+            loss_first: state.loss_first,
+            loss_last: state.loss_last,
+            metrics_first: state.metrics_first,
+            metrics_last: state.metrics_last,
+            best: state.best,
+            memory: self.recorder.memory_summary(self.training),
+            owners: self.owners(),
+            phases: self.clock.summary(),
+            counters: task.counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+
+    fn owners(&self) -> Vec<OwnerSummary> {
+        let readings = self.recorder.ledger.read();
+        readings
+            .into_iter()
+            .map(|reading| OwnerSummary {
+                name: reading.name.to_owned(),
+                policy: reading.policy,
+                cap_items: reading.cap.items,
+                cap_bytes: reading.cap.bytes,
+                peak_items: reading.peak_items,
+                peak_bytes: reading.peak_bytes,
+            })
+            .collect()
+    }
+}
+
+/// The metric that the file names, or the pipeline's own choice.
+fn best_by(plan: &Plan) -> Option<(String, Better)> {
+    let metrics = &plan.facts.metrics;
+    let chosen = match &plan.experiment.checkpoint.best {
+        Some(name) => metrics.iter().find(|(metric, _)| metric == name),
+        None => metrics.first(),
+    };
+    chosen.map(|(name, better)| ((*name).to_owned(), *better))
+}

@@ -1,0 +1,247 @@
+//! The main flow: what happens from the first step to the last?
+//!
+//! ```text
+//! validate the untrained model
+//! for each step:  train -> write metrics -> sample memory -> validate if due -> clean if due -> save if due
+//! ```
+//! Reads top to bottom. What falls due when is the calendar's; what is kept between steps is numbers.
+
+use std::time::Instant;
+
+use super::calendar::{Due, due};
+use super::cleanup::clean;
+use super::clock::LOOP;
+use super::observer::Event;
+use super::recorder::At;
+use super::schedule::learning_rate;
+use super::session::Session;
+use super::stop::{Ending, memory_limit};
+use super::{RunError, checkpoint};
+use crate::results::format::{Best, MetricsLine, Outcome, Point};
+use crate::task::{Better, Phases, StepReport, Task};
+
+/// Trains from where the session stands until there is a reason to stop.
+pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Ending {
+    match steps(task, session) {
+        Ok(ending) => ending,
+        Err(error) => Ending::new(Outcome::Failed, error.to_string()),
+    }
+}
+
+fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
+    let plan = session.plan;
+    session.observer.event(Event::Started {
+        run: &session.recorder.run,
+        plan,
+        device: &task.device_name(),
+        step: session.state.step,
+    });
+    if let Some(ending) = sample(task, session, Point::Start, None)? {
+        return Ok(ending);
+    }
+    if let Some(ending) = session.asked_to_stop() {
+        return stopped(task, session, ending);
+    }
+    if !session.state.validated && validation_due(session) {
+        if let Some(ending) = validate(task, session)? {
+            return stopped(task, session, ending);
+        }
+    }
+    while session.state.step < plan.steps {
+        if let Some(ending) = session.asked_to_stop() {
+            return stopped(task, session, ending);
+        }
+        let step = session.state.step + 1;
+        if let Some(ending) = train_step(task, session, step)? {
+            return Ok(ending);
+        }
+        let due = due(plan, step);
+        if let Some(ending) = after_step(task, session, due)? {
+            return stopped(task, session, ending);
+        }
+    }
+    if let Some(ending) = sample(task, session, Point::End, None)? {
+        return stopped(task, session, ending);
+    }
+    Ok(Ending::new(Outcome::Finished, format!("all {} steps are done", plan.steps)))
+}
+
+/// The untrained model is looked at when the file says so; later states when the calendar does.
+fn validation_due(session: &Session<'_>) -> bool {
+    match session.state.step {
+        0 => session.plan.experiment.validation.at_start,
+        step => due(session.plan, step).validate,
+    }
+}
+
+/// One optimiser step. An ending says that there is no sense in going on.
+fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Result<Option<Ending>, RunError> {
+    let plan = session.plan;
+    let experiment = &plan.experiment;
+    let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, plan.steps);
+    let begun = Instant::now();
+    let report = task.train_step(step, rate, &mut session.clock)?;
+    task.synchronise()?;
+    session.clock.enter(LOOP);
+    session.training += begun.elapsed();
+    if let Some(what) = not_a_number(&report) {
+        return Ok(Some(diverged(session, step, what, &report)));
+    }
+    let state = &mut session.state;
+    state.step = step;
+    state.epoch = plan.epoch_of(step);
+    state.validated = !due(plan, step).validate;
+    state.items += report.items;
+    state.loss_first.get_or_insert(report.loss);
+    state.loss_last = Some(report.loss);
+    session.norms.push(report.gradient_norm);
+    let norm = session.norms.median();
+    session.recorder.metrics(&MetricsLine::Train {
+        step,
+        epoch: session.state.epoch,
+        batch: report.kind.to_owned(),
+        loss: report.loss,
+        learning_rate: rate,
+        gradient_norm: report.gradient_norm,
+        gradient_norm_median: norm,
+        values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+    })?;
+    let memory = session.recorder.newest.as_ref();
+    session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory });
+    Ok(None)
+}
+
+fn not_a_number(report: &StepReport) -> Option<&'static str> {
+    if !report.loss.is_finite() {
+        return Some("loss");
+    }
+    report.gradient_norm.filter(|norm| !norm.is_finite()).map(|_| "gradient norm")
+}
+
+/// Names the step, the batch and the last good checkpoint.
+fn diverged(session: &Session<'_>, step: u64, what: &str, report: &StepReport) -> Ending {
+    let good = match crate::results::read::checkpoints(&session.recorder.run).pop() {
+        Some((step, path)) => format!("the last good checkpoint is {} (step {step})", path.display()),
+        None => "there is no checkpoint yet".into(),
+    };
+    Ending::new(
+        Outcome::Diverged,
+        format!(
+            "the {what} of step {step} is not a finite number; the batch was {} ({}); {good}; lower the learning \
+             rate or set `training.clip_norm`",
+            report.kind, report.batch
+        ),
+    )
+}
+
+/// What the calendar says for the step just done.
+fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Result<Option<Ending>, RunError> {
+    let cleanup = &session.plan.experiment.cleanup;
+    let mut ending = None;
+    if due.sample {
+        ending = sample(task, session, Point::Step, None)?;
+    }
+    if ending.is_none() && due.validate {
+        // Not after a first signal: the checkpoint says that this validation is still due.
+        ending = session.asked_to_stop();
+        if ending.is_none() {
+            ending = validate(task, session)?;
+        }
+    }
+    if due.clean || (due.validate && cleanup.after_validation) {
+        sample(task, session, Point::BeforeCleanup, None)?;
+        let freed = clean(task, &cleanup.actions, &mut session.clock);
+        ending = ending.or(sample(task, session, Point::AfterCleanup, Some(freed))?);
+    }
+    if due.save {
+        save(task, session, false)?;
+    }
+    if due.epoch_ends {
+        ending = ending.or(sample(task, session, Point::Epoch, None)?);
+    }
+    Ok(ending)
+}
+
+fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {
+    let step = session.state.step;
+    session.observer.event(Event::Validating { step });
+    sample(task, session, Point::BeforeValidation, None)?;
+    session.clock.enter("validation");
+    let report = task.validate(&mut session.clock)?;
+    task.synchronise()?;
+    session.clock.enter(LOOP);
+    let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
+    let metrics: std::collections::BTreeMap<String, Option<f64>> =
+        report.metrics.iter().map(|(name, value)| (name.clone(), finite(*value))).collect();
+    session.recorder.metrics(&MetricsLine::Validation {
+        step,
+        epoch: session.state.epoch,
+        metrics: metrics.clone(),
+    })?;
+    session.keep_pictures(&report)?;
+    session.observer.event(Event::Validated { step, metrics: &report.metrics });
+    if step == 0 {
+        session.state.metrics_first = metrics.clone();
+    }
+    session.state.metrics_last = metrics;
+    session.state.validated = true;
+    drop(report);
+    let ending = sample(task, session, Point::AfterValidation, None)?;
+    if step > 0 && better_than_before(session) {
+        save(task, session, true)?;
+    }
+    Ok(ending)
+}
+
+/// Compares the newest validation with the best one, and remembers it if it is better.
+fn better_than_before(session: &mut Session<'_>) -> bool {
+    let Some((metric, better)) = session.best_by.clone() else { return false };
+    let Some(value) = session.state.metrics_last.get(&metric).copied().flatten() else { return false };
+    let improved = session.state.best.as_ref().is_none_or(|best| match better {
+        Better::Higher => value > best.value,
+        Better::Lower => value < best.value,
+    });
+    if improved {
+        session.state.best = Some(Best { metric, value, step: session.state.step });
+    }
+    improved
+}
+
+fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<(), RunError> {
+    let this = (session.state.step, session.state.validated);
+    if session.saved == Some(this) {
+        return Ok(()); // as the best one, a moment ago
+    }
+    session.clock.enter("checkpoint");
+    // Lines first: a resume cuts the metrics back to the checkpoint, so they must reach as far.
+    session.recorder.sync()?;
+    let state = session.checkpoint_state();
+    checkpoint::save(task, &state, &session.recorder.run, session.plan.experiment.checkpoint.keep_last)?;
+    session.saved = Some(this);
+    session.clock.enter(LOOP);
+    session.observer.event(Event::Saved { step: state.step, best });
+    sample(task, session, Point::Checkpoint, None)?;
+    Ok(())
+}
+
+/// Ends in good order: what was done so far is saved and can be continued.
+fn stopped(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
+    save(task, session, false)?;
+    sample(task, session, Point::End, None)?;
+    Ok(ending)
+}
+
+/// Measures memory; the ending is that of a limit that is reached.
+fn sample(
+    task: &mut dyn Task,
+    session: &mut Session<'_>,
+    point: Point,
+    freed: Option<u64>,
+) -> Result<Option<Ending>, RunError> {
+    session.clock.enter("trace");
+    let at = At { step: session.state.step, epoch: session.state.epoch, point, freed };
+    let line = session.recorder.sample(task, &mut session.clock, at)?;
+    let ending = memory_limit(&session.plan.experiment.limits, line);
+    session.clock.enter(LOOP);
+    Ok(ending)
+}

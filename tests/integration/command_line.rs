@@ -1,0 +1,98 @@
+//! Help, listing, completions: does the command line answer?
+
+use crate::workplace::Workplace;
+
+const SUBCOMMANDS: &[&str] =
+    &["run", "check", "new", "resume", "ls", "show", "report", "devices", "schema", "completions", "man"];
+
+#[test]
+fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
+    let workplace = Workplace::new();
+    let help = workplace.xrun(&["--help"]);
+    let manual = workplace.xrun(&["man"]);
+    for subcommand in SUBCOMMANDS {
+        assert!(help.out.contains(&format!("  {subcommand}")), "{subcommand} is not in the help");
+        assert!(manual.out.contains(subcommand), "{subcommand} is not in the manual");
+        let own = workplace.xrun(&[subcommand, "--help"]);
+        assert_eq!(own.code, 0);
+        assert!(own.out.contains("Usage:"), "{own:?}");
+        assert_eq!(workplace.xrun(&["man", subcommand]).code, 0);
+    }
+    assert!(help.out.contains("stopped by a signal"), "{help:?}");
+}
+
+#[test]
+fn the_readme_names_every_subcommand() {
+    let readme = include_str!("../../README.md");
+    for subcommand in SUBCOMMANDS {
+        assert!(readme.contains(&format!("xrun {subcommand}")), "{subcommand} is not in the README");
+    }
+}
+
+#[test]
+fn completions_are_printed_for_each_shell() {
+    let workplace = Workplace::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(workplace.xrun(&["completions", shell]).out.contains("xrun"), "{shell}");
+    }
+}
+
+#[test]
+fn nothing_typed_or_something_unknown_is_a_usage_error() {
+    let workplace = Workplace::new();
+    assert_eq!(workplace.xrun(&[]).code, 2);
+    assert_eq!(workplace.xrun(&["--no-such-option"]).code, 2);
+    let said = workplace.xrun(&["no_such_file.toml"]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("no_such_file.toml"), "{said:?}");
+}
+
+#[test]
+fn a_template_checks_clean() {
+    let workplace = Workplace::new();
+    for kind in ["fewshot-detection", "dummy"] {
+        let template = workplace.xrun(&["new", kind]);
+        assert_eq!(template.code, 0, "{template:?}");
+        workplace.file(&format!("{kind}.toml"), &template.out);
+        let checked = workplace.xrun(&["check", &format!("{kind}.toml")]);
+        assert_eq!(checked.code, 0, "{checked:?}");
+    }
+    let said = workplace.xrun(&["new", "fewshot-detecton"]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("did you mean `fewshot-detection`"), "{said:?}");
+}
+
+#[test]
+fn every_checked_in_experiment_checks_clean() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
+    let workplace = Workplace::new();
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let said = workplace.xrun(&["check", path.to_str().unwrap()]);
+            // Data outside of the repository may be absent on this machine; nothing else may be wrong.
+            let absent = said.err.contains("XRUN_REAL_DATA") && said.err.contains("1 problem");
+            assert!(said.code == 0 || absent, "{}: {said:?}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "{count} experiments");
+}
+
+#[test]
+fn runs_are_listed_and_shown() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    assert_eq!(workplace.xrun(&["trial.toml", "-q", "--name", "other"]).code, 0);
+    let listed = workplace.xrun(&["ls"]);
+    assert!(listed.out.contains("trial") && listed.out.contains("other"), "{listed:?}");
+    assert!(!workplace.xrun(&["ls", "trial"]).out.contains("other"));
+    let shown = workplace.xrun(&["show", "trial/latest"]);
+    assert!(shown.out.contains("finished"), "{shown:?}");
+    let report = workplace.xrun(&["report", "latest"]);
+    assert!(report.out.trim().ends_with("report.html"), "{report:?}");
+    let devices = workplace.xrun(&["devices"]);
+    assert!(devices.out.contains("cpu") && devices.out.contains("cuda"), "{devices:?}");
+}

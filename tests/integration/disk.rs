@@ -1,0 +1,35 @@
+//! A full disk, a folder that cannot be written: is the message clear, and does the directory still read?
+
+use crate::workplace::{Workplace, said};
+
+#[test]
+fn results_that_cannot_be_written_are_named() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    workplace.file("taken", "a file where the folder should be");
+    let said = workplace.xrun(&["trial.toml", "--results", "taken"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("cannot write taken"), "{said:?}");
+}
+
+/// `ulimit -f` makes writes fail as a full disk does, on any machine and without privileges. (A file size limit sends
+/// SIGXFSZ unless it is ignored, which `trap '' XFSZ` arranges for the child.)
+#[test]
+#[cfg(target_os = "linux")]
+fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "trial.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 4000\ncheckpoint_size = \"4 KiB\"\n[checkpoint]\nevery_steps = 50\n",
+    );
+    let script = format!("trap '' XFSZ; ulimit -f 256; exec {} trial.toml", env!("CARGO_BIN_EXE_xrun"));
+    let output =
+        std::process::Command::new("bash").args(["-c", &script]).current_dir(workplace.folder.path()).output().unwrap();
+    let said = said(output);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("cannot write") && said.err.contains("memory.jsonl"), "{said:?}");
+    let shown = workplace.xrun(&["show", "latest"]);
+    assert_eq!(shown.code, 0, "{shown:?}");
+    let resumed = workplace.xrun(&["resume", "latest", "-s", "memory.every_steps=100"]);
+    assert_eq!(resumed.code, 0, "with space again the run goes on: {resumed:?}");
+}

@@ -1,0 +1,148 @@
+//! Ctrl-C, SIGTERM, kill -9: is what was written whole, and does a resumed run give the same numbers?
+
+use std::path::Path;
+
+use crate::workplace::{Workplace, json, text, wait_until};
+
+const EXPERIMENT: &str = "
+[pipeline.dummy]
+steps_per_epoch = 40
+step_microseconds = 3000
+[training]
+epochs = 3
+[validation]
+every_steps = 15
+[checkpoint]
+every_steps = 10
+[limits]
+metrics_queue = 4
+gradient_norm_window = 7
+";
+
+/// The metrics of a run that nobody disturbed.
+fn undisturbed(workplace: &Workplace) -> String {
+    let said = workplace.xrun(&["whole.toml", "-s", "pipeline.dummy.step_microseconds=0"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    text(&workplace.latest("whole").join("metrics.jsonl"))
+}
+
+fn steps_written(run: &Path) -> usize {
+    std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count()
+}
+
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("whole.toml", EXPERIMENT);
+    workplace.file("cut.toml", EXPERIMENT);
+    workplace
+}
+
+/// Starts `cut.toml`, waits for `lines` of metrics, sends a signal, and returns the exit code.
+fn cut(workplace: &Workplace, lines: usize, signal: i32) -> Option<i32> {
+    let mut child = workplace.spawn(&["cut.toml"]);
+    let latest = workplace.path("results/cut/latest");
+    wait_until("the run writes metrics", || steps_written(&latest) >= lines);
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let workplace = workplace();
+        assert_eq!(cut(&workplace, 20, signal), Some(8));
+        let run = workplace.latest("cut");
+        let summary = json(&run.join("summary.json"));
+        assert_eq!(summary["outcome"], "interrupted");
+        let resumed = workplace.xrun(&["resume", run.to_str().unwrap()]);
+        assert_eq!(resumed.code, 0, "{resumed:?}");
+        assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
+        assert_eq!(json(&run.join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn killed_again_and_again_a_resumed_run_gives_the_same_bytes() {
+    let workplace = workplace();
+    assert_eq!(cut(&workplace, 8, libc::SIGKILL), None);
+    let run = workplace.latest("cut");
+    assert!(!run.join("summary.json").exists(), "a killed run has not ended");
+    let mut kills = 0;
+    loop {
+        let mut child = workplace.spawn(&["resume", run.to_str().unwrap()]);
+        let begun = std::time::Instant::now();
+        // Each time later, so that kills fall on different places of the loop.
+        let patience = std::time::Duration::from_millis(60 + 37 * kills);
+        while child.try_wait().unwrap().is_none() && begun.elapsed() < patience {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        if child.try_wait().unwrap().is_some() && run.join("summary.json").exists() {
+            break;
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        kills += 1;
+        assert!(kills < 60, "the run never ends");
+    }
+    assert!(kills >= 2, "{kills} kills are too few to mean anything");
+    assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
+}
+
+#[test]
+fn the_line_says_how_to_go_on() {
+    let workplace = workplace();
+    let child = workplace.spawn(&["cut.toml"]);
+    let latest = workplace.path("results/cut/latest");
+    wait_until("the run writes metrics", || steps_written(&latest) >= 5);
+    // SAFETY: as above.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let said = crate::workplace::said(child.wait_with_output().unwrap());
+    assert!(said.err.contains("xrun resume results/cut/"), "{said:?}");
+}
+
+#[test]
+fn a_run_that_is_being_written_is_not_resumed() {
+    let workplace = workplace();
+    let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
+    let latest = workplace.path("results/cut/latest");
+    wait_until("the run starts", || latest.join("manifest.json").exists());
+    let said = workplace.xrun(&["resume", latest.to_str().unwrap()]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("being written by another process"), "{said:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_finished_run_is_not_resumed_and_stays_as_it_is() {
+    let workplace = workplace();
+    undisturbed(&workplace);
+    let run = workplace.latest("whole");
+    let before = text(&run.join("summary.json"));
+    let said = workplace.xrun(&["resume", run.to_str().unwrap()]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("is finished"), "{said:?}");
+    assert_eq!(text(&run.join("summary.json")), before);
+}
+
+#[test]
+fn a_time_limit_stops_in_good_order_and_a_resume_with_more_time_finishes() {
+    let workplace = workplace();
+    let said = workplace.xrun(&["cut.toml", "-s", "training.time_limit=60ms"]);
+    assert_eq!(said.code, 7, "{said:?}");
+    let run = workplace.latest("cut");
+    let said = workplace.xrun(&["resume", run.to_str().unwrap(), "-s", "training.time_limit=1h"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
+}
+
+#[test]
+fn a_value_that_the_numbers_depend_on_cannot_change_in_a_resume() {
+    let workplace = workplace();
+    cut(&workplace, 5, libc::SIGINT);
+    let run = workplace.latest("cut");
+    let said = workplace.xrun(&["resume", run.to_str().unwrap(), "-s", "experiment.seed=7"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("experiment.seed"), "{said:?}");
+}

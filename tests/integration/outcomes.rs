@@ -1,0 +1,171 @@
+//! How can a run end, and what is said and written then?
+
+use crate::workplace::{Workplace, json, text};
+
+fn run_dummy(extra: &[&str]) -> (Workplace, crate::workplace::Said) {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\n[checkpoint]\nevery_steps = 5\n");
+    let mut arguments = vec!["trial.toml"];
+    arguments.extend(extra);
+    let said = workplace.xrun(&arguments);
+    (workplace, said)
+}
+
+#[test]
+fn a_finished_run_leaves_everything_that_the_manual_names() {
+    let (workplace, said) = run_dummy(&[]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let run = workplace.latest("trial");
+    for name in [
+        "experiment.toml",
+        "resolved.toml",
+        "manifest.json",
+        "plan.json",
+        "metrics.jsonl",
+        "memory.jsonl",
+        "memory_epochs.csv",
+        "log.txt",
+        "report.html",
+        "summary.json",
+        "checkpoints",
+    ] {
+        assert!(run.join(name).exists(), "{name} is missing");
+    }
+    assert_eq!(text(&run.join("experiment.toml")), text(&workplace.path("trial.toml")), "byte for byte");
+    let summary = json(&run.join("summary.json"));
+    assert_eq!((summary["outcome"].as_str(), summary["steps"].as_u64()), (Some("finished"), Some(20)));
+}
+
+#[test]
+fn the_owners_of_the_plan_are_those_of_the_trace_and_none_exceeds_its_cap() {
+    let (workplace, _) = run_dummy(&[]);
+    let run = workplace.latest("trial");
+    let names = |value: &serde_json::Value| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let summary = json(&run.join("summary.json"));
+    assert_eq!(names(&json(&run.join("plan.json"))["owners"]), names(&summary["owners"]));
+    for owner in summary["owners"].as_array().unwrap() {
+        assert!(owner["peak_bytes"].as_u64() <= owner["cap_bytes"].as_u64(), "{owner}");
+        assert!(owner["peak_items"].as_u64() <= owner["cap_items"].as_u64(), "{owner}");
+    }
+}
+
+#[test]
+fn the_resolved_file_is_an_experiment_that_gives_the_same_numbers() {
+    let (workplace, _) = run_dummy(&["-s", "experiment.seed=3"]);
+    let first = workplace.latest("trial");
+    let said = workplace.xrun(&[first.join("resolved.toml").to_str().unwrap(), "--results", "again"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let second = std::fs::canonicalize(workplace.path("again/trial/latest")).unwrap();
+    assert_eq!(text(&first.join("metrics.jsonl")), text(&second.join("metrics.jsonl")));
+    assert_eq!(text(&first.join("resolved.toml")), text(&second.join("resolved.toml")));
+}
+
+#[test]
+fn a_loss_that_is_not_a_number_names_step_batch_and_the_last_good_checkpoint() {
+    let (workplace, said) = run_dummy(&["-s", "pipeline.dummy.nan_at_step=13"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    for part in ["step 13", "dummy batch 13", "step_00000010"] {
+        assert!(said.err.contains(part), "{part} is not in {said:?}");
+    }
+    let run = workplace.latest("trial");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "diverged");
+    assert_eq!(text(&run.join("metrics.jsonl")).lines().count(), 13, "the untrained model and twelve steps");
+}
+
+#[test]
+fn a_panic_of_the_backend_is_told_and_the_directory_reads() {
+    let (workplace, said) = run_dummy(&["-s", "pipeline.dummy.panic_at_step=7"]);
+    assert_eq!(said.code, 70, "{said:?}");
+    assert!(said.err.contains("step 7 panicked"), "{said:?}");
+    assert!(!said.err.contains("RUST_BACKTRACE"), "{said:?}");
+    let run = workplace.latest("trial");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "panicked");
+    let resumed = workplace.xrun(&["resume", "latest"]);
+    assert_eq!(resumed.code, 70, "it panics there again: {resumed:?}");
+}
+
+#[test]
+fn a_failing_step_says_why() {
+    let (workplace, said) = run_dummy(&["-s", "pipeline.dummy.fail_at_step=3"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("step 3 fails"), "{said:?}");
+    assert_eq!(json(&workplace.latest("trial").join("summary.json"))["outcome"], "failed");
+}
+
+#[test]
+fn a_memory_limit_stops_before_the_kernel_does_and_names_the_key() {
+    let (workplace, said) =
+        run_dummy(&["-s", "pipeline.dummy.leak_per_step=8 MiB", "-s", "limits.host_memory=100 MiB"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("limits.host_memory"), "{said:?}");
+    let run = workplace.latest("trial");
+    let summary = json(&run.join("summary.json"));
+    assert_eq!(summary["outcome"], "memory_limit");
+    let resumed = workplace.xrun(&["resume", run.to_str().unwrap(), "-s", "limits.host_memory=4 GiB"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+}
+
+#[test]
+fn a_leak_shows_in_the_trace_as_heap_in_use() {
+    let (workplace, _) = run_dummy(&["-s", "pipeline.dummy.leak_per_step=1 MiB"]);
+    let lines = text(&workplace.latest("trial").join("memory.jsonl"));
+    let heap: Vec<u64> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|line| line["point"] == "step")
+        .map(|line| line["host"]["heap"].as_u64().unwrap())
+        .collect();
+    assert_eq!(heap.len(), 20);
+    let grown = heap[19] - heap[0];
+    assert!((19 << 20..20 << 20).contains(&grown), "19 steps kept {grown} bytes");
+}
+
+#[test]
+fn two_runs_at_once_keep_out_of_each_others_way() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nstep_microseconds = 2000\n");
+    let children: Vec<_> = (0..4).map(|_| workplace.spawn(&["trial.toml"])).collect();
+    for child in children {
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+    }
+    let runs = std::fs::read_dir(workplace.path("results/trial")).unwrap().flatten();
+    let whole = runs.filter(|entry| entry.file_name() != "latest" && entry.path().join("summary.json").exists());
+    assert_eq!(whole.count(), 4);
+}
+
+#[test]
+fn a_dry_run_says_what_would_happen_and_writes_nothing() {
+    let (workplace, said) = run_dummy(&["--dry-run"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("gradient_norms"), "{said:?}");
+    assert!(!workplace.path("results").exists());
+}
+
+#[test]
+fn the_outcome_is_there_for_machines() {
+    let (_, said) = run_dummy(&["--json", "-q"]);
+    assert_eq!(said.err, "", "quiet");
+    let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(value["outcome"], "finished");
+    let (_, said) = run_dummy(&["--progress", "json"]);
+    let events: Vec<String> = said
+        .err
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .map(|event| event["event"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(events.iter().filter(|event| *event == "step").count(), 20);
+    assert_eq!(events.last().map(String::as_str), Some("ended"));
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named_with_what_is_missing() {
+    if std::path::Path::new("/dev/nvidia0").exists() {
+        return; // this machine has one
+    }
+    let (_, said) = run_dummy(&["--device", "cuda"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("`cuda` cannot be used") && said.err.contains("xrun devices"), "{said:?}");
+}

@@ -77,15 +77,16 @@ impl Curves {
             MetricsLine::Validation { metrics, .. } => {
                 for (name, value) in metrics {
                     let value = value.unwrap_or(f64::NAN);
-                    match self.metrics.iter_mut().find(|(known, _)| *known == name) {
-                        Some((_, series)) => series.add(x, value, ()),
+                    let known = self.metrics.iter().position(|(known, _)| *known == name);
+                    let at = match known {
+                        Some(at) => at,
                         None if self.metrics.len() < METRICS_MAX => {
-                            let mut series = Series::default();
-                            series.add(x, value, ());
-                            self.metrics.push((name, series));
+                            self.metrics.push((name, Series::default()));
+                            self.metrics.len() - 1
                         }
-                        None => {}
-                    }
+                        None => continue,
+                    };
+                    self.metrics[at].1.add(x, value, ());
                 }
             }
         }

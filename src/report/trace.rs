@@ -75,7 +75,7 @@ impl Trace {
         self.seconds = self.seconds.max(x);
         self.last_step = self.last_step.max(Some(line.step));
         self.heap.add(x, line.host.heap as f64, ());
-        let mut add = |series: &mut Series, bytes: Option<u64>| {
+        let add = |series: &mut Series, bytes: Option<u64>| {
             if let Some(bytes) = bytes {
                 series.add(x, bytes as f64, ());
             }

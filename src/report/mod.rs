@@ -1,20 +1,45 @@
-pub mod summary {
-    pub fn text(_: &std::path::Path) -> Result<String, String> {
-        Ok(String::new())
-    }
-    pub fn json(_: &std::path::Path) -> Result<serde_json::Value, String> {
-        Ok(serde_json::Value::Null)
-    }
+//! A run directory -> text, JSON, and a page for people.
+//!
+//! Needs only the directory: also that of a run that goes on, was killed, or came from another machine. Files are
+//! streamed; what is kept of them has a cap in [`series`], whatever the length of the run.
+
+pub mod axes;
+pub mod base64;
+pub mod curves;
+pub mod epochs;
+pub mod listing;
+pub mod material;
+pub mod page;
+pub mod plots;
+pub mod series;
+pub mod summary;
+pub mod trace;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use crate::results::layout;
+use crate::results::read::ReadError;
+use crate::results::write::{self, WriteError};
+
+/// A run could not be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error("{} is not the directory of a run: it has neither manifest.json nor summary.json", crate::results::printable::line(path, 400))]
+    NotARun { path: String },
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
 }
-pub mod listing {
-    use crate::results::index::Entry;
-    pub fn text(_: &[Entry]) -> String {
-        String::new()
-    }
-    pub fn json(_: &[Entry]) -> serde_json::Value {
-        serde_json::Value::Null
-    }
-}
-pub fn write(_: &std::path::Path) -> Result<(), String> {
-    Ok(())
+
+/// Writes `report.html` and `memory_epochs.csv` into the run's directory, each replaced as a whole.
+pub fn write(run: &Path) -> Result<(), ReportError> {
+    let material = material::gather(run)?;
+    write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
+    epochs::write(run)
 }

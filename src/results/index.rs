@@ -1,9 +1,298 @@
+//! Which runs are there, in which state, and which one is meant by a few letters?
+//!
+//! `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so their order is the order
+//! of the runs; a folder with another name goes by the time of its last change.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use super::format::{MemoryLine, MetricsLine, Outcome, Summary};
+use super::{layout, printable, read};
+use crate::problem::nearest;
+
+/// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
+pub const RUNS_MAX: usize = 10_000;
+
+/// The most that is read from the end of a file of a run that has no summary yet.
+const TAIL_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where a run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunState {
+    /// A process holds the directory's lock.
+    Running,
+    Ended(Outcome),
+    /// Nobody holds the lock and there is no summary: the process was killed, or the machine went down.
+    Killed,
+    /// The manifest or the summary is missing or damaged; says which.
+    Unreadable(String),
+}
+
+impl RunState {
+    /// For people: `running`, `time limit`, `killed`.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ended(outcome) => outcome.words(),
+            Self::Killed => "killed",
+            Self::Unreadable(_) => "unreadable",
+        }
+    }
+}
+
+/// A run and what its files say in short.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
+    pub path: PathBuf,
+    /// The names of the folders.
     pub experiment: String,
+    pub run: String,
+    pub state: RunState,
+    /// RFC 3339, UTC; `None` when the manifest does not read.
+    pub started: Option<String>,
+    pub summary: Option<Summary>,
+    pub steps_planned: Option<u64>,
+    /// Of the summary or, without one, of the last lines of the metrics.
+    pub last_step: Option<u64>,
+    pub last_loss: Option<f64>,
+    /// Resident memory in bytes, of the summary or of the last lines of the trace.
+    pub resident_peak: Option<u64>,
 }
-pub fn runs(_: &std::path::Path) -> Vec<Entry> {
-    vec![]
+
+/// No run, or more than one, is meant.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    #[error("there is no run in {}; start one with `xrun FILE`, or name another folder with --results DIR", results.display())]
+    Empty { results: PathBuf },
+    #[error("no run is called \"{text}\"{}{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    NotFound { text: String, suggestion: Option<String>, candidates: Candidates },
+    #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
+    Ambiguous { text: String, candidates: Candidates },
+    #[error("\"{text}\" goes too far back: there are {count} runs")]
+    TooFarBack { text: String, count: usize },
 }
-pub fn find(_: &std::path::Path, t: &str) -> Result<std::path::PathBuf, String> {
-    Ok(t.into())
+
+/// Some of the runs that could be meant, newest first.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Candidates {
+    pub names: Vec<String>,
+    /// Of all that could be meant.
+    pub count: usize,
 }
+
+/// More names than this do not help in a message.
+const CANDIDATES_MAX: usize = 8;
+
+impl fmt::Display for Candidates {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for name in &self.names {
+            write!(formatter, "\n  {name}")?;
+        }
+        let more = self.count - self.names.len();
+        if more > 0 { write!(formatter, "\n  and {more} more; `xrun ls` lists them") } else { Ok(()) }
+    }
+}
+
+/// A folder that may be a run; ordered by time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    time: String,
+    run: String,
+    experiment: String,
+    path: PathBuf,
+}
+
+impl Place {
+    fn name(&self) -> String {
+        format!("{}/{}", self.experiment, self.run)
+    }
+}
+
+/// All runs, newest first; of more than [`RUNS_MAX`] the newest.
+pub fn runs(results: &Path) -> Vec<Entry> {
+    places(results).into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run)).collect()
+}
+
+/// One run by its directory.
+pub fn entry(run: &Path) -> Entry {
+    let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned())
+    };
+    entry_of(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
+}
+
+/// The directory that `text` means: a path to a run, `experiment/run`, the beginning of a run id or what stands
+/// behind its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`.
+pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
+    let as_path = Path::new(text);
+    if is_run(as_path) {
+        return Ok(as_path.to_path_buf());
+    }
+    let places = places(results);
+    if places.is_empty() {
+        return Err(IndexError::Empty { results: results.to_path_buf() });
+    }
+    let text = text.trim_end_matches('/');
+    let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
+    let of_experiment: Vec<&Place> =
+        places.iter().filter(|place| experiment.is_none_or(|name| name == place.experiment)).collect();
+    if let Some(back) = steps_back(run)
+        && !of_experiment.is_empty()
+    {
+        return match of_experiment.iter().rev().nth(back) {
+            Some(place) => Ok(place.path.clone()),
+            None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: of_experiment.len() }),
+        };
+    }
+    let exact: Vec<&Place> = of_experiment.iter().copied().filter(|place| place.run == run).collect();
+    let alike = || {
+        let ends = |place: &Place| place.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
+        of_experiment.iter().copied().filter(|place| place.run.starts_with(run) || ends(place)).collect()
+    };
+    let found = if run.is_empty() || !exact.is_empty() { exact } else { alike() };
+    match found.as_slice() {
+        [place] => Ok(place.path.clone()),
+        [] => Err(not_found(&places, text)),
+        _ => Err(IndexError::Ambiguous { text: printable::line(text, 200), candidates: candidates(&found) }),
+    }
+}
+
+/// 0 for `latest`, 2 for `latest~2`.
+fn steps_back(run: &str) -> Option<usize> {
+    match run.strip_prefix(layout::LATEST)? {
+        "" => Some(0),
+        back => back.strip_prefix('~')?.parse().ok(),
+    }
+}
+
+fn not_found(places: &[Place], text: &str) -> IndexError {
+    let names: Vec<String> = places.iter().rev().map(Place::name).collect();
+    let experiments = places.iter().map(|place| place.experiment.as_str());
+    let suggestion = match nearest(text.split('/').next().unwrap_or(text), experiments) {
+        Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
+        _ => nearest(text, names.iter().map(String::as_str))
+            .or_else(|| nearest(text, places.iter().map(|place| place.run.as_str())))
+            .map(str::to_owned),
+    };
+    IndexError::NotFound {
+        text: printable::line(text, 200),
+        suggestion: suggestion.map(|near| printable::line(&near, 200)),
+        candidates: candidates(&places.iter().collect::<Vec<_>>()),
+    }
+}
+
+fn candidates(places: &[&Place]) -> Candidates {
+    let names = places.iter().rev().take(CANDIDATES_MAX).map(|place| printable::line(&place.name(), 200)).collect();
+    Candidates { names, count: places.len() }
+}
+
+fn is_run(path: &Path) -> bool {
+    [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
+}
+
+/// Folders two levels below `results`, oldest first. Never holds more than [`RUNS_MAX`].
+fn places(results: &Path) -> Vec<Place> {
+    let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
+    let mut newest = BinaryHeap::new();
+    for (experiment, folder) in folders(results, &root) {
+        for (run, path) in folders(&folder, &root) {
+            let time = time_of(&run, &path);
+            newest.push(Reverse(Place { time, run, experiment: experiment.clone(), path }));
+            if newest.len() > RUNS_MAX {
+                newest.pop();
+            }
+        }
+    }
+    let mut places: Vec<Place> = newest.into_iter().map(|Reverse(place)| place).collect();
+    places.sort();
+    places
+}
+
+/// The folders in a folder. Links into the results themselves (`latest`) are left out, so that nothing counts twice;
+/// links to elsewhere (another disk) are followed. Hidden folders are being written or are not ours.
+fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().filter_map(move |entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = entry.path();
+        let link = entry.file_type().ok()?.is_symlink();
+        let twice = link && std::fs::canonicalize(&path).is_ok_and(|target| target.starts_with(root));
+        (!name.starts_with('.') && name != layout::LATEST && !twice && path.is_dir()).then_some((name, path))
+    })
+}
+
+fn time_of(run: &str, path: &Path) -> String {
+    if chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok() {
+        return run.to_owned();
+    }
+    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    changed.map_or(String::new(), |time| {
+        chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
+    })
+}
+
+fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
+    let manifest = read::manifest(&path);
+    let summary = read::summary(&path);
+    let state = match (&manifest, &summary) {
+        _ if is_locked(&path) => RunState::Running,
+        (Err(error), _) | (_, Err(error)) => RunState::Unreadable(error.to_string()),
+        (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
+        (Ok(_), Ok(None)) => RunState::Killed,
+    };
+    let summary = summary.ok().flatten();
+    let (mut last_step, mut last_loss, mut resident_peak) = (None, None, None);
+    match &summary {
+        // A summary beside a held lock is that of before the resume.
+        Some(summary) if state != RunState::Running => {
+            (last_step, last_loss) = (Some(summary.steps), summary.loss_last);
+            resident_peak = summary.memory.resident_peak;
+        }
+        _ => {
+            for line in tail::<MetricsLine>(&path.join(layout::METRICS)) {
+                last_step = last_step.max(Some(line.step()));
+                if let MetricsLine::Train { loss, .. } = line {
+                    last_loss = Some(loss);
+                }
+            }
+            for line in tail::<MemoryLine>(&path.join(layout::MEMORY)) {
+                resident_peak = resident_peak.max(line.host.resident_peak).max(line.host.resident);
+            }
+        }
+    }
+    let steps_planned =
+        summary.as_ref().map(|summary| summary.steps_planned).or_else(|| Some(read::plan(&path).ok()?.steps));
+    let started = manifest.ok().map(|manifest| manifest.started);
+    Entry { path, experiment, run, state, started, summary, steps_planned, last_step, last_loss, resident_peak }
+}
+
+/// Whether a process works in the directory. Asks for a shared lock, so that two who ask do not disturb each other.
+pub fn is_locked(run: &Path) -> bool {
+    let Ok(file) = File::open(run.join(layout::LOCK)) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+/// The records at the end of a file of lines; those that do not parse are left out.
+fn tail<T: DeserializeOwned>(path: &Path) -> Vec<T> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let start = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX);
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+    complete.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -3,5 +3,6 @@
 pub mod format;
 pub mod index;
 pub mod layout;
+pub mod printable;
 pub mod read;
 pub mod write;

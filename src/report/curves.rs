@@ -1,0 +1,106 @@
+//! metrics.jsonl -> the curves of a page, in one pass.
+//!
+//! Caps: [`KINDS_MAX`] kinds of steps and [`METRICS_MAX`] metrics, each with series as `series` bounds them: at most
+//! 64 * 48 KB for metrics, 2 * 6 * 48 KB for losses.
+
+use std::path::Path;
+
+use super::series::Series;
+use crate::results::format::MetricsLine;
+use crate::results::read::{self, ReadError};
+
+/// More kinds of steps are shown together as `other kinds`.
+pub const KINDS_MAX: usize = 6;
+/// More metrics than a task may report are left out.
+pub const METRICS_MAX: usize = 64;
+
+/// The loss of one kind of steps.
+#[derive(Clone, Debug, Default)]
+pub struct Loss {
+    pub kind: String,
+    pub raw: Series,
+    pub smooth: Series,
+    average: f64,
+    weight: f64,
+}
+
+/// What metrics.jsonl says.
+#[derive(Clone, Debug, Default)]
+pub struct Curves {
+    pub losses: Vec<Loss>,
+    pub learning_rate: Series,
+    pub gradient_norm: Series,
+    pub gradient_norm_median: Series,
+    pub metrics: Vec<(String, Series)>,
+    /// Steps over which losses are smoothed.
+    pub smoothed_over: f64,
+    pub last_step: Option<u64>,
+    /// Lines that do not parse.
+    pub unreadable: u64,
+}
+
+/// Reads the file; one that is missing gives no curves. `steps` is the planned length of the run.
+pub fn read(run: &Path, steps: Option<u64>) -> Curves {
+    let mut curves =
+        Curves { smoothed_over: steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round()), ..Curves::default() };
+    let Ok(lines) = read::metrics(run) else { return curves };
+    for line in lines {
+        match line {
+            Ok(line) => curves.add(line),
+            Err(ReadError::Content { .. }) => curves.unreadable += 1,
+            // Reading on would give the same error for ever.
+            Err(_) => break,
+        }
+    }
+    curves
+}
+
+impl Curves {
+    fn add(&mut self, line: MetricsLine) {
+        self.last_step = self.last_step.max(Some(line.step()));
+        let x = line.step() as f64;
+        match line {
+            MetricsLine::Train { batch, loss, learning_rate, gradient_norm, gradient_norm_median, .. } => {
+                self.learning_rate.add(x, learning_rate, ());
+                self.gradient_norm.add(x, gradient_norm.unwrap_or(f64::NAN), ());
+                self.gradient_norm_median.add(x, gradient_norm_median.unwrap_or(f64::NAN), ());
+                let decay = 1.0 - 2.0 / (self.smoothed_over + 1.0);
+                let curve = self.loss_of(batch);
+                curve.raw.add(x, loss, ());
+                if loss.is_finite() {
+                    // An exponential moving average, corrected for its start as in Adam (Kingma and Ba 2015).
+                    curve.average = decay * curve.average + (1.0 - decay) * loss;
+                    curve.weight = decay * curve.weight + (1.0 - decay);
+                    curve.smooth.add(x, curve.average / curve.weight, ());
+                }
+            }
+            MetricsLine::Validation { metrics, .. } => {
+                for (name, value) in metrics {
+                    let value = value.unwrap_or(f64::NAN);
+                    let known = self.metrics.iter().position(|(known, _)| *known == name);
+                    let at = match known {
+                        Some(at) => at,
+                        None if self.metrics.len() < METRICS_MAX => {
+                            self.metrics.push((name, Series::default()));
+                            self.metrics.len() - 1
+                        }
+                        None => continue,
+                    };
+                    self.metrics[at].1.add(x, value, ());
+                }
+            }
+        }
+    }
+
+    fn loss_of(&mut self, kind: String) -> &mut Loss {
+        let known = self.losses.iter().position(|loss| loss.kind == kind);
+        let at = known.unwrap_or_else(|| {
+            if self.losses.len() < KINDS_MAX {
+                let kind = if self.losses.len() + 1 < KINDS_MAX { kind } else { "other kinds".into() };
+                self.losses.push(Loss { kind, ..Loss::default() });
+            }
+            self.losses.len() - 1
+        });
+        &mut self.losses[at]
+    }
+}

@@ -1,0 +1,147 @@
+//! memory.jsonl -> memory_epochs.csv: how much memory did each epoch hold?
+//!
+//! A row for each epoch of each process (segment). Sizes are bytes; what was not measured is empty, never 0. The file
+//! is read twice, the first time for the names of the owners: nothing is kept but one row and the text, which has a cap.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+use super::ReportError;
+use crate::memory::ledger::OWNERS_MAX;
+use crate::results::format::MemoryLine;
+use crate::results::read::{self, ReadError};
+use crate::results::{layout, write};
+
+/// More rows than this (some 60 MB) are not written; an epoch is not a step.
+const ROWS_MAX: usize = 100_000;
+
+/// One epoch of one process.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    segment: u32,
+    epoch: u64,
+    samples: u64,
+    heap: Span,
+    resident: Span,
+    in_use: Span,
+    reserved_peak: Option<u64>,
+    owners: BTreeMap<String, u64>,
+}
+
+/// The first, last, lowest and highest of what was measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: Option<u64>,
+    end: Option<u64>,
+    floor: Option<u64>,
+    peak: Option<u64>,
+}
+
+impl Span {
+    fn add(&mut self, bytes: Option<u64>) {
+        let Some(bytes) = bytes else { return };
+        self.start.get_or_insert(bytes);
+        self.end = Some(bytes);
+        self.floor = Some(self.floor.map_or(bytes, |floor| floor.min(bytes)));
+        self.peak = self.peak.max(Some(bytes));
+    }
+}
+
+/// Writes `memory_epochs.csv`; a run without a trace gets the header alone.
+pub fn write(run: &Path) -> Result<(), ReportError> {
+    let text = csv(run)?;
+    Ok(write::replace(&run.join(layout::MEMORY_EPOCHS), text.as_bytes())?)
+}
+
+/// The file's text.
+pub fn csv(run: &Path) -> Result<String, ReportError> {
+    let mut names = BTreeSet::new();
+    each_line(run, |line| {
+        for name in line.owners.keys() {
+            if names.len() < OWNERS_MAX && !names.contains(name) {
+                names.insert(name.clone());
+            }
+        }
+    })?;
+    let mut text = String::from(
+        "segment,epoch,samples,heap_start,heap_end,heap_floor,heap_peak,resident_start,resident_end,resident_peak,\
+         device_in_use_floor,device_in_use_peak,device_reserved_peak",
+    );
+    for name in &names {
+        let _ = write!(text, ",{}", field(&format!("owner_{name}_peak")));
+    }
+    text.push('\n');
+    let mut row: Option<Row> = None;
+    let mut rows = 0;
+    each_line(run, |line| {
+        if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
+            finish(row.take(), &names, &mut text, &mut rows);
+            row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+        }
+        if let Some(row) = &mut row {
+            row.add(&line);
+        }
+    })?;
+    finish(row, &names, &mut text, &mut rows);
+    Ok(text)
+}
+
+/// Lines that do not parse are left out.
+fn each_line(run: &Path, mut with: impl FnMut(MemoryLine)) -> Result<(), ReportError> {
+    let lines = match read::memory(run) {
+        Ok(lines) => lines,
+        Err(ReadError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for line in lines {
+        match line {
+            Ok(line) => with(line),
+            Err(ReadError::Content { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+impl Row {
+    fn add(&mut self, line: &MemoryLine) {
+        self.samples += 1;
+        self.heap.add(Some(line.host.heap));
+        self.resident.add(line.host.resident);
+        self.in_use.add(line.device.map(|pool| pool.in_use));
+        self.reserved_peak = self.reserved_peak.max(line.device.map(|pool| pool.reserved));
+        for (name, &bytes) in &line.owners {
+            if let Some(peak) = self.owners.get_mut(name) {
+                *peak = bytes.max(*peak);
+            } else if self.owners.len() < OWNERS_MAX {
+                self.owners.insert(name.clone(), bytes);
+            }
+        }
+    }
+}
+
+fn finish(row: Option<Row>, names: &BTreeSet<String>, text: &mut String, rows: &mut usize) {
+    let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return };
+    *rows += 1;
+    let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
+    let (heap, resident, in_use) = (row.heap, row.resident, row.in_use);
+    let host = [heap.start, heap.end, heap.floor, heap.peak, resident.start, resident.end, resident.peak];
+    let device = [in_use.floor, in_use.peak, row.reserved_peak];
+    let owners = names.iter().map(|name| row.owners.get(name).copied());
+    for bytes in host.into_iter().chain(device).chain(owners) {
+        text.push(',');
+        if let Some(bytes) = bytes {
+            let _ = write!(text, "{bytes}");
+        }
+    }
+    text.push('\n');
+}
+
+/// RFC 4180; a beginning that a spreadsheet takes for a formula cannot occur, names follow `owner_`.
+fn field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}

@@ -1,0 +1,86 @@
+//! What does `xrun ls` print?
+
+use serde_json::{Value, json};
+
+use super::axes::{number, time_of_day};
+use crate::results::index::{Entry, RunState};
+use crate::results::printable;
+use crate::units::Bytes;
+
+/// A line a run, in the order given, with aligned columns of at most 120 characters together. Ends with a line break.
+pub fn text(runs: &[Entry]) -> String {
+    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory"];
+    let mut text = columns(&header, &rows);
+    for run in runs {
+        if let RunState::Unreadable(why) = &run.state {
+            text.push_str(&format!("{}: {}\n", printable::line(&run.run, 28), printable::line(why, 400)));
+        }
+    }
+    text
+}
+
+fn row(run: &Entry) -> Vec<String> {
+    let steps = match (run.last_step, run.steps_planned) {
+        (Some(step), Some(planned)) if step != planned => format!("{step}/{planned}"),
+        (Some(step), _) => step.to_string(),
+        (None, _) => "-".into(),
+    };
+    let best = run.summary.as_ref().and_then(|summary| summary.best.as_ref());
+    vec![
+        printable::line(&run.run, 28),
+        printable::line(&run.experiment, 20),
+        run.state.words().to_owned(),
+        steps,
+        run.last_loss.map_or("-".into(), number),
+        best.map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
+        run.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
+    ]
+}
+
+/// The same for programs. What is not known is `null`.
+pub fn json(runs: &[Entry]) -> Value {
+    let of = |run: &Entry| {
+        json!({
+            "path": run.path.display().to_string(),
+            "experiment": run.experiment,
+            "run": run.run,
+            "state": run.state.words(),
+            "message": match &run.state {
+                RunState::Unreadable(why) => Some(why.clone()),
+                _ => run.summary.as_ref().map(|summary| summary.message.clone()),
+            },
+            "started": run.started,
+            "started_text": run.started.as_deref().map(time_of_day),
+            "steps": run.last_step,
+            "steps_planned": run.steps_planned,
+            "loss": run.last_loss,
+            "best": run.summary.as_ref().and_then(|summary| summary.best.as_ref()),
+            "resident_peak": run.resident_peak,
+        })
+    };
+    Value::Array(runs.iter().map(of).collect())
+}
+
+/// A table with two spaces between columns; a header that begins with `>` is aligned to the right.
+pub(super) fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let title = header[column].trim_start_matches('>').chars().count();
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(title)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut text = String::new();
+    let mut line = |cells: Vec<&str>| {
+        let padded = cells.iter().enumerate().map(|(column, cell)| {
+            let width = widths[column];
+            if header[column].starts_with('>') { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    };
+    line(header.iter().map(|title| title.trim_start_matches('>')).collect());
+    for row in rows {
+        line(row.iter().map(String::as_str).collect());
+    }
+    text
+}

@@ -1,0 +1,223 @@
+//! What do the files of a run say, taken together, also when some of them are missing or damaged?
+
+use std::path::{Path, PathBuf};
+
+use super::ReportError;
+use super::curves::{self, Curves};
+use super::trace::{self, Trace};
+use crate::memory::ledger::{OWNERS_MAX, Policy};
+use crate::results::format::{Manifest, MemorySummary, PlanFile, Place, Summary};
+use crate::results::index::{self, RunState};
+use crate::results::read;
+
+/// A run as its files tell it.
+#[derive(Clone, Debug)]
+pub struct Material {
+    pub run: PathBuf,
+    pub experiment: String,
+    /// The folder's name.
+    pub id: String,
+    pub state: RunState,
+    pub manifest: Option<Manifest>,
+    pub plan: Option<PlanFile>,
+    pub summary: Option<Summary>,
+    pub curves: Curves,
+    pub trace: Trace,
+    /// Steps that have a whole checkpoint.
+    pub checkpoints: Vec<u64>,
+    /// What could not be read, for people.
+    pub damage: Vec<String>,
+}
+
+/// A buffer: its cap, and what it came to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    pub name: String,
+    pub place: Option<Place>,
+    pub policy: Option<Policy>,
+    pub cap_bytes: Option<u64>,
+    pub peak_bytes: Option<u64>,
+    pub because: String,
+}
+
+impl Buffer {
+    /// Peak over cap.
+    pub fn share(&self) -> Option<f64> {
+        let cap = self.cap_bytes.filter(|&cap| cap > 0)?;
+        Some(self.peak_bytes? as f64 / cap as f64)
+    }
+}
+
+/// A part of the loop and the seconds spent in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    pub name: String,
+    pub seconds: f64,
+    pub longest: Option<f64>,
+    pub count: Option<u64>,
+}
+
+/// Reads a run's directory. Only a directory with neither manifest nor summary is refused; damaged files are left out
+/// and named in `damage`.
+pub fn gather(run: &Path) -> Result<Material, ReportError> {
+    let entry = index::entry(run);
+    let mut damage = Vec::new();
+    let mut noted = |error: read::ReadError| damage.push(error.to_string());
+    let manifest = read::manifest(run).map_err(&mut noted).ok();
+    let summary = read::summary(run).map_err(&mut noted).ok().flatten();
+    let plan = read::plan(run).map_err(&mut noted).ok();
+    if manifest.is_none() && summary.is_none() {
+        // A newer format is worth its own message.
+        if let Err(error @ read::ReadError::Newer { .. }) = read::manifest(run) {
+            return Err(error.into());
+        }
+        return Err(ReportError::NotARun { path: run.display().to_string() });
+    }
+    let curves = curves::read(run, plan.as_ref().map(|plan| plan.steps));
+    let trace = trace::read(run);
+    for (name, lines) in [("metrics.jsonl", curves.unreadable), ("memory.jsonl", trace.unreadable)] {
+        if lines > 0 {
+            damage.push(format!("{lines} lines of {name} do not parse and are left out"));
+        }
+    }
+    let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
+    let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
+    let run = run.to_path_buf();
+    Ok(Material { run, experiment, id: entry.run, state: entry.state, manifest, plan, summary, curves, trace, checkpoints, damage })
+}
+
+impl Material {
+    /// The summary, unless the run goes on behind it.
+    pub fn ending(&self) -> Option<&Summary> {
+        self.summary.as_ref().filter(|_| self.state != RunState::Running)
+    }
+
+    pub fn steps(&self) -> Option<u64> {
+        self.ending().map(|summary| summary.steps).or(self.curves.last_step).or(self.trace.last_step)
+    }
+
+    pub fn steps_planned(&self) -> Option<u64> {
+        self.plan.as_ref().map(|plan| plan.steps).or(self.summary.as_ref().map(|summary| summary.steps_planned))
+    }
+
+    /// Seconds of work.
+    pub fn seconds(&self) -> f64 {
+        self.ending().map_or(self.trace.seconds, |summary| summary.seconds)
+    }
+
+    pub fn memory(&self) -> &MemorySummary {
+        self.ending().map_or(&self.trace.peaks, |summary| &summary.memory)
+    }
+
+    /// Why it ended, or that it has not; for people.
+    pub fn message(&self) -> String {
+        match &self.state {
+            RunState::Running => "this run has not ended: a process works on it".into(),
+            RunState::Killed => "this run has not ended: its process is gone (killed, or the machine went down)".into(),
+            RunState::Unreadable(why) => format!("a record is damaged: {why}"),
+            RunState::Ended(_) => self.summary.as_ref().map_or(String::new(), |summary| summary.message.clone()),
+        }
+    }
+
+    /// First and last loss.
+    pub fn losses(&self) -> (Option<f64>, Option<f64>) {
+        if let Some(summary) = self.ending() {
+            return (summary.loss_first, summary.loss_last);
+        }
+        let points = |of: fn(&curves::Loss) -> Option<super::series::Point>| self.curves.losses.iter().filter_map(of);
+        let first = points(|loss| loss.raw.first).min_by(|a, b| a.x.total_cmp(&b.x));
+        let last = points(|loss| loss.raw.last).max_by(|a, b| a.x.total_cmp(&b.x));
+        (first.map(|point| point.y), last.map(|point| point.y))
+    }
+
+    /// All buffers, the largest first.
+    pub fn buffers(&self) -> Vec<Buffer> {
+        let mut buffers: Vec<Buffer> = Vec::new();
+        let at = |name: &str, buffers: &mut Vec<Buffer>| match buffers.iter().position(|buffer| buffer.name == name) {
+            Some(at) => Some(at),
+            None if buffers.len() < 2 * OWNERS_MAX => {
+                let name = name.to_owned();
+                let because = String::new();
+                buffers.push(Buffer { name, place: None, policy: None, cap_bytes: None, peak_bytes: None, because });
+                Some(buffers.len() - 1)
+            }
+            None => None,
+        };
+        for owner in self.plan.iter().flat_map(|plan| &plan.owners) {
+            if let Some(at) = at(&owner.name, &mut buffers) {
+                let buffer = &mut buffers[at];
+                (buffer.place, buffer.policy) = (Some(owner.place), Some(owner.policy));
+                buffer.cap_bytes = Some(owner.bytes);
+                buffer.because.clone_from(&owner.because);
+            }
+        }
+        for owner in self.summary.iter().flat_map(|summary| &summary.owners) {
+            if let Some(at) = at(&owner.name, &mut buffers) {
+                let buffer = &mut buffers[at];
+                (buffer.policy, buffer.cap_bytes) = (Some(owner.policy), Some(owner.cap_bytes));
+                buffer.peak_bytes = Some(owner.peak_bytes);
+            }
+        }
+        for (name, &peak) in self.trace.owner_names.iter().zip(&self.trace.owner_peaks) {
+            if let Some(at) = at(name, &mut buffers) {
+                buffers[at].peak_bytes = buffers[at].peak_bytes.max(Some(peak));
+            }
+        }
+        buffers.sort_by(|a, b| b.peak_bytes.cmp(&a.peak_bytes).then_with(|| a.name.cmp(&b.name)));
+        buffers
+    }
+
+    /// Parts of the loop, the slowest first.
+    pub fn phases(&self) -> Vec<Phase> {
+        let mut phases: Vec<Phase> = match self.ending() {
+            Some(summary) if !summary.phases.is_empty() => summary
+                .phases
+                .iter()
+                .map(|phase| Phase {
+                    name: phase.name.clone(),
+                    seconds: phase.seconds,
+                    longest: Some(phase.longest),
+                    count: Some(phase.count),
+                })
+                .collect(),
+            _ => (self.trace.phases.iter())
+                .map(|(name, &seconds)| Phase { name: name.clone(), seconds, longest: None, count: None })
+                .collect(),
+        };
+        phases.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
+        phases
+    }
+
+    /// The validation metrics by name: before training, last, best by the curve's extremes is not known, so as stored.
+    pub fn metrics(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
+        if let Some(summary) = self.ending()
+            && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())
+        {
+            let names: std::collections::BTreeSet<&String> =
+                summary.metrics_first.keys().chain(summary.metrics_last.keys()).collect();
+            let value = |values: &std::collections::BTreeMap<String, Option<f64>>, name| values.get(name).copied().flatten();
+            return names
+                .into_iter()
+                .map(|name| (name.clone(), value(&summary.metrics_first, name), value(&summary.metrics_last, name)))
+                .collect();
+        }
+        let before = |series: &super::series::Series| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
+        let after = |series: &super::series::Series| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
+        (self.curves.metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
+    }
+
+    /// The experiment and the run, as `xrun show` understands them.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.experiment, self.id)
+    }
+
+    /// Whether `xrun resume` can go on with it.
+    pub fn resumable(&self) -> bool {
+        let ended_so = match &self.state {
+            RunState::Ended(outcome) => outcome.resumable(),
+            RunState::Killed => true,
+            RunState::Running | RunState::Unreadable(_) => false,
+        };
+        ended_so && !self.checkpoints.is_empty()
+    }
+}

@@ -1,0 +1,147 @@
+//! The top of the page: which run, how it ended, on what it ran, how to run it again.
+
+use maud::{Markup, html};
+
+use crate::report::axes::{number, time_of_day};
+use crate::report::material::Material;
+use crate::results::format::Outcome;
+use crate::results::index::RunState;
+use crate::results::{layout, printable};
+use crate::units::{Bytes, seconds};
+
+pub fn head(material: &Material) -> Markup {
+    let class = match &material.state {
+        RunState::Ended(Outcome::Finished) => "good",
+        RunState::Running | RunState::Ended(Outcome::Interrupted | Outcome::TimeLimit) => "busy",
+        _ => "bad",
+    };
+    let description = material.manifest.as_ref().map_or("", |manifest| manifest.description.as_str());
+    html! {
+        header {
+            div.title {
+                h1 { (printable::line(&material.experiment, 200)) }
+                span.badge.(class) { (material.state.words()) }
+            }
+            @if !description.is_empty() { p { (printable::lines(description)) } }
+            p.note { (printable::line(&material.message(), 600)) }
+        }
+        (facts(material))
+        (commands(material))
+    }
+}
+
+fn fact(name: &str, value: &str, detail: Option<String>) -> Markup {
+    html! {
+        div {
+            dt { (name) }
+            dd { (printable::line(value, 300)) @if let Some(detail) = detail { small { (printable::line(&detail, 300)) } } }
+        }
+    }
+}
+
+fn facts(material: &Material) -> Markup {
+    let ending = material.ending();
+    let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
+    let speed: Vec<String> = ending
+        .map(|summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)])
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
+    let epochs = ending.map(|summary| format!("{} epochs", number(summary.epochs)));
+    html! {
+        dl {
+            (fact("Run", &material.id, None))
+            (fact("Steps", &format!("{}{planned}", material.steps().unwrap_or(0)), epochs))
+            (fact("Time of work", &seconds(material.seconds()), Some(speed.join(", ")).filter(|speed| !speed.is_empty())))
+            @if let Some(manifest) = &material.manifest {
+                @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {
+                    1 => format!("resumed {}", time_of_day(last)),
+                    times => format!("resumed {times} times, last {}", time_of_day(last)),
+                });
+                (fact("Started", &time_of_day(&manifest.started), resumed))
+                @let device = &manifest.device;
+                @let size = device.memory.map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
+                (fact("Device", &format!("{}: {}{size}", device.chosen, device.name),
+                    Some(device.because.clone()).filter(|because| !because.is_empty())))
+                @let host = &manifest.host;
+                @let limit = host.memory_limit.or(host.memory).map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
+                (fact("Machine", &host.name, Some(format!("{}, {} cores{limit}", host.processor, host.cores))))
+                (fact("Seed", &manifest.seed.to_string(), Some(format!("fingerprint {}", printable::line(&manifest.fingerprint, 13)))))
+                @let code = &manifest.code;
+                @let commit = code.git_commit.as_ref().map(|commit| {
+                    let dirty = if code.git_patch.is_some() { " with changes" } else { "" };
+                    format!("commit {}{dirty}", printable::line(commit, 13))
+                });
+                (fact("Program", &format!("xrun {}", code.xrun), commit))
+            }
+            @if let Some(plan) = &material.plan {
+                (fact("Parameters", &thousands(plan.parameters), None))
+            }
+        }
+    }
+}
+
+/// `1,234,567`.
+fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn commands(material: &Material) -> Markup {
+    let again = material.run.join(layout::RESOLVED).display().to_string();
+    let typed = material.manifest.as_ref().map(|manifest| {
+        let words: Vec<String> = manifest.command.iter().map(|word| quoted(word)).collect();
+        (manifest.working_directory.clone(), words.join(" "))
+    });
+    html! {
+        details {
+            summary { "Commands: run it again" @if material.resumable() { ", go on with it" } }
+            @if let Some((folder, words)) = typed {
+                p.note { "As it was started, in " code { (printable::line(&folder, 300)) } ":" }
+                pre { (printable::line(&words, 2_000)) }
+            }
+            p.note { "Again with the same values, whatever has changed in the files it was made of:" }
+            pre { "xrun " (printable::line(&quoted(&again), 1_000)) }
+            @if material.resumable() {
+                p.note { "On from the last checkpoint:" }
+                pre { "xrun resume " (printable::line(&quoted(&material.name()), 400)) }
+            }
+        }
+    }
+}
+
+/// A word as a shell takes it literally.
+fn quoted(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=:,+%@~".contains(character);
+    if !word.is_empty() && !word.starts_with('~') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_can_be_pasted_into_a_shell_whatever_the_names() {
+        assert_eq!(quoted("experiments/stage2.toml"), "experiments/stage2.toml");
+        assert_eq!(quoted("a b; rm -rf $HOME"), "'a b; rm -rf $HOME'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn large_counts_are_grouped() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

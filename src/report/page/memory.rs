@@ -1,0 +1,191 @@
+//! Memory over time, buffers against their caps, and where the time went.
+
+use maud::{Markup, html};
+
+use crate::memory::ledger::OWNERS_MAX;
+use crate::report::axes::{Unit, bytes, duration, number};
+use crate::report::material::{Buffer, Material};
+use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::trace::Trace;
+use crate::results::format::Place;
+use crate::results::printable;
+
+/// More phases than this are not the slowest ones.
+const PHASES_SHOWN: usize = 12;
+
+/// Peaks, and the curves of process and device.
+pub fn over_time(material: &Material) -> Markup {
+    let memory = material.memory();
+    let trace = &material.trace;
+    let peak = |name: &str, size: Option<u64>| {
+        html! { @if let Some(size) = size { div { b { (bytes(size as f64)) } span { (name) } } } }
+    };
+    let host = [Curve::of("heap", &trace.heap, 1, Shape::Line), Curve::of("resident", &trace.resident, 2, Shape::Line)];
+    let driver = if trace.driver_is_whole_device { "driver, whole device" } else { "driver, this process" };
+    let device = [
+        Curve::of("in use", &trace.in_use, 1, Shape::Line),
+        Curve::of("reserved", &trace.reserved, 2, Shape::Line),
+        Curve::of(driver, &trace.driver, 3, Shape::Line),
+    ];
+    let plots = [plot("The process", host.into_iter().flatten().collect(), trace),
+        plot("The device", device.into_iter().flatten().collect(), trace), stacked(trace)];
+    html! {
+        @if memory.samples > 0 {
+            h2 { "Memory" }
+            div.numbers {
+                (peak("heap, peak", Some(memory.heap_peak)))
+                (peak("heap at the end", Some(memory.heap_at_end)))
+                (peak("resident, peak", memory.resident_peak))
+                (peak("device in use, peak", memory.device_in_use_peak))
+                (peak("device reserved, peak", memory.device_reserved_peak))
+            }
+            (cost(material))
+            (key(trace))
+            div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
+        }
+    }
+}
+
+fn cost(material: &Material) -> Markup {
+    let memory = material.memory();
+    html! {
+        p.note {
+            (memory.samples) " samples cost " (duration(memory.trace_seconds))
+            @if let Some(share) = memory.trace_share { ", " (number(100.0 * share)) " % of the time of the steps" }
+            "."
+            @if material.trace.cleanups.count > 0 {
+                " " (material.trace.cleanups.count) " cleanups gave back " (bytes(material.trace.freed as f64)) " in all."
+            }
+        }
+    }
+}
+
+fn key(trace: &Trace) -> Markup {
+    let every = |every: u64| if every > 1 { format!(" (one of {every})") } else { String::new() };
+    html! {
+        p.note {
+            @if trace.validations.count > 0 { span.key { i.band { } "validation" (every(trace.validations.every())) } }
+            @if trace.cleanups.count > 0 { span.key { i.rug { } "cleanup" (every(trace.cleanups.every())) } }
+            @if trace.resumes.count > 0 { span.key { i.boundary { } "resumed" (every(trace.resumes.every())) } }
+        }
+    }
+}
+
+fn plot(title: &str, curves: Vec<Curve>, trace: &Trace) -> Option<Plot> {
+    let plot = Plot::of(title, ("time of work", Unit::Seconds), Unit::Bytes, curves)?;
+    Some(Plot {
+        x: (0.0, trace.seconds.max(plot.x.1)),
+        bands: trace.validations.iter().copied().collect(),
+        rug: trace.cleanups.iter().map(|cleanup| cleanup.0).collect(),
+        boundaries: trace.resumes.iter().copied().collect(),
+        ..plot
+    })
+}
+
+/// The largest buffers on top of one another, the largest at the bottom.
+fn stacked(trace: &Trace) -> Option<Plot> {
+    let samples = trace.owners.points();
+    let names = trace.owner_names.len().min(OWNERS_MAX);
+    let mut order: Vec<usize> = (0..names).filter(|&at| trace.owner_peaks[at] > 0).collect();
+    order.sort_by(|&a, &b| {
+        trace.owner_peaks[b].cmp(&trace.owner_peaks[a]).then_with(|| trace.owner_names[a].cmp(&trace.owner_names[b]))
+    });
+    let alone = if order.len() > COLOURS { COLOURS - 1 } else { order.len() };
+    let (largest, rest) = order.split_at(alone);
+    let mut base = vec![0.0; samples.len()];
+    let mut curves = Vec::new();
+    let groups = largest.iter().map(std::slice::from_ref).chain((!rest.is_empty()).then_some(rest));
+    for (at, group) in groups.enumerate() {
+        let held: Vec<f64> = samples.iter().map(|sample| group.iter().map(|&owner| sample.rest[owner] as f64).sum()).collect();
+        let top: Vec<f64> = base.iter().zip(&held).map(|(base, held)| base + held).collect();
+        let extreme = |pick: fn(f64, f64) -> f64| held.iter().copied().reduce(pick).unwrap_or(0.0);
+        curves.push(Curve {
+            name: match group {
+                [owner] => printable::line(&trace.owner_names[*owner], 60),
+                _ => format!("{} smaller buffers", group.len()),
+            },
+            points: samples.iter().zip(&top).map(|(sample, &y)| (sample.x, y)).collect(),
+            colour: at as u8 + 1,
+            shape: Shape::Area { base: std::mem::replace(&mut base, top) },
+            numbers: [held.first().copied().unwrap_or(0.0), extreme(f64::min), extreme(f64::max), held.last().copied().unwrap_or(0.0)],
+        });
+    }
+    let plot = plot("Buffers, stacked", curves, trace)?;
+    Some(Plot { caption: "What each buffer said that it held, at the moment of each sample.".into(), ..plot })
+}
+
+/// Every buffer with its cap.
+pub fn buffers(material: &Material) -> Markup {
+    let buffers = material.buffers();
+    html! {
+        @if !buffers.is_empty() {
+            h2 { "Buffers and their caps" }
+            div.wide { table.full {
+                thead { tr {
+                    th { "buffer" } th { "place" } th { "when full" } th.r { "cap" } th.r { "peak" } th.r { "share" } th { "" }
+                    th.why { "cap set by" }
+                } }
+                tbody { @for buffer in &buffers { (buffer_row(buffer)) } }
+            } }
+        }
+    }
+}
+
+fn buffer_row(buffer: &Buffer) -> Markup {
+    let size = |size: Option<u64>| size.map_or("–".into(), |size| bytes(size as f64));
+    let place = match buffer.place {
+        Some(Place::Host) => "host",
+        Some(Place::Device) => "device",
+        None => "–",
+    };
+    let policy = buffer.policy.map_or("–".into(), |policy| format!("{policy:?}").to_lowercase());
+    let share = buffer.share();
+    html! {
+        tr {
+            th scope="row" { (printable::line(&buffer.name, 80)) }
+            td { (place) } td { (policy) } td.r { (size(buffer.cap_bytes)) } td.r.strong { (size(buffer.peak_bytes)) }
+            td.r { @if let Some(share) = share { (format!("{:.0} %", 100.0 * share)) } @else { "–" } }
+            td.barred { @if let Some(share) = share { (bar(share)) } }
+            td.why { (printable::line(&buffer.because, 120)) }
+        }
+    }
+}
+
+fn bar(share: f64) -> Markup {
+    let width = format!("width:{:.1}%", 100.0 * share.clamp(0.0, 1.0));
+    html! { span.bar.over[share > 1.0] aria-hidden="true" { i style=(width) { } } }
+}
+
+/// The slowest parts of the loop.
+pub fn phases(material: &Material) -> Markup {
+    let phases = material.phases();
+    let total: f64 = phases.iter().map(|phase| phase.seconds).sum();
+    let longest = phases.first().map_or(0.0, |phase| phase.seconds);
+    let has_longest = phases.iter().any(|phase| phase.longest.is_some());
+    html! {
+        @if total > 0.0 {
+            h2 { "Where the time went" }
+            div.wide { table {
+                thead { tr {
+                    th { "part of the loop" } th.r { "time" } th.r { "share" } th { "" }
+                    @if has_longest { th.r { "times" } th.r { "longest" } }
+                } }
+                tbody {
+                    @for phase in phases.iter().take(PHASES_SHOWN) {
+                        tr {
+                            th scope="row" { (printable::line(&phase.name, 80)) }
+                            td.r.strong { (duration(phase.seconds)) }
+                            td.r { (format!("{:.1} %", 100.0 * phase.seconds / total)) }
+                            td.barred { (bar(phase.seconds / longest)) }
+                            @if has_longest {
+                                td.r { @if let Some(count) = phase.count { (count) } }
+                                td.r { @if let Some(longest) = phase.longest { (duration(longest)) } }
+                            }
+                        }
+                    }
+                }
+            } }
+            @if phases.len() > PHASES_SHOWN { p.note { "And " (phases.len() - PHASES_SHOWN) " shorter ones." } }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! report.html: what happened in a run, on one page that a person can read.
+//!
+//! One file without scripts, and without anything from a network. Everything that others wrote is escaped by maud or
+//! passes through `printable`.
+
+mod head;
+mod memory;
+mod pictures;
+mod training;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::material::Material;
+use crate::results::{layout, printable};
+
+const STYLE: &str = include_str!("style.css");
+
+/// A longer resolved experiment than this is cut off.
+const RESOLVED_BYTES_MAX: usize = 256 * 1024;
+
+/// The page's text.
+pub fn html(material: &Material) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                // Nothing is loaded and nothing runs, whatever stands in a name.
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'";
+                title { (printable::line(&material.experiment, 100)) " · " (printable::line(&material.id, 100)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (head::head(material))
+                    (training::results(material))
+                    (training::curves(material))
+                    (memory::over_time(material))
+                    (memory::buffers(material))
+                    (memory::phases(material))
+                    (pictures::section(material))
+                    (left_out(material))
+                    (resolved(material))
+                    (how_to_read())
+                    footer { "Written by xrun " (env!("CARGO_PKG_VERSION")) " from the files of the run's directory." }
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn left_out(material: &Material) -> Markup {
+    let skipped = material.manifest.as_ref().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
+    html! {
+        @if let Some(skipped) = skipped {
+            h2 { "Left out of the data" }
+            div.wide { table {
+                thead { tr { th { "reason" } th.r { "items" } } }
+                tbody {
+                    @for (reason, count) in skipped.iter().take(64) {
+                        tr { td { (printable::line(reason, 200)) } td.r { (count) } }
+                    }
+                }
+            } }
+        }
+        @if !material.damage.is_empty() {
+            h2 { "Not read" }
+            div.damage { @for damage in &material.damage { p { (printable::line(damage, 400)) } } }
+        }
+    }
+}
+
+fn resolved(material: &Material) -> Markup {
+    let text = std::fs::read(material.run.join(layout::RESOLVED)).unwrap_or_default();
+    let shown = printable::lines(&String::from_utf8_lossy(&text[..text.len().min(RESOLVED_BYTES_MAX)]));
+    html! {
+        @if !text.is_empty() {
+            h2 { "The experiment" }
+            details {
+                summary { "Every value (" code { (layout::RESOLVED) } ")" }
+                pre { (shown.trim_end()) }
+                @if text.len() > RESOLVED_BYTES_MAX { p.note { "Cut off here; the file is longer." } }
+            }
+        }
+    }
+}
+
+fn how_to_read() -> Markup {
+    html! {
+        h2 { "How to read this page" }
+        p { "Sizes are in binary units: 1 MiB is 1,048,576 bytes. Memory is sampled at rest: a step's tensors are \
+            dropped and the device is done, so a curve that climbs from step to step is memory that stays." }
+        p { b { "Heap" } " is what the program asked for and has not given back. " b { "Resident" } " is what the \
+            system has in memory for the process: heap, code, files, and what allocators keep for later. "
+            b { "Device in use" } " is held by tensors; " b { "reserved" } " is what the pool took from the driver. "
+            b { "Driver" } " is the driver's own count." }
+        p { "A " b { "buffer" } " has a cap, set in the experiment, that it never passes. Long series are thinned to \
+            2,000 points that keep the lowest and the highest of their neighbours: peaks stay." }
+    }
+}

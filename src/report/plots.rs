@@ -1,0 +1,238 @@
+//! Curves -> a figure: the lines as inline SVG, the axes and the numbers as HTML around it.
+//!
+//! Only the lines stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
+//! readable on a phone and on paper. Colours are indices written as `#00000N`; the style sheet gives them a colour for
+//! light and for dark pages. The table under a plot is its legend and its text alternative.
+
+use maud::{Markup, PreEscaped, html};
+use plotters::prelude::*;
+
+use super::axes::{self, Unit};
+use super::series::Series as Decimated;
+use crate::results::printable;
+
+/// Inner size of a drawing; it is stretched, so only its resolution matters.
+const WIDTH: u32 = 2_000;
+const HEIGHT: u32 = 600;
+
+/// Indices of colours that are not a curve's; the style sheet knows them.
+pub const GRID: u8 = 16;
+const BAND: u8 = 17;
+const RUG: u8 = 18;
+const BOUNDARY: u8 = 19;
+
+/// Curves in one figure have the colours 1 to 7.
+pub const COLOURS: usize = 7;
+
+/// How a curve is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// Behind the others, without an entry in the table.
+    Faint,
+    Line,
+    /// A line with its points marked.
+    Points,
+    /// Filled down to the curve below it, whose heights are given.
+    Area { base: Vec<f64> },
+}
+
+/// A curve of a figure.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+    /// From 1 to [`COLOURS`].
+    pub colour: u8,
+    pub shape: Shape,
+    /// First, lowest, highest, last.
+    pub numbers: [f64; 4],
+}
+
+impl Curve {
+    /// `None` for a series without points.
+    pub fn of(name: &str, series: &Decimated, colour: u8, shape: Shape) -> Option<Self> {
+        let y = |point: Option<super::series::Point>| point.map(|point| point.y);
+        let numbers = [y(series.first)?, y(series.lowest)?, y(series.highest)?, y(series.last)?];
+        let points = series.points().iter().map(|point| (point.x, point.y)).collect();
+        Some(Self { name: printable::line(name, 60), points, colour, shape, numbers })
+    }
+}
+
+/// A figure before it is drawn.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    pub title: String,
+    /// What is to be seen, in a sentence or two.
+    pub caption: String,
+    pub x_label: &'static str,
+    pub x_unit: Unit,
+    pub x: (f64, f64),
+    pub y_unit: Unit,
+    pub y: (f64, f64),
+    pub curves: Vec<Curve>,
+    /// Shaded stretches of x.
+    pub bands: Vec<(f64, f64)>,
+    /// Short marks at the bottom.
+    pub rug: Vec<f64>,
+    /// Lines from top to bottom.
+    pub boundaries: Vec<f64>,
+    /// Shown beside another figure where there is room.
+    pub half: bool,
+}
+
+impl Plot {
+    /// A plot of the curves with axes that fit them; `None` without curves.
+    pub fn of(title: &str, x: (&'static str, Unit), y_unit: Unit, curves: Vec<Curve>) -> Option<Self> {
+        let points = || curves.iter().flat_map(|curve| &curve.points);
+        let range = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+        };
+        let x_range = range(&mut points().map(|point| point.0));
+        let (low, high) = range(&mut points().map(|point| point.1));
+        if !(x_range.0.is_finite() && low.is_finite()) {
+            return None;
+        }
+        // From 0, so that heights compare; unless the numbers lie far from it, or below.
+        let low = if low >= 0.0 && (y_unit == Unit::Bytes || low < 0.5 * high) { 0.0 } else { low };
+        let room = if high > low { 0.06 * (high - low) } else { high.abs().max(1e-9) * 0.1 };
+        let bottom = if low == 0.0 { 0.0 } else { low - room };
+        Some(Self {
+            title: title.into(),
+            caption: String::new(),
+            x_label: x.0,
+            x_unit: x.1,
+            x: if x_range.1 > x_range.0 { x_range } else { (x_range.0 - 0.5, x_range.0 + 0.5) },
+            y_unit,
+            y: (bottom, high + room),
+            curves,
+            bands: Vec::new(),
+            rug: Vec::new(),
+            boundaries: Vec::new(),
+            half: false,
+        })
+    }
+
+    /// What a screen reader says for the picture.
+    fn alternative(&self) -> String {
+        let curves = self.curves.iter().filter(|curve| curve.shape != Shape::Faint).map(|curve| {
+            let [first, _, highest, last] = curve.numbers.map(|number| axes::value(self.y_unit, number));
+            format!("{} from {first} to {last}, highest {highest}", curve.name)
+        });
+        format!("{} by {}: {}", self.title, self.x_label, curves.collect::<Vec<_>>().join("; "))
+    }
+
+    /// The figure.
+    pub fn figure(&self) -> Markup {
+        let drawing = self.draw().unwrap_or_default();
+        // The first tag is replaced by our own.
+        let inner = drawing.split_once('>').map_or("", |(_, inner)| inner);
+        let percent = |(low, high): (f64, f64), value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
+        html! {
+            figure.plot.half[self.half] {
+                h3 { (self.title) }
+                @if !self.caption.is_empty() { p.note { (self.caption) } }
+                div.chart {
+                    div.y aria-hidden="true" {
+                        @for (value, label) in axes::ticks(self.y_unit, self.y.0, self.y.1, 4) {
+                            span style=(format!("bottom:{}", percent(self.y, value))) { (label) }
+                        }
+                    }
+                    svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
+                        aria-label=(self.alternative()) {
+                        (PreEscaped(inner.trim_end().trim_end_matches("</svg>")))
+                    }
+                    div.x aria-hidden="true" {
+                        @for (value, label) in axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 4 } else { 6 }) {
+                            span style=(format!("left:{}", percent(self.x, value))) { (label) }
+                        }
+                        em { (self.x_label) }
+                    }
+                }
+                (self.table())
+            }
+        }
+    }
+
+    fn table(&self) -> Markup {
+        let area = self.curves.iter().any(|curve| matches!(curve.shape, Shape::Area { .. }));
+        html! {
+            div.wide {
+                table.legend {
+                    thead { tr { th { } th.r { "first" } th.r { "lowest" } th.r { "highest" } th.r { "last" } } }
+                    tbody {
+                        // Areas are listed as they are stacked: the uppermost first.
+                        @for at in 0..self.curves.len() {
+                            @let curve = &self.curves[if area { self.curves.len() - 1 - at } else { at }];
+                            @if curve.shape != Shape::Faint {
+                                tr {
+                                    th scope="row" { i.swatch.(format!("c{}", curve.colour)) { } (curve.name) }
+                                    @for number in curve.numbers { td.r { (axes::value(self.y_unit, number)) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The SVG document. Drawing into text does not fail; if it did, the table would still be there.
+    fn draw(&self) -> Option<String> {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+            let mut chart = ChartBuilder::on(&area)
+                .build_cartesian_2d(self.x.0..self.x.1, self.y.0..self.y.1)
+                .ok()?;
+            let (bottom, top) = self.y;
+            let inside = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+                points.iter().map(|&(x, y)| (x, y.clamp(bottom, top))).collect()
+            };
+            for &(begin, end) in &self.bands {
+                // At least a pixel wide, so that a short validation of a long run is seen.
+                let end = end.max(begin + (self.x.1 - self.x.0) * 1.5e-3);
+                let band = Rectangle::new([(begin, bottom), (end, top)], colour(BAND, 1.0).filled());
+                chart.draw_series(std::iter::once(band)).ok()?;
+            }
+            for (value, _) in axes::ticks(self.y_unit, bottom, top, 4) {
+                let line = PathElement::new(vec![(self.x.0, value), (self.x.1, value)], colour(GRID, 1.0));
+                chart.draw_series(std::iter::once(line)).ok()?;
+            }
+            let upright = |x: f64, height: f64, index: u8| {
+                PathElement::new(vec![(x, bottom), (x, bottom + height * (top - bottom))], colour(index, 1.0))
+            };
+            chart.draw_series(self.boundaries.iter().map(|&x| upright(x, 1.0, BOUNDARY))).ok()?;
+            for curve in &self.curves {
+                let points = inside(&curve.points);
+                let line = |alpha: f64, width: u32| colour(curve.colour, alpha).stroke_width(width);
+                match &curve.shape {
+                    Shape::Faint => {
+                        chart.draw_series(LineSeries::new(points, line(0.3, 1))).ok()?;
+                    }
+                    Shape::Line => {
+                        chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
+                    }
+                    Shape::Points => {
+                        // A line of no length with round ends is a dot that does not stretch.
+                        let dots = points.iter().map(|&dot| PathElement::new(vec![dot, dot], line(1.0, 7)));
+                        chart.draw_series(dots).ok()?;
+                        chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
+                    }
+                    Shape::Area { base } => {
+                        let back = points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, y));
+                        let outline: Vec<(f64, f64)> = points.iter().copied().chain(back).collect();
+                        let polygon = Polygon::new(outline, colour(curve.colour, 0.75).filled());
+                        chart.draw_series(std::iter::once(polygon)).ok()?;
+                    }
+                }
+            }
+            chart.draw_series(self.rug.iter().map(|&x| upright(x, 0.035, RUG))).ok()?;
+            area.present().ok()?;
+        }
+        Some(text)
+    }
+}
+
+fn colour(index: u8, alpha: f64) -> RGBAColor {
+    RGBAColor(0, 0, index, alpha)
+}

@@ -1,0 +1,221 @@
+//! How does a series of any length become a picture of bounded size, with its peaks?
+//!
+//! Neighbours share a bucket that keeps its lowest and its highest; when the buckets run out, each takes in its
+//! neighbour. Caps: a series of plain points holds at most [`POINTS_MAX`] points of 24 bytes (48 KB), one of owners
+//! as many with 64 sizes each (1.1 MB).
+
+/// The most points that a series keeps: two for each pixel of a wide plot.
+pub const POINTS_MAX: usize = 2_000;
+const BUCKETS_MAX: usize = POINTS_MAX / 2;
+const _: () = assert!(BUCKETS_MAX.is_multiple_of(2), "buckets merge in pairs");
+
+/// A point; `rest` is carried along.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point<T = ()> {
+    pub x: f64,
+    pub y: f64,
+    pub rest: T,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket<T> {
+    low: Point<T>,
+    high: Point<T>,
+}
+
+impl<T: Copy> Bucket<T> {
+    fn join(&mut self, other: &Self) {
+        if other.low.y < self.low.y {
+            self.low = other.low;
+        }
+        if other.high.y > self.high.y {
+            self.high = other.high;
+        }
+    }
+}
+
+/// A series under construction.
+#[derive(Clone, Debug)]
+pub struct Series<T = ()> {
+    buckets: Vec<Bucket<T>>,
+    /// Points that a full bucket stands for.
+    width: u64,
+    in_last: u64,
+    pub count: u64,
+    pub first: Option<Point<T>>,
+    pub last: Option<Point<T>>,
+    pub lowest: Option<Point<T>>,
+    pub highest: Option<Point<T>>,
+}
+
+impl<T> Default for Series<T> {
+    fn default() -> Self {
+        Self {
+            buckets: Vec::new(),
+            width: 1,
+            in_last: 0,
+            count: 0,
+            first: None,
+            last: None,
+            lowest: None,
+            highest: None,
+        }
+    }
+}
+
+impl<T: Copy> Series<T> {
+    /// Adds a point; what is not finite is left out.
+    pub fn add(&mut self, x: f64, y: f64, rest: T) {
+        if !x.is_finite() || !y.is_finite() {
+            return;
+        }
+        let point = Point { x, y, rest };
+        self.count += 1;
+        self.first.get_or_insert(point);
+        self.last = Some(point);
+        if self.lowest.is_none_or(|lowest| y < lowest.y) {
+            self.lowest = Some(point);
+        }
+        if self.highest.is_none_or(|highest| y > highest.y) {
+            self.highest = Some(point);
+        }
+        let bucket = Bucket { low: point, high: point };
+        match self.buckets.last_mut() {
+            Some(last) if self.in_last < self.width => {
+                last.join(&bucket);
+                self.in_last += 1;
+            }
+            _ => {
+                if self.buckets.len() == BUCKETS_MAX {
+                    self.halve();
+                }
+                self.buckets.push(bucket);
+                self.in_last = 1;
+            }
+        }
+    }
+
+    fn halve(&mut self) {
+        let pairs = self.buckets.len() / 2;
+        for at in 0..pairs {
+            let mut bucket = self.buckets[2 * at];
+            bucket.join(&self.buckets[2 * at + 1]);
+            self.buckets[at] = bucket;
+        }
+        self.buckets.truncate(pairs);
+        self.width *= 2;
+    }
+
+    /// At most [`POINTS_MAX`] of the points added, the lowest and the highest among them, in their order.
+    pub fn points(&self) -> Vec<Point<T>> {
+        let mut points = Vec::with_capacity(2 * self.buckets.len());
+        for Bucket { low, high } in &self.buckets {
+            match low.x.total_cmp(&high.x) {
+                std::cmp::Ordering::Less => points.extend([*low, *high]),
+                std::cmp::Ordering::Greater => points.extend([*high, *low]),
+                std::cmp::Ordering::Equal if low.y == high.y => points.push(*low),
+                std::cmp::Ordering::Equal => points.extend([*low, *high]),
+            }
+        }
+        points
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// Moments worth a mark, at most [`MARKS_MAX`]: when there are more, every second one is dropped, again and again.
+#[derive(Clone, Debug)]
+pub struct Marks<T> {
+    marks: Vec<T>,
+    every: u64,
+    pub count: u64,
+}
+
+/// More marks than this are a grey bar.
+pub const MARKS_MAX: usize = 400;
+
+impl<T> Default for Marks<T> {
+    fn default() -> Self {
+        Self { marks: Vec::new(), every: 1, count: 0 }
+    }
+}
+
+impl<T> Marks<T> {
+    pub fn add(&mut self, mark: T) {
+        if self.count.is_multiple_of(self.every) {
+            if self.marks.len() == MARKS_MAX {
+                let mut keep = false;
+                self.marks.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+                self.every *= 2;
+            }
+            if self.count.is_multiple_of(self.every) {
+                self.marks.push(mark);
+            }
+        }
+        self.count += 1;
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.marks.iter()
+    }
+
+    /// 1 when all marks are kept, 2 when every second is.
+    pub fn every(&self) -> u64 {
+        self.every
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_series_keeps_its_peaks_its_order_and_its_cap(
+            values in prop::collection::vec(-1e9f64..1e9, 1..200), repeats in 1usize..60
+        ) {
+            let mut series = Series::default();
+            let all: Vec<f64> = values.iter().cycle().take(values.len() * repeats).copied().collect();
+            for (x, &y) in all.iter().enumerate() {
+                series.add(x as f64, y, ());
+            }
+            let points = series.points();
+            prop_assert!(points.len() <= POINTS_MAX);
+            prop_assert!(points.windows(2).all(|pair| pair[0].x < pair[1].x));
+            prop_assert!(points.iter().all(|point| all[point.x as usize] == point.y));
+            let highest = all.iter().copied().fold(f64::MIN, f64::max);
+            let lowest = all.iter().copied().fold(f64::MAX, f64::min);
+            prop_assert!(points.iter().any(|point| point.y == highest));
+            prop_assert!(points.iter().any(|point| point.y == lowest));
+            prop_assert_eq!(series.highest.unwrap().y, highest);
+            prop_assert_eq!(series.count, all.len() as u64);
+        }
+
+        #[test]
+        fn marks_stay_evenly_spread_and_few(count in 0u64..5_000) {
+            let mut marks = Marks::default();
+            for mark in 0..count {
+                marks.add(mark);
+            }
+            let kept: Vec<u64> = marks.iter().copied().collect();
+            prop_assert!(kept.len() <= MARKS_MAX);
+            prop_assert_eq!(kept, (0..count).step_by(marks.every() as usize).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn short_series_are_kept_as_they_are_but_for_what_is_no_number() {
+        let mut series = Series::default();
+        for (x, y) in [(0.0, 3.0), (1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, 1.0)] {
+            series.add(x, y, ());
+        }
+        let points: Vec<(f64, f64)> = series.points().iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(points, [(0.0, 3.0), (3.0, 1.0)]);
+    }
+}

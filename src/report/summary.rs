@@ -1,0 +1,214 @@
+//! What does `xrun show RUN` print?
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::ReportError;
+use super::axes::{number, time_of_day};
+use super::material::{Material, gather};
+use crate::results::format::MemorySummary;
+use crate::results::{layout, printable};
+use crate::units::{Bytes, seconds};
+
+/// More phases than this are not the slowest ones.
+const PHASES_SHOWN: usize = 8;
+/// More buffers than this hold next to nothing.
+const BUFFERS_SHOWN: usize = 16;
+/// Wide enough for a message, narrow enough for a terminal that wraps.
+const LINE_CHARACTERS_MAX: usize = 400;
+
+/// A run in about forty lines; works on running, killed and damaged runs. Ends with a line break.
+pub fn text(run: &Path) -> Result<String, ReportError> {
+    Ok(printable::lines(&describe(&gather(run)?)))
+}
+
+/// The same facts for programs. What is not known is `null`.
+pub fn json(run: &Path) -> Result<Value, ReportError> {
+    let material = gather(run)?;
+    let buffers: Vec<Value> = (material.buffers().iter())
+        .map(|buffer| {
+            json!({ "name": buffer.name, "policy": buffer.policy, "cap_bytes": buffer.cap_bytes, "peak_bytes": buffer.peak_bytes })
+        })
+        .collect();
+    let phases: Vec<Value> = (material.phases().iter())
+        .map(|phase| json!({ "name": phase.name, "seconds": phase.seconds, "longest": phase.longest, "count": phase.count }))
+        .collect();
+    let metrics: serde_json::Map<String, Value> = (material.metrics().into_iter())
+        .map(|(name, before, after)| (name, json!({ "before": before, "after": after })))
+        .collect();
+    let (loss_first, loss_last) = material.losses();
+    let ending = material.ending();
+    Ok(json!({
+        "experiment": material.experiment,
+        "run": material.id,
+        "path": material.run.display().to_string(),
+        "state": material.state.words(),
+        "message": material.message(),
+        "exit_code": ending.map(|summary| summary.exit_code),
+        "started": material.manifest.as_ref().map(|manifest| &manifest.started),
+        "resumed": material.manifest.as_ref().map(|manifest| &manifest.resumed),
+        "device": material.manifest.as_ref().map(|manifest| &manifest.device),
+        "steps": material.steps(),
+        "steps_planned": material.steps_planned(),
+        "seconds": material.seconds(),
+        "steps_per_second": ending.and_then(|summary| summary.steps_per_second),
+        "items_per_second": ending.and_then(|summary| summary.items_per_second),
+        "loss_first": loss_first,
+        "loss_last": loss_last,
+        "metrics": metrics,
+        "best": ending.and_then(|summary| summary.best.as_ref()),
+        "memory": material.memory(),
+        "owners": buffers,
+        "phases": phases,
+        "counters": ending.map(|summary| &summary.counters),
+        "checkpoints": material.checkpoints,
+        "resumable": material.resumable(),
+        "damage": material.damage,
+    }))
+}
+
+/// Lines of `label  value`, and tables.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, label: &str, value: &str) {
+        let value = printable::line(value, LINE_CHARACTERS_MAX);
+        let _ = writeln!(self.0, "{}", format!("{label:<14}{value}").trim_end());
+    }
+
+    fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
+        if rows.is_empty() {
+            return;
+        }
+        self.0.push('\n');
+        self.0.push_str(&super::listing::columns(header, rows));
+    }
+}
+
+fn describe(material: &Material) -> String {
+    let mut page = Page::default();
+    page.line("experiment", &material.experiment);
+    if let Some(manifest) = &material.manifest
+        && !manifest.description.is_empty()
+    {
+        page.line("", manifest.description.lines().next().unwrap_or(""));
+    }
+    page.line("run", &material.run.display().to_string());
+    page.line("outcome", &format!("{}: {}", material.state.words(), material.message()));
+    if let Some(manifest) = &material.manifest {
+        let device = &manifest.device;
+        let because = if device.because.is_empty() { String::new() } else { format!(" ({})", device.because) };
+        page.line("device", &format!("{}: {}{because}", device.chosen, device.name));
+        let resumed = match manifest.resumed.len() {
+            0 => String::new(),
+            1 => format!(", resumed {}", time_of_day(&manifest.resumed[0])),
+            times => format!(", resumed {times} times"),
+        };
+        page.line("started", &format!("{}{resumed}", time_of_day(&manifest.started)));
+    }
+    progress(material, &mut page);
+    results(material, &mut page);
+    memory(material.memory(), &mut page);
+    buffers(material, &mut page);
+    phases(material, &mut page);
+    page.0.push('\n');
+    let steps: Vec<String> = material.checkpoints.iter().map(u64::to_string).collect();
+    page.line("checkpoints", &if steps.is_empty() { "none".into() } else { format!("after steps {}", steps.join(", ")) });
+    let report = material.run.join(layout::REPORT);
+    let written = if report.is_file() { String::new() } else { " (not written yet; `xrun report` does)".into() };
+    page.line("report", &format!("{}{written}", report.display()));
+    if material.resumable() {
+        page.line("go on", &format!("xrun resume {}", material.name()));
+    }
+    for damage in &material.damage {
+        page.line("damaged", damage);
+    }
+    page.0
+}
+
+fn progress(material: &Material, page: &mut Page) {
+    let ending = material.ending();
+    let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
+    let epochs = ending.map_or(String::new(), |summary| format!(", {} epochs", number(summary.epochs)));
+    page.line("steps", &format!("{}{planned}{epochs}", material.steps().unwrap_or(0)));
+    let rate = |what: &str, rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {} {what}/s", number(rate)));
+    let speed = ending.map_or(String::new(), |summary| {
+        rate("steps", summary.steps_per_second) + &rate("items", summary.items_per_second)
+    });
+    page.line("time", &format!("{}{speed}", seconds(material.seconds())));
+}
+
+fn results(material: &Material, page: &mut Page) {
+    let shown = |value: Option<f64>| value.map_or("-".into(), number);
+    let (first, last) = material.losses();
+    if first.is_some() || last.is_some() {
+        page.line("loss", &format!("{} -> {}", shown(first), shown(last)));
+    }
+    let best = material.ending().and_then(|summary| summary.best.as_ref());
+    let rows: Vec<Vec<String>> = (material.metrics().into_iter())
+        .map(|(name, before, after)| {
+            let best = best
+                .filter(|best| best.metric == name)
+                .map_or(String::new(), |best| format!("{} after step {}", number(best.value), best.step));
+            vec![name, shown(before), shown(after), best]
+        })
+        .collect();
+    page.table(&["metric", ">before", ">after", "best"], &rows);
+}
+
+fn memory(memory: &MemorySummary, page: &mut Page) {
+    let mut rows = Vec::new();
+    let mut row = |what: &str, peak: Option<u64>, end: Option<u64>| {
+        if let Some(peak) = peak {
+            rows.push(vec![
+                what.to_owned(),
+                Bytes(peak).to_string(),
+                end.map_or(String::new(), |end| Bytes(end).to_string()),
+            ]);
+        }
+    };
+    if memory.samples > 0 {
+        row("heap", Some(memory.heap_peak), Some(memory.heap_at_end));
+    }
+    row("resident", memory.resident_peak, None);
+    row("device in use", memory.device_in_use_peak, None);
+    row("device reserved", memory.device_reserved_peak, None);
+    page.table(&["memory", ">peak", ">at the end"], &rows);
+    if memory.samples > 0 {
+        let share =
+            memory.trace_share.map_or(String::new(), |share| format!(", {} % of the steps", number(100.0 * share)));
+        page.line("tracing", &format!("{} samples, {}{share}", memory.samples, seconds(memory.trace_seconds)));
+    }
+}
+
+fn buffers(material: &Material, page: &mut Page) {
+    let bytes = |size: Option<u64>| size.map_or("-".into(), |size| Bytes(size).to_string());
+    let all = material.buffers();
+    let rows: Vec<Vec<String>> = (all.iter().take(BUFFERS_SHOWN))
+        .map(|buffer| {
+            let share = buffer.share().map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+            let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
+            vec![printable::line(&buffer.name, 32), policy, bytes(buffer.cap_bytes), bytes(buffer.peak_bytes), share]
+        })
+        .collect();
+    page.table(&["buffer", "policy", ">cap", ">peak", ">share"], &rows);
+    if all.len() > rows.len() {
+        page.line("", &format!("and {} smaller ones", all.len() - rows.len()));
+    }
+}
+
+fn phases(material: &Material, page: &mut Page) {
+    let all = material.phases();
+    let total: f64 = all.iter().map(|phase| phase.seconds).sum();
+    let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))
+        .map(|phase| {
+            let share = if total > 0.0 { format!("{:.1} %", 100.0 * phase.seconds / total) } else { "-".into() };
+            let longest = phase.longest.map_or("-".into(), super::axes::duration);
+            vec![printable::line(&phase.name, 32), super::axes::duration(phase.seconds), share, longest]
+        })
+        .collect();
+    page.table(&["phase", ">time", ">share", ">longest"], &rows);
+}

@@ -9,10 +9,18 @@ pub mod seed;
 pub mod transform;
 
 use crate::experiment::kinds::kinds;
+use crate::problem::Problems;
 
 kinds! {
     /// The data that a pipeline is trained on.
     pub enum Dataset {
         "reference-video" => ReferenceVideo(reference_video::settings::Settings),
+    }
+}
+
+/// Adds what contradicts itself in the data's settings, and a folder that is not there.
+pub fn check(dataset: &Dataset, problems: &mut Problems) {
+    match dataset {
+        Dataset::ReferenceVideo(settings) => reference_video::check::check(settings, problems),
     }
 }

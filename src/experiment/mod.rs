@@ -1,12 +1,22 @@
 //! What did the author write, with every value known and its origin?
 
+mod check;
+mod expand;
 pub mod kinds;
+mod layers;
+mod merge;
+mod overrides;
+pub mod pattern;
 pub mod read;
+pub mod reference;
 pub mod render;
 pub mod resolved;
 pub mod schema;
 pub mod sections;
+pub mod shape;
 pub mod template;
+mod tree;
+mod walk;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,6 +4,7 @@
 //! holds the two together.
 
 /// One pattern of the schema.
+#[derive(Debug)]
 pub struct Pattern {
     /// As it stands in the schema.
     pub expression: &'static str,

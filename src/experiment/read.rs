@@ -1,49 +1,162 @@
-use super::Experiment;
-use crate::problem::*;
-use std::collections::BTreeMap;
-use std::path::Path;
+//! From the path of a file to a checked experiment, or to everything that is wrong with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::expand::expand;
+use super::layers::{self, Layer};
+use super::merge::Merged;
+use super::{Experiment, check, overrides, pattern, schema, walk};
+use crate::data::Dataset;
+use crate::problem::{Problem, Problems};
+
+/// An experiment in which every value is known and allowed.
+#[derive(Clone, Debug)]
 pub struct Checked {
     pub experiment: Experiment,
+    /// Where each value came from, by dotted key: `experiments/x.toml:12`, `command line`, `default`.
     pub origins: BTreeMap<String, String>,
+    /// The bytes of the experiment's own file.
     pub text: Vec<u8>,
-    pub files: Vec<std::path::PathBuf>,
+    /// Every file that was read: the experiment's own and those that it extends.
+    pub files: Vec<PathBuf>,
 }
-pub fn read(path: &Path, o: &[String], _: impl Iterator<Item = (String, String)>) -> Result<Checked, Problems> {
-    let mut t = std::fs::read_to_string(path).map_err(|e| {
-        let mut p = Problems::default();
-        p.add(Problem::new("", e.to_string()));
-        p
-    })?;
-    let text = t.clone().into_bytes();
-    let mut v: toml::Table = t.parse().map_err(|e: toml::de::Error| {
-        let mut p = Problems::default();
-        p.add(Problem::new("", e.to_string()));
-        p
-    })?;
-    for s in o {
-        let (k, val) = s.split_once('=').unwrap_or((s, ""));
-        let parts: Vec<&str> = k.split('.').collect();
-        let value: toml::Value = format!("a={val}")
-            .parse::<toml::Table>()
-            .map(|t| t["a"].clone())
-            .unwrap_or(toml::Value::String(val.into()));
-        let mut tab = &mut v;
-        for p in &parts[..parts.len() - 1] {
-            tab = tab.entry(p.to_string()).or_insert(toml::Value::Table(Default::default())).as_table_mut().unwrap();
+
+/// Reads and checks an experiment file. `command_line` are `key=value` overrides, `environment` all variables.
+///
+/// # Errors
+/// Everything that is wrong, at once, each with its place.
+pub fn read(
+    path: &Path,
+    command_line: &[String],
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Checked, Problems> {
+    let environment: BTreeMap<String, String> = environment.collect();
+    let schema = schema::shared();
+    let mut files = layers::load(path);
+    let mut problems = std::mem::take(&mut files.problems);
+    let mut layers = std::mem::take(&mut files.layers);
+    layers.extend(overrides::from_environment(environment.iter(), schema, &mut problems));
+    layers.extend(overrides::from_command_line(command_line, schema, &mut problems));
+
+    let mut findings = walk::Findings::default();
+    for layer in &mut layers {
+        let found = walk::walk(&mut layer.entries, schema);
+        findings.problems.extend(found.problems);
+        findings.doubtful.extend(found.doubtful);
+    }
+    layers::keep_last_kinds(&mut layers, schema);
+    let name = path.file_stem().map(|stem| pattern::name_from(&stem.to_string_lossy()));
+    let merged = Merged::new(&layers, name.as_deref());
+    if let (Some(start), false) = (&files.start, files.incomplete) {
+        walk::missing(&merged.union(), schema, start, &mut findings);
+    }
+    problems.extend(findings.problems);
+
+    let extracted = if files.incomplete { None } else { merged.extract().ok() };
+    let Some(mut experiment) = extracted else {
+        if problems.is_empty() {
+            // The schema let it pass and the types did not; they say what they miss.
+            if let Err(problem) = merged.extract() {
+                problems.add(problem);
+            }
         }
-        tab.insert(parts[parts.len() - 1].into(), value);
+        return Err(in_order(problems, &layers));
+    };
+    let mut whole = Problems::default();
+    locate(&mut experiment, &merged, &environment, &mut whole);
+    check::check(&experiment, &mut whole);
+    for problem in placed(whole, &merged, &findings.doubtful, files.start.as_ref()) {
+        problems.add(problem);
     }
-    t = v.to_string();
-    let mut e: Experiment = toml::from_str(&t).map_err(|e| {
-        let mut p = Problems::default();
-        p.add(Problem::new("", e.to_string()));
-        p
-    })?;
-    if e.experiment.name.is_empty() {
-        e.experiment.name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+    if !problems.is_empty() {
+        return Err(in_order(problems, &layers));
     }
-    Ok(Checked { experiment: e, origins: BTreeMap::new(), text, files: vec![] })
+    let origins = merged.origins(&experiment);
+    Ok(Checked { experiment, origins, text: files.text, files: files.paths })
 }
-pub fn read_resolved(path: &Path, o: &[String]) -> Result<Checked, Problems> {
-    read(path, o, std::iter::empty())
+
+/// Reads an experiment that this program wrote out in full. The environment does not change it: what ran is what
+/// the file says.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Problems> {
+    read(path, command_line, std::iter::empty())
+}
+
+/// Makes the data's folder absolute: a relative one is meant from the file that names it, or, in the environment and
+/// on the command line, from the current folder.
+fn locate(
+    experiment: &mut Experiment,
+    merged: &Merged<'_>,
+    environment: &BTreeMap<String, String>,
+    problems: &mut Problems,
+) {
+    const KEY: &str = "dataset.reference-video.path";
+    let Some(Dataset::ReferenceVideo(settings)) = &mut experiment.dataset else { return };
+    let Some(written) = &settings.path else { return };
+    let variable = |name: &str| environment.get(name).cloned();
+    let expanded = match expand(written, &variable) {
+        Ok(expanded) => expanded,
+        Err(message) => return problems.add(Problem::new(KEY, message)),
+    };
+    let folder = merged.layer(KEY).and_then(|layer| layer.folder.clone()).unwrap_or_default();
+    let path = folder.join(expanded);
+    match std::path::absolute(&path).map(PathBuf::into_os_string).map(std::ffi::OsString::into_string) {
+        Ok(Ok(text)) => settings.path = Some(text),
+        Ok(Err(_)) => problems.add(Problem::new(KEY, "this folder's name is not UTF-8")),
+        Err(error) => problems.add(Problem::new(KEY, format!("this names no folder: {error}"))),
+    }
+}
+
+/// Gives problems that were found in the whole their places, and leaves out those that follow from another mistake.
+fn placed(
+    problems: Problems,
+    merged: &Merged<'_>,
+    doubtful: &BTreeSet<String>,
+    start: Option<&crate::problem::Place>,
+) -> Vec<Problem> {
+    let unknown = |key: &str| {
+        doubtful.iter().any(|doubt| {
+            key == doubt || key.strip_prefix(doubt.as_str()).is_some_and(|rest| doubt.is_empty() || rest.starts_with('.'))
+        })
+    };
+    let mut found = Vec::new();
+    for problem in problems.iter() {
+        let mut problem = problem.clone();
+        if unknown(&problem.key) || problem.related.iter().any(|related| unknown(&related.key)) {
+            continue;
+        }
+        for related in &mut problem.related {
+            related.place = merged.exact_place(&related.key);
+        }
+        if problem.place.is_none() {
+            // The key itself, or the one that it contradicts, or the section.
+            let elsewhere = || problem.related.iter().find_map(|related| related.place.clone());
+            let place = merged.exact_place(&problem.key).or_else(elsewhere);
+            problem.place = place.or_else(|| merged.place(&problem.key)).or_else(|| start.cloned());
+        }
+        let main = problem.place.clone();
+        problem.related.retain(|related| related.place.is_some() && related.place != main);
+        found.push(problem);
+    }
+    found
+}
+
+/// As a person reads: file by file in the order of the layers, from top to bottom.
+fn in_order(problems: Problems, layers: &[Layer]) -> Problems {
+    let rank = |problem: &Problem| match &problem.place {
+        Some(place) => {
+            let layer = layers.iter().position(|layer| layer.source == place.source);
+            (layer.unwrap_or(layers.len()), place.span.start)
+        }
+        None => (0, 0),
+    };
+    let mut list: Vec<Problem> = problems.iter().cloned().collect();
+    list.sort_by_key(|problem| rank(problem));
+    let mut sorted = Problems::default();
+    sorted.left_out = problems.left_out;
+    list.into_iter().for_each(|problem| sorted.add(problem));
+    sorted
 }

@@ -1,4 +1,50 @@
-use super::Experiment;
-pub fn to_toml(e: &Experiment, _: Option<&std::collections::BTreeMap<String, String>>) -> String {
-    toml::to_string(e).unwrap_or_default()
+//! The complete experiment as a file: every key with its value, and where each value came from.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+use super::walk::join;
+use super::{Experiment, shape};
+
+/// The column at which origins are written, where the value is shorter.
+const ORIGIN_COLUMN: usize = 44;
+
+/// The experiment as TOML that reads back as the same experiment; with `origins`, each line says where from.
+pub fn to_toml(experiment: &Experiment, origins: Option<&BTreeMap<String, String>>) -> String {
+    let mut text = String::new();
+    // Serialises: no map in it has keys other than strings.
+    if let Ok(Value::Object(sections)) = serde_json::to_value(experiment) {
+        table(&mut text, &sections, "", origins);
+    }
+    text
+}
+
+fn table(text: &mut String, keys: &Map<String, Value>, path: &str, origins: Option<&BTreeMap<String, String>>) {
+    let (tables, values): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, value)| value.is_object());
+    let only_leads_on = values.is_empty() && !tables.is_empty();
+    if !path.is_empty() && !only_leads_on {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        line(text, format!("[{path}]"), origins.and_then(|origins| origins.get(path)));
+    }
+    for (key, value) in values {
+        let origin = origins.and_then(|origins| origins.get(&join(path, key)));
+        line(text, format!("{key} = {}", shape::toml(value)), origin);
+    }
+    for (key, value) in tables {
+        if let Value::Object(inner) = value {
+            table(text, inner, &join(path, key), origins);
+        }
+    }
+}
+
+fn line(text: &mut String, content: String, origin: Option<&String>) {
+    // Writing to a string does not fail.
+    let _ = match origin {
+        Some(origin) => writeln!(text, "{content:<ORIGIN_COLUMN$} # {}", crate::problem::printable(origin)),
+        None => writeln!(text, "{content}"),
+    };
 }

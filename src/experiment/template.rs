@@ -1,3 +1,137 @@
-pub fn template(_: &str) -> Option<String> {
-    None
+//! A commented file to start from, written from the schema.
+
+use serde_json::{Map, Value};
+
+use super::shape::{self, Shape};
+use super::{resolved, schema};
+use crate::pipelines::{Needs, Pipeline, needs};
+
+/// Comments are wrapped at this column.
+const COLUMN_MAX: usize = 100;
+
+/// A file for a kind of pipeline in which every key stands with its meaning and its default; `None` for a kind that
+/// does not exist.
+pub fn template(kind: &str) -> Option<String> {
+    if !Pipeline::KINDS.contains(&kind) {
+        return None;
+    }
+    let schema = schema::shared();
+    let mut text = String::from(
+        "# An experiment for xrun. `xrun check` says what is wrong with it, `xrun` runs it.\n\
+         # A line that begins with `#` and a key shows the default; take the `#` away to change it.\n",
+    );
+    let Needs { models, datasets } = needs(kind);
+    for (section, part) in properties(schema) {
+        match section.as_str() {
+            "extends" => {}
+            "pipeline" => kinds(&mut text, part, section, Some(kind), &[kind]),
+            "model" => kinds(&mut text, part, section, models.first().copied(), models),
+            "dataset" => kinds(&mut text, part, section, datasets.first().copied(), datasets),
+            _ => table(&mut text, part, section),
+        }
+    }
+    Some(text)
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+/// A choice between kinds: the chosen one, and the names of the others.
+fn kinds(text: &mut String, schema: &Value, path: &str, chosen: Option<&str>, possible: &[&str]) {
+    let Some(chosen) = chosen else { return };
+    let Some(part) = properties(schema).find(|(kind, _)| *kind == chosen).map(|(_, part)| part) else { return };
+    let others: Vec<String> =
+        possible.iter().filter(|kind| **kind != chosen).map(|kind| format!("[{path}.{kind}]")).collect();
+    table(text, part, &format!("{path}.{chosen}"));
+    if !others.is_empty() {
+        comment(text, &format!("In its place may stand {}.", others.join(" or ")));
+    }
+}
+
+fn table(text: &mut String, schema: &Value, path: &str) {
+    let Shape::Table { properties, kinds: is_kinds } = shape::of(schema) else { return };
+    if is_kinds {
+        let names: Vec<&str> = properties.keys().map(String::as_str).collect();
+        let chosen = schema.get("default").and_then(Value::as_object).and_then(|default| default.keys().next());
+        return kinds(text, schema, path, chosen.map(String::as_str), &names);
+    }
+    text.push('\n');
+    comment(text, shape::meaning(schema));
+    text.push_str(&format!("[{path}]\n"));
+    values(text, properties);
+    for (key, part) in properties {
+        if matches!(shape::of(part), Shape::Table { .. }) {
+            table(text, part, &format!("{path}.{key}"));
+        }
+    }
+}
+
+fn values(text: &mut String, properties: &Map<String, Value>) {
+    for (key, part) in properties {
+        if !matches!(shape::of(part), Shape::Table { .. }) {
+            comment(text, shape::meaning(part));
+            text.push_str(&format!("# {key} = {}\n", shape::sample(part)));
+        }
+    }
+}
+
+fn comment(text: &mut String, words: &str) {
+    let mut line = String::from("#");
+    for word in words.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > COLUMN_MAX {
+            text.push_str(&line);
+            text.push('\n');
+            line = String::from("#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    if line.len() > 1 {
+        text.push_str(&line);
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::read;
+
+    /// The template with every default written out, and not as a comment.
+    fn uncommented(text: &str) -> String {
+        let keys = text.lines().map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest,
+            _ => line,
+        });
+        keys.collect::<Vec<_>>().join("\n")
+    }
+
+    fn check(text: &str) -> crate::experiment::Experiment {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        std::fs::write(&path, text).unwrap();
+        read::read(&path, &[], std::iter::empty()).unwrap_or_else(|problems| panic!("{problems}\n{text}")).experiment
+    }
+
+    #[test]
+    fn every_template_checks_clean_as_it_is() {
+        for kind in Pipeline::KINDS {
+            assert_eq!(check(&template(kind).unwrap()).pipeline.kind(), *kind);
+        }
+        assert_eq!(template("no-such-pipeline"), None);
+    }
+
+    #[test]
+    fn the_values_shown_are_the_defaults() {
+        for kind in Pipeline::KINDS {
+            let text = template(kind).unwrap();
+            let bare = resolved::to_toml(&check(&text), None);
+            // A key without a default shows an example, so only those of the resolved file are compared.
+            let shown = uncommented(&text);
+            for line in bare.lines().filter(|line| line.contains(" = ") && !line.starts_with("name = ")) {
+                assert!(shown.lines().any(|other| other == line), "{kind}: {line} is not in the template");
+            }
+        }
+    }
 }

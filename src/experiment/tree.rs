@@ -161,23 +161,6 @@ pub fn place_of(entry: &Entry) -> &Place {
     }
 }
 
-/// A tree without places, as JSON. What JSON cannot say becomes an object that no schema accepts.
-#[cfg(test)]
-pub fn to_json(entries: &[Entry]) -> serde_json::Value {
-    fn value(node: &Node) -> serde_json::Value {
-        match &node.tree {
-            Tree::Table(entries) => to_json(entries),
-            Tree::Array(list) => list.iter().map(value).collect(),
-            Tree::Text(text) => text.clone().into(),
-            Tree::Integer(number) => (*number).into(),
-            Tree::Float(number) if number.is_finite() => (*number).into(),
-            Tree::Boolean(truth) => (*truth).into(),
-            Tree::Float(_) | Tree::Date(_) => serde_json::json!({ "not in JSON": true }),
-        }
-    }
-    entries.iter().map(|entry| (entry.key.clone(), value(&entry.node))).collect::<serde_json::Map<_, _>>().into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

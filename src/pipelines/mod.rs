@@ -15,7 +15,8 @@ pub use open::open;
 use crate::experiment::Experiment;
 use crate::experiment::kinds::kinds;
 use crate::memory::ledger::Ledger;
-use crate::task::{TaskError, TaskFacts};
+use crate::problem::{Problem, Problems};
+use crate::task::{Better, TaskError, TaskFacts};
 
 kinds! {
     /// The task: what a step and a validation do.
@@ -29,6 +30,67 @@ kinds! {
     /// The network that a pipeline trains.
     pub enum Model {
         "reference-detector" => ReferenceDetector(fewshot_detection::settings::Model),
+    }
+}
+
+/// The kinds of model and of data set that a kind of pipeline needs; the first of each is the one to start with.
+/// A pipeline with an empty list needs none.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    pub models: &'static [&'static str],
+    pub datasets: &'static [&'static str],
+}
+
+/// What a kind of pipeline needs beside itself.
+pub fn needs(kind: &str) -> Needs {
+    match kind {
+        "fewshot-detection" => Needs { models: &["reference-detector"], datasets: &["reference-video"] },
+        _ => Needs { models: &[], datasets: &[] },
+    }
+}
+
+/// Validation metrics of a pipeline by name; the first chooses the best checkpoint.
+pub fn metrics(pipeline: &Pipeline) -> &'static [(&'static str, Better)] {
+    match pipeline {
+        Pipeline::FewshotDetection(_) => fewshot_detection::prepare::METRICS,
+        Pipeline::Dummy(_) => dummy::task::METRICS,
+    }
+}
+
+/// Adds what contradicts itself in the pipeline, in the model, or between them and the data.
+pub fn check(experiment: &Experiment, problems: &mut Problems) {
+    let kind = experiment.pipeline.kind();
+    let needs = needs(kind);
+    let model = experiment.model.as_ref().map(Model::kind);
+    let dataset = experiment.dataset.as_ref().map(crate::data::Dataset::kind);
+    for (section, found, known) in [("model", model, needs.models), ("dataset", dataset, needs.datasets)] {
+        let tables: Vec<String> = known.iter().map(|kind| format!("[{section}.{kind}]")).collect();
+        let tables = tables.join(" or ");
+        match found {
+            None if !known.is_empty() => {
+                let problem = Problem::new(section, format!("`{kind}` needs a {section}, and there is none"));
+                problems.add(problem.help(format!("add {tables}")).related("pipeline"));
+            }
+            Some(found) if known.is_empty() => {
+                let problem = Problem::new(format!("{section}.{found}"), format!("`{kind}` uses no {section}"));
+                problems.add(problem.help("take the table out").related("pipeline"));
+            }
+            Some(found) if !known.contains(&found) => {
+                let problem = Problem::new(format!("{section}.{found}"), format!("`{kind}` cannot use this {section}"));
+                problems.add(problem.help(format!("write {tables}")).related("pipeline"));
+            }
+            _ => {}
+        }
+    }
+    match &experiment.pipeline {
+        Pipeline::FewshotDetection(settings) => {
+            fewshot_detection::check::check(settings, experiment.dataset.as_ref(), problems);
+        }
+        Pipeline::Dummy(_) => {}
+    }
+    match &experiment.model {
+        Some(Model::ReferenceDetector(model)) => fewshot_detection::check::check_model(model, problems),
+        None => {}
     }
 }
 

@@ -248,7 +248,7 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
         });
     };
     sample(segment, time, 0, Point::Start, cache, None);
-    let mut validate = |segment: u32, time: &mut u64, step: u64, cache: u64, sample: &mut dyn FnMut(u32, u64, u64, Point, u64, Option<u64>)| {
+    let validate = |segment: u32, time: &mut u64, step: u64, cache: u64, sample: &mut dyn FnMut(u32, u64, u64, Point, u64, Option<u64>)| {
         sample(segment, *time, step, Point::BeforeValidation, cache, None);
         *time += 6_000_000;
         sample(segment, *time, step, Point::AfterValidation, cache, None);

@@ -1,6 +1,7 @@
 //! Videos with a box around each object in each frame, and reference pictures by class.
 
 pub mod assemble;
+pub mod check;
 pub mod coco;
 pub mod frames;
 pub mod generate;

@@ -9,6 +9,9 @@ use crate::results::layout;
 use crate::results::write;
 use crate::task::{Better, DeviceMemory, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
+/// Validation metrics by name.
+pub const METRICS: &[(&str, Better)] = &[("score", Better::Higher)];
+
 /// Its state is one number that each step changes, so that a resume that loses a step is seen.
 #[derive(Debug)]
 pub struct Dummy {
@@ -24,7 +27,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         owners: Vec::new(),
         data_digests: Vec::new(),
         data_skipped: Vec::new(),
-        metrics: vec![("score", Better::Higher)],
+        metrics: METRICS.to_vec(),
     }
 }
 

@@ -2,12 +2,9 @@
 
 pub mod assignment;
 pub mod batch;
-#[cfg(test)]
-mod batch_tests;
+pub mod check;
 pub mod decode;
 pub mod episode;
-#[cfg(test)]
-mod episode_tests;
 #[cfg(feature = "train")]
 pub mod losses;
 pub mod mix;

@@ -1,0 +1,63 @@
+//! Which settings of a data set contradict each other, and is its folder there?
+
+use std::path::Path;
+
+use super::settings::{Settings, Source};
+use crate::problem::{Problem, Problems};
+
+/// A generated set of more frames than this fills a disk before it is of use.
+const GENERATED_FRAMES_MAX: u128 = 10_000_000;
+
+const SECTION: &str = "dataset.reference-video";
+
+/// Adds what is wrong; places are filled in by the caller.
+pub fn check(settings: &Settings, problems: &mut Problems) {
+    let key = |name: &str| format!("{SECTION}.{name}");
+    match (settings.source, &settings.path) {
+        (Source::Folder, None) => {
+            let problem = Problem::new(key("source"), "is \"folder\", and `path` does not say which");
+            problems.add(problem.help("add `path = \"…\"`, relative to this file"));
+        }
+        (Source::Generated, Some(_)) => {
+            let problem = Problem::new(key("path"), "a folder is named, and `source` is \"generated\"");
+            problems.add(problem.help("write `source = \"folder\"`, or leave `path` out").related(key("source")));
+        }
+        (Source::Folder, Some(path)) => folder(path, problems),
+        (Source::Generated, None) => {}
+    }
+    for (name, list) in [("train_classes", &settings.train_classes), ("validation_classes", &settings.validation_classes)] {
+        let twice = list.iter().enumerate().find(|(at, class)| list[..*at].contains(class));
+        if let Some((_, class)) = twice {
+            problems.add(Problem::new(key(name), format!("\"{class}\" is written twice")).help("keep one of them"));
+        }
+    }
+    if let Some(class) = settings.validation_classes.iter().find(|class| settings.train_classes.contains(class)) {
+        let message = format!("\"{class}\" is held out, and `train_classes` trains on it");
+        let problem = Problem::new(key("validation_classes"), message).related(key("train_classes"));
+        problems.add(problem.help("a class held out must never be trained on: take it out of one of the lists"));
+    }
+    let generated = &settings.generated;
+    let classes = generated.train_classes as u128 + generated.validation_classes as u128;
+    let frames = classes * generated.videos_per_class as u128 * generated.frames_per_video as u128;
+    if frames > GENERATED_FRAMES_MAX {
+        let message = format!("{frames} frames would be generated, more than {GENERATED_FRAMES_MAX}");
+        let problem = Problem::new(key("generated.videos_per_class"), message);
+        problems.add(problem.help("fewer classes, videos or frames").related(key("generated.frames_per_video")));
+    }
+}
+
+fn folder(path: &str, problems: &mut Problems) {
+    let key = format!("{SECTION}.path");
+    match std::fs::metadata(Path::new(path)) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => {
+            let problem = Problem::new(key, format!("{path} is a file, not a folder"));
+            problems.add(problem.help("name the folder that holds the annotations and the pictures"));
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let problem = Problem::new(key, format!("there is no folder {path}"));
+            problems.add(problem.help("a relative path is meant from the folder of the file that names it"));
+        }
+        Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}"))),
+    }
+}

@@ -1,0 +1,87 @@
+//! Which keys, each allowed by itself, contradict each other?
+//!
+//! What a kind asks for stands in the kind's own folder; here is what all experiments share.
+
+use super::Experiment;
+use super::sections::{Optimizer, Schedule};
+use crate::problem::{Problem, Problems, nearest};
+use crate::units::Bytes;
+use crate::{data, pipelines};
+
+/// Less than this, the process holds before its first step.
+const HOST_MEMORY_MIN: Bytes = Bytes::mebibytes(16);
+
+/// Adds what is wrong with the experiment as a whole. Places are filled in by the caller, from the keys.
+pub fn check(experiment: &Experiment, problems: &mut Problems) {
+    limits(experiment, problems);
+    training(experiment, problems);
+    checkpoint(experiment, problems);
+    if let Some(dataset) = &experiment.dataset {
+        data::check(dataset, problems);
+    }
+    pipelines::check(experiment, problems);
+}
+
+fn limits(experiment: &Experiment, problems: &mut Problems) {
+    let limits = &experiment.limits;
+    if limits.prefetch < limits.workers {
+        let message = format!(
+            "{} batches ahead cannot keep {} workers busy: each works on a batch of its own",
+            limits.prefetch, limits.workers
+        );
+        let help = format!("write `prefetch = {}` or more, or fewer workers", limits.workers);
+        problems.add(Problem::new("limits.prefetch", message).help(help).related("limits.workers"));
+    }
+    if let Some(host) = limits.host_memory.filter(|host| *host < HOST_MEMORY_MIN) {
+        let message = format!("a process does not start in {host}");
+        problems.add(Problem::new("limits.host_memory", message).help("for example `host_memory = \"8 GiB\"`"));
+    }
+    if limits.device_memory == Some(Bytes(0)) {
+        let problem = Problem::new("limits.device_memory", "nothing fits on the device in 0 bytes");
+        problems.add(problem.help("for example `device_memory = \"16 GiB\"`, or leave the key out"));
+    }
+    let cleanup = &experiment.cleanup;
+    let mut actions = cleanup.actions.clone();
+    actions.sort_by_key(|action| *action as u8);
+    actions.dedup();
+    if actions.len() < cleanup.actions.len() {
+        let problem = Problem::new("cleanup.actions", "the same action is written twice");
+        problems.add(problem.help("keep one of them"));
+    }
+    if cleanup.actions.is_empty() && cleanup.every_steps > 0 {
+        let message = format!("no actions: a cleanup every {} steps would do nothing", cleanup.every_steps);
+        let help = "write `every_steps = 0` for no cleanup, or name actions";
+        problems.add(Problem::new("cleanup.actions", message).help(help).related("cleanup.every_steps"));
+    }
+}
+
+fn training(experiment: &Experiment, problems: &mut Problems) {
+    let training = &experiment.training;
+    if let (Schedule::Cosine(cosine), Some(max_steps)) = (&training.schedule, training.max_steps)
+        && cosine.warmup_steps >= max_steps
+    {
+        let message = format!("a warm-up of {} steps does not end before the last step", cosine.warmup_steps);
+        let problem = Problem::new("training.schedule.cosine.warmup_steps", message);
+        problems.add(problem.help(format!("write less than {max_steps}")).related("training.max_steps"));
+    }
+    if let Optimizer::Sgd(sgd) = &experiment.optimizer
+        && sgd.nesterov
+        && sgd.momentum == 0.0
+    {
+        let problem = Problem::new("optimizer.sgd.nesterov", "Nesterov's step looks ahead along a momentum, which is 0");
+        problems.add(problem.help("write `momentum = 0.9`, or `nesterov = false`").related("optimizer.sgd.momentum"));
+    }
+}
+
+fn checkpoint(experiment: &Experiment, problems: &mut Problems) {
+    let Some(best) = &experiment.checkpoint.best else { return };
+    let metrics: Vec<&str> = pipelines::metrics(&experiment.pipeline).iter().map(|(name, _)| *name).collect();
+    if !metrics.contains(&best.as_str()) {
+        let kind = experiment.pipeline.kind();
+        let problem = Problem::new("checkpoint.best", format!("`{kind}` has no validation metric of this name"));
+        problems.add(problem.help(match nearest(best, metrics.iter().copied()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("its metrics are {}", metrics.join(", ")),
+        }));
+    }
+}

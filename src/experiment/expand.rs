@@ -1,0 +1,106 @@
+//! How do environment variables stand in a path?
+
+/// Replaces `${NAME}` by the variable's value and `${NAME:-default}` by the value or, when it is unset or empty, by the
+/// default, as a POSIX shell does. Values are taken as they are: nothing inside them is replaced again. A `$` that is
+/// not followed by `{` stands for itself.
+///
+/// # Errors
+/// A sentence for people: an unset variable without a default, a missing `}`, or a name that is none.
+pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        result.push_str(&rest[..start]);
+        let Some(length) = rest[start + 2..].find('}') else {
+            return Err(format!("{text:?} has a \"${{\" without its \"}}\""));
+        };
+        let inside = &rest[start + 2..start + 2 + length];
+        result.push_str(&value(text, inside, variable)?);
+        rest = &rest[start + 2 + length + 1..];
+    }
+    result.push_str(rest);
+    Ok(result)
+}
+
+fn value(text: &str, inside: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if !starts_well || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(format!("{text:?} has {name:?} between \"${{\" and \"}}\", which is no name of a variable"));
+    }
+    if default.is_some_and(|default| default.contains("${")) {
+        return Err(format!("{text:?} has a variable inside the default of another; write one of them out"));
+    }
+    match (variable(name), default) {
+        (Some(value), None) => Ok(value),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
+        (_, Some(default)) => Ok(default.into()),
+        (None, None) => Err(format!(
+            "{text:?} needs the environment variable {name}, which is not set; set it, or write \
+             \"${{{name}:-some/default}}\""
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn variables(name: &str) -> Option<String> {
+        match name {
+            "DATA" => Some("/big disk".into()),
+            "EMPTY" => Some(String::new()),
+            "TRICK" => Some("${DATA}".into()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn variables_and_defaults_are_put_in() {
+        for (text, expected) in [
+            ("plain/path", "plain/path"),
+            ("${DATA}/cards", "/big disk/cards"),
+            ("a/${DATA}${DATA}", "a//big disk/big disk"),
+            ("${NONE:-../data}/cards", "../data/cards"),
+            ("${DATA:-../data}/cards", "/big disk/cards"),
+            ("${EMPTY:-x}", "x"),
+            ("${EMPTY}", ""),
+            ("${NONE:-}", ""),
+            ("$DATA and $", "$DATA and $"),
+            ("è/${DATA}/è", "è//big disk/è"),
+        ] {
+            assert_eq!(expand(text, &variables).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_not_expanded_again() {
+        assert_eq!(expand("${TRICK}", &variables).as_deref(), Ok("${DATA}"));
+    }
+
+    #[test]
+    fn what_cannot_be_expanded_is_explained() {
+        for (text, part) in [
+            ("${NONE}/cards", "environment variable NONE"),
+            ("${DATA", "without its"),
+            ("${}", "no name"),
+            ("${1A}", "no name"),
+            ("${A B}", "no name"),
+            ("${A:-${B}}", "inside the default"),
+        ] {
+            let message = expand(text, &variables).unwrap_err();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[${}:A-Ea-c/è -]{0,30}") {
+            let _ = expand(&text, &variables);
+        }
+    }
+}

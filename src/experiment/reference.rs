@@ -1,0 +1,91 @@
+//! The manual of the experiment file, `docs/reference.md`, written from the schema and so from the types.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::schema;
+use super::shape::{self, Shape};
+
+const HEAD: &str = "# The experiment file
+
+Generated from the code's types by `cargo test --no-default-features --test integration -- schemas`; do not edit.
+
+An experiment is a TOML file. Values come in layers, and a later layer wins: defaults, the files named by `extends`,
+the file itself, environment variables (`XRUN__LIMITS__WORKERS=2`: two underscores between section and key), and
+`-s limits.workers=2` on the command line. `xrun check --resolved --origins FILE` prints what came out and where each
+value came from. Sizes are integers of bytes or text with a unit (`\"300 MiB\"`, `\"1.5 GB\"`), durations are text with a
+unit (`\"30 s\"`, `\"2h 30m\"`). Where a table's name is the kind (`[optimizer.adamw]`), exactly one may stand.
+
+| Section | What it says |
+|---|---|
+";
+
+/// The whole manual as Markdown.
+pub fn reference() -> String {
+    let schema = schema::shared();
+    let mut text = HEAD.to_owned();
+    let mut body = String::new();
+    for (section, part) in properties(schema) {
+        let anchor = section.replace('.', "");
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "| [`{section}`](#{anchor}) | {} |", cell(first_sentence(shape::meaning(part))));
+        write_section(&mut body, part, section, 2);
+    }
+    text + &body
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
+    let _ = write!(text, "\n{} `{path}`\n\n{}\n", "#".repeat(level), shape::meaning(schema));
+    let Shape::Table { properties, kinds } = shape::of(schema) else {
+        let _ = writeln!(text, "\nTakes {}.", shape::of(schema).words());
+        return;
+    };
+    if kinds {
+        let names: Vec<String> = properties.keys().map(|kind| format!("`[{path}.{kind}]`")).collect();
+        let _ = writeln!(text, "\nOne of: {}.", names.join(", "));
+    }
+    let (tables, values): (Vec<_>, Vec<_>) =
+        properties.iter().partition(|(_, part)| matches!(shape::of(part), Shape::Table { .. }));
+    if !values.is_empty() {
+        text.push_str("\n| Key | Takes | Default | Meaning |\n|---|---|---|---|\n");
+    }
+    for (key, part) in values {
+        let default = part.get("default").map_or("-".to_owned(), |default| format!("`{}`", shape::toml(default)));
+        let takes = cell(&shape::of(part).words());
+        let _ = writeln!(text, "| `{key}` | {takes} | {} | {} |", cell(&default), cell(&meaning(part)));
+    }
+    for (key, part) in tables {
+        write_section(text, part, &format!("{path}.{key}"), (level + 1).min(5));
+    }
+}
+
+/// What a key means, and what each of its words does.
+fn meaning(schema: &Value) -> String {
+    let mut text = shape::meaning(schema).to_owned();
+    let words = match shape::of(schema) {
+        Shape::Choice(words) => words,
+        Shape::Array { items, .. } => match shape::of(items) {
+            Shape::Choice(words) => words,
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    for word in words.iter().filter(|word| !word.meaning.is_empty()) {
+        let _ = write!(text, " `{}`: {}", word.word, word.meaning);
+    }
+    text
+}
+
+fn first_sentence(text: &str) -> &str {
+    text.find(". ").map_or(text, |end| &text[..=end])
+}
+
+/// A table's cell holds no line breaks and no bars.
+fn cell(text: &str) -> String {
+    text.replace('\n', " ").replace('|', "\\|")
+}

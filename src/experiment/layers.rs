@@ -89,7 +89,8 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
         Err(Unreadable { message, help }) => {
-            let by = if chain.is_empty() { String::new() } else { format!(" (extended by {})", way(&chain.clone())) };
+            let names: Vec<&str> = chain.iter().map(|(name, _)| name.as_str()).collect();
+            let by = if names.len() < 2 { String::new() } else { format!(" (by way of {})", names.join(" -> ")) };
             return refuse(files, format!("{message}{by}"), Some(help));
         }
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use figment::providers::Serialized;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
 
@@ -53,7 +54,7 @@ impl<'a> Merged<'a> {
     pub fn new(layers: &'a [Layer], name: Option<&str>) -> Self {
         let mut figment = Figment::new();
         if let Some(name) = name {
-            figment = figment.merge(("experiment.name", name));
+            figment = figment.merge(Serialized::default("experiment.name", name));
         }
         for (number, layer) in layers.iter().enumerate() {
             figment = figment.merge(Numbered { number, layer });

@@ -64,8 +64,13 @@ pub fn read(
         return Err(in_order(problems, &layers));
     };
     let mut whole = Problems::default();
-    locate(&mut experiment, &merged, &environment, &mut whole);
+    let as_written = locate(&mut experiment, &merged, &environment, &mut whole);
     check::check(&experiment, &mut whole);
+    for problem in whole.iter_mut().filter(|problem| problem.key == DATA_FOLDER) {
+        if let Some(written) = as_written.as_ref().filter(|written| written.contains("${")) {
+            problem.help = Some(format!("`path` is written as {written}: set the environment variable, or write another path"));
+        }
+    }
     for problem in placed(whole, &merged, &findings.doubtful, files.start.as_ref()) {
         problems.add(problem);
     }
@@ -85,29 +90,37 @@ pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Pr
     read(path, command_line, std::iter::empty())
 }
 
+/// The key that names the data's folder.
+const DATA_FOLDER: &str = "dataset.reference-video.path";
+
 /// Makes the data's folder absolute: a relative one is meant from the file that names it, or, in the environment and
-/// on the command line, from the current folder.
+/// on the command line, from the current folder. Returns it as it was written.
 fn locate(
     experiment: &mut Experiment,
     merged: &Merged<'_>,
     environment: &BTreeMap<String, String>,
     problems: &mut Problems,
-) {
-    const KEY: &str = "dataset.reference-video.path";
-    let Some(Dataset::ReferenceVideo(settings)) = &mut experiment.dataset else { return };
-    let Some(written) = &settings.path else { return };
+) -> Option<String> {
+    let Some(Dataset::ReferenceVideo(settings)) = &mut experiment.dataset else { return None };
+    let written = settings.path.clone()?;
     let variable = |name: &str| environment.get(name).cloned();
-    let expanded = match expand(written, &variable) {
+    let expanded = match expand(&written, &variable) {
         Ok(expanded) => expanded,
-        Err(message) => return problems.add(Problem::new(KEY, message)),
+        Err(message) => {
+            // Nothing to look for on the disk.
+            settings.path = Some(std::env::temp_dir().to_string_lossy().into_owned());
+            problems.add(Problem::new(DATA_FOLDER, message));
+            return None;
+        }
     };
-    let folder = merged.layer(KEY).and_then(|layer| layer.folder.clone()).unwrap_or_default();
+    let folder = merged.layer(DATA_FOLDER).and_then(|layer| layer.folder.clone()).unwrap_or_default();
     let path = folder.join(expanded);
     match std::path::absolute(&path).map(PathBuf::into_os_string).map(std::ffi::OsString::into_string) {
         Ok(Ok(text)) => settings.path = Some(text),
-        Ok(Err(_)) => problems.add(Problem::new(KEY, "this folder's name is not UTF-8")),
-        Err(error) => problems.add(Problem::new(KEY, format!("this names no folder: {error}"))),
+        Ok(Err(_)) => problems.add(Problem::new(DATA_FOLDER, "this folder's name is not UTF-8")),
+        Err(error) => problems.add(Problem::new(DATA_FOLDER, format!("this names no folder: {error}"))),
     }
+    Some(written)
 }
 
 /// Gives problems that were found in the whole their places, and leaves out those that follow from another mistake.

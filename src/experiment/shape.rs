@@ -219,7 +219,15 @@ pub fn quoted(text: &str) -> String {
 
 /// A schema's default, or else an example, as TOML.
 pub fn sample(schema: &Value) -> String {
-    schema.get("default").filter(|default| !default.is_object()).map_or_else(|| of(schema).example(), toml)
+    let default = schema.get("default").filter(|default| !default.is_object());
+    match (default, of(schema)) {
+        // A default that no one could write, such as the name that the file gives.
+        (Some(Value::String(text)), shape @ Shape::Text { pattern: Some(pattern), .. }) if !(pattern.matches)(text) => {
+            shape.example()
+        }
+        (Some(default), _) => toml(default),
+        (None, shape) => shape.example(),
+    }
 }
 
 /// A JSON value as TOML, without tables.

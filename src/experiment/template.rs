@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::shape::{self, Shape};
-use super::{resolved, schema};
+use super::schema;
 use crate::pipelines::{Needs, Pipeline, needs};
 
 /// Comments are wrapped at this column.
@@ -96,7 +96,7 @@ fn comment(text: &mut String, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::read;
+    use crate::experiment::{read, resolved};
 
     /// The template with every default written out, and not as a comment.
     fn uncommented(text: &str) -> String {

@@ -1,3 +1,5 @@
+//! Are runs found, told apart and read, whatever is in the folder?
+
 use super::*;
 use crate::results::write;
 use serde_json::json;

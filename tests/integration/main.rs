@@ -2,7 +2,9 @@
 
 mod command_line;
 mod disk;
+mod experiments;
 mod interruption;
 mod outcomes;
+mod schemas;
 mod tidy;
 mod workplace;

@@ -1,0 +1,140 @@
+//! What does `xrun check` say of right and of wrong files?
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::workplace::{Said, Workplace, said, text};
+
+fn samples(folder: &str) -> (PathBuf, Vec<String>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments").join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.ends_with(".toml"));
+    names.sort();
+    (folder, names)
+}
+
+/// Runs in the folder of the samples, so that the names in messages are short and the same everywhere.
+fn check(folder: &Path, arguments: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
+    said(command.arg("check").args(arguments).current_dir(folder).output().unwrap())
+}
+
+#[test]
+fn every_wrong_file_is_refused_in_words_that_help() {
+    let (folder, names) = samples("invalid");
+    assert!(names.len() >= 30);
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../experiments/invalid/said");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    for name in names {
+        let said = check(&folder, &[&name]);
+        assert_eq!(said.code, 2, "{name}: {said:?}");
+        assert!(said.out.is_empty(), "{name}: {said:?}");
+        assert!(!said.err.contains('\u{1b}') && !said.err.contains('\u{202e}'), "{name} drives the terminal: {said:?}");
+        settings.bind(|| insta::assert_snapshot!(name.trim_end_matches(".toml"), said.err.replace(folder.to_str().unwrap(), "HERE")));
+    }
+}
+
+#[test]
+fn right_files_resolve_to_files_that_resolve_to_themselves() {
+    let (folder, names) = samples("valid");
+    let workplace = Workplace::new();
+    for name in names {
+        let first = check(&folder, &[&name, "--resolved"]);
+        assert_eq!(first.code, 0, "{name}: {first:?}");
+        let resolved = workplace.file(&name, &first.out);
+        let again = check(&folder, &[resolved.to_str().unwrap(), "--resolved"]);
+        assert_eq!(first.out, again.out, "{name}");
+    }
+}
+
+#[test]
+fn later_layers_win_and_each_value_knows_its_layer() {
+    let (folder, _) = samples("valid");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
+    command.args(["check", "--resolved", "--origins", "extends_two.toml", "-s", "limits.prefetch=9"]);
+    command.env("XRUN__LIMITS__PREFETCH", "5").env("XRUN__PIPELINE__DUMMY__NAN_AT_STEP", "4").current_dir(&folder);
+    let said = said(command.output().unwrap());
+    assert_eq!(said.code, 0, "{said:?}");
+    for (key, value, origin) in [
+        ("seed", "8", "bases/other_base.toml:2"),
+        ("name", "\"from-the-base\"", "bases/base.toml:2"),
+        ("workers", "2", "extends_two.toml:3"),
+        ("prefetch", "9", "command line"),
+        ("nan_at_step", "4", "environment variable XRUN__PIPELINE__DUMMY__NAN_AT_STEP"),
+        ("frame_cache", "\"1536 MiB\"", "bases/other_base.toml:4"),
+        ("learning_rate", "1.0", "extends_two.toml:5"),
+        ("batch_size", "32", "default"),
+    ] {
+        let start = format!("{key} = {value} ");
+        let line = said.out.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no {start}: {}", said.out));
+        assert!(line.ends_with(&format!(" # {origin}")), "{line}");
+    }
+    assert!(!said.out.contains("momentum"), "AdamW of the later file replaces SGD of the earlier one:\n{}", said.out);
+}
+
+#[test]
+fn files_that_are_no_experiments_are_refused_and_nothing_panics() {
+    let workplace = Workplace::new();
+    std::fs::write(workplace.path("binary.toml"), [0x7f, b'E', b'L', b'F', 0, 0xff, 0xfe]).unwrap();
+    std::fs::write(workplace.path("large.toml"), vec![b'#'; 2 << 20]).unwrap();
+    std::fs::write(workplace.path("deep.toml"), format!("a = {}", "[".repeat(100_000))).unwrap();
+    std::fs::write(workplace.path("wide.toml"), format!("x = \"{}\"", "y".repeat(500_000))).unwrap();
+    std::fs::create_dir(workplace.path("folder.toml")).unwrap();
+    for (name, part) in [
+        ("binary.toml", "not text"),
+        ("large.toml", "larger than 1 MiB"),
+        ("deep.toml", "not valid TOML"),
+        ("wide.toml", "unknown section or key"),
+        ("folder.toml", "is a folder"),
+        ("stage3.toml", "there is no file"),
+    ] {
+        let said = workplace.xrun(&["check", name]);
+        assert_eq!(said.code, 2, "{name}: {said:?}");
+        assert!(said.err.contains(part) && said.err.len() < 4000, "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn a_file_deeper_than_sixteen_extends_is_refused() {
+    let workplace = Workplace::new();
+    for number in 0..20 {
+        workplace.file(&format!("{number}.toml"), &format!("extends = \"{}.toml\"\n", number + 1));
+    }
+    workplace.file("20.toml", "[pipeline.dummy]\n");
+    assert!(workplace.xrun(&["check", "0.toml"]).err.contains("deeper than 16"));
+    assert_eq!(workplace.xrun(&["check", "6.toml"]).code, 0);
+}
+
+#[test]
+fn programs_get_the_same_problems_as_json() {
+    let (folder, _) = samples("invalid");
+    let said = check(&folder, &["--json", "unknown_key.toml", "negative.toml"]);
+    assert_eq!(said.code, 2);
+    let answers: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(answers[0]["problems"][0]["key"], "limits.worker");
+    assert_eq!(answers[0]["problems"][0]["line"], 3);
+    assert_eq!(answers[1]["problems"][0]["column"], 11);
+}
+
+#[test]
+fn a_wrong_override_is_shown_where_it_was_typed() {
+    let workplace = Workplace::new();
+    workplace.file("a.toml", "[pipeline.dummy]\n");
+    for (text, part) in [
+        ("limits.wrokers=2", "did you mean `workers`"),
+        ("limits.workers", "without `=`"),
+        ("=3", "not a key"),
+        ("extends=\"b.toml\"", "only in a file"),
+        ("limits.workers=[1, 2", "expected a whole number"),
+        ("a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1", "more than 16 parts"),
+    ] {
+        let said = workplace.xrun(&["a.toml", "-s", text]);
+        assert_eq!(said.code, 2, "{text}: {said:?}");
+        assert!(said.err.contains(part), "{text}: {said:?}");
+    }
+    assert!(!workplace.path("results").exists(), "a wrong command line leaves nothing behind");
+    assert!(text(&workplace.path("a.toml")).contains("dummy"));
+}

@@ -1,0 +1,107 @@
+//! Do the committed schemas and the manual agree with the code, and the files with the schemas?
+//!
+//! `XRUN_BLESS=1 cargo test --no-default-features --test integration -- schemas` writes them anew.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use xrun::experiment::{reference, schema};
+
+use crate::workplace::{Workplace, json, text};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What is committed, or would be, by path.
+fn generated() -> Vec<(PathBuf, String)> {
+    let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
+    let mut files = vec![
+        (root().join("schemas/experiment.schema.json"), pretty(&schema::schema())),
+        (root().join("docs/reference.md"), reference::reference()),
+    ];
+    for (name, record) in schema::result_schemas() {
+        files.push((root().join(format!("schemas/{name}.schema.json")), pretty(&record)));
+    }
+    files
+}
+
+#[test]
+fn schemas_and_manual_are_those_of_the_code() {
+    let bless = std::env::var_os("XRUN_BLESS").is_some();
+    for (path, expected) in generated() {
+        if bless {
+            xrun::results::write::replace(&path, expected.as_bytes()).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        let name = path.strip_prefix(root()).unwrap().display();
+        let how = "XRUN_BLESS=1 cargo test --no-default-features --test integration -- schemas";
+        assert!(committed == expected, "{name} is stale; write it anew with: {how}");
+    }
+}
+
+fn as_json(path: &Path) -> Option<Value> {
+    let table: toml::Table = text(path).parse().ok()?;
+    serde_json::to_value(table).ok()
+}
+
+fn toml_files(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "toml")).collect()
+}
+
+/// An editor that knows only the schema must not mark what `xrun check` takes.
+#[test]
+fn an_independent_validator_takes_every_file_that_checks_clean() {
+    let validator = jsonschema::validator_for(&schema::schema()).unwrap();
+    let whole = |path: &&PathBuf| !text(path).contains("extends");
+    let mut count = 0;
+    for path in toml_files("experiments").iter().chain(&toml_files("tests/experiments/valid")).filter(whole) {
+        let errors: Vec<String> = validator.iter_errors(&as_json(path).unwrap()).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{}: {errors:?}", path.display());
+        count += 1;
+    }
+    assert!(count >= 4);
+}
+
+/// And it marks what is wrong key by key; contradictions between keys are ours alone.
+#[test]
+fn an_independent_validator_refuses_wrong_keys_types_and_ranges() {
+    let validator = jsonschema::validator_for(&schema::schema()).unwrap();
+    for name in [
+        "unknown_section", "unknown_key", "unknown_kind", "kind_as_text", "no_kind", "two_kinds", "no_pipeline", "empty",
+        "wrong_type_text", "wrong_type_boolean", "wrong_type_table", "number_with_fraction", "negative", "out_of_range",
+        "huge_seed", "wrong_unit_of_bytes", "negative_bytes", "time_without_unit", "name_with_slash", "unknown_device",
+        "misspelled_word", "channels_too_few", "extends_of_wrong_type", "everything_at_once",
+    ] {
+        let path = root().join(format!("tests/experiments/invalid/{name}.toml"));
+        assert!(!validator.is_valid(&as_json(&path).unwrap()), "{name}");
+    }
+}
+
+#[test]
+fn every_record_of_a_run_follows_its_schema() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n[checkpoint]\nevery_steps = 4\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let run = workplace.latest("trial");
+    let lines = |name: &str| -> Vec<Value> {
+        text(&run.join(name)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
+    let states: Vec<Value> = checkpoints.map(|entry| json(&entry.path().join("state.json"))).collect();
+    for (name, record) in schema::result_schemas() {
+        let validator = jsonschema::validator_for(&record).unwrap();
+        let values = match name {
+            "metrics" => lines("metrics.jsonl"),
+            "memory" => lines("memory.jsonl"),
+            "loop_state" => states.clone(),
+            other => vec![json(&run.join(format!("{other}.json")))],
+        };
+        assert!(!values.is_empty(), "{name}");
+        for value in values {
+            let errors: Vec<String> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
+            assert!(errors.is_empty(), "{name}: {errors:?}\n{value}");
+        }
+    }
+}

@@ -7,4 +7,6 @@ mod interruption;
 mod outcomes;
 mod schemas;
 mod tidy;
+#[cfg(feature = "train")]
+mod training;
 mod workplace;

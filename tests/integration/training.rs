@@ -1,0 +1,240 @@
+//! Does a network learn, to the same bits whatever the workers do and however often it is stopped?
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::workplace::{Said, Workplace, json, text, wait_until};
+
+/// Few-shot detection as small as it gets: a step takes milliseconds.
+const EXPERIMENT: &str = r#"
+[experiment]
+seed = 5
+device = "cpu"
+[pipeline.fewshot-detection]
+n_way = 2
+n_query = 3
+num_aug = 2
+image_size = 32
+reference_size = 16
+triplet_ratio = 0.3
+[model.reference-detector]
+channels = [8, 8, 16, 16]
+pyramid_channels = 16
+embedding = 8
+[dataset.reference-video]
+[dataset.reference-video.generated]
+train_classes = 4
+validation_classes = 2
+videos_per_class = 2
+frames_per_video = 6
+references_per_class = 3
+frame_size = 32
+[optimizer.adamw]
+learning_rate = 3e-3
+[training]
+epochs = 4
+[limits]
+batch_size = 8
+triplet_batch_size = 3
+frame_cache = "64 KiB"
+[validation]
+episodes = 2
+pictures = 2
+[checkpoint]
+every_steps = 5
+"#;
+
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("tiny.toml", EXPERIMENT);
+    workplace
+}
+
+fn run(workplace: &Workplace, name: &str, overrides: &[&str]) -> PathBuf {
+    let said = attempt(workplace, name, overrides);
+    assert_eq!(said.code, 0, "{name}: {said:?}");
+    workplace.latest(name)
+}
+
+fn attempt(workplace: &Workplace, name: &str, overrides: &[&str]) -> Said {
+    let mut arguments = vec!["tiny.toml", "--name", name, "--progress", "none"];
+    for text in overrides {
+        arguments.extend(["-s", text]);
+    }
+    workplace.xrun(&arguments)
+}
+
+fn lines(run: &Path, file: &str) -> Vec<Value> {
+    text(&run.join(file)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The losses of all training steps, in order.
+fn losses(run: &Path) -> Vec<f64> {
+    lines(run, "metrics.jsonl").iter().filter(|line| line["kind"] != "validation").filter_map(|line| line["loss"].as_f64()).collect()
+}
+
+#[test]
+fn the_same_experiment_gives_the_same_bytes_for_any_number_of_workers() {
+    let workplace = workplace();
+    let expected = text(&run(&workplace, "one", &[]).join("metrics.jsonl"));
+    for (name, workers, prefetch, cache) in
+        [("again", 1, 2, "64 KiB"), ("none", 0, 1, "64 KiB"), ("three", 3, 5, "1 MiB"), ("uncached", 2, 2, "0 B")]
+    {
+        let (workers, prefetch) = (format!("limits.workers={workers}"), format!("limits.prefetch={prefetch}"));
+        let cache = format!("limits.frame_cache=\"{cache}\"");
+        let other = run(&workplace, name, &[&workers, &prefetch, &cache]);
+        assert_eq!(text(&other.join("metrics.jsonl")), expected, "{name}");
+    }
+    let other_seed = run(&workplace, "seed", &["experiment.seed=6"]);
+    assert_ne!(text(&other_seed.join("metrics.jsonl")), expected, "the seed changes nothing");
+}
+
+#[test]
+fn a_batch_that_is_split_gives_the_same_step() {
+    let workplace = workplace();
+    let whole = losses(&run(&workplace, "whole", &[]));
+    for (name, size) in [("split", "limits.batch_size=2"), ("odd", "limits.batch_size=5")] {
+        let split = losses(&run(&workplace, name, &[size]));
+        assert_eq!(whole.len(), split.len());
+        // The first step has equal weights and differs by rounding only; later ones drift apart as weights do.
+        let first = (whole[0] - split[0]).abs() / whole[0];
+        assert!(first < 1e-5, "{name}: {} and {}", whole[0], split[0]);
+        let early = whole.iter().zip(&split).take(5).map(|(a, b)| (a - b).abs() / a.abs().max(0.1)).fold(0.0, f64::max);
+        assert!(early < 0.02, "{name}: five steps apart by {early}");
+    }
+}
+
+#[test]
+fn accumulated_batches_make_one_step_of_all_of_them() {
+    let workplace = workplace();
+    let plain = lines(&run(&workplace, "plain", &[]), "metrics.jsonl").len();
+    let run = run(&workplace, "accumulated", &["training.accumulation=2"]);
+    let fewer = losses(&run).len();
+    assert!(fewer < plain && losses(&run).iter().all(|loss| loss.is_finite()));
+    assert_eq!(json(&run.join("summary.json"))["steps"], fewer);
+}
+
+#[test]
+fn training_lowers_the_loss_and_finds_classes_that_it_never_saw() {
+    let workplace = workplace();
+    let run = run(&workplace, "learns", &["training.epochs=40", "validation.every_epochs=40"]);
+    let losses = losses(&run);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    let (before, after) = (mean(&losses[..10]), mean(&losses[losses.len() - 10..]));
+    assert!(after < 0.6 * before, "{before} -> {after}");
+    let summary = json(&run.join("summary.json"));
+    let metric = |when: &str, name: &str| summary[when][name].as_f64().unwrap();
+    assert!(metric("metrics_last", "map50") > metric("metrics_first", "map50") + 0.05, "{summary}");
+    let gap = |when: &str| metric(when, "embedding_within") - metric(when, "embedding_between");
+    assert!(gap("metrics_last") > gap("metrics_first"), "embeddings of one class end closer: {summary}");
+}
+
+#[test]
+fn every_buffer_is_planned_and_stays_below_its_cap() {
+    let workplace = workplace();
+    let run = run(&workplace, "bounded", &["limits.workers=2", "limits.prefetch=3"]);
+    let plan = json(&run.join("plan.json"));
+    let summary = json(&run.join("summary.json"));
+    let names = |value: &Value| -> BTreeSet<String> {
+        value["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&plan), names(&summary), "planned and registered buffers are the same");
+    for owner in summary["owners"].as_array().unwrap() {
+        assert!(owner["peak_items"].as_u64() <= owner["cap_items"].as_u64(), "{owner}");
+        assert!(owner["peak_bytes"].as_u64() <= owner["cap_bytes"].as_u64(), "{owner}");
+    }
+    for planned in plan["owners"].as_array().unwrap() {
+        let registered = summary["owners"].as_array().unwrap().iter().find(|owner| owner["name"] == planned["name"]);
+        assert_eq!(registered.unwrap()["cap_bytes"], planned["bytes"], "{planned}");
+    }
+    let cache = summary["owners"].as_array().unwrap().iter().find(|owner| owner["name"] == "frame_cache").unwrap();
+    assert!(cache["peak_bytes"].as_u64() > Some(32 * 1024), "the cache is in use: {cache}");
+}
+
+#[test]
+fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
+    let workplace = workplace();
+    let long = ["training.epochs=12"];
+    let expected = text(&run(&workplace, "whole", &long).join("metrics.jsonl"));
+    for (name, after, signal) in [("interrupted", 9, libc::SIGINT), ("killed", 17, libc::SIGKILL), ("ended", 26, libc::SIGTERM)] {
+        let mut child = workplace.spawn(&["tiny.toml", "--name", name, "--progress", "none", "-s", long[0]]);
+        let written = workplace.path("results").join(name).join("latest/metrics.jsonl");
+        wait_until("the run writes metrics", || {
+            std::fs::read_to_string(&written).unwrap_or_default().lines().count() >= after
+        });
+        // SAFETY: a signal to a child that is not yet waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let code = child.wait().unwrap().code();
+        let run = workplace.latest(name);
+        let killed = signal == libc::SIGKILL;
+        assert_eq!(code, if killed { None } else { Some(8) }, "{name}");
+        let resumed = workplace.xrun(&["resume", run.to_str().unwrap(), "-q"]);
+        assert_eq!(resumed.code, 0, "{resumed:?}");
+        assert_eq!(text(&run.join("metrics.jsonl")), expected, "{name}");
+        let weights = |run: &Path| -> Vec<u8> {
+            let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
+            let last = checkpoints.map(|entry| entry.path()).filter(|path| path.is_dir()).max().unwrap();
+            std::fs::read(last.join("model.safetensors")).unwrap()
+        };
+        assert!(weights(&run) == weights(&workplace.latest("whole")), "{name}: the weights differ");
+    }
+}
+
+#[test]
+fn a_step_too_large_ends_the_run_with_the_step_and_the_last_good_checkpoint() {
+    let workplace = workplace();
+    let said = attempt(&workplace, "diverges", &["optimizer.adamw.learning_rate=1000", "checkpoint.every_steps=1"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.err.contains("step ") && said.err.contains("step_0"), "{said:?}");
+    let run = workplace.latest("diverges");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "diverged");
+}
+
+/// A copy of the generated data that can be damaged.
+fn folder(workplace: &Workplace) -> PathBuf {
+    run(workplace, "once", &["training.max_steps=1"]);
+    let manifest = text(&workplace.latest("once").join("plan.json"));
+    assert!(manifest.contains("frame_cache"));
+    let cache = crate::workplace::cache();
+    let mut sets: Vec<PathBuf> = walk(&cache).into_iter().filter(|path| path.ends_with("annotations.json")).collect();
+    sets.retain(|path| text(path).contains("\"width\":32"));
+    let from = sets[0].parent().unwrap().to_owned();
+    let to = workplace.path("data");
+    for file in walk(&from) {
+        let target = to.join(file.strip_prefix(&from).unwrap());
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(&file, &target).unwrap();
+    }
+    to
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn a_picture_that_breaks_during_the_run_ends_it_with_the_pictures_name() {
+    let workplace = workplace();
+    let data = folder(&workplace);
+    let source = ["dataset.reference-video.source=\"folder\"", "dataset.reference-video.path=\"data\""];
+    // The header stays, so opening the data set does not see it; every decoded picture is broken.
+    for picture in walk(&data).into_iter().filter(|path| path.extension().is_some_and(|e| e == "jpg" || e == "png")) {
+        let bytes = std::fs::read(&picture).unwrap();
+        std::fs::remove_file(&picture).unwrap();
+        let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&picture).unwrap();
+        std::io::Write::write_all(&mut &file, &bytes[..bytes.len() * 2 / 3]).unwrap();
+    }
+    for workers in ["limits.workers=0", "limits.workers=2"] {
+        let said = attempt(&workplace, "broken", &[source[0], source[1], workers]);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains("data/") && (said.err.contains(".jpg") || said.err.contains(".png")), "{said:?}");
+    }
+}

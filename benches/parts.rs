@@ -1,0 +1,66 @@
+//! What do the parts cost: a memory sample, and decoding and augmenting pictures with several workers?
+//!
+//! `cargo bench --bench parts`
+
+#![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use xrun::data::feed::{Feed, FeedSettings};
+use xrun::experiment::read;
+use xrun::memory::ledger::{Cap, Ledger, Policy};
+use xrun::memory::trace::{Moment, Tracer};
+use xrun::pipelines::fewshot_detection::batch::HostBatch;
+use xrun::pipelines::{self, Prepared};
+use xrun::results::format::Point;
+
+#[global_allocator]
+static ALLOCATOR: xrun::memory::heap::CountingAllocator = xrun::memory::heap::CountingAllocator;
+
+fn main() {
+    divan::main();
+}
+
+/// A sample with twelve owners, with and without the slower sources.
+#[divan::bench(args = ["quick", "with parts"])]
+fn memory_sample(bencher: Bencher, kind: &str) {
+    let ledger = Ledger::default();
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    let owners = names.map(|name| ledger.register(name, Policy::Evict, Cap { items: 10, bytes: 1000 }));
+    owners.iter().for_each(|owner| owner.set(1, 100));
+    let every = if kind == "quick" { u64::MAX } else { 1 };
+    let mut tracer = Tracer::new(&ledger, 0, every, None);
+    bencher.bench_local(|| {
+        let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
+        tracer.sample(Moment { step: 1, epoch: 1, point: Point::Step, device: None, freed: None, phases })
+    });
+}
+
+/// Eight batches of the main job, decoded and augmented and thrown away; items are pictures.
+#[divan::bench(args = [0, 1, 2], sample_count = 12, sample_size = 1)]
+fn decode_and_augment(bencher: Bencher, workers: usize) {
+    const BATCHES: usize = 8;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/stage2.toml");
+    let settings = |key: &str| format!("limits.{key}");
+    let overrides = [format!("{}={}", settings("workers"), workers), format!("{}=4", settings("prefetch")), format!("{}=0", settings("frame_cache"))];
+    let experiment = read::read(&file, &overrides, std::env::vars()).unwrap().experiment;
+    let ledger = Ledger::default();
+    let (facts, prepared) = pipelines::prepare(&experiment, &ledger).unwrap();
+    let Prepared::FewshotDetection(prepared) = prepared else { unreachable!("the main job is of that kind") };
+    let bytes = facts.owners.iter().find(|owner| owner.name == "feed_in_use").unwrap().bytes;
+    let batches = prepared.batches.clone();
+    let feed_settings = FeedSettings { workers, prefetch: 4, first: 0, item_bytes_max: bytes };
+    let mut feed = Feed::new(&ledger, feed_settings, Arc::new(move |number| batches.prepare(number))).unwrap();
+    let pictures = prepared.settings.n_way * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.num_aug);
+    bencher.counter(ItemsCount::new(BATCHES * pictures)).bench_local(|| {
+        let mut taken = 0;
+        while taken < BATCHES {
+            // Triplet batches are of another size and not counted.
+            taken += usize::from(matches!(*feed.next().unwrap(), HostBatch::Detection(_)));
+        }
+    });
+}

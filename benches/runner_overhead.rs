@@ -1,0 +1,105 @@
+//! What does the runner add to a step? The main job through xrun, beside its task in a bare loop, in turns.
+//!
+//! `cargo bench --bench runner_overhead`. Both train the same network on the same batches; the runner also measures
+//! memory at each step, writes metrics, cleans up and checks the stop rules. Neither validates or saves. Turns
+//! alternate, so that a slow minute of the machine falls on both; the middle ratio of all turns counts.
+
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark speaks to the terminal and may stop")]
+
+use std::path::Path;
+use std::time::Instant;
+
+use xrun::device;
+use xrun::experiment::read;
+use xrun::memory::ledger::Ledger;
+use xrun::pipelines;
+use xrun::plan::{self, Plan};
+use xrun::results::format::LoopState;
+use xrun::run::directory;
+use xrun::run::launch::Launch;
+use xrun::run::observer::Silent;
+use xrun::run::stop::StopSignal;
+use xrun::task::{Phases, Task};
+
+/// The allocator of the program: counting is part of what is measured.
+#[global_allocator]
+static ALLOCATOR: xrun::memory::heap::CountingAllocator = xrun::memory::heap::CountingAllocator;
+
+const STEPS: u64 = 60;
+const TURNS: usize = 7;
+
+struct Unmeasured;
+
+impl Phases for Unmeasured {
+    fn enter(&mut self, _: &'static str) {}
+}
+
+fn open(ledger: &Ledger) -> (Plan, Box<dyn Task>) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/stage2.toml");
+    let overrides = [
+        format!("training.max_steps={STEPS}"),
+        "validation.every_epochs=0".into(),
+        "validation.at_start=false".into(),
+        "checkpoint.every_steps=0".into(),
+    ];
+    let checked = read::read(&file, &overrides, std::env::vars()).unwrap();
+    let chosen = device::choose(&checked.experiment.experiment.device).unwrap();
+    let (facts, prepared) = pipelines::prepare(&checked.experiment, ledger).unwrap();
+    let plan = plan::resolve(checked.experiment, facts);
+    let task = pipelines::open(&plan, prepared, &chosen, ledger, 1).unwrap();
+    (plan, task)
+}
+
+/// Seconds a step of the task alone.
+fn bare() -> f64 {
+    let (plan, mut task) = open(&Ledger::default());
+    let begun = Instant::now();
+    for step in 1..=plan.steps {
+        task.train_step(step, 1e-3, &mut Unmeasured).unwrap();
+        task.synchronise().unwrap();
+    }
+    begun.elapsed().as_secs_f64() / plan.steps as f64
+}
+
+/// Seconds a step of the same through the runner; the checkpoint at the end is taken off.
+fn through_the_runner(stop: &StopSignal) -> f64 {
+    let ledger = Ledger::default();
+    let (plan, task) = open(&ledger);
+    let folder = tempfile::tempdir().unwrap();
+    let directory = directory::create(folder.path(), "overhead", "000000000000", chrono::Utc::now()).unwrap();
+    let launch = Launch { plan: &plan, ledger: &ledger, directory: &directory, state: LoopState::default(), segment: 0, gpu: None };
+    let begun = Instant::now();
+    let ending = launch.train(task, stop, &mut Silent);
+    let whole = begun.elapsed().as_secs_f64();
+    assert_eq!(ending.exit_code(), 0, "{}", ending.message);
+    let lines = std::fs::read_to_string(directory.path.join("memory.jsonl")).unwrap();
+    let at_the_end: f64 = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter_map(|line| line["phases"]["checkpoint"].as_f64())
+        .sum();
+    (whole - at_the_end / 1e6) / plan.steps as f64
+}
+
+fn main() {
+    let stop = StopSignal::listen().unwrap();
+    bare(); // generated data, page cache
+    let mut ratios = Vec::new();
+    for turn in 1..=TURNS {
+        // Who begins changes with the turn.
+        let (alone, run) = match turn % 2 {
+            0 => {
+                let alone = bare();
+                (alone, through_the_runner(&stop))
+            }
+            _ => {
+                let run = through_the_runner(&stop);
+                (bare(), run)
+            }
+        };
+        println!("turn {turn}: bare {:.2} ms a step, xrun {:.2} ms a step, ratio {:.4}", alone * 1e3, run * 1e3, run / alone);
+        ratios.push(run / alone);
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("middle ratio of {TURNS} turns of {STEPS} steps: {:.4}", ratios[TURNS / 2]);
+}

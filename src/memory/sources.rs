@@ -149,7 +149,7 @@ mod tests {
     fn resident_memory_follows_what_is_touched() {
         const SIZE: u64 = 64 << 20;
         let before = resident().unwrap();
-        let held = vec![1u8; SIZE as usize];
+        let held = std::hint::black_box(vec![1u8; SIZE as usize]);
         let during = resident().unwrap();
         assert!(during > before + SIZE / 2, "{before} then {during} with {} held", held.len());
         let parts = resident_parts();

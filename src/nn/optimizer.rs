@@ -60,7 +60,7 @@ impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
         written.map_err(|error| error.to_string())
     }
 
-    /// Reads what [`Self::save`] wrote.
+    /// Reads what [`Self::save`] wrote. `device` is the plain one: running values have no graph.
     pub fn load(self, path: &Path, device: &burn::DispatchDevice) -> Result<Self, String> {
         let recorder = StateRecorder::new();
         let path = path.to_path_buf();

@@ -11,7 +11,8 @@ use super::{Backend, Tensor};
 use crate::data::seed::generator;
 
 /// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance
-/// 2 / fan-in (He et al. 2015). Vectors keep the values that the module gave them.
+/// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its
+/// own generator, become 0.
 pub fn initialise<M: Module<Backend>>(module: M, seed: u32) -> M {
     module.map(&mut Initialise { seed, next: 1 })
 }
@@ -28,7 +29,7 @@ impl ModuleMapper<Backend> for Initialise {
         let (_, tensor, mapper) = param.consume();
         let trained = tensor.is_require_grad();
         let tensor = match D {
-            0 | 1 => tensor,
+            0 | 1 => one_value_or_zeros(tensor),
             _ => {
                 let shape = tensor.dims();
                 let fan_in: usize = shape[1..].iter().product();
@@ -39,6 +40,14 @@ impl ModuleMapper<Backend> for Initialise {
             }
         };
         Param::from_mapped_value(ParamId::from(number), tensor.set_require_grad(trained), mapper)
+    }
+}
+
+fn one_value_or_zeros<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    let values: Vec<f32> = tensor.to_data().iter::<f32>().collect();
+    match values.iter().all(|value| *value == values[0]) {
+        true => tensor,
+        false => Tensor::zeros(tensor.shape(), &tensor.device()),
     }
 }
 

@@ -44,7 +44,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(folder)?;
-    file.write_all(bytes)?;
+    // The file itself: the wrapper's errors repeat the temporary name.
+    file.as_file_mut().write_all(bytes)?;
     file.as_file().sync_all()?;
     // A temporary file is private to its owner; results are meant to be read by colleagues.
     set_mode(file.as_file(), 0o644)?;
@@ -66,6 +67,11 @@ fn set_mode(_: &File, _: u32) -> io::Result<()> {
 /// Makes a rename in this folder last through a power cut.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// Brings the files of a folder to the disk, whoever wrote them.
+pub fn sync_files(folder: &Path) -> io::Result<()> {
+    std::fs::read_dir(folder)?.try_for_each(|entry| File::open(entry?.path())?.sync_all())
 }
 
 /// Replaces a file by a record as indented JSON.

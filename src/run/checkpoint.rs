@@ -24,7 +24,9 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     }
     let temporary = folder.join(format!("{WRITING}{:08}", state.step));
     write::at(&temporary, std::fs::create_dir(&temporary))?;
-    let written = task.save(&temporary).map_err(RunError::from).and_then(|()| {
+    let saved = task.save(&temporary).map_err(|source| RunError::Checkpoint { step: state.step, source });
+    let written = saved.and_then(|()| {
+        write::at(&temporary, write::sync_files(&temporary))?;
         write::replace_json(&temporary.join(layout::LOOP_STATE), state)?;
         if place.exists() {
             write::at(&place, std::fs::remove_dir_all(&place))?;

@@ -245,7 +245,7 @@ impl Task for FewshotDetection {
         }
         let state = directory.join(layout::OPTIMIZER);
         let optimizer = self.optimizer.take().ok_or_else(lost)?;
-        self.optimizer = Some(optimizer.load(&state, &self.device.autodiff).map_err(|error| file(&state, error))?);
+        self.optimizer = Some(optimizer.load(&state, &self.device.plain).map_err(|error| file(&state, error))?);
         Ok(())
     }
 

@@ -46,7 +46,11 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     const BATCHES: usize = 8;
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/stage2.toml");
     let settings = |key: &str| format!("limits.{key}");
-    let overrides = [format!("{}={}", settings("workers"), workers), format!("{}=4", settings("prefetch")), format!("{}=0", settings("frame_cache"))];
+    let overrides = [
+        format!("{}={}", settings("workers"), workers),
+        format!("{}=4", settings("prefetch")),
+        format!("{}=0", settings("frame_cache")),
+    ];
     let experiment = read::read(&file, &overrides, std::env::vars()).unwrap().experiment;
     let ledger = Ledger::default();
     let (facts, prepared) = pipelines::prepare(&experiment, &ledger).unwrap();
@@ -55,7 +59,8 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     let batches = prepared.batches.clone();
     let feed_settings = FeedSettings { workers, prefetch: 4, first: 0, item_bytes_max: bytes };
     let mut feed = Feed::new(&ledger, feed_settings, Arc::new(move |number| batches.prepare(number))).unwrap();
-    let pictures = prepared.settings.n_way * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.num_aug);
+    let pictures =
+        prepared.settings.n_way * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.num_aug);
     bencher.counter(ItemsCount::new(BATCHES * pictures)).bench_local(|| {
         let mut taken = 0;
         while taken < BATCHES {

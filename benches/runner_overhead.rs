@@ -67,7 +67,14 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
     let (plan, task) = open(&ledger);
     let folder = tempfile::tempdir().unwrap();
     let directory = directory::create(folder.path(), "overhead", "000000000000", chrono::Utc::now()).unwrap();
-    let launch = Launch { plan: &plan, ledger: &ledger, directory: &directory, state: LoopState::default(), segment: 0, gpu: None };
+    let launch = Launch {
+        plan: &plan,
+        ledger: &ledger,
+        directory: &directory,
+        state: LoopState::default(),
+        segment: 0,
+        gpu: None,
+    };
     let begun = Instant::now();
     let ending = launch.train(task, stop, &mut Silent);
     let whole = begun.elapsed().as_secs_f64();
@@ -76,7 +83,7 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
     let at_the_end: f64 = lines
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .filter_map(|line| line["phases"]["checkpoint"].as_f64())
+        .filter_map(|line| line["phases_us"]["checkpoint"].as_f64())
         .sum();
     (whole - at_the_end / 1e6) / plan.steps as f64
 }
@@ -97,7 +104,12 @@ fn main() {
                 (bare(), run)
             }
         };
-        println!("turn {turn}: bare {:.2} ms a step, xrun {:.2} ms a step, ratio {:.4}", alone * 1e3, run * 1e3, run / alone);
+        println!(
+            "turn {turn}: bare {:.2} ms a step, xrun {:.2} ms a step, ratio {:.4}",
+            alone * 1e3,
+            run * 1e3,
+            run / alone
+        );
         ratios.push(run / alone);
     }
     ratios.sort_by(f64::total_cmp);

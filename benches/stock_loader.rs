@@ -77,5 +77,9 @@ fn main() {
             break;
         }
     }
-    println!("Burn's loader, one worker, batches of up to {} MiB: resident peak {} MiB", largest >> 20, resident_peak());
+    println!(
+        "Burn's loader, one worker, batches of up to {} MiB: resident peak {} MiB",
+        largest >> 20,
+        resident_peak()
+    );
 }

@@ -160,7 +160,7 @@ mod tests {
         }
         let blocked = {
             let queue = queue.clone();
-            std::thread::spawn(move || queue.claim())
+            std::thread::Builder::new().spawn(move || queue.claim()).unwrap()
         };
         std::thread::sleep(Duration::from_millis(30));
         assert!(!blocked.is_finished(), "a fourth claim must wait");
@@ -175,7 +175,7 @@ mod tests {
         queue.claim();
         let waiting = {
             let queue = queue.clone();
-            std::thread::spawn(move || (queue.claim(), queue.take()))
+            std::thread::Builder::new().spawn(move || (queue.claim(), queue.take())).unwrap()
         };
         std::thread::sleep(Duration::from_millis(10));
         queue.close();

@@ -68,7 +68,8 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
         && sgd.nesterov
         && sgd.momentum == 0.0
     {
-        let problem = Problem::new("optimizer.sgd.nesterov", "Nesterov's step looks ahead along a momentum, which is 0");
+        let problem =
+            Problem::new("optimizer.sgd.nesterov", "Nesterov's step looks ahead along a momentum, which is 0");
         problems.add(problem.help("write `momentum = 0.9`, or `nesterov = false`").related("optimizer.sgd.momentum"));
     }
 }

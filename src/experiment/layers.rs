@@ -74,7 +74,9 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
         files.incomplete = true;
     };
     let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let way = |chain: &Chain| chain.iter().map(|(name, _)| name.as_str()).chain([name.as_str()]).collect::<Vec<_>>().join(" -> ");
+    let way = |chain: &Chain| {
+        chain.iter().map(|(name, _)| name.as_str()).chain([name.as_str()]).collect::<Vec<_>>().join(" -> ")
+    };
     if chain.iter().any(|(_, before)| *before == identity) {
         let help = "take one of these `extends` out".to_owned();
         return refuse(files, format!("these files extend one another in a circle: {}", way(chain)), Some(help));
@@ -199,7 +201,8 @@ fn neighbour(path: &Path) -> Option<String> {
         .filter(|name| name.ends_with(".toml"))
         .collect();
     names.sort();
-    let near = crate::problem::nearest(path.file_stem()?.to_str()?, names.iter().map(|name| name.trim_end_matches(".toml")))?;
+    let near =
+        crate::problem::nearest(path.file_stem()?.to_str()?, names.iter().map(|name| name.trim_end_matches(".toml")))?;
     Some(path.with_file_name(format!("{near}.toml")).display().to_string())
 }
 

@@ -39,7 +39,8 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
         let known = part.get("properties").and_then(Value::as_object);
         let meant = plain(segment);
         let at_root = path.is_empty();
-        let found = known.and_then(|keys| keys.iter().find(|(key, _)| plain(key) == meant && !(at_root && *key == "extends")));
+        let found =
+            known.and_then(|keys| keys.iter().find(|(key, _)| plain(key) == meant && !(at_root && *key == "extends")));
         let Some((key, next)) = found else {
             let so_far = path.join(".");
             let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "sets a key that does not exist");

@@ -68,7 +68,8 @@ pub fn read(
     check::check(&experiment, &mut whole);
     for problem in whole.iter_mut().filter(|problem| problem.key == DATA_FOLDER) {
         if let Some(written) = as_written.as_ref().filter(|written| written.contains("${")) {
-            problem.help = Some(format!("`path` is written as {written}: set the environment variable, or write another path"));
+            problem.help =
+                Some(format!("`path` is written as {written}: set the environment variable, or write another path"));
         }
     }
     for problem in placed(whole, &merged, &findings.doubtful, files.start.as_ref()) {
@@ -132,7 +133,8 @@ fn placed(
 ) -> Vec<Problem> {
     let unknown = |key: &str| {
         doubtful.iter().any(|doubt| {
-            key == doubt || key.strip_prefix(doubt.as_str()).is_some_and(|rest| doubt.is_empty() || rest.starts_with('.'))
+            key == doubt
+                || key.strip_prefix(doubt.as_str()).is_some_and(|rest| doubt.is_empty() || rest.starts_with('.'))
         })
     };
     let mut found = Vec::new();
@@ -172,4 +174,69 @@ fn in_order(problems: Problems, layers: &[Layer]) -> Problems {
     sorted.left_out = problems.left_out;
     list.into_iter().for_each(|problem| sorted.add(problem));
     sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{render, resolved};
+    use proptest::prelude::*;
+
+    const SAMPLE: &str = include_str!("../../tests/experiments/valid/every_key.toml");
+
+    fn read_text(text: &[u8], overrides: &[String]) -> Result<Checked, Problems> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sample.toml");
+        crate::results::write::replace(&path, text).unwrap();
+        read(&path, overrides, std::iter::empty())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn no_text_makes_checking_panic(text in "(\\PC|[\\[\\]=\".#\n\t]){0,200}") {
+            if let Err(problems) = read_text(text.as_bytes(), &[]) {
+                prop_assert!(render::text(&problems, true).len() > 20);
+            }
+        }
+
+        #[test]
+        fn a_sample_with_bytes_changed_is_read_or_refused_with_places(
+            changes in proptest::collection::vec((0..SAMPLE.len(), any::<u8>()), 1..4),
+            cut in 0..SAMPLE.len(),
+        ) {
+            let mut bytes = SAMPLE.as_bytes().to_vec();
+            changes.into_iter().for_each(|(at, byte)| bytes[at] = byte);
+            if cut % 3 == 0 {
+                bytes.truncate(cut);
+            }
+            if let Err(problems) = read_text(&bytes, &[]) {
+                let shown = render::text(&problems, false);
+                prop_assert!(!shown.contains('\u{1b}'), "drives the terminal");
+                prop_assert!(render::json(&problems).as_array().is_some_and(|list| !list.is_empty()));
+            }
+        }
+
+        #[test]
+        fn no_override_makes_checking_panic(text in "[a-z._=\\[\\]\"0-9 -]{0,40}") {
+            let _ = read_text(b"[pipeline.dummy]\n", &[text]);
+        }
+
+        #[test]
+        fn numbers_that_are_taken_come_back_from_the_resolved_file(
+            seed in any::<u32>(),
+            rate in 0.0..1000.0f64,
+            cache in any::<u64>().prop_map(|bytes| bytes / 2),
+        ) {
+            let text = format!(
+                "[pipeline.dummy]\n[experiment]\nseed = {seed}\n[optimizer.sgd]\nlearning_rate = {rate:?}\n[limits]\nframe_cache = {cache}\n"
+            );
+            let checked = read_text(text.as_bytes(), &[]).unwrap();
+            let again = read_text(resolved::to_toml(&checked.experiment, None).as_bytes(), &[]).unwrap();
+            prop_assert_eq!(&checked.experiment, &again.experiment);
+            prop_assert_eq!(checked.experiment.optimizer.learning_rate(), rate);
+            prop_assert_eq!(checked.experiment.limits.frame_cache.0, cache);
+        }
+    }
 }

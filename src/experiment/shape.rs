@@ -177,10 +177,9 @@ impl Shape<'_> {
     /// ` from 1 to 64`, ` of at least 1`, or nothing.
     pub fn range(&self) -> String {
         match self {
-            Self::Integer { least, most } => range(
-                (*least > i64::MIN).then(|| least.to_string()),
-                (*most < i64::MAX).then(|| most.to_string()),
-            ),
+            Self::Integer { least, most } => {
+                range((*least > i64::MIN).then(|| least.to_string()), (*most < i64::MAX).then(|| most.to_string()))
+            }
             Self::Number { least, most } => {
                 range((*least > f64::MIN).then(|| number(*least)), (*most < f64::MAX).then(|| number(*most)))
             }

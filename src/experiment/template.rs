@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::shape::{self, Shape};
 use super::schema;
+use super::shape::{self, Shape};
 use crate::pipelines::{Needs, Pipeline, needs};
 
 /// Comments are wrapped at this column.
@@ -110,7 +110,7 @@ mod tests {
     fn check(text: &str) -> crate::experiment::Experiment {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.toml");
-        std::fs::write(&path, text).unwrap();
+        crate::results::write::replace(&path, text.as_bytes()).unwrap();
         read::read(&path, &[], std::iter::empty()).unwrap_or_else(|problems| panic!("{problems}\n{text}")).experiment
     }
 

@@ -68,10 +68,8 @@ fn not_toml(message: &str) -> Problem {
 pub fn parse_value(source: &Arc<Source>, at: Range<usize>, wants_text: bool) -> Node {
     const PREFIX: &str = "v=";
     let text = &source.text[at.clone()];
-    let bare = || Node {
-        tree: Tree::Text(text.trim().to_owned()),
-        place: Place { source: source.clone(), span: at.clone() },
-    };
+    let bare =
+        || Node { tree: Tree::Text(text.trim().to_owned()), place: Place { source: source.clone(), span: at.clone() } };
     let document = format!("{PREFIX}{text}");
     let Ok(document) = Document::parse(document.as_str()) else { return bare() };
     let spans = Spans { source, shift: at.start as isize - PREFIX.len() as isize };
@@ -169,7 +167,7 @@ mod tests {
         Arc::new(Source { name: "a.toml".into(), text: text.into() })
     }
 
-    fn said<'a>(place: &'a Place) -> &'a str {
+    fn said(place: &Place) -> &str {
         &place.source.text[place.span.clone()]
     }
 

@@ -95,7 +95,8 @@ impl Walk<'_> {
             let names = || properties.keys().map(String::as_str);
             let listed = match properties.len() {
                 ..=LISTED_MAX => list(names(), "and"),
-                more => format!("{} and {} more", list(names().take(LISTED_MAX), ","), more - LISTED_MAX).replace(" , ", ", "),
+                more => format!("{} and {} more", list(names().take(LISTED_MAX), ","), more - LISTED_MAX)
+                    .replace(" , ", ", "),
             };
             let can = if kinds { "the kinds are" } else { "here may stand" };
             problem = problem.help(format!("{can} {listed}"));
@@ -135,8 +136,7 @@ impl Walk<'_> {
             Err(Wrong::Found(found)) => self.wrong(&shape, &found, &node.place, schema, key),
             Err(Wrong::Word(word)) => {
                 let Shape::Choice(words) = &shape else { return false };
-                let mut problem =
-                    Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
+                let mut problem = Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
                 problem.help = nearest(&word, words.iter().map(|word| word.word))
                     .map(|near| format!("did you mean \"{near}\"?"))
                     .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))));

@@ -52,7 +52,8 @@ impl Tracer {
     pub fn sample(&mut self, moment: Moment) -> MemoryLine {
         let begun = Instant::now();
         let heap = heap::read();
-        let slow = moment.point != Point::Step || self.peaks.samples.is_multiple_of(self.parts_every);
+        let frequent = matches!(moment.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
+        let slow = !frequent || self.peaks.samples.is_multiple_of(self.parts_every);
         let parts = if slow { sources::resident_parts() } else { sources::ResidentParts::default() };
         let line = MemoryLine {
             version: VERSION,

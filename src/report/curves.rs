@@ -41,8 +41,10 @@ pub struct Curves {
 
 /// Reads the file; one that is missing gives no curves. `steps` is the planned length of the run.
 pub fn read(run: &Path, steps: Option<u64>) -> Curves {
-    let mut curves =
-        Curves { smoothed_over: steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round()), ..Curves::default() };
+    let mut curves = Curves {
+        smoothed_over: steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round()),
+        ..Curves::default()
+    };
     let Ok(lines) = read::metrics(run) else { return curves };
     for line in lines {
         match line {

@@ -6,7 +6,7 @@ use super::ReportError;
 use super::curves::{self, Curves};
 use super::trace::{self, Trace};
 use crate::memory::ledger::{OWNERS_MAX, Policy};
-use crate::results::format::{Manifest, MemorySummary, PlanFile, Place, Summary};
+use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, Summary};
 use crate::results::index::{self, RunState};
 use crate::results::read;
 
@@ -83,7 +83,19 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
     let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
     let run = run.to_path_buf();
-    Ok(Material { run, experiment, id: entry.run, state: entry.state, manifest, plan, summary, curves, trace, checkpoints, damage })
+    Ok(Material {
+        run,
+        experiment,
+        id: entry.run,
+        state: entry.state,
+        manifest,
+        plan,
+        summary,
+        curves,
+        trace,
+        checkpoints,
+        damage,
+    })
 }
 
 impl Material {
@@ -195,7 +207,8 @@ impl Material {
         {
             let names: std::collections::BTreeSet<&String> =
                 summary.metrics_first.keys().chain(summary.metrics_last.keys()).collect();
-            let value = |values: &std::collections::BTreeMap<String, Option<f64>>, name| values.get(name).copied().flatten();
+            let value =
+                |values: &std::collections::BTreeMap<String, Option<f64>>, name| values.get(name).copied().flatten();
             return names
                 .into_iter()
                 .map(|name| (name.clone(), value(&summary.metrics_first, name), value(&summary.metrics_last, name)))

@@ -29,7 +29,10 @@ use crate::results::write::{self, WriteError};
 /// A run could not be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    #[error("{} is not the directory of a run: it has neither manifest.json nor summary.json", crate::results::printable::line(path, 400))]
+    #[error(
+        "{} is not the directory of a run: it has neither manifest.json nor summary.json",
+        crate::results::printable::line(path, 400)
+    )]
     NotARun { path: String },
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -33,7 +33,9 @@ pub enum Shape {
     /// A line with its points marked.
     Points,
     /// Filled down to the curve below it, whose heights are given.
-    Area { base: Vec<f64> },
+    Area {
+        base: Vec<f64>,
+    },
 }
 
 /// A curve of a figure.
@@ -181,9 +183,7 @@ impl Plot {
         let mut text = String::new();
         {
             let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
-            let mut chart = ChartBuilder::on(&area)
-                .build_cartesian_2d(self.x.0..self.x.1, self.y.0..self.y.1)
-                .ok()?;
+            let mut chart = ChartBuilder::on(&area).build_cartesian_2d(self.x.0..self.x.1, self.y.0..self.y.1).ok()?;
             let (bottom, top) = self.y;
             let inside = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
                 points.iter().map(|&(x, y)| (x, y.clamp(bottom, top))).collect()

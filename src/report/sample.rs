@@ -62,7 +62,9 @@ pub fn finished(results: &Path, names: Names) -> PathBuf {
 /// A run whose process was killed in the middle of writing step 57.
 pub fn killed(results: &Path) -> PathBuf {
     let run = started(results, "2026-11-21T07-14-35_0c55e1", PLAIN, 56);
-    for (name, cut) in [(layout::METRICS, "{\"kind\":\"train\",\"step\":57,\"ep"), (layout::MEMORY, "{\"version\":1,\"seg")] {
+    for (name, cut) in
+        [(layout::METRICS, "{\"kind\":\"train\",\"step\":57,\"ep"), (layout::MEMORY, "{\"version\":1,\"seg")]
+    {
         let mut text = std::fs::read_to_string(run.join(name)).unwrap();
         text.push_str(cut);
         write::replace(&run.join(name), text.as_bytes()).unwrap();
@@ -130,7 +132,8 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             memory: Some(6 << 30),
         },
         data: BTreeMap::new(),
-        data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)].into(),
+        data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)]
+            .into(),
         origins: BTreeMap::new(),
     }
 }
@@ -248,7 +251,11 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
         });
     };
     sample(segment, time, 0, Point::Start, cache, None);
-    let validate = |segment: u32, time: &mut u64, step: u64, cache: u64, sample: &mut dyn FnMut(u32, u64, u64, Point, u64, Option<u64>)| {
+    let validate = |segment: u32,
+                    time: &mut u64,
+                    step: u64,
+                    cache: u64,
+                    sample: &mut dyn FnMut(u32, u64, u64, Point, u64, Option<u64>)| {
         sample(segment, *time, step, Point::BeforeValidation, cache, None);
         *time += 6_000_000;
         sample(segment, *time, step, Point::AfterValidation, cache, None);
@@ -276,15 +283,21 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
 }
 
 fn summary(names: Names) -> Summary {
-    let metrics = |step: u64| match metrics(names, STEPS).into_iter().find(
-        |line| matches!(line, MetricsLine::Validation { step: at, .. } if *at == step),
-    ) {
+    let metrics = |step: u64| match metrics(names, STEPS)
+        .into_iter()
+        .find(|line| matches!(line, MetricsLine::Validation { step: at, .. } if *at == step))
+    {
         Some(MetricsLine::Validation { metrics, .. }) => metrics,
         _ => BTreeMap::new(),
     };
     let trace = memory(names, STEPS);
     let peak = |of: &dyn Fn(&MemoryLine) -> Option<u64>| trace.iter().filter_map(of).max();
-    let phase = |name: &str, count: u64, seconds: f64, longest: f64| PhaseSummary { name: name.into(), count, seconds, longest };
+    let phase = |name: &str, count: u64, seconds: f64, longest: f64| PhaseSummary {
+        name: name.into(),
+        count,
+        seconds,
+        longest,
+    };
     let best = Best { metric: names.metric.into(), value: 0.432, step: 200 };
     Summary {
         version: VERSION,

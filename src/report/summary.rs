@@ -116,7 +116,10 @@ fn describe(material: &Material) -> String {
     phases(material, &mut page);
     page.0.push('\n');
     let steps: Vec<String> = material.checkpoints.iter().map(u64::to_string).collect();
-    page.line("checkpoints", &if steps.is_empty() { "none".into() } else { format!("after steps {}", steps.join(", ")) });
+    page.line(
+        "checkpoints",
+        &if steps.is_empty() { "none".into() } else { format!("after steps {}", steps.join(", ")) },
+    );
     let report = material.run.join(layout::REPORT);
     let written = if report.is_file() { String::new() } else { " (not written yet; `xrun report` does)".into() };
     page.line("report", &format!("{}{written}", report.display()));
@@ -134,7 +137,8 @@ fn progress(material: &Material, page: &mut Page) {
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
     let epochs = ending.map_or(String::new(), |summary| format!(", {} epochs", number(summary.epochs)));
     page.line("steps", &format!("{}{planned}{epochs}", material.steps().unwrap_or(0)));
-    let rate = |what: &str, rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {} {what}/s", number(rate)));
+    let rate =
+        |what: &str, rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {} {what}/s", number(rate)));
     let speed = ending.map_or(String::new(), |summary| {
         rate("steps", summary.steps_per_second) + &rate("items", summary.items_per_second)
     });

@@ -91,11 +91,31 @@ fn the_page_has_each_part_and_loads_nothing() {
     let page = std::fs::read_to_string(run.join(layout::REPORT)).unwrap();
     well_formed(&page);
     let parts = [
-        ">stage2<", ">finished<", "2026-11-20 18:02:11 UTC", "all 200 steps are done", "NVIDIA RTX A2000", "fingerprint 7f3a90c1",
-        "Training loss by kind of step", "Held-out metrics", "Learning rate", "Gradient norm", "The process", "The device",
-        "Buffers, stacked", "Buffers and their caps", "Where the time went", "Pictures of the last validation",
-        "box outside the picture", "resumed", "validation", "cleanup", "0.14 % of the time", "How to read this page",
-        "Peaks are cut off above", "data:image/png;base64,iVBORw0KGgo", "0.432 after step 200",
+        ">stage2<",
+        ">finished<",
+        "2026-11-20 18:02:11 UTC",
+        "all 200 steps are done",
+        "NVIDIA RTX A2000",
+        "fingerprint 7f3a90c1",
+        "Training loss by kind of step",
+        "Held-out metrics",
+        "Learning rate",
+        "Gradient norm",
+        "The process",
+        "The device",
+        "Buffers, stacked",
+        "Buffers and their caps",
+        "Where the time went",
+        "Pictures of the last validation",
+        "box outside the picture",
+        "resumed",
+        "validation",
+        "cleanup",
+        "0.14 % of the time",
+        "How to read this page",
+        "Peaks are cut off above",
+        "data:image/png;base64,iVBORw0KGgo",
+        "0.432 after step 200",
     ];
     for part in parts {
         assert!(page.contains(part), "the page lacks {part}");
@@ -158,7 +178,8 @@ fn pictures_are_of_their_folder_only() {
     #[cfg(unix)]
     std::os::unix::fs::symlink(&outside, folder.join("link.png")).unwrap();
     crate::results::write::replace(&folder.join("text.png"), b"no picture").unwrap();
-    let files = ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
+    let files =
+        ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
     let entries: Vec<PictureEntry> =
         files.iter().map(|file| PictureEntry { file: (*file).into(), caption: String::new() }).collect();
     crate::results::write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries).unwrap();
@@ -214,7 +235,10 @@ fn each_epoch_of_each_process_has_a_row() {
     assert_eq!(of_second("heap_start"), second[0].host.heap);
     assert_eq!(of_second("heap_floor"), second.iter().map(|line| line.host.heap).min().unwrap());
     assert_eq!(of_second("device_in_use_peak"), second.iter().map(|line| line.device.unwrap().in_use).max().unwrap());
-    assert_eq!(of_second("owner_frame_cache_peak"), second.iter().map(|line| line.owners["frame_cache"]).max().unwrap());
+    assert_eq!(
+        of_second("owner_frame_cache_peak"),
+        second.iter().map(|line| line.owners["frame_cache"]).max().unwrap()
+    );
 }
 
 #[test]

@@ -42,10 +42,11 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
     if let Some(ending) = session.asked_to_stop() {
         return stopped(task, session, ending);
     }
-    if !session.state.validated && validation_due(session) {
-        if let Some(ending) = validate(task, session)? {
-            return stopped(task, session, ending);
-        }
+    if !session.state.validated
+        && validation_due(session)
+        && let Some(ending) = validate(task, session)?
+    {
+        return stopped(task, session, ending);
     }
     while session.state.step < plan.steps {
         if let Some(ending) = session.asked_to_stop() {

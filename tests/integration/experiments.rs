@@ -33,7 +33,9 @@ fn every_wrong_file_is_refused_in_words_that_help() {
         assert_eq!(said.code, 2, "{name}: {said:?}");
         assert!(said.out.is_empty(), "{name}: {said:?}");
         assert!(!said.err.contains('\u{1b}') && !said.err.contains('\u{202e}'), "{name} drives the terminal: {said:?}");
-        settings.bind(|| insta::assert_snapshot!(name.trim_end_matches(".toml"), said.err.replace(folder.to_str().unwrap(), "HERE")));
+        settings.bind(|| {
+            insta::assert_snapshot!(name.trim_end_matches(".toml"), said.err.replace(folder.to_str().unwrap(), "HERE"))
+        });
     }
 }
 
@@ -69,7 +71,11 @@ fn later_layers_win_and_each_value_knows_its_layer() {
         ("batch_size", "32", "default"),
     ] {
         let start = format!("{key} = {value} ");
-        let line = said.out.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no {start}: {}", said.out));
+        let line = said
+            .out
+            .lines()
+            .find(|line| line.starts_with(&start))
+            .unwrap_or_else(|| panic!("no {start}: {}", said.out));
         assert!(line.ends_with(&format!(" # {origin}")), "{line}");
     }
     assert!(!said.out.contains("momentum"), "AdamW of the later file replaces SGD of the earlier one:\n{}", said.out);

@@ -1,5 +1,7 @@
 //! Drives the built binary, as a user would.
 
+#![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
+
 mod command_line;
 mod disk;
 mod experiments;

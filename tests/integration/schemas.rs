@@ -69,10 +69,30 @@ fn an_independent_validator_takes_every_file_that_checks_clean() {
 fn an_independent_validator_refuses_wrong_keys_types_and_ranges() {
     let validator = jsonschema::validator_for(&schema::schema()).unwrap();
     for name in [
-        "unknown_section", "unknown_key", "unknown_kind", "kind_as_text", "no_kind", "two_kinds", "no_pipeline", "empty",
-        "wrong_type_text", "wrong_type_boolean", "wrong_type_table", "number_with_fraction", "negative", "out_of_range",
-        "huge_seed", "wrong_unit_of_bytes", "negative_bytes", "time_without_unit", "name_with_slash", "unknown_device",
-        "misspelled_word", "channels_too_few", "extends_of_wrong_type", "everything_at_once",
+        "unknown_section",
+        "unknown_key",
+        "unknown_kind",
+        "kind_as_text",
+        "no_kind",
+        "two_kinds",
+        "no_pipeline",
+        "empty",
+        "wrong_type_text",
+        "wrong_type_boolean",
+        "wrong_type_table",
+        "number_with_fraction",
+        "negative",
+        "out_of_range",
+        "huge_seed",
+        "wrong_unit_of_bytes",
+        "negative_bytes",
+        "time_without_unit",
+        "name_with_slash",
+        "unknown_device",
+        "misspelled_word",
+        "channels_too_few",
+        "extends_of_wrong_type",
+        "everything_at_once",
     ] {
         let path = root().join(format!("tests/experiments/invalid/{name}.toml"));
         assert!(!validator.is_valid(&as_json(&path).unwrap()), "{name}");

@@ -72,7 +72,11 @@ fn lines(run: &Path, file: &str) -> Vec<Value> {
 
 /// The losses of all training steps, in order.
 fn losses(run: &Path) -> Vec<f64> {
-    lines(run, "metrics.jsonl").iter().filter(|line| line["kind"] != "validation").filter_map(|line| line["loss"].as_f64()).collect()
+    lines(run, "metrics.jsonl")
+        .iter()
+        .filter(|line| line["kind"] != "validation")
+        .filter_map(|line| line["loss"].as_f64())
+        .collect()
 }
 
 #[test]
@@ -158,7 +162,9 @@ fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
     let workplace = workplace();
     let long = ["training.epochs=12"];
     let expected = text(&run(&workplace, "whole", &long).join("metrics.jsonl"));
-    for (name, after, signal) in [("interrupted", 9, libc::SIGINT), ("killed", 17, libc::SIGKILL), ("ended", 26, libc::SIGTERM)] {
+    for (name, after, signal) in
+        [("interrupted", 9, libc::SIGINT), ("killed", 17, libc::SIGKILL), ("ended", 26, libc::SIGTERM)]
+    {
         let mut child = workplace.spawn(&["tiny.toml", "--name", name, "--progress", "none", "-s", long[0]]);
         let written = workplace.path("results").join(name).join("latest/metrics.jsonl");
         wait_until("the run writes metrics", || {

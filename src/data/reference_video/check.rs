@@ -25,7 +25,9 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         (Source::Folder, Some(path)) => folder(path, problems),
         (Source::Generated, None) => {}
     }
-    for (name, list) in [("train_classes", &settings.train_classes), ("validation_classes", &settings.validation_classes)] {
+    for (name, list) in
+        [("train_classes", &settings.train_classes), ("validation_classes", &settings.validation_classes)]
+    {
         let twice = list.iter().enumerate().find(|(at, class)| list[..*at].contains(class));
         if let Some((_, class)) = twice {
             problems.add(Problem::new(key(name), format!("\"{class}\" is written twice")).help("keep one of them"));

@@ -17,7 +17,9 @@ pub fn check(settings: &Settings, dataset: Option<&Dataset>, problems: &mut Prob
         (true, Some(count)) => {
             let message = format!("{count} episodes are asked for, and `auto_episodes` counts them from the data");
             let problem = Problem::new(key("episodes"), message);
-            problems.add(problem.help("write `auto_episodes = false`, or leave `episodes` out").related(key("auto_episodes")));
+            problems.add(
+                problem.help("write `auto_episodes = false`, or leave `episodes` out").related(key("auto_episodes")),
+            );
         }
         (false, None) => {
             let problem = Problem::new(key("auto_episodes"), "is false, and `episodes` does not say how many instead");

@@ -27,8 +27,11 @@ pub fn over_time(material: &Material) -> Markup {
         Curve::of("reserved", &trace.reserved, 2, Shape::Line),
         Curve::of(driver, &trace.driver, 3, Shape::Line),
     ];
-    let plots = [plot("The process", host.into_iter().flatten().collect(), trace),
-        plot("The device", device.into_iter().flatten().collect(), trace), stacked(trace)];
+    let plots = [
+        plot("The process", host.into_iter().flatten().collect(), trace),
+        plot("The device", device.into_iter().flatten().collect(), trace),
+        stacked(trace),
+    ];
     html! {
         @if memory.samples > 0 {
             h2 { "Memory" }
@@ -96,7 +99,8 @@ fn stacked(trace: &Trace) -> Option<Plot> {
     let mut curves = Vec::new();
     let groups = largest.iter().map(std::slice::from_ref).chain((!rest.is_empty()).then_some(rest));
     for (at, group) in groups.enumerate() {
-        let held: Vec<f64> = samples.iter().map(|sample| group.iter().map(|&owner| sample.rest[owner] as f64).sum()).collect();
+        let held: Vec<f64> =
+            samples.iter().map(|sample| group.iter().map(|&owner| sample.rest[owner] as f64).sum()).collect();
         let top: Vec<f64> = base.iter().zip(&held).map(|(base, held)| base + held).collect();
         let extreme = |pick: fn(f64, f64) -> f64| held.iter().copied().reduce(pick).unwrap_or(0.0);
         curves.push(Curve {
@@ -107,7 +111,12 @@ fn stacked(trace: &Trace) -> Option<Plot> {
             points: samples.iter().zip(&top).map(|(sample, &y)| (sample.x, y)).collect(),
             colour: at as u8 + 1,
             shape: Shape::Area { base: std::mem::replace(&mut base, top) },
-            numbers: [held.first().copied().unwrap_or(0.0), extreme(f64::min), extreme(f64::max), held.last().copied().unwrap_or(0.0)],
+            numbers: [
+                held.first().copied().unwrap_or(0.0),
+                extreme(f64::min),
+                extreme(f64::max),
+                held.last().copied().unwrap_or(0.0),
+            ],
         });
     }
     let plot = plot("Buffers, stacked", curves, trace)?;

@@ -52,7 +52,8 @@ pub fn html(material: &Material) -> String {
 }
 
 fn left_out(material: &Material) -> Markup {
-    let skipped = material.manifest.as_ref().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
+    let skipped =
+        material.manifest.as_ref().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
     html! {
         @if let Some(skipped) = skipped {
             h2 { "Left out of the data" }

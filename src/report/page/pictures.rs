@@ -30,7 +30,10 @@ pub fn section(material: &Material) -> Markup {
         match picture(&folder, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < PICTURES_MAX) {
             Some(bytes) => {
                 room -= bytes.len();
-                shown.push((format!("data:image/png;base64,{}", base64::encode(&bytes)), printable::line(&entry.caption, 300)));
+                shown.push((
+                    format!("data:image/png;base64,{}", base64::encode(&bytes)),
+                    printable::line(&entry.caption, 300),
+                ));
             }
             None => left_out += 1,
         }

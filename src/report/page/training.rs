@@ -22,7 +22,12 @@ pub fn results(material: &Material) -> Markup {
     let (first, last) = material.losses();
     let shown = |value: Option<f64>| value.map_or("–".into(), number);
     let highest = |name: &str| {
-        material.curves.metrics.iter().find(|(known, _)| known == name).and_then(|(_, series)| Some((series.lowest?, series.highest?)))
+        material
+            .curves
+            .metrics
+            .iter()
+            .find(|(known, _)| known == name)
+            .and_then(|(_, series)| Some((series.lowest?, series.highest?)))
     };
     html! {
         @if first.is_some() || !metrics.is_empty() {
@@ -71,7 +76,10 @@ pub fn curves(material: &Material) -> Markup {
     let norms = half("Gradient norm, before clipping", norm.into_iter().chain(median).collect());
     plots.extend(norms.map(|plot| {
         let faint = "Faint: each step. Strong: median over the last steps.";
-        cut(Plot { caption: if plot.curves.len() > 1 { faint.into() } else { String::new() }, ..plot }, &[&curves.gradient_norm])
+        cut(
+            Plot { caption: if plot.curves.len() > 1 { faint.into() } else { String::new() }, ..plot },
+            &[&curves.gradient_norm],
+        )
     }));
     html! {
         @if !plots.is_empty() {
@@ -134,7 +142,9 @@ fn colour(at: usize) -> u8 {
 fn cut(plot: Plot, series: &[&Series]) -> Plot {
     let mut heights: Vec<f64> = series.iter().flat_map(|series| series.points()).map(|point| point.y).collect();
     heights.sort_by(f64::total_cmp);
-    let Some(&common) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else { return plot };
+    let Some(&common) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
+        return plot;
+    };
     let Some(peak) = series.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y)) else {
         return plot;
     };

@@ -138,7 +138,6 @@ impl Observer for People {
                     self.line(&format!("step {step}: checkpoint{}", if best { ", the best so far" } else { "" }));
                 }
             }
-            Event::Note(text) => self.line(text),
             Event::Ended { .. } => {
                 if let Some(bar) = &self.bar {
                     bar.finish_and_clear();
@@ -182,7 +181,6 @@ impl Observer for Json {
                 serde_json::json!({ "event": "validated", "step": step, "metrics": metrics })
             }
             Event::Saved { step, best } => serde_json::json!({ "event": "saved", "step": step, "best": best }),
-            Event::Note(text) => serde_json::json!({ "event": "note", "text": text }),
             Event::Ended { ending, step } => serde_json::json!({
                 "event": "ended", "step": step, "outcome": ending.outcome, "message": ending.message,
                 "exit_code": ending.exit_code(),

@@ -38,6 +38,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
     let path =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    if !path.join(layout::MANIFEST).is_file() {
+        let message = format!("{}: this run ended before its first step, so there is nothing to continue; start it again", path.display());
+        return Err(Failure::Failed(message));
+    }
     let overrides = arguments.overrides.all();
     refuse_other_keys(&overrides)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
@@ -59,6 +63,8 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     if !overrides.is_empty() {
         let text = resolved::to_toml(&opened.plan.experiment, None);
         write::replace(&path.join(layout::RESOLVED), text.as_bytes()).map_err(Failure::failed)?;
+        let plan = opened.plan.to_file(task.parameters());
+        write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }
     resume::rewind(&path, &mut continuation).map_err(Failure::failed)?;
     let launch = Launch {

@@ -261,7 +261,7 @@ pub struct Memory {
     /// end. Default: 1.
     pub every_steps: u64,
     /// Read the slower sources (the parts of resident memory, the container, the driver) after every this many
-    /// samples. Default: 20; one such reading costs about as much as ten others.
+    /// samples. Default: 20; one such reading costs about as much as forty others.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub parts_every_samples: u64,
 }

@@ -302,7 +302,7 @@ impl Outcome {
     }
 
     pub fn resumable(self) -> bool {
-        !matches!(self, Self::Finished)
+        !matches!(self, Self::Finished | Self::Diverged)
     }
 }
 

@@ -36,8 +36,6 @@ pub enum Event<'a> {
         step: u64,
         best: bool,
     },
-    /// Something worth a line in the log.
-    Note(&'a str),
     Ended {
         ending: &'a Ending,
         step: u64,

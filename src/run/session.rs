@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use super::RunError;
 use super::clock::Clock;
 use super::norms::Norms;
-use super::observer::{Event, Observer};
+use super::observer::Observer;
 use super::recorder::Recorder;
 use super::stop::{Ending, StopSignal};
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Outcome, OwnerSummary, PictureEntry, Summary, VERSION};
 use crate::results::layout;
-use crate::results::write::{self, WriteError};
+use crate::results::write;
 use crate::task::{Better, Task, ValidationReport};
 
 /// Everything that the loop reads and writes besides the task.
@@ -102,13 +102,15 @@ impl<'a> Session<'a> {
             entries.push(PictureEntry { file, caption: caption.clone() });
         }
         write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries)?;
+        // Those that an earlier validation had more of.
+        for number in entries.len().. {
+            let path = folder.join(format!("{number:02}.png"));
+            if !path.exists() {
+                break;
+            }
+            write::at(&path, std::fs::remove_file(&path))?;
+        }
         Ok(())
-    }
-
-    /// Says something into the log and to whoever watches.
-    pub fn note(&mut self, text: &str) -> Result<(), WriteError> {
-        self.observer.event(Event::Note(text));
-        self.recorder.log(text)
     }
 
     /// What goes into `summary.json`.

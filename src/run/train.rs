@@ -42,6 +42,8 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
     if let Some(ending) = session.asked_to_stop() {
         return stopped(task, session, ending);
     }
+    let words = if session.state.step == 0 { "training starts" } else { "training goes on" };
+    session.recorder.log(&format!("step {}: {words}; {} steps are planned", session.state.step, plan.steps))?;
     if !session.state.validated
         && validation_due(session)
         && let Some(ending) = validate(task, session)?
@@ -181,6 +183,11 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     })?;
     session.keep_pictures(&report)?;
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
+    let words: Vec<String> = report.metrics.iter().map(|(name, value)| match value {
+        Some(value) => format!("{name} {value:.4}"),
+        None => format!("{name} -"),
+    }).collect();
+    session.recorder.log(&format!("step {step}: validation · {}", words.join(" · ")))?;
     if step == 0 {
         session.state.metrics_first = metrics.clone();
     }
@@ -221,6 +228,7 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     session.saved = Some(this);
     session.clock.enter(LOOP);
     session.observer.event(Event::Saved { step: state.step, best });
+    session.recorder.log(&format!("step {}: checkpoint{}", state.step, if best { ", the best so far" } else { "" }))?;
     sample(task, session, Point::Checkpoint, None)?;
     Ok(())
 }

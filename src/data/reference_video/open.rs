@@ -115,3 +115,7 @@ fn check_use(library: &Library) -> Result<(), DataError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use image::ImageError;
 use sha2::{Digest, Sha256};
 
 use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
@@ -220,7 +221,12 @@ fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> 
     let reader = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
     let reader = reader.map_err(|error| broken(&error))?;
     let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
-    let (width, height) = reader.into_dimensions().map_err(|error| broken(&error))?;
+    let (width, height) = reader.into_dimensions().map_err(|error| match error {
+        ImageError::Limits(_) => {
+            ("too_large_picture", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
+        }
+        error => broken(&error),
+    })?;
     if width == 0 || height == 0 {
         return Err(("broken_picture", format!("is {width} x {height} pixels: it is empty")));
     }

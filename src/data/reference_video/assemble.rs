@@ -22,6 +22,9 @@ const NAME_BYTES_MAX: usize = 200;
 /// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
 const TOLERANCE: f64 = 1.0;
 
+/// Width and height in pixels.
+type Size = (u64, u64);
+
 struct Assembly {
     root: PathBuf,
     judge: Judge,
@@ -156,7 +159,7 @@ impl Assembly {
     }
 
     /// Path and size of a picture that is there and complete.
-    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, (u64, u64))>, DataError> {
+    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Size)>, DataError> {
         let Some(path) = confined(&self.root, name)? else {
             self.judge.broken("missing_picture", Path::new(name), "the picture is not there, or is no file".into())?;
             return Ok(None);
@@ -175,7 +178,7 @@ impl Assembly {
     fn rectangle(
         &mut self,
         [left, top, right, bottom]: [f64; 4],
-        (width, height): (u64, u64),
+        (width, height): Size,
         path: &Path,
         called: &str,
     ) -> Result<Option<Rectangle>, DataError> {

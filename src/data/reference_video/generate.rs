@@ -107,11 +107,14 @@ fn cache_folder() -> PathBuf {
         .unwrap_or_else(|| std::env::temp_dir().join("xrun"))
 }
 
+/// Class, and left, top, width, height.
+type Marked = (usize, [usize; 4]);
+
 /// One video: its annotations, and where its pictures went.
 struct Video {
     name: String,
-    /// File, and boxes as (class, left, top, width, height).
-    frames: Vec<(String, Vec<(usize, [usize; 4])>)>,
+    /// File and boxes.
+    frames: Vec<(String, Vec<Marked>)>,
 }
 
 fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {

@@ -2,8 +2,11 @@
 
 use super::*;
 
+/// What it is, how it is made, what a person must read, and the reason when it is left out on request.
+type Picture = (&'static str, fn(&Path), &'static [&'static str], &'static str);
+
 /// Pictures that cannot be used; each is a further file, and is left out under the reason on request.
-const PICTURES: [(&str, fn(&Path), &[&str], &str); 20] = [
+const PICTURES: [Picture; 20] = [
     ("no file", |_| {}, &["not there"], "missing_picture"),
     ("a folder", |at| std::fs::create_dir(at).unwrap(), &["no file"], "missing_picture"),
     ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["not there"], "missing_picture"),

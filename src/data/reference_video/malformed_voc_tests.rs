@@ -4,10 +4,12 @@ use super::*;
 
 type Change = fn(&Folder);
 
+/// A row: what it is, how it is made, what a person must read, and the reason when it is left out on request.
+type Case = (&'static str, Change, &'static [&'static str], Option<&'static str>);
+
 const SKIPPED: &str = "broken_annotation";
 
-/// A row: what it is, how it is made, what a person must read, and the reason when it is left out on request.
-const CASES: [(&str, Change, &[&str], Option<&str>); 33] = [
+const CASES: [Case; 33] = [
     ("an empty file", |f| f.xml("bad", ""), &["bad.xml", "not XML"], Some(SKIPPED)),
     ("a binary file", |f| binary(f, &[0x89, 0x50, 0xff, 0]), &["bad.xml", "not UTF-8"], Some(SKIPPED)),
     (

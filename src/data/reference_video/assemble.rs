@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use image::ImageError;
 use sha2::{Digest, Sha256};
 
 use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
 use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
 use super::settings::Settings;
+use super::whole::{FILE_BYTES_MAX, is_whole};
 use crate::data::digest::hexadecimal;
 use crate::data::error::DataError;
 use crate::data::sample::Rectangle;
@@ -15,22 +17,31 @@ use crate::problem::nearest;
 
 /// Larger pictures are not decoded.
 const PIXELS_MAX: u64 = 100_000_000;
+/// More is no name.
+const NAME_BYTES_MAX: usize = 200;
 /// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
 const TOLERANCE: f64 = 1.0;
+
+/// Width and height in pixels.
+type Size = (u64, u64);
 
 struct Assembly {
     root: PathBuf,
     judge: Judge,
     digest: Sha256,
     videos: Vec<Growing>,
-    number: BTreeMap<String, usize>,
+    /// Index into `videos` by index into [`Raw::videos`].
+    number: BTreeMap<usize, usize>,
+    names: Vec<String>,
+    /// Files of still pictures.
+    stills: BTreeSet<PathBuf>,
 }
 
 /// A video whose frames come in any order.
 struct Growing {
     name: String,
     sequence: bool,
-    frames: Vec<(i64, Frame)>,
+    frames: BTreeMap<i64, Frame>,
 }
 
 /// Checks every picture and box. `digest` has seen the annotations already.
@@ -42,6 +53,7 @@ pub fn assemble(
     digest: Sha256,
 ) -> Result<Library, DataError> {
     // Sorted by name, so that a class's number does not depend on the order of a file.
+    check_names(&raw.classes)?;
     let mut order: Vec<usize> = (0..raw.classes.len()).collect();
     order.sort_by(|a, b| raw.classes[*a].name.cmp(&raw.classes[*b].name));
     let mut rank = vec![0; order.len()];
@@ -51,7 +63,15 @@ pub fn assemble(
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
         .collect();
-    let mut assembly = Assembly { root, judge, digest, videos: Vec::new(), number: BTreeMap::new() };
+    let mut assembly = Assembly {
+        root,
+        judge,
+        digest,
+        videos: Vec::new(),
+        number: BTreeMap::new(),
+        names: raw.videos,
+        stills: BTreeSet::new(),
+    };
     for picture in raw.pictures {
         assembly.picture(picture, &rank)?;
     }
@@ -67,9 +87,8 @@ pub fn assemble(
     let Assembly { root, judge, digest, videos, .. } = assembly;
     let videos = videos
         .into_iter()
-        .map(|mut video| {
-            video.frames.sort_by_key(|(index, _)| *index);
-            let frames = video.frames.into_iter().map(|(_, frame)| frame).collect();
+        .map(|video| {
+            let frames = video.frames.into_values().collect();
             Video { name: video.name, sequence: video.sequence, frames }
         })
         .collect();
@@ -90,13 +109,27 @@ impl Assembly {
             }
         }
         let frame = Frame { path, width: size.0 as usize, height: size.1 as usize, objects };
-        let sequence = raw.video.is_some();
-        let name = raw.video.unwrap_or(raw.file);
-        let number = *self.number.entry(name.clone()).or_insert(self.videos.len());
+        let Some(video) = raw.video else {
+            if !self.stills.insert(frame.path.clone()) {
+                let message = "is listed twice: objects of the one are missing in the other".into();
+                return self.judge.broken("repeated_picture", &frame.path, message);
+            }
+            let frames = BTreeMap::from([(raw.frame, frame)]);
+            self.videos.push(Growing { name: raw.file, sequence: false, frames });
+            return Ok(());
+        };
+        let number = *self.number.entry(video).or_insert(self.videos.len());
         if number == self.videos.len() {
-            self.videos.push(Growing { name, sequence, frames: Vec::new() });
+            let name = self.names[video].clone();
+            self.videos.push(Growing { name, sequence: true, frames: BTreeMap::new() });
         }
-        self.videos[number].frames.push((raw.frame, frame));
+        let growing = &mut self.videos[number];
+        if let Some(other) = growing.frames.get(&raw.frame) {
+            let (other, name) = (other.path.display(), &growing.name);
+            let message = format!("is frame {} of the video \"{name}\", and so is {other}", raw.frame);
+            return self.judge.broken("repeated_frame", &frame.path, message);
+        }
+        growing.frames.insert(raw.frame, frame);
         Ok(())
     }
 
@@ -109,14 +142,14 @@ impl Assembly {
             },
             None => None,
         };
-        let video = raw.video.and_then(|name| self.number.get(&name).copied());
+        let video = raw.video.and_then(|video| self.number.get(&video).copied());
         Ok(Some(Reference { path, rectangle, video }))
     }
 
     /// Objects cut out of the pictures themselves.
     fn cut_references(&self, classes: &mut [Class]) {
         for (number, video) in self.videos.iter().enumerate() {
-            for (_, frame) in &video.frames {
+            for frame in video.frames.values() {
                 for object in frame.objects.iter().filter(|object| !object.ignore) {
                     let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
                     classes[object.class].references.push(Reference { path, rectangle, video: Some(number) });
@@ -125,38 +158,19 @@ impl Assembly {
         }
     }
 
-    /// Path and size of a picture that is there and can be decoded.
-    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, (u64, u64))>, DataError> {
+    /// Path and size of a picture that is there and complete.
+    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Size)>, DataError> {
         let Some(path) = confined(&self.root, name)? else {
-            self.judge.broken("missing_picture", Path::new(name), "the picture is not there".into())?;
+            self.judge.broken("missing_picture", Path::new(name), "the picture is not there, or is no file".into())?;
             return Ok(None);
         };
         let whole = self.root.join(&path);
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
         self.digest.update(name.as_bytes());
         self.digest.update(length.to_le_bytes());
-        let size = image::ImageReader::open(&whole)
-            .and_then(|reader| reader.with_guessed_format())
-            .map_err(|error| error.to_string())
-            .and_then(|reader| reader.into_dimensions().map_err(|error| error.to_string()));
-        match size {
-            Ok((width, height)) if width > 0 && height > 0 => {
-                let pixels = u64::from(width) * u64::from(height);
-                if pixels > PIXELS_MAX {
-                    self.judge.broken(
-                        "too_large_picture",
-                        &path,
-                        format!("has {pixels} pixels, at most {PIXELS_MAX} are read"),
-                    )?;
-                    return Ok(None);
-                }
-                Ok(Some((path, (u64::from(width), u64::from(height)))))
-            }
-            Ok(_) => self.judge.broken("broken_picture", &path, "is empty".into()).map(|()| None),
-            Err(error) => self
-                .judge
-                .broken("broken_picture", &path, format!("is no JPEG or PNG that can be read: {error}"))
-                .map(|()| None),
+        match size(&whole, length) {
+            Ok((width, height)) => Ok(Some((path, (u64::from(width), u64::from(height))))),
+            Err((reason, message)) => self.judge.broken(reason, &path, message).map(|()| None),
         }
     }
 
@@ -164,7 +178,7 @@ impl Assembly {
     fn rectangle(
         &mut self,
         [left, top, right, bottom]: [f64; 4],
-        (width, height): (u64, u64),
+        (width, height): Size,
         path: &Path,
         called: &str,
     ) -> Result<Option<Rectangle>, DataError> {
@@ -172,7 +186,8 @@ impl Assembly {
         let said = format!("{called} has the box {left}, {top} to {right}, {bottom}");
         let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
         if !finite || right <= left || bottom <= top {
-            self.judge.broken("empty_box", path, format!("{said}, which is empty"))?;
+            let why = if finite { "which is empty" } else { "which is no number" };
+            self.judge.broken("empty_box", path, format!("{said}, {why}"))?;
             return Ok(None);
         }
         let inside =
@@ -195,7 +210,41 @@ impl Assembly {
     }
 }
 
-/// A path inside the root. What leads out of it is an error whatever the policy; `None` where nothing is.
+/// Width and height of a picture, or the reason why it is of no use, and a message.
+fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> {
+    let broken = |error: &dyn std::fmt::Display| {
+        ("broken_picture", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
+    };
+    if length == 0 {
+        return Err(("broken_picture", "is an empty file".into()));
+    }
+    if length > FILE_BYTES_MAX {
+        return Err(("too_large_picture", format!("has {length} bytes, at most {FILE_BYTES_MAX} are read")));
+    }
+    let reader = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
+    let reader = reader.map_err(|error| broken(&error))?;
+    let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
+    let (width, height) = reader.into_dimensions().map_err(|error| match error {
+        ImageError::Limits(_) => {
+            ("too_large_picture", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
+        }
+        error => broken(&error),
+    })?;
+    if width == 0 || height == 0 {
+        return Err(("broken_picture", format!("is {width} x {height} pixels: it is empty")));
+    }
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels > PIXELS_MAX {
+        return Err(("too_large_picture", format!("has {pixels} pixels, at most {PIXELS_MAX} are read")));
+    }
+    match is_whole(path, format) {
+        Ok(true) => Ok((width, height)),
+        Ok(false) => Err(("broken_picture", "is cut off: the end of the picture is missing".into())),
+        Err(error) => Err(broken(&error)),
+    }
+}
+
+/// A path inside the root, without `.` in it. What leads out of it is an error whatever the policy; `None` where nothing is.
 pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
     let relative = Path::new(name);
     let outside = || DataError::file(relative, "names a file outside of the data set's folder");
@@ -204,10 +253,25 @@ pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
         return Err(outside());
     }
     match root.join(relative).canonicalize() {
-        Ok(path) if path.starts_with(root) => Ok(path.is_file().then(|| relative.to_path_buf())),
+        Ok(path) if path.starts_with(root) => {
+            let plain = relative.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+            Ok(path.is_file().then_some(plain))
+        }
         Ok(_) => Err(outside()), // a link
         Err(_) => Ok(None),
     }
+}
+
+/// Names are shown, compared and written to results.
+fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
+    for class in classes {
+        let name = class.name.as_str();
+        if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
+            let message = "the name of a class has at least one letter and at most";
+            return Err(DataError::content(format!("\"{name}\": {message} {NAME_BYTES_MAX} bytes")));
+        }
+    }
+    Ok(())
 }
 
 /// What each class is for, by the order of the file.
@@ -221,7 +285,7 @@ fn splits(settings: &Settings, classes: &[RawClass]) -> Result<Vec<Split>, DataE
                 let meant = nearest(name, known.iter().copied());
                 let hint = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
                 let some: Vec<&str> = known.iter().take(20).copied().collect();
-                return Err(DataError::Content(format!(
+                return Err(DataError::content(format!(
                     "`dataset.reference-video.{key}`: the data has no class \"{name}\"{hint} (it has {})",
                     some.join(", ")
                 )));

@@ -64,25 +64,55 @@ struct Reference {
     video_id: Option<i64>,
 }
 
+/// Names by number; `videos` need not list those that images name.
+#[derive(Default)]
+struct Videos {
+    names: Vec<String>,
+    number: BTreeMap<i64, usize>,
+}
+
+impl Videos {
+    fn add(&mut self, id: i64, name: Option<String>) -> usize {
+        self.number.insert(id, self.names.len());
+        self.names.push(name.unwrap_or_else(|| format!("video {id}")));
+        self.names.len() - 1
+    }
+
+    fn number(&mut self, id: i64) -> usize {
+        self.number.get(&id).copied().unwrap_or_else(|| self.add(id, None))
+    }
+}
+
 fn corners([left, top, width, height]: [f64; 4]) -> [f64; 4] {
     [left, top, left + width, top + height]
 }
 
 /// Reads the text of an annotation file; `path` is for messages.
 pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataError> {
+    // Some editors put a byte order mark before the text.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let file: File = serde_json::from_slice(text)
         .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {error}")))?;
     let mut classes = Vec::with_capacity(file.categories.len());
     let mut class_of = BTreeMap::new();
+    let mut named = BTreeMap::new();
     for category in file.categories {
+        if let Some(other) = named.insert(category.name.clone(), category.id) {
+            let message = format!("categories {other} and {} are both named \"{}\"", category.id, category.name);
+            return Err(DataError::file(path, format!("{message}; a class has one id")));
+        }
         if class_of.insert(category.id, classes.len()).is_some() {
             return Err(DataError::file(path, format!("category id {} occurs twice", category.id)));
         }
         classes.push(RawClass { name: category.name, supercategory: category.supercategory });
     }
-    let names: BTreeMap<i64, String> =
-        file.videos.into_iter().filter_map(|video| Some((video.id, video.name?))).collect();
-    let video = |id: i64| names.get(&id).cloned().unwrap_or_else(|| format!("video {id}"));
+    let mut videos = Videos::default();
+    for video in file.videos {
+        if videos.number.contains_key(&video.id) {
+            return Err(DataError::file(path, format!("video id {} occurs twice", video.id)));
+        }
+        videos.add(video.id, video.name);
+    }
     let mut pictures: Vec<RawPicture> = Vec::with_capacity(file.images.len());
     let mut picture_of = BTreeMap::new();
     for image in file.images {
@@ -92,7 +122,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         pictures.push(RawPicture {
             file: image.file_name,
             size: image.width.zip(image.height),
-            video: image.video_id.map(video),
+            video: image.video_id.map(|id| videos.number(id)),
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
             objects: Vec::new(),
         });
@@ -117,7 +147,9 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             called,
         });
     }
-    let Some(listed) = file.references else { return Ok(Raw { classes, pictures, references: None }) };
+    let Some(listed) = file.references else {
+        return Ok(Raw { classes, videos: videos.names, pictures, references: None });
+    };
     let mut references = Vec::with_capacity(listed.len());
     for reference in listed {
         let Some(class) = class_of.get(&reference.category_id) else {
@@ -132,8 +164,8 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             class: *class,
             file: reference.file_name,
             corners: reference.bbox.map(corners),
-            video: reference.video_id.map(video),
+            video: reference.video_id.map(|id| videos.number(id)),
         });
     }
-    Ok(Raw { classes, pictures, references: Some(references) })
+    Ok(Raw { classes, videos: videos.names, pictures, references: Some(references) })
 }

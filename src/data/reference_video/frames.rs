@@ -1,11 +1,13 @@
 //! Who decodes pictures, and how many of them are kept? A cache bounded by bytes, shared by all workers.
 
-use std::io::Cursor;
+use std::fs::File;
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use image::{ImageReader, Limits};
 
-use super::library::Library;
+use super::library::{Library, Video};
+use super::whole::FILE_BYTES_MAX;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
 use crate::data::error::DataError;
@@ -64,7 +66,7 @@ impl PictureSource for FrameStore {
 
 /// A JPEG or PNG file as 8-bit RGB; `name` is for messages.
 pub fn decode(path: &Path, name: &Path) -> Result<Picture, DataError> {
-    let bytes = std::fs::read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
+    let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
     let broken = |error: String| {
         DataError::file(
             name,
@@ -78,6 +80,15 @@ pub fn decode(path: &Path, name: &Path) -> Result<Picture, DataError> {
     reader.limits(limits);
     let decoded = reader.decode().map_err(|error| broken(error.to_string()))?.into_rgb8();
     Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
+}
+
+/// A file that grew beyond what may be read since the data set was opened is cut off.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len().min(FILE_BYTES_MAX);
+    let mut bytes = Vec::with_capacity(length as usize + 1);
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The owners that [`FrameStore::new`] registers.
@@ -120,5 +131,10 @@ fn index_bytes(library: &Library) -> u64 {
                 + class.references.capacity() * size_of::<super::library::Reference>()
         })
         .sum();
-    (frames + references) as u64
+    let videos: usize = library.videos.iter().map(|video| size_of::<Video>() + video.name.len()).sum();
+    (videos + frames + references) as u64
 }
+
+#[cfg(test)]
+#[path = "frames_tests.rs"]
+mod tests;

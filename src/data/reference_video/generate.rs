@@ -3,6 +3,7 @@
 //! The same settings give the same bytes on any machine and with any number of threads. What is written is an ordinary
 //! folder in COCO's form, read back by the same reader as real data.
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,8 @@ use crate::results::write;
 
 /// A change to what is painted needs a new number: old folders stay valid for old code.
 const VERSION: u32 = 1;
+/// Written last: its presence says that the folder is whole.
+const ANNOTATIONS: &str = "annotations.json";
 /// The side of a reference picture, in pixels.
 const REFERENCE_SIDE: usize = 64;
 const JPEG_QUALITY: u8 = 92;
@@ -26,28 +29,73 @@ const VISIBLE_MIN: f32 = 0.3;
 
 /// The folder of the generated set, written now if it is not there yet.
 pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
+    generate_in(settings, &cache_folder())
+}
+
+/// As [`generate`], with the cache folder named. One process writes a set, others that want it wait.
+pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     let name = format!("generated-{}", &crate::data::digest::digest(identity.as_bytes())[..16]);
-    let cache = cache_folder();
     let place = cache.join(&name);
-    if place.join("annotations.json").is_file() {
+    let is_there = || place.join(ANNOTATIONS).is_file();
+    if is_there() {
         return Ok(place);
     }
     let failed = |error: io::Error| {
-        DataError::file(&place, format!("cannot generate the data set: {error}; XRUN_CACHE names another folder"))
+        let message = format!("cannot generate the data set: {error}; free some space there, or name another folder");
+        DataError::file(&place, format!("{message} with the environment variable XRUN_CACHE"))
     };
-    std::fs::create_dir_all(&cache).map_err(failed)?;
-    let temporary = tempfile::Builder::new().prefix(".generating-").tempdir_in(&cache).map_err(failed)?;
+    std::fs::create_dir_all(cache).map_err(failed)?;
+    let prefix = format!(".generating-{name}-");
+    let _lock = lock(&cache.join(format!(".{name}.lock")), cache, &prefix);
+    if is_there() {
+        return Ok(place); // by another process, meanwhile
+    }
+    if place.exists() {
+        return Err(DataError::file(
+            &place,
+            format!(
+                "the generated data set is damaged: it has no {ANNOTATIONS}; delete this folder, and it is generated again"
+            ),
+        ));
+    }
+    let temporary = tempfile::Builder::new().prefix(&prefix).tempdir_in(cache).map_err(failed)?;
     write_all(settings, temporary.path()).map_err(failed)?;
+    make_readable(temporary.path()).map_err(failed)?;
     match std::fs::rename(temporary.path(), &place) {
         Ok(()) => {
             let _ = temporary.keep(); // moved: nothing is left to remove
             Ok(place)
         }
-        // Another process was faster; what it wrote has the same bytes.
-        Err(_) if place.join("annotations.json").is_file() => Ok(place),
+        // Another process was faster, where the file system has no locks; what it wrote has the same bytes.
+        Err(_) if is_there() => Ok(place),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Waits until no other process generates this set, and then removes what killed ones left. `None` where the file
+/// system has no locks: then two may do the same work, and nothing is removed.
+fn lock(path: &Path, cache: &Path, prefix: &str) -> Option<File> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).ok()?;
+    file.lock().ok()?;
+    for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            let _ = std::fs::remove_dir_all(entry.path()); // what cannot be removed harms nobody
+        }
+    }
+    Some(file)
+}
+
+/// A temporary folder is private to its owner; a cache may be shared.
+#[cfg(unix)]
+fn make_readable(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn make_readable(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// `XRUN_CACHE`, or the user's cache folder, or the temporary folder.
@@ -59,11 +107,14 @@ fn cache_folder() -> PathBuf {
         .unwrap_or_else(|| std::env::temp_dir().join("xrun"))
 }
 
+/// Class, and left, top, width, height.
+type Marked = (usize, [usize; 4]);
+
 /// One video: its annotations, and where its pictures went.
 struct Video {
     name: String,
-    /// File, and boxes as (class, left, top, width, height).
-    frames: Vec<(String, Vec<(usize, [usize; 4])>)>,
+    /// File and boxes.
+    frames: Vec<(String, Vec<Marked>)>,
 }
 
 fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
@@ -95,8 +146,7 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
     }
     let references = paint_references(settings, &classes, folder)?;
     let text = serde_json::to_vec(&annotations(settings, &classes, &all, references))?;
-    // Last: its presence says that the folder is whole.
-    write::replace(&folder.join("annotations.json"), &text).map_err(|error| error.source)
+    write::replace(&folder.join(ANNOTATIONS), &text).map_err(|error| error.source)
 }
 
 /// Distinct appearances: first those to train on, then the held-out ones.
@@ -245,7 +295,7 @@ fn save(path: &Path, rgb: &[u8], side: usize) -> io::Result<()> {
     let mut encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, JPEG_QUALITY);
     encoder.encode(rgb, side as u32, side as u32, image::ExtendedColorType::Rgb8).map_err(io::Error::other)?;
     // The whole folder is renamed when it is complete, so a half-written file is never seen.
-    let mut file = std::fs::OpenOptions::new().create_new(true).write(true).open(path)?;
+    let mut file = OpenOptions::new().create_new(true).write(true).open(path)?;
     io::Write::write_all(&mut file, &bytes)
 }
 
@@ -285,91 +335,5 @@ fn annotations(settings: &Generated, classes: &[Appearance], videos: &[Video], r
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::super::library::Split;
-    use super::super::open::open;
-    use super::super::settings::Settings;
-    use super::*;
-
-    fn small(seed: u32) -> Settings {
-        let generated = Generated {
-            train_classes: 4,
-            validation_classes: 3,
-            videos_per_class: 2,
-            frames_per_video: 6,
-            references_per_class: 2,
-            seed,
-            ..Generated::default()
-        };
-        Settings { generated, ..Settings::default() }
-    }
-
-    fn painted(seed: u32) -> (tempfile::TempDir, String) {
-        let folder = tempfile::tempdir().unwrap();
-        write_all(&small(seed).generated, folder.path()).unwrap();
-        let path = Some(folder.path().display().to_string());
-        let settings = Settings { source: super::super::settings::Source::Folder, path, ..small(seed) };
-        let digest = open(&settings).unwrap().digest;
-        (folder, digest)
-    }
-
-    #[test]
-    fn the_same_seed_gives_the_same_bytes_and_another_one_does_not() {
-        let (one, first) = painted(1);
-        let (_two, second) = painted(1);
-        let (_other, third) = painted(2);
-        assert_eq!(first, second);
-        assert_ne!(first, third);
-        let frame = one.path().join("frames/video_0003/0002.jpg");
-        assert!(frame.is_file());
-    }
-
-    #[test]
-    fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame() {
-        let (folder, _) = painted(3);
-        let path = Some(folder.path().display().to_string());
-        let library = open(&Settings { source: super::super::settings::Source::Folder, path, ..small(3) }).unwrap();
-        let mut boxes = 0;
-        for video in &library.videos {
-            assert!(video.sequence && video.frames.len() == 6);
-            let objects = video.frames.iter().flat_map(|frame| &frame.objects);
-            let splits: BTreeSet<Split> = objects.map(|object| library.classes[object.class].split).collect();
-            assert!(splits.len() <= 1, "{} shows classes of both splits", video.name);
-            for frame in &video.frames {
-                for object in &frame.objects {
-                    let place = object.rectangle;
-                    assert!(place.left >= 0.0 && place.right <= frame.width as f32 && place.area() > 0.0);
-                    boxes += 1;
-                }
-            }
-        }
-        assert!(boxes > 40, "{boxes} boxes in 84 frames");
-        assert_eq!(library.classes.iter().filter(|class| class.split == Split::Validation).count(), 3);
-    }
-
-    /// `XRUN_CONTACT_SHEET=/tmp/sheet.png cargo test contact_sheet` paints what a person should look at.
-    #[test]
-    fn contact_sheet() {
-        let Some(place) = std::env::var_os("XRUN_CONTACT_SHEET") else { return };
-        let library = open(&Settings::default()).unwrap();
-        let mut sheet = image::RgbImage::new(12 * 100, 10 * 100);
-        for (row, video) in library.videos.iter().step_by(13).take(10).enumerate() {
-            for (column, frame) in video.frames.iter().take(12).enumerate() {
-                let mut picture = image::open(library.root.join(&frame.path)).unwrap().into_rgb8();
-                for object in &frame.objects {
-                    let place = object.rectangle;
-                    for x in place.left as u32..place.right as u32 {
-                        picture.put_pixel(x, place.top as u32, image::Rgb([0, 255, 0]));
-                    }
-                    for y in place.top as u32..place.bottom as u32 {
-                        picture.put_pixel(place.left as u32, y, image::Rgb([0, 255, 0]));
-                    }
-                }
-                image::imageops::replace(&mut sheet, &picture, column as i64 * 100, row as i64 * 100);
-            }
-        }
-        sheet.save(place).unwrap();
-    }
-}
+#[path = "generate_tests.rs"]
+mod tests;

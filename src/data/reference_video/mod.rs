@@ -11,3 +11,4 @@ pub mod paint;
 pub mod raw;
 pub mod settings;
 pub mod voc;
+pub mod whole;

@@ -1,6 +1,8 @@
 //! What do COCO and VOC have in common? Pictures with boxes, before anything is checked against the disk.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use crate::data::error::DataError;
@@ -10,6 +12,8 @@ use crate::data::reference_video::settings::OnBroken;
 #[derive(Debug, Default)]
 pub struct Raw {
     pub classes: Vec<RawClass>,
+    /// Names of the videos; two may have the same.
+    pub videos: Vec<String>,
     pub pictures: Vec<RawPicture>,
     /// `None` when the format names none: then objects are cut out of the pictures.
     pub references: Option<Vec<RawReference>>,
@@ -27,7 +31,9 @@ pub struct RawPicture {
     pub file: String,
     /// Width and height as annotated, if they are.
     pub size: Option<(u64, u64)>,
-    pub video: Option<String>,
+    /// Index into [`Raw::videos`]; `None` for a still picture.
+    pub video: Option<usize>,
+    /// Frames of a video are in the order of this number.
     pub frame: i64,
     pub objects: Vec<RawObject>,
 }
@@ -48,8 +54,12 @@ pub struct RawReference {
     pub class: usize,
     pub file: String,
     pub corners: Option<[f64; 4]>,
-    pub video: Option<String>,
+    /// Index into [`Raw::videos`].
+    pub video: Option<usize>,
 }
+
+/// The advice that ends an error's message.
+pub const LEAVE_OUT: &str = "; correct it, or leave it out with on_broken = \"skip\"";
 
 /// Decides what becomes of broken data, and counts.
 #[derive(Debug)]
@@ -66,9 +76,7 @@ impl Judge {
     /// An error, or a count under a reason: a few fixed words.
     pub fn broken(&mut self, reason: &'static str, path: &Path, message: String) -> Result<(), DataError> {
         match self.policy {
-            OnBroken::Fail => {
-                Err(DataError::file(path, format!("{message}; correct it, or leave it out with on_broken = \"skip\"")))
-            }
+            OnBroken::Fail => Err(DataError::file(path, format!("{message}{LEAVE_OUT}"))),
             OnBroken::Skip => {
                 *self.skipped.entry(reason.to_owned()).or_default() += 1;
                 Ok(())
@@ -77,15 +85,22 @@ impl Judge {
     }
 }
 
-/// More than this is no annotation file.
-const ANNOTATION_BYTES_MAX: u64 = 512 * 1024 * 1024;
-
-/// The bytes of an annotation file.
-pub fn annotation_file(path: &Path) -> Result<Vec<u8>, DataError> {
+/// The bytes of an annotation file below `root`, which is canonical. More than `bytes_max` are an error, and so is a
+/// link that leads out of the root.
+pub fn annotation_file(root: &Path, path: &Path, bytes_max: u64) -> Result<Vec<u8>, DataError> {
     let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-    let about = std::fs::metadata(path).map_err(failed)?;
-    if !about.is_file() || about.len() > ANNOTATION_BYTES_MAX {
-        return Err(DataError::file(path, format!("is no annotation file ({} bytes)", about.len())));
+    if !path.canonicalize().map_err(failed)?.starts_with(root) {
+        return Err(DataError::file(path, "is a link to a file outside of the data set's folder; copy the file there"));
     }
-    std::fs::read(path).map_err(failed)
+    let about = std::fs::metadata(path).map_err(failed)?;
+    if !about.is_file() {
+        return Err(DataError::file(path, "is no file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        let message = format!("has {} bytes, at most {bytes_max} are read of an annotation file", about.len());
+        return Err(DataError::file(path, message));
+    }
+    Ok(bytes)
 }

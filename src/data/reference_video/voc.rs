@@ -2,15 +2,20 @@
 //!
 //! Format: the VOC2012 development kit. `folder` and `path` are of the author's computer and are not used.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use roxmltree::{Document, Node};
+use sha2::{Digest, Sha256};
 
 use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, annotation_file};
 use crate::data::error::DataError;
 
-/// Reads all annotations below `root`; also returns their bytes for the digest, in the order of their names.
-pub fn read(root: &Path, judge: &mut Judge) -> Result<(Raw, Vec<u8>), DataError> {
+/// An XML file is of one picture.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Reads all annotations below `root`, in the order of their names; `digest` sees their bytes.
+pub fn read(root: &Path, judge: &mut Judge, digest: &mut Sha256) -> Result<Raw, DataError> {
     let annotations = folder(root, &["annotations", "Annotations"])?;
     let pictures = folder(root, &["images", "JPEGImages"])?;
     let images = pictures.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -22,16 +27,27 @@ pub fn read(root: &Path, judge: &mut Judge) -> Result<(Raw, Vec<u8>), DataError>
         .collect();
     files.sort();
     let mut raw = Raw::default();
-    let mut all = Vec::new();
+    let mut number = BTreeMap::new();
     for path in files {
-        let bytes = annotation_file(&path)?;
-        match picture(&bytes, &images, &mut raw.classes) {
-            Ok(picture) => raw.pictures.push(picture),
-            Err(message) => judge.broken("broken_annotation", &path, message)?,
+        let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
+        digest.update(&bytes);
+        let (mut picture, names) = match picture(&bytes, &images) {
+            Ok(read) => read,
+            Err(message) => {
+                judge.broken("broken_annotation", &path, message)?;
+                continue;
+            }
+        };
+        // Only now: a file that is left out brings no class that nothing shows.
+        for (object, name) in picture.objects.iter_mut().zip(names) {
+            object.class = *number.entry(name).or_insert_with_key(|name| {
+                raw.classes.push(RawClass { name: name.clone(), supercategory: None });
+                raw.classes.len() - 1
+            });
         }
-        all.extend(bytes);
+        raw.pictures.push(picture);
     }
-    Ok((raw, all))
+    Ok(raw)
 }
 
 fn folder(root: &Path, names: &[&str]) -> Result<PathBuf, DataError> {
@@ -39,8 +55,8 @@ fn folder(root: &Path, names: &[&str]) -> Result<PathBuf, DataError> {
     found.ok_or_else(|| DataError::file(root, format!("has no folder `{}`, as Pascal VOC data has", names[0])))
 }
 
-/// One file. New class names are added to `classes`.
-fn picture(bytes: &[u8], images: &str, classes: &mut Vec<RawClass>) -> Result<RawPicture, String> {
+/// One file, and the class name of each object; the objects' class is not set.
+fn picture(bytes: &[u8], images: &str) -> Result<(RawPicture, Vec<String>), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
     // Document types can make a small file expand into gigabytes; VOC has none.
     let document = Document::parse(text).map_err(|error| format!("is not XML: {error}"))?;
@@ -49,24 +65,26 @@ fn picture(bytes: &[u8], images: &str, classes: &mut Vec<RawClass>) -> Result<Ra
         return Err(format!("begins with <{}> where VOC has <annotation>", root.tag_name().name()));
     }
     let name = text_of(root, "filename").ok_or("has no <filename>")?;
-    let size = child(root, "size").and_then(|size| Some((number(size, "width")?, number(size, "height")?)));
-    let mut objects = Vec::new();
+    let side = |size, tag| {
+        let pixels = number(size, tag).filter(|pixels| *pixels >= 0.0 && pixels.fract() == 0.0);
+        pixels.map(|pixels| pixels as u64).ok_or_else(|| format!("<size> has no number of pixels in <{tag}>"))
+    };
+    let size = match child(root, "size") {
+        Some(size) => Some((side(size, "width")?, side(size, "height")?)),
+        None => None,
+    };
+    let (mut objects, mut names) = (Vec::new(), Vec::new());
     for (at, object) in root.children().filter(|node| node.has_tag_name("object")).enumerate() {
         let called = format!("object {}", at + 1);
         let class = text_of(object, "name").ok_or_else(|| format!("{called} has no <name>"))?;
         let place = child(object, "bndbox").ok_or_else(|| format!("{called} has no <bndbox>"))?;
         let corner = |tag| number(place, tag).ok_or_else(|| format!("{called} has no number in <{tag}>"));
         let corners = [corner("xmin")?, corner("ymin")?, corner("xmax")?, corner("ymax")?];
-        let known = classes.iter().position(|known| known.name == class);
-        let class = known.unwrap_or_else(|| {
-            classes.push(RawClass { name: class.to_owned(), supercategory: None });
-            classes.len() - 1
-        });
+        names.push(class.to_owned());
         let ignore = number(object, "difficult").is_some_and(|value| value != 0.0);
-        objects.push(RawObject { class, corners, ignore, called });
+        objects.push(RawObject { class: 0, corners, ignore, called });
     }
-    let size = size.map(|(width, height)| (width as u64, height as u64));
-    Ok(RawPicture { file: format!("{images}/{name}"), size, video: None, frame: 0, objects })
+    Ok((RawPicture { file: format!("{images}/{name}"), size, video: None, frame: 0, objects }, names))
 }
 
 fn child<'a>(node: Node<'a, 'a>, tag: &str) -> Option<Node<'a, 'a>> {

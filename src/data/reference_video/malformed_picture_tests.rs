@@ -1,0 +1,113 @@
+//! What becomes of pictures that are not there, cut off, or something else than they say? One row a case.
+
+use super::*;
+
+/// What it is, how it is made, what a person must read, and the reason when it is left out on request.
+type Picture = (&'static str, fn(&Path), &'static [&'static str], &'static str);
+
+/// Pictures that cannot be used; each is a further file, and is left out under the reason on request.
+const PICTURES: [Picture; 20] = [
+    ("no file", |_| {}, &["not there"], "missing_picture"),
+    ("a folder", |at| std::fs::create_dir(at).unwrap(), &["no file"], "missing_picture"),
+    ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["not there"], "missing_picture"),
+    ("a link to itself", |at| std::os::unix::fs::symlink("extra.png", at).unwrap(), &["not there"], "missing_picture"),
+    ("a pipe that nobody writes to", pipe, &["no file"], "missing_picture"),
+    ("an empty file", |at| write(at, b""), &["empty file"], "broken_picture"),
+    (
+        "a text file",
+        |at| write(at, b"no picture at all, but long enough to be one"),
+        &["no JPEG or PNG"],
+        "broken_picture",
+    ),
+    ("a GIF", |at| write(at, b"GIF89a\x20\0\x18\0\x80\0\0\0\0\0\xff\xff\xff;"), &["no JPEG or PNG"], "broken_picture"),
+    (
+        "an HTML page, as servers send it",
+        |at| write(at, b"<!DOCTYPE html><html>404</html>"),
+        &["no JPEG or PNG"],
+        "broken_picture",
+    ),
+    ("only a JPEG's first bytes", |at| write(at, b"\xff\xd8\xff\xe0"), &["no JPEG or PNG"], "broken_picture"),
+    ("a JPEG cut off in its headers", |at| cut(at, "jpg", 0.3), &["no JPEG or PNG"], "broken_picture"),
+    ("a JPEG cut off in its middle", |at| cut(at, "jpg", 0.95), &["cut off"], "broken_picture"),
+    ("a JPEG without its last bytes", |at| cut(at, "jpg", 0.99), &["cut off"], "broken_picture"),
+    ("a JPEG cut off, with a whole thumbnail", thumbnail, &["cut off"], "broken_picture"),
+    ("a PNG cut off in its middle", |at| cut(at, "png", 0.5), &["cut off"], "broken_picture"),
+    (
+        "a PNG that declares 4 gigapixels",
+        |at| declared(at, 65_535, 65_535),
+        &["4294836225 pixels", "at most"],
+        "too_large_picture",
+    ),
+    (
+        "a PNG that declares 2^31 x 2^31",
+        |at| declared(at, 0x7fff_ffff, 0x7fff_ffff),
+        &["has more pixels than", "100000000"],
+        "too_large_picture",
+    ),
+    ("a PNG of no width", |at| declared(at, 0, 24), &["no JPEG or PNG"], "broken_picture"),
+    (
+        "a picture that is smaller than annotated",
+        |at| image::RgbImage::new(9, 9).save(at).unwrap(),
+        &["9 x 9", "32 x 24"],
+        "wrong_size",
+    ),
+    ("a file of 3 gigabytes", sparse, &["3221225472 bytes", "at most"], "too_large_picture"),
+];
+
+fn cut(at: &Path, kind: &str, share: f64) {
+    let whole = at.with_extension(format!("whole.{kind}"));
+    painted().save(&whole).unwrap();
+    let bytes = std::fs::read(&whole).unwrap();
+    write(at, &bytes[..(bytes.len() as f64 * share) as usize]);
+}
+
+/// The thumbnail in the headers is a JPEG of its own, with an end of its own.
+fn thumbnail(at: &Path) {
+    cut(at, "jpg", 0.95);
+    let bytes = std::fs::read(at).unwrap();
+    let small = b"\xff\xe1\0\x08\xff\xd8\xff\xd9\0\0";
+    write(at, [&bytes[..2], small, &bytes[2..]].concat());
+}
+
+/// A PNG of one row of data whose header, with the right checksum, says something else.
+fn declared(at: &Path, width: u32, height: u32) {
+    let crc = |bytes: &[u8]| {
+        !bytes.iter().fold(u32::MAX, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+        })
+    };
+    let mut header = b"IHDR".to_vec();
+    header.extend([width.to_be_bytes(), height.to_be_bytes()].concat());
+    header.extend([8, 2, 0, 0, 0]);
+    let checksum = crc(&header).to_be_bytes();
+    let data = b"\0\0\0\x0bIDAT\x78\x9c\x63\0\0\0\x01\0\x01\0\0\0\0\0\0\0\0\0\0IEND\xae\x42\x60\x82";
+    let start = b"\x89PNG\r\n\x1a\n\0\0\0\x0d";
+    write(at, [start.as_slice(), &header, &checksum, data].concat());
+}
+
+fn pipe(at: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(at).status().unwrap().success());
+}
+
+/// Takes no room on the disk.
+fn sparse(at: &Path) {
+    painted().save(at).unwrap();
+    std::fs::OpenOptions::new().write(true).open(at).unwrap().set_len(3 << 30).unwrap();
+}
+
+#[test]
+fn each_of_20_unusable_pictures_is_refused_or_left_out_with_a_reason() {
+    let mut faults = Vec::new();
+    for (case, make, words, reason) in &PICTURES {
+        let (folder, mut text) = Folder::coco();
+        let at = folder.root.join("images/extra.png");
+        make(&at);
+        let image = json!({ "id": 99, "file_name": "images/extra.png", "width": WIDTH, "height": HEIGHT });
+        text["images"].as_array_mut().unwrap().push(image);
+        folder.annotate(&text);
+        faults.push((*case, fault(&folder, Format::Coco, &|_| {}, &Expected { words, skipped: Some(reason) })));
+        let advice = Expected { words: &["images/extra.png: ", "; correct it, ", "on_broken"], skipped: Some(reason) };
+        faults.push((*case, fault(&folder, Format::Coco, &|_| {}, &advice)));
+    }
+    assert_no_faults(faults);
+}

@@ -1,0 +1,56 @@
+//! Is a JPEG or PNG file complete, or was it cut off when it was copied? Nothing is decoded.
+//!
+//! The JPEG decoder fills what is missing with grey and reports no error, so a file cut off would be trained on.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use image::ImageFormat;
+
+/// Some cameras add a few bytes after the end.
+const TAIL: u64 = 64;
+/// The largest file that is looked through, and read at all.
+pub const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// Whether the end of the picture is in the file. Bytes after it (a film, a second picture) are allowed.
+pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
+    let end: &[u8] = match format {
+        ImageFormat::Png => b"IEND",
+        _ => b"\xff\xd9", // EOI, ITU-T T.81, table B.1
+    };
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+    let mut tail = Vec::new();
+    file.by_ref().take(TAIL).read_to_end(&mut tail)?;
+    if contains(&tail, end) {
+        return Ok(true);
+    }
+    file.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(match format {
+        ImageFormat::Png => contains(&bytes, end),
+        _ => contains(after_headers(&bytes), end),
+    })
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// What follows a JPEG's first start of scan: a thumbnail in the headers has an end of its own. There, 0xFF is followed
+/// by 0 unless it begins a marker (ITU-T T.81, F.1.2.3).
+fn after_headers(bytes: &[u8]) -> &[u8] {
+    const START_OF_SCAN: u8 = 0xda;
+    let mut at = 2;
+    while let Some([0xff, marker, high, low]) = bytes.get(at..at + 4) {
+        match *marker {
+            START_OF_SCAN => return &bytes[at..],
+            0xff => at += 1, // fill byte
+            _ => at += 2 + usize::from(u16::from_be_bytes([*high, *low])),
+        }
+    }
+    &[]
+}

@@ -18,9 +18,6 @@ use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::{self, Prepared};
 use xrun::results::format::Point;
 
-#[global_allocator]
-static ALLOCATOR: xrun::memory::heap::CountingAllocator = xrun::memory::heap::CountingAllocator;
-
 fn main() {
     divan::main();
 }
@@ -30,7 +27,7 @@ fn main() {
 fn memory_sample(bencher: Bencher, kind: &str) {
     let ledger = Ledger::default();
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    let owners = names.map(|name| ledger.register(name, Policy::Evict, Cap { items: 10, bytes: 1000 }));
+    let owners = names.map(|name| ledger.register(name, Cap { items: 10, bytes: 1000 }, Policy::Evict));
     owners.iter().for_each(|owner| owner.set(1, 100));
     let every = if kind == "quick" { u64::MAX } else { 1 };
     let mut tracer = Tracer::new(&ledger, 0, every, None);

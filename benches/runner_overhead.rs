@@ -21,10 +21,6 @@ use xrun::run::observer::Silent;
 use xrun::run::stop::StopSignal;
 use xrun::task::{Phases, Task};
 
-/// The allocator of the program: counting is part of what is measured.
-#[global_allocator]
-static ALLOCATOR: xrun::memory::heap::CountingAllocator = xrun::memory::heap::CountingAllocator;
-
 const STEPS: u64 = 60;
 const TURNS: usize = 7;
 

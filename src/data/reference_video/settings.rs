@@ -69,7 +69,8 @@ pub enum Format {
 pub enum OnBroken {
     /// The run does not start, or ends, with the item's name.
     Fail,
-    /// The item is left out, and the manifest counts how many were and why.
+    /// The item is left out, and the manifest counts how many were and why. A picture that is whole but cannot be decoded
+    /// is found only when it is used, and ends the run.
     Skip,
 }
 

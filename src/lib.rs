@@ -29,6 +29,7 @@ pub mod results;
 pub mod run;
 pub mod task;
 pub mod units;
+pub mod verdict;
 
 /// Counts the heap: see [`memory::heap`].
 #[global_allocator]

@@ -39,7 +39,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let path =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     if !path.join(layout::MANIFEST).is_file() {
-        let message = format!("{}: this run ended before its first step, so there is nothing to continue; start it again", path.display());
+        let message = format!(
+            "{}: this run ended before its first step, so there is nothing to continue; start it again",
+            path.display()
+        );
         return Err(Failure::Failed(message));
     }
     let overrides = arguments.overrides.all();

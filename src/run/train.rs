@@ -183,10 +183,14 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     })?;
     session.keep_pictures(&report)?;
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
-    let words: Vec<String> = report.metrics.iter().map(|(name, value)| match value {
-        Some(value) => format!("{name} {value:.4}"),
-        None => format!("{name} -"),
-    }).collect();
+    let words: Vec<String> = report
+        .metrics
+        .iter()
+        .map(|(name, value)| match value {
+            Some(value) => format!("{name} {value:.4}"),
+            None => format!("{name} -"),
+        })
+        .collect();
     session.recorder.log(&format!("step {step}: validation · {}", words.join(" · ")))?;
     if step == 0 {
         session.state.metrics_first = metrics.clone();

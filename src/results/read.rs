@@ -84,7 +84,12 @@ pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, Re
 }
 
 pub fn memory(run: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>>, ReadError> {
-    lines(run.join(layout::MEMORY))
+    memory_file(&run.join(layout::MEMORY))
+}
+
+/// Samples of a file with any name.
+pub fn memory_file(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
+    lines(path.to_path_buf())
 }
 
 /// The whole checkpoints of a run, oldest first.

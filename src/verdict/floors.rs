@@ -1,5 +1,9 @@
 //! What does a series hold at its emptiest? The least of each window: peaks between two cleanups say nothing.
 
+use std::collections::VecDeque;
+
+use super::trend::{median, spread};
+
 /// Floors of a series: where each window ends, and the least value in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Floors {
@@ -48,43 +52,92 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Cuts points (step and value, by rising step) into windows; the last incomplete one is left out.
+/// Cuts a series into windows as it comes. Holds one window and [`FLOORS_MAX`] floors, however long the run.
+#[derive(Clone, Debug)]
+pub struct Cutter {
+    windows: Windows,
+    floors: VecDeque<(f64, f64)>,
+    spreads: VecDeque<f64>,
+    /// The window at hand: its number, its values (at most [`SAMPLES_MAX`] of them), its least and its last step.
+    number: u64,
+    inside: Vec<f64>,
+    least: f64,
+    newest: u64,
+}
+
+/// Values of one window that are kept to measure its noise.
+const SAMPLES_MAX: usize = 256;
+
+impl Cutter {
+    pub fn new(windows: Windows) -> Self {
+        Self {
+            windows,
+            floors: VecDeque::with_capacity(FLOORS_MAX),
+            spreads: VecDeque::with_capacity(FLOORS_MAX),
+            number: 0,
+            inside: Vec::new(),
+            least: f64::INFINITY,
+            newest: 0,
+        }
+    }
+
+    /// Adds a sample; steps never fall.
+    pub fn add(&mut self, step: u64, value: f64) {
+        let Some(past) = step.checked_sub(self.windows.warm_up + 1) else { return };
+        let number = past / self.windows.length;
+        if number != self.number {
+            self.close();
+            self.number = number;
+        }
+        self.newest = step;
+        self.least = self.least.min(value);
+        if self.inside.len() < SAMPLES_MAX {
+            self.inside.push(value);
+        }
+    }
+
+    fn close(&mut self) {
+        if self.inside.is_empty() {
+            return;
+        }
+        // Of the differences: a trend inside a window is no noise.
+        let differences: Vec<f64> = self.inside.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        push(&mut self.spreads, spread(&differences) / std::f64::consts::SQRT_2);
+        let floor = (self.end() as f64, self.least);
+        push(&mut self.floors, floor);
+        self.inside.clear();
+        self.least = f64::INFINITY;
+    }
+
+    /// The last step of the window at hand.
+    fn end(&self) -> u64 {
+        self.windows.warm_up + (self.number + 1) * self.windows.length
+    }
+
+    /// The floors of all whole windows so far.
+    pub fn floors(&self) -> Floors {
+        let mut whole = self.clone();
+        if whole.newest == whole.end() {
+            whole.close();
+        }
+        let (steps, values) = whole.floors.into_iter().unzip();
+        let spreads: Vec<f64> = whole.spreads.into_iter().collect();
+        Floors { steps, values, noise: median(&spreads) }
+    }
+}
+
+fn push<T>(kept: &mut VecDeque<T>, value: T) {
+    if kept.len() == FLOORS_MAX {
+        kept.pop_front();
+    }
+    kept.push_back(value);
+}
+
+/// The floors of points (step and value, by rising step).
 pub fn floors(points: impl Iterator<Item = (u64, f64)>, windows: Windows) -> Floors {
-    let mut found = Floors::default();
-    let mut inside: Vec<f64> = Vec::new();
-    let mut spreads = Vec::new();
-    let mut current = None;
-    let mut close = |number: u64, inside: &mut Vec<f64>, found: &mut Floors| {
-        if !inside.is_empty() {
-            let least = inside.iter().copied().fold(f64::INFINITY, f64::min);
-            found.steps.push((windows.warm_up + (number + 1) * windows.length) as f64);
-            found.values.push(least);
-            // Of the differences: a trend inside a window is no noise.
-            let differences: Vec<f64> = inside.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            spreads.push(super::trend::spread(&differences) / std::f64::consts::SQRT_2);
-            inside.clear();
-        }
-    };
-    let mut newest = 0;
-    for (step, value) in points.filter(|(step, _)| *step > windows.warm_up) {
-        let number = (step - windows.warm_up - 1) / windows.length;
-        if current.is_some_and(|current| current != number) {
-            close(current.unwrap_or_default(), &mut inside, &mut found);
-        }
-        current = Some(number);
-        newest = step;
-        inside.push(value);
-    }
-    if let Some(number) = current
-        && newest == windows.warm_up + (number + 1) * windows.length
-    {
-        close(number, &mut inside, &mut found);
-    }
-    found.noise = super::trend::median(&spreads);
-    let old = found.values.len().saturating_sub(FLOORS_MAX);
-    found.steps.drain(..old);
-    found.values.drain(..old);
-    found
+    let mut cutter = Cutter::new(windows);
+    points.for_each(|(step, value)| cutter.add(step, value));
+    cutter.floors()
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ fn run(habit: Habit, leak: f64, seed: u64) -> Vec<(u64, f64)> {
 }
 
 fn judged(habit: Habit, leak: f64, seed: u64) -> Findings {
-    judge(&floors(run(habit, leak, seed).into_iter(), WINDOWS), Series::InUse)
+    judge(&floors(run(habit, leak, seed).into_iter(), WINDOWS), Series::InUse, BYTES)
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_leak_of_a_fifth_of_that_is_found_too() {
 fn rest_is_told_by_how_it_was_reached() {
     let windows = Windows { warm_up: 0, length: 10 };
     let judge_line = |value: &dyn Fn(u64) -> f64, series| {
-        judge(&floors((1..=240u64).map(|step| (step, value(step) * MIB)), windows), series).verdict
+        judge(&floors((1..=240u64).map(|step| (step, value(step) * MIB)), windows), series, BYTES).verdict
     };
     assert_eq!(judge_line(&|_| 100.0, Series::InUse), Judgement::Bounded);
     assert_eq!(judge_line(&|step| if step < 90 { 100.0 } else { 200.0 }, Series::InUse), Judgement::Stepped);
@@ -123,7 +123,7 @@ fn rest_is_told_by_how_it_was_reached() {
 #[test]
 fn a_short_run_says_nothing_or_raises_a_suspicion() {
     let windows = Windows { warm_up: 0, length: 10 };
-    let short = |slope: f64| judge(&floors((1..=60u64).map(|step| (step, slope * step as f64)), windows), Series::InUse);
+    let short = |slope: f64| judge(&floors((1..=60u64).map(|step| (step, slope * step as f64)), windows), Series::InUse, BYTES);
     assert_eq!(short(0.0).verdict, Judgement::Inconclusive);
     assert_eq!(short(MIB).verdict, Judgement::Suspect);
 }

@@ -1,5 +1,10 @@
 //! Is memory growing, how fast, and who holds it?
+//!
+//! Judged are floors: the least of each window of steps, so that what a cleanup gives back does not count.
 
 pub mod floors;
 pub mod judge;
+pub mod of_file;
 pub mod trend;
+pub mod watch;
+pub mod words;

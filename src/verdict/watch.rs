@@ -1,0 +1,221 @@
+//! Which series of a run are judged, and what is the verdict on all of them?
+//!
+//! Fed with samples one by one, during a run or from a file; holds a window and a few floors of each series.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::floors::{Cutter, Windows, windows};
+use super::judge::{BYTES, COUNT, Findings, Judgement, Scale, Series, judge, suspicious};
+use crate::results::format::{MemoryLine, Place, PlanFile, VERSION};
+
+/// At least this share of the growth must be an owner's for it to be named.
+const SHARE_MIN: f64 = 0.8;
+/// Samples after which a series that is new is no longer taken up: owners are registered when a run starts.
+const SERIES_MAX: usize = 256;
+
+/// What is known of the run that the samples are of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Context {
+    pub steps: u64,
+    pub steps_per_epoch: u64,
+    /// Steps between cleanups, validations and checkpoints.
+    pub cadences: Vec<u64>,
+    /// The step after which each of them happened once.
+    pub settled: u64,
+    /// Where each owner holds its bytes, and its cap.
+    pub owners: BTreeMap<String, (Place, u64)>,
+}
+
+impl Context {
+    /// Owners and their caps from a plan.
+    pub fn with_owners(mut self, plan: &PlanFile) -> Self {
+        self.owners = plan.owners.iter().map(|owner| (owner.name.clone(), (owner.place, owner.bytes))).collect();
+        self
+    }
+}
+
+/// `verdict.json`: is memory growing, how fast, and who holds it?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    pub version: u32,
+    /// The worst of all series: `growing` or `exceeded` of any, else that of the heap and the device.
+    pub verdict: Judgement,
+    /// A sentence for people.
+    pub message: String,
+    /// Steps that were not looked at.
+    pub warm_up: u64,
+    /// Steps in a window; the least value of each is a floor.
+    pub window: u64,
+    /// The owner whose growth explains that of the memory it is in; `null` when nothing grows, or nobody explains it.
+    pub owner: Option<String>,
+    /// The share of the growth that the owner explains.
+    pub owner_share: Option<f64>,
+    pub series: Vec<SeriesVerdict>,
+}
+
+/// One series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesVerdict {
+    /// `heap`, `device_in_use`, `resident`, …, or `owner:<name>`.
+    pub name: String,
+    /// `bytes` or `allocations`.
+    pub unit: String,
+    #[serde(flatten)]
+    pub findings: Findings,
+    /// The slope times the steps of an epoch.
+    pub slope_per_epoch: Option<f64>,
+    pub first: f64,
+    pub last: f64,
+    pub peak: f64,
+    /// The declared cap, of an owner.
+    pub cap: Option<u64>,
+    /// Steps until the cap or the limit is reached at this slope; only of what grows.
+    pub steps_to_limit: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+struct Watched {
+    cutter: Cutter,
+    kind: Series,
+    scale: Scale,
+    first: f64,
+    last: f64,
+    peak: f64,
+}
+
+/// Takes samples of one process; see [`Watch::verdict`].
+#[derive(Clone, Debug)]
+pub struct Watch {
+    context: Context,
+    windows: Windows,
+    series: BTreeMap<String, Watched>,
+    segment: Option<u32>,
+}
+
+impl Watch {
+    pub fn new(context: Context) -> Self {
+        let windows = windows(context.steps, context.settled, context.steps_per_epoch, &context.cadences);
+        Self { context, windows, series: BTreeMap::new(), segment: None }
+    }
+
+    /// Adds a sample. Those of a new process begin anew: another process has another heap.
+    pub fn add(&mut self, line: &MemoryLine) {
+        if self.segment.replace(line.segment).is_some_and(|before| before != line.segment) {
+            self.series.clear();
+        }
+        let step = line.step;
+        self.value(step, "heap", line.host.heap, Series::InUse, BYTES);
+        if let Some(resident) = line.host.resident {
+            self.value(step, "resident", resident, Series::Kept, BYTES);
+        }
+        if let Some(device) = &line.device {
+            self.value(step, "device_in_use", device.in_use, Series::InUse, BYTES);
+            self.value(step, "device_allocations", device.allocations, Series::InUse, COUNT);
+            self.value(step, "device_reserved", device.reserved, Series::Kept, BYTES);
+        }
+        for (owner, bytes) in &line.owners {
+            self.value(step, &format!("{OWNER}{owner}"), *bytes, Series::InUse, BYTES);
+        }
+    }
+
+    /// Adds one value of a series.
+    pub fn value(&mut self, step: u64, name: &str, value: u64, kind: Series, scale: Scale) {
+        let value = value as f64;
+        if let Some(watched) = self.series.get_mut(name) {
+            watched.last = value;
+            watched.peak = watched.peak.max(value);
+            watched.cutter.add(step, value);
+        } else if self.series.len() < SERIES_MAX {
+            let mut cutter = Cutter::new(self.windows);
+            cutter.add(step, value);
+            let watched = Watched { cutter, kind, scale, first: value, last: value, peak: value };
+            self.series.insert(name.to_owned(), watched);
+        }
+    }
+
+    /// The series that look as if they grew, while the run goes on.
+    pub fn suspects(&self) -> Vec<&str> {
+        let in_use = self.series.iter().filter(|(_, watched)| watched.kind == Series::InUse);
+        let suspect = in_use.filter(|(_, watched)| suspicious(&watched.cutter.floors(), watched.scale));
+        suspect.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The verdict on all samples so far.
+    pub fn verdict(&self) -> Verdict {
+        let series: Vec<SeriesVerdict> = self.series.iter().map(|(name, watched)| self.one(name, watched)).collect();
+        let verdict = worst(&series);
+        let total = series.iter().find(|one| is_total(&one.name) && one.findings.verdict == Judgement::Growing);
+        let blamed = total.and_then(|total| self.blame(total, &series));
+        let exceeded = series.iter().find(|one| one.findings.verdict == Judgement::Exceeded);
+        let growing = series.iter().find(|one| one.findings.verdict == Judgement::Growing);
+        let owner = blamed
+            .as_ref()
+            .map(|(name, _)| name.clone())
+            .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())));
+        let share = blamed.map(|(_, share)| share);
+        let message = super::words::sentence(verdict, &series, owner.as_deref(), share);
+        Verdict {
+            version: VERSION,
+            verdict,
+            message,
+            warm_up: self.windows.warm_up,
+            window: self.windows.length,
+            owner,
+            owner_share: share,
+            series,
+        }
+    }
+
+    fn one(&self, name: &str, watched: &Watched) -> SeriesVerdict {
+        let mut findings = judge(&watched.cutter.floors(), watched.kind, watched.scale);
+        let cap = name.strip_prefix(OWNER).and_then(|owner| self.context.owners.get(owner)).map(|(_, cap)| *cap);
+        if cap.is_some_and(|cap| watched.peak > cap as f64) {
+            findings.verdict = Judgement::Exceeded;
+        }
+        let growing = findings.slope.filter(|slope| *slope > 0.0 && findings.verdict == Judgement::Growing);
+        SeriesVerdict {
+            name: name.to_owned(),
+            unit: if watched.scale == BYTES { "bytes" } else { "allocations" }.into(),
+            slope_per_epoch: findings.slope.map(|slope| slope * self.context.steps_per_epoch as f64),
+            steps_to_limit: cap.zip(growing).map(|(cap, slope)| ((cap as f64 - watched.last) / slope).max(0.0)),
+            first: watched.first,
+            last: watched.last,
+            peak: watched.peak,
+            cap,
+            findings,
+        }
+    }
+
+    /// The owner whose slope is most of the slope of the memory that it lives in.
+    fn blame(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
+        let place = if total.name == "heap" { Place::Host } else { Place::Device };
+        let whole = total.findings.slope.filter(|slope| *slope > 0.0)?;
+        let shares = series.iter().filter_map(|one| {
+            let owner = one.name.strip_prefix(OWNER)?;
+            let here = self.context.owners.get(owner).is_none_or(|(where_it_is, _)| *where_it_is == place);
+            here.then_some((owner, one.findings.slope? / whole))
+        });
+        let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
+    }
+}
+
+/// What the names of owners' series begin with.
+pub const OWNER: &str = "owner:";
+
+fn is_total(name: &str) -> bool {
+    matches!(name, "heap" | "device_in_use")
+}
+
+/// `exceeded` and `growing` of any series count; otherwise heap and device speak for all.
+fn worst(series: &[SeriesVerdict]) -> Judgement {
+    let verdicts = |all: bool| {
+        let of = series.iter().filter(move |one| all || is_total(&one.name));
+        of.map(|one| one.findings.verdict)
+    };
+    let any = verdicts(true).max().filter(|worst| *worst >= Judgement::Growing);
+    any.or_else(|| verdicts(false).max()).or_else(|| verdicts(true).max()).unwrap_or(Judgement::Inconclusive)
+}

@@ -96,3 +96,14 @@ fn runs_are_listed_and_shown() {
     let devices = workplace.xrun(&["devices"]);
     assert!(devices.out.contains("cpu") && devices.out.contains("cuda"), "{devices:?}");
 }
+
+#[test]
+fn variables_and_files_with_names_that_are_no_text_do_no_harm() {
+    use std::os::unix::ffi::OsStrExt;
+    let workplace = Workplace::new();
+    let odd = std::ffi::OsStr::from_bytes(b"caf\xe9.toml");
+    std::fs::write(workplace.folder.path().join(odd), "[pipeline.dummy]\n").unwrap();
+    let mut command = workplace.command(&["-q"]);
+    let status = command.arg(odd).env("ODD", std::ffi::OsStr::from_bytes(b"\xff")).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+}

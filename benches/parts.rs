@@ -33,7 +33,8 @@ fn memory_sample(bencher: Bencher, kind: &str) {
     let mut tracer = Tracer::new(&ledger, 0, every, None);
     bencher.bench_local(|| {
         let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
-        tracer.sample(Moment { step: 1, epoch: 1, point: Point::Step, device: None, freed: None, phases })
+        let begun = std::time::Instant::now();
+        tracer.sample(Moment { begun, step: 1, epoch: 1, point: Point::Step, device: None, freed: None, phases })
     });
 }
 

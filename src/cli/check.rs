@@ -10,7 +10,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
     let mut answers = Vec::with_capacity(arguments.files.len());
     let mut wrong = false;
     for file in &arguments.files {
-        let checked = read::read(file, &overrides, std::env::vars());
+        let checked = read::read(file, &overrides, super::environment());
         wrong |= checked.is_err();
         let name = file.display().to_string();
         match (checked, arguments.json) {

@@ -238,6 +238,11 @@ pub struct ManArguments {
     subcommand: Option<String>,
 }
 
+/// The environment, without variables that are not Unicode: no key could take them.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 /// Reads the command line, does what it says, and answers with the exit code.
 pub fn main() -> ExitCode {
     // Usage errors are clap's: its message, exit code 2.

@@ -1,6 +1,7 @@
 //! `xrun resume RUN`: go on where a run was stopped or killed.
 
 use std::io::ErrorKind;
+use std::time::Instant;
 
 use super::ResumeArguments;
 use super::terminal::{Failure, Terminal};
@@ -10,10 +11,10 @@ use crate::panics;
 use crate::problem::{Problem, Problems};
 use crate::results::write;
 use crate::results::{index, layout};
-use crate::run::directory;
 use crate::run::launch::Launch;
 use crate::run::resume::{self, ResumeError};
 use crate::run::stop::StopSignal;
+use crate::run::{directory, manifest};
 
 /// What may change when a run goes on: nothing that its numbers depend on.
 const CHANGEABLE: &[&str] = &[
@@ -35,9 +36,12 @@ const CHANGEABLE: &[&str] = &[
 ];
 
 pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
+    let started = Instant::now();
     let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
     let path =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    // Through `latest` the run would move when another one starts.
+    let path = std::fs::canonicalize(&path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
     if !path.join(layout::MANIFEST).is_file() {
         let message = format!(
             "{}: this run ended before its first step, so there is nothing to continue; start it again",
@@ -48,7 +52,6 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let overrides = arguments.overrides.all();
     refuse_other_keys(&overrides)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
-    let stop = StopSignal::listen().map_err(Failure::failed)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
         _ => Failure::failed(error),
@@ -57,7 +60,15 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         ResumeError::Finished { .. } => Failure::Usage(error.to_string()),
         other => Failure::failed(other),
     })?;
-    let planned = Planned::new(checked.experiment, terminal)?;
+    let mut experiment = checked.experiment;
+    if !overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
+        // Another device gives other numbers, so `auto` does not choose again.
+        experiment.experiment.device.clone_from(&continuation.manifest.device.chosen);
+    }
+    if continuation.manifest.code.lock_digest != manifest::lock_digest() {
+        terminal.say("this xrun was built with other libraries than the one that began the run: numbers may differ");
+    }
+    let planned = Planned::new(experiment, terminal)?;
     resume::same_data(&path, &continuation.manifest, &planned.plan).map_err(Failure::failed)?;
     let (opened, mut task) = planned.open(continuation.state.step + 1)?;
     if let Some(checkpoint) = &continuation.checkpoint {
@@ -69,6 +80,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         let plan = opened.plan.to_file(task.parameters());
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }
+    let stop = StopSignal::listen().map_err(Failure::failed)?;
     resume::rewind(&path, &mut continuation).map_err(Failure::failed)?;
     let launch = Launch {
         plan: &opened.plan,
@@ -77,6 +89,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         state: continuation.state,
         segment: continuation.segment,
         gpu: opened.gpu(),
+        started,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal))
 }

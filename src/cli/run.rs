@@ -1,5 +1,7 @@
 //! `xrun FILE`: check, plan, train, write down.
 
+use std::time::Instant;
+
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::{self, Planned};
@@ -11,12 +13,12 @@ use crate::run::stop::StopSignal;
 use crate::run::{directory, manifest};
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
+    let started = Instant::now();
     let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
     let file = arguments.file.as_deref().ok_or_else(|| Failure::Usage("which file? xrun FILE".into()))?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
-    let checked = read::read(file, &overrides, std::env::vars())?;
-    let stop = StopSignal::listen().map_err(Failure::failed)?;
+    let checked = read::read(file, &overrides, super::environment())?;
     let planned = Planned::new(checked.experiment.clone(), terminal)?;
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {
@@ -30,9 +32,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let resolved = resolved::to_toml(&opened.plan.experiment, None);
     let fingerprint = manifest::fingerprint(&resolved, &opened.plan);
     let name = &opened.plan.experiment.experiment.name;
+    // Until here a signal ends the program as it ends any other.
+    let stop = StopSignal::listen().map_err(Failure::failed)?;
     let directory = directory::create(&arguments.results.folder, name, &fingerprint, chrono::Utc::now())
         .map_err(Failure::failed)?;
-    let command: Vec<String> = std::env::args().collect();
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let manifest =
         manifest::manifest(&opened.plan, &directory.id, &fingerprint, &opened.chosen, &command, &checked.origins);
     launch::describe(&directory.path, &checked.text, &resolved, &manifest, &opened.plan, task.parameters())
@@ -44,6 +48,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         state: LoopState::default(),
         segment: 0,
         gpu: opened.gpu(),
+        started,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal))
 }

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, progress};
-use crate::device::{self, Chosen, Kind};
+use crate::device::{self, Chosen};
 use crate::experiment::Experiment;
 use crate::memory::ledger::Ledger;
 use crate::pipelines::{self, Prepared};
 use crate::plan::{self, Plan};
+use crate::results::format::Outcome;
 use crate::results::read;
 use crate::run::launch::Launch;
-use crate::run::stop::{Ending, StopSignal};
+use crate::run::stop::{Ending, StopSignal, exit_code};
 use crate::task::Task;
 use crate::units::seconds;
 use crate::{report, results::layout};
@@ -58,10 +59,7 @@ pub struct Opened {
 impl Opened {
     /// The GPU in use, by the driver's number.
     pub fn gpu(&self) -> Option<u32> {
-        match self.chosen.kind {
-            Kind::Cuda(index) => Some(index),
-            Kind::Cpu | Kind::Vulkan(_) => None,
-        }
+        self.chosen.found.driver_number
     }
 }
 
@@ -71,11 +69,20 @@ pub fn train(launch: Launch<'_>, task: Box<dyn Task>, stop: &StopSignal, display
     let mut observer = progress::observer(display.progress, terminal);
     let ending = launch.train(task, stop, observer.as_mut());
     drop(observer);
-    if let Err(error) = report::write(&run) {
-        terminal.error(&error.to_string());
-    }
+    let reported = report::write(&run);
     tell(&run, &ending, display, terminal);
-    ending.exit_code()
+    match (reported, ending.exit_code()) {
+        (Err(error), code) => {
+            terminal.error(&format!("the report cannot be written: {error}; `xrun report` does it later"));
+            if code == 0 { exit_code(Outcome::Failed) } else { code }
+        }
+        (Ok(()), code) => {
+            if code == 0 {
+                terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
+            }
+            code
+        }
+    }
 }
 
 fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
@@ -83,7 +90,6 @@ fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
     if ending.exit_code() == 0 {
         let time = summary.as_ref().map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
         terminal.say(&format!("{}{time}", ending.message));
-        terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
     } else {
         terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
         if ending.outcome.resumable() {

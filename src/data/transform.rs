@@ -3,6 +3,8 @@
 //! Pure functions of the picture and a generator: nothing is kept between calls. Scaling down averages over the area
 //! that a pixel stands for (a triangle filter, as in Pillow's `BILINEAR`), so that small references do not alias.
 
+use std::collections::VecDeque;
+
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -112,12 +114,10 @@ fn outside(from: f32, end: f32) -> impl Iterator<Item = f32> {
 fn sample(picture: &Picture, window: &Rectangle, width: usize, height: usize, beyond: Beyond) -> Picture {
     let columns = taps(picture.width, window.left, window.width(), width, beyond);
     let rows = taps(picture.height, window.top, window.height(), height, beyond);
-    let first_row = rows.iter().filter(|row| !row.weights.is_empty()).map(|row| row.first).min().unwrap_or(0);
-    let end_row = rows.iter().map(|row| row.first + row.weights.len()).max().unwrap_or(0).max(first_row);
     let padding = f32::from(PADDING);
     // Relative to the padding, so that weight that lies beyond the picture adds nothing.
-    let mut narrow = vec![0.0f32; (end_row - first_row) * width * 3];
-    for (target, row) in narrow.chunks_exact_mut((width * 3).max(1)).zip(first_row..end_row) {
+    let narrow = |row: usize| {
+        let mut target = vec![0.0f32; width * 3];
         let source = &picture.rgb[row * picture.width * 3..][..picture.width * 3];
         for (pixel, column) in target.chunks_exact_mut(3).zip(&columns) {
             for (rgb, weight) in source[column.first * 3..].chunks_exact(3).zip(&column.weights) {
@@ -126,13 +126,24 @@ fn sample(picture: &Picture, window: &Rectangle, width: usize, height: usize, be
                 }
             }
         }
-    }
+        target
+    };
+    // Only the rows that one target row needs: a picture may be a hundred million pixels high.
+    let mut held: VecDeque<Vec<f32>> = VecDeque::new();
+    let mut first_held = 0;
     let mut rgb = vec![PADDING; width * height * 3];
     let mut sums = vec![0.0f32; width * 3];
     for (target, row) in rgb.chunks_exact_mut((width * 3).max(1)).zip(&rows) {
         sums.fill(0.0);
+        while first_held < row.first && held.pop_front().is_some() {
+            first_held += 1;
+        }
+        if held.is_empty() {
+            first_held = row.first;
+        }
+        held.extend((first_held + held.len()..row.first + row.weights.len()).map(narrow));
         for (step, weight) in row.weights.iter().enumerate() {
-            let source = &narrow[(row.first + step - first_row) * width * 3..][..width * 3];
+            let source = &held[row.first + step - first_held];
             sums.iter_mut().zip(source).for_each(|(sum, value)| *sum += value * weight);
         }
         for (value, sum) in target.iter_mut().zip(&sums) {

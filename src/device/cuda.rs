@@ -5,7 +5,7 @@ use cubecl::Runtime;
 use cubecl::cuda::CudaRuntime;
 
 use super::library::first_that_loads;
-use super::{Found, Kind};
+use super::{Found, Kind, visible};
 use crate::memory::sources;
 use crate::task::DeviceMemory;
 
@@ -25,18 +25,28 @@ pub fn probe() -> Result<Vec<Found>, String> {
     }
     let gpus = sources::gpus()?;
     if gpus.is_empty() {
-        return Err("the NVIDIA driver lists no GPU (CUDA_VISIBLE_DEVICES may hide it)".into());
+        return Err("the NVIDIA driver lists no GPU".into());
     }
-    Ok(gpus
-        .into_iter()
-        .map(|gpu| Found {
-            kind: Kind::Cuda(gpu.index),
-            name: gpu.name,
-            driver: Some(gpu.driver),
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let uuids: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+    let counted = visible::counted(visible.as_deref(), &uuids);
+    if counted.is_empty() {
+        return Err(format!("CUDA_VISIBLE_DEVICES = \"{}\" hides all GPUs", visible.unwrap_or_default()));
+    }
+    // Counted otherwise, CUDA's number 0 may be any of several.
+    let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
+    let found = counted.into_iter().enumerate().map(|(number, position)| {
+        let gpu = &gpus[position];
+        Found {
+            kind: Kind::Cuda(u32::try_from(number).unwrap_or(u32::MAX)),
+            name: gpu.name.clone(),
+            driver: Some(gpu.driver.clone()),
             memory: Some(gpu.memory),
             free: Some(gpu.free),
-        })
-        .collect())
+            driver_number: (by_bus || gpus.len() == 1).then_some(gpu.index),
+        }
+    });
+    Ok(found.collect())
 }
 
 /// The pool on the calling thread's stream, which in CubeCL 0.10 is all that can be asked for.

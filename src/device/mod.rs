@@ -11,6 +11,7 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 mod library;
+pub mod visible;
 #[cfg(not(feature = "vulkan"))]
 #[path = "vulkan_absent.rs"]
 pub mod vulkan;
@@ -54,6 +55,8 @@ pub struct Found {
     /// Bytes in all, and free at this moment.
     pub memory: Option<u64>,
     pub free: Option<u64>,
+    /// The number under which the NVIDIA driver lists it, where that is certain.
+    pub driver_number: Option<u32>,
 }
 
 /// A device that was asked for cannot be used.
@@ -88,6 +91,7 @@ fn cpu() -> Found {
         driver: None,
         memory: memory.map(|(all, _)| all),
         free: memory.map(|(_, free)| free),
+        driver_number: None,
     }
 }
 

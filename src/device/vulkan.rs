@@ -21,6 +21,7 @@ pub fn probe() -> Result<Vec<Found>, String> {
         driver: None,
         memory: None,
         free: None,
+        driver_number: None,
     }])
 }
 

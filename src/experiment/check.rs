@@ -13,6 +13,7 @@ const HOST_MEMORY_MIN: Bytes = Bytes::mebibytes(16);
 
 /// Adds what is wrong with the experiment as a whole. Places are filled in by the caller, from the keys.
 pub fn check(experiment: &Experiment, problems: &mut Problems) {
+    name(experiment, problems);
     limits(experiment, problems);
     training(experiment, problems);
     checkpoint(experiment, problems);
@@ -71,6 +72,14 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
         let problem =
             Problem::new("optimizer.sgd.nesterov", "Nesterov's step looks ahead along a momentum, which is 0");
         problems.add(problem.help("write `momentum = 0.9`, or `nesterov = false`").related("optimizer.sgd.momentum"));
+    }
+}
+
+/// The link to the newest run stands beside the experiments' folders.
+fn name(experiment: &Experiment, problems: &mut Problems) {
+    if experiment.experiment.name == crate::results::layout::LATEST {
+        let problem = Problem::new("experiment.name", "`latest` is the name of the link to the newest run");
+        problems.add(problem.help("choose another name"));
     }
 }
 

@@ -89,6 +89,7 @@ impl std::fmt::Debug for Driver {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     pub index: u32,
+    pub uuid: String,
     pub name: String,
     pub driver: String,
     pub memory: u64,
@@ -127,7 +128,8 @@ pub fn gpus() -> Result<Vec<Gpu>, String> {
             let device = nvml.device_by_index(index).map_err(|error| error.to_string())?;
             let memory = device.memory_info().map_err(|error| error.to_string())?;
             let name = device.name().map_err(|error| error.to_string())?;
-            Ok(Gpu { index, name, driver: driver.clone(), memory: memory.total, free: memory.free })
+            let uuid = device.uuid().unwrap_or_default();
+            Ok(Gpu { index, uuid, name, driver: driver.clone(), memory: memory.total, free: memory.free })
         })
         .collect()
 }

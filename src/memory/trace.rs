@@ -27,6 +27,8 @@ pub struct Tracer {
 /// What the caller knows of the moment.
 #[derive(Debug)]
 pub struct Moment {
+    /// When the caller began to measure.
+    pub begun: Instant,
     pub step: u64,
     pub epoch: u64,
     pub point: Point,
@@ -50,7 +52,7 @@ impl Tracer {
     }
 
     pub fn sample(&mut self, moment: Moment) -> MemoryLine {
-        let begun = Instant::now();
+        let begun = moment.begun;
         let heap = heap::read();
         let frequent = matches!(moment.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
         let slow = !frequent || self.peaks.samples.is_multiple_of(self.parts_every);
@@ -102,6 +104,11 @@ impl Tracer {
     }
 
     /// Peaks so far. `training` is the time of the steps, against which the trace's own cost is stated.
+    /// Adds what writing a sample down took.
+    pub fn add_cost(&mut self, cost: Duration) {
+        self.cost += cost;
+    }
+
     pub fn summary(&self, training: Duration) -> MemorySummary {
         let trace_seconds = self.cost.as_secs_f64();
         let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());
@@ -119,7 +126,7 @@ mod tests {
     use crate::memory::ledger::{Cap, Policy};
 
     fn moment(step: u64, point: Point) -> Moment {
-        Moment { step, epoch: 1, point, device: None, freed: None, phases: BTreeMap::new() }
+        Moment { begun: Instant::now(), step, epoch: 1, point, device: None, freed: None, phases: BTreeMap::new() }
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct AveragePrecision {
     truths: BTreeMap<u32, u64>,
     next: u32,
     left_out: u64,
+    /// The best score that was left out: no worse one may take its place.
+    left_out_best: Option<f32>,
     capacity: usize,
     holding: Holding,
 }
@@ -92,7 +94,15 @@ fn cap(predictions: usize) -> Cap {
 impl AveragePrecision {
     pub fn new(ledger: &Ledger, predictions: usize) -> Self {
         let holding = ledger.register(PREDICTIONS, cap(predictions), Policy::Reduce);
-        Self { kept: Vec::new(), truths: BTreeMap::new(), next: 0, left_out: 0, capacity: predictions, holding }
+        Self {
+            kept: Vec::new(),
+            truths: BTreeMap::new(),
+            next: 0,
+            left_out: 0,
+            left_out_best: None,
+            capacity: predictions,
+            holding,
+        }
     }
 
     /// Adds one picture: what was found in it, and what there was to find.
@@ -124,11 +134,21 @@ impl AveragePrecision {
     }
 
     fn keep(&mut self, kept: Kept) {
+        if self.left_out_best.is_some_and(|best| kept.score <= best) {
+            self.left_out += 1;
+            return;
+        }
+        if self.kept.len() == self.kept.capacity() {
+            // By halves up to the cap and not beyond it.
+            let more = (self.kept.len() / 2).max(64).min(self.capacity - self.kept.len());
+            self.kept.reserve_exact(more);
+        }
         if self.kept.len() >= self.capacity {
             // An eighth goes at a time, so that the cost is spread.
             self.sort();
             let rest = (self.capacity - (self.capacity / 8).max(1)).min(self.kept.len());
             self.left_out += (self.kept.len() - rest) as u64;
+            self.left_out_best = self.kept.get(rest).map(|best| best.score);
             self.kept.truncate(rest);
         }
         self.kept.push(kept);
@@ -136,7 +156,7 @@ impl AveragePrecision {
 
     /// Best first; the earlier one of two with the same score, as a stable sort has it.
     fn sort(&mut self) {
-        self.kept.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.number.cmp(&b.number)));
+        self.kept.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.number.cmp(&b.number)));
     }
 
     /// The scores over everything added; empties itself for the next validation.
@@ -164,7 +184,7 @@ impl AveragePrecision {
         };
         self.kept = Vec::new();
         self.truths.clear();
-        (self.next, self.left_out) = (0, 0);
+        (self.next, self.left_out, self.left_out_best) = (0, 0, None);
         self.holding.set(0, 0);
         scores
     }
@@ -173,7 +193,8 @@ impl AveragePrecision {
 /// The best free truth of the class that overlaps enough; an ignored one only when there is no other. Ignored ones can be
 /// taken many times.
 fn best_match(found: &Detection, truths: &[Truth], taken: &[u16], threshold: usize) -> Option<usize> {
-    let least = 0.5 + 0.05 * threshold as f64;
+    // As numpy's linspace computes them for pycocotools: 0.85 and not 0.8500000000000001.
+    let least = if threshold + 1 == THRESHOLDS { 0.95 } else { 0.5 + threshold as f64 * ((0.95 - 0.5) / 9.0) };
     let mut best: Option<(usize, f64)> = None;
     for ignored in [false, true] {
         for (at, truth) in truths.iter().enumerate() {
@@ -226,7 +247,8 @@ fn average(own: &[&Kept], threshold: usize, truths: u64) -> (f64, f64) {
     }
     let mut sum = 0.0;
     for point in 0..RECALL_POINTS {
-        let recall = point as f64 / (RECALL_POINTS - 1) as f64;
+        // As numpy's linspace computes them for pycocotools.
+        let recall = if point + 1 == RECALL_POINTS { 1.0 } else { point as f64 * 0.01 };
         let at = curve.partition_point(|(reached, _)| *reached < recall);
         sum += curve.get(at).map_or(0.0, |(_, precision)| *precision);
     }

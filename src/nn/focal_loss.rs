@@ -14,7 +14,12 @@ pub fn focal_loss<const D: usize>(logits: Tensor<D>, targets: Tensor<D>, gamma: 
             let probability = sigmoid(logits);
             // 1 - p for positives, p for negatives.
             let wrong = probability.clone() * negative.clone() + probability.neg().add_scalar(1.0) * targets.clone();
-            let factor = if gamma == 2.0 { wrong.clone() * wrong } else { wrong.powf_scalar(gamma as f32) };
+            let factor = if gamma == 2.0 {
+                wrong.clone() * wrong
+            } else {
+                // An exponent below 1 has an endless slope at 0.
+                wrong.clamp_min(1e-6).powf_scalar(gamma as f32)
+            };
             loss * factor
         }
     };

@@ -1,7 +1,7 @@
 //! Directory -> records, also of a run that was killed.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -22,6 +22,8 @@ pub enum ReadError {
 
 /// Larger records than this are not ours.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Longer lines are read as far as this, and so end the file.
+const LINE_BYTES_MAX: u64 = 1024 * 1024;
 
 fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
     let file_error = |source| ReadError::File { path: path.clone(), source };
@@ -67,7 +69,7 @@ fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = Resu
     Ok(std::iter::from_fn(move || {
         let mut line = Vec::new();
         number += 1;
-        match reader.read_until(b'\n', &mut line) {
+        match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(0) => None,
             Ok(_) if line.last() != Some(&b'\n') => None,
             Ok(_) => Some(serde_json::from_slice(&line).map_err(|error| ReadError::Content {

@@ -3,7 +3,7 @@
 //! Two ways only: replace a whole file (temporary file, sync, rename), or append whole lines behind a valid prefix.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -21,9 +21,7 @@ pub struct WriteError {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free some space or choose another disk with --results DIR, then resume the run"
-        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, then resume the run",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "; choose a folder that can be written to with --results DIR"
         }
@@ -164,16 +162,26 @@ fn cut_incomplete_line(path: &Path) -> io::Result<()> {
     file.set_len(0)
 }
 
-/// Keeps the lines for which `keep` is true, by replacing the file. Lines that do not parse end it.
-pub fn retain_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
+/// Cuts a file off before the first line for which `keep` is false, that is not text, or that is not whole.
+pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return at(path, Err(error)),
     };
-    let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
-    let kept: String = complete.split_inclusive('\n').filter(|line| keep(line.trim_end())).collect();
-    replace(path, kept.as_bytes())
+    let mut reader = BufReader::new(&file);
+    let mut line = Vec::new();
+    let mut kept = 0;
+    loop {
+        line.clear();
+        let length = at(path, reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line))?;
+        let whole = line.last() == Some(&b'\n');
+        if !whole || !std::str::from_utf8(&line).is_ok_and(|text| keep(text.trim_end())) {
+            break;
+        }
+        kept += length as u64;
+    }
+    at(path, file.set_len(kept).and_then(|()| file.sync_all()))
 }
 
 #[cfg(test)]

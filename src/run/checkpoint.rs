@@ -58,7 +58,7 @@ fn remove_old(run: &Path, state: &LoopState, keep_last: usize) -> Result<(), Wri
     let all = read::checkpoints(run);
     let old = all.len().saturating_sub(keep_last);
     for (step, path) in &all[..old] {
-        if state.best.as_ref().is_none_or(|best| best.step != *step) {
+        if *step != state.step && state.best.as_ref().is_none_or(|best| best.step != *step) {
             write::at(path, std::fs::remove_dir_all(path))?;
         }
     }

@@ -21,6 +21,8 @@ struct Part {
     total: Duration,
     longest: Duration,
     since_sample: Duration,
+    /// Of the stay in this part that is not over.
+    present: Duration,
 }
 
 /// More parts than this are a bug: names are fixed in the code.
@@ -37,8 +39,20 @@ impl Default for Clock {
 
 impl Phases for Clock {
     fn enter(&mut self, name: &'static str) {
+        let part = self.settle();
+        part.count += 1;
+        part.longest = part.longest.max(part.present);
+        part.present = Duration::ZERO;
+        self.current = name;
+    }
+}
+
+impl Clock {
+    /// Adds the time since the last call to the part at hand.
+    fn settle(&mut self) -> &mut Part {
         let now = Instant::now();
         let spent = now - self.entered;
+        self.entered = now;
         let part = match self.parts.iter_mut().position(|part| part.name == self.current) {
             Some(at) => &mut self.parts[at],
             None => {
@@ -49,23 +63,20 @@ impl Phases for Clock {
                     total: Duration::ZERO,
                     longest: Duration::ZERO,
                     since_sample: Duration::ZERO,
+                    present: Duration::ZERO,
                 });
                 self.parts.last_mut().unwrap_or_else(|| unreachable!())
             }
         };
-        part.count += 1;
         part.total += spent;
         part.since_sample += spent;
-        part.longest = part.longest.max(spent);
-        self.current = name;
-        self.entered = now;
+        part.present += spent;
+        part
     }
-}
 
-impl Clock {
     /// Microseconds by part since the last call.
     pub fn take_since_sample(&mut self) -> BTreeMap<String, u64> {
-        self.enter(self.current);
+        self.settle();
         let mut times = BTreeMap::new();
         for part in &mut self.parts {
             let spent = std::mem::take(&mut part.since_sample);
@@ -83,7 +94,7 @@ impl Clock {
 
     /// Longest part first.
     pub fn summary(&mut self) -> Vec<PhaseSummary> {
-        self.enter(self.current);
+        self.settle();
         let mut parts: Vec<PhaseSummary> = self
             .parts
             .iter()
@@ -91,7 +102,7 @@ impl Clock {
                 name: part.name.to_owned(),
                 count: part.count,
                 seconds: part.total.as_secs_f64(),
-                longest: part.longest.as_secs_f64(),
+                longest: part.longest.max(part.present).as_secs_f64(),
             })
             .collect();
         parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));

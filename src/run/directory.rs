@@ -57,7 +57,15 @@ pub fn reopen(path: &Path) -> Result<RunDirectory, WriteError> {
 fn lock(run: &Path) -> Result<File, WriteError> {
     let path = run.join(layout::LOCK);
     let file = write::at(&path, OpenOptions::new().create(true).append(true).open(&path))?;
-    match file.try_lock() {
+    // Who lists runs holds a lock for an instant, to see whether it can.
+    let mut attempt = file.try_lock();
+    for _ in 0..20 {
+        if matches!(attempt, Err(TryLockError::WouldBlock)) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            attempt = file.try_lock();
+        }
+    }
+    match attempt {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => write::at(&path, Err(io::ErrorKind::WouldBlock.into())),
         // A file system without locks: the run goes on, unprotected.

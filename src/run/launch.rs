@@ -1,6 +1,7 @@
 //! What happens around the loop? A folder before it, a summary after it, and no panic out of it.
 
 use std::path::Path;
+use std::time::Instant;
 
 use super::directory::RunDirectory;
 use super::observer::{Event, Observer};
@@ -26,6 +27,8 @@ pub struct Launch<'a> {
     pub segment: u32,
     /// The GPU in use, by the driver's number.
     pub gpu: Option<u32>,
+    /// When the program began: `training.time_limit` counts from there.
+    pub started: Instant,
 }
 
 /// Writes what is known before the first step: the author's file, the resolved one, the manifest and the plan.
@@ -51,7 +54,7 @@ impl Launch<'_> {
             Ok(recorder) => recorder,
             Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
         };
-        let mut session = Session::new(self.plan, self.state, recorder, observer, stop);
+        let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
         let trained = panics::caught(|| train::train(task.as_mut(), &mut session));
         let mut ending = trained.unwrap_or_else(|message| {
             Ending::new(
@@ -83,8 +86,10 @@ fn finish(
     ending: &Ending,
     directory: &RunDirectory,
 ) -> Result<(), WriteError> {
-    session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message))?;
-    session.recorder.sync()?;
+    // All of them, also when the disk has no room for one.
+    let logged = session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message));
+    let synced = session.recorder.sync();
     let summary = session.summary(task, ending, &directory.id);
-    write::replace_json(&directory.path.join(layout::SUMMARY), &summary)
+    let summed = write::replace_json(&directory.path.join(layout::SUMMARY), &summary);
+    logged.and(synced).and(summed)
 }

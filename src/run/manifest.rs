@@ -12,6 +12,11 @@ use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
 
 /// The lock file that this program was built from.
+/// Identifies the versions of all libraries that this program was built with.
+pub fn lock_digest() -> String {
+    digest(LOCK_FILE.as_bytes())
+}
+
 const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 /// Of uncommitted changes; more are cut off.
 const PATCH_BYTES_MAX: u64 = 1024 * 1024;
@@ -77,7 +82,7 @@ fn code(folder: &Path) -> Code {
         git_commit: commit,
         git_patch: patch,
         features: features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
-        lock_digest: digest(LOCK_FILE.as_bytes()),
+        lock_digest: lock_digest(),
     }
 }
 

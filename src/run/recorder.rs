@@ -1,7 +1,7 @@
 //! What is written down while a run goes on? Metrics, memory samples, log; each through a bounded buffer.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use crate::memory::ledger::Ledger;
@@ -50,7 +50,9 @@ impl Recorder {
 
     /// Measures memory. The caller is at a rest point.
     pub fn sample(&mut self, task: &mut dyn Task, clock: &mut Clock, moment: At) -> Result<&MemoryLine, WriteError> {
+        let begun = Instant::now();
         let line = self.tracer.sample(Moment {
+            begun,
             step: moment.step,
             epoch: moment.epoch,
             point: moment.point,
@@ -58,7 +60,9 @@ impl Recorder {
             freed: moment.freed,
             phases: clock.take_since_sample(),
         });
+        let measured = Instant::now();
         self.memory.record(&line)?;
+        self.tracer.add_cost(measured.elapsed());
         Ok(self.newest.insert(line))
     }
 
@@ -75,9 +79,8 @@ impl Recorder {
 
     /// Hands everything that waits to the disk.
     pub fn sync(&mut self) -> Result<(), WriteError> {
-        self.metrics.sync()?;
-        self.memory.sync()?;
-        self.log.sync()
+        let (metrics, memory, log) = (self.metrics.sync(), self.memory.sync(), self.log.sync());
+        metrics.and(memory).and(log)
     }
 
     /// Peaks so far, and what measuring cost against the time of the steps.

@@ -66,11 +66,17 @@ pub fn same_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), Resum
 /// says that the run was resumed. The caller holds the run's lock.
 pub fn rewind(run: &Path, continuation: &mut Continuation) -> Result<(), WriteError> {
     let state = &continuation.state;
-    write::retain_lines(&run.join(layout::METRICS), |line| match serde_json::from_str(line) {
+    write::keep_first_lines(&run.join(layout::METRICS), |line| match serde_json::from_str(line) {
         Ok(MetricsLine::Train { step, .. }) => step <= state.step,
         Ok(MetricsLine::Validation { step, .. }) => step < state.step || (step == state.step && state.validated),
         Err(_) => false,
     })?;
+    // Later checkpoints are there only when they did not read; they would be taken for the newest again.
+    for (step, path) in read::checkpoints(run) {
+        if step > state.step {
+            write::at(&path, std::fs::remove_dir_all(&path))?;
+        }
+    }
     let summary = run.join(layout::SUMMARY);
     if summary.exists() {
         write::at(&summary, std::fs::remove_file(&summary))?;

@@ -30,6 +30,8 @@ pub struct Session<'a> {
     pub saved: Option<(u64, bool)>,
     stop: &'a StopSignal,
     started: Instant,
+    /// When the program began: before data was read and the device opened.
+    program_started: Instant,
     steps_before: u64,
     items_before: u64,
 }
@@ -42,6 +44,7 @@ impl<'a> Session<'a> {
         recorder: Recorder,
         observer: &'a mut dyn Observer,
         stop: &'a StopSignal,
+        program_started: Instant,
     ) -> Self {
         let window = plan.experiment.limits.gradient_norm_window;
         let norms = Norms::new(&recorder.ledger, window, &state.gradient_norms);
@@ -56,6 +59,7 @@ impl<'a> Session<'a> {
             saved: None,
             stop,
             started: Instant::now(),
+            program_started,
             steps_before: state.step,
             items_before: state.items,
             state,
@@ -71,7 +75,7 @@ impl<'a> Session<'a> {
             ));
         }
         let limit = self.plan.experiment.training.time_limit?;
-        (self.started.elapsed() >= limit.0).then(|| {
+        (self.program_started.elapsed() >= limit.0).then(|| {
             let message = format!("`training.time_limit` = {limit} was reached after step {}", self.state.step);
             Ending::new(Outcome::TimeLimit, message)
         })

@@ -37,7 +37,7 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
         step: session.state.step,
     });
     if let Some(ending) = sample(task, session, Point::Start, None)? {
-        return Ok(ending);
+        return stopped(task, session, ending);
     }
     if let Some(ending) = session.asked_to_stop() {
         return stopped(task, session, ending);
@@ -63,9 +63,8 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
             return stopped(task, session, ending);
         }
     }
-    if let Some(ending) = sample(task, session, Point::End, None)? {
-        return stopped(task, session, ending);
-    }
+    // All is done and saved: a limit that is reached only now stops nothing.
+    sample(task, session, Point::End, None)?;
     Ok(Ending::new(Outcome::Finished, format!("all {} steps are done", plan.steps)))
 }
 
@@ -123,9 +122,13 @@ fn not_a_number(report: &StepReport) -> Option<&'static str> {
 
 /// Names the step, the batch and the last good checkpoint.
 fn diverged(session: &Session<'_>, step: u64, what: &str, report: &StepReport) -> Ending {
-    let good = match crate::results::read::checkpoints(&session.recorder.run).pop() {
-        Some((step, path)) => format!("the last good checkpoint is {} (step {step})", path.display()),
-        None => "there is no checkpoint yet".into(),
+    // A loss that is not finite comes from the weights that the step before left.
+    let before = if report.loss.is_finite() { step } else { step.saturating_sub(1) };
+    let mut older = crate::results::read::checkpoints(&session.recorder.run);
+    older.retain(|(saved, _)| *saved < before);
+    let good = match older.pop() {
+        Some((saved, path)) => format!("the last good checkpoint is {} (step {saved})", path.display()),
+        None => "there is no checkpoint from before that".into(),
     };
     Ending::new(
         Outcome::Diverged,

@@ -146,3 +146,50 @@ fn a_value_that_the_numbers_depend_on_cannot_change_in_a_resume() {
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("experiment.seed"), "{said:?}");
 }
+
+#[test]
+fn a_resume_by_the_link_to_the_newest_run_stays_in_its_run() {
+    let workplace = workplace();
+    assert_eq!(cut(&workplace, 20, libc::SIGINT), Some(8));
+    let run = workplace.latest("cut");
+    let mut resumed = workplace.spawn(&["resume", "results/cut/latest"]);
+    wait_until("the resumed run goes on", || !run.join("summary.json").exists());
+    // Another run takes the link while the first one works.
+    assert_eq!(workplace.xrun(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=0"]).code, 0);
+    assert_eq!(resumed.wait().unwrap().code(), Some(0));
+    assert_ne!(workplace.latest("cut"), run);
+    assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
+    let summary = json(&run.join("summary.json"));
+    assert_eq!(summary["run"], run.file_name().unwrap().to_str().unwrap());
+}
+
+#[test]
+fn a_checkpoint_that_does_not_read_is_passed_over_and_does_not_take_the_next_ones_with_it() {
+    let workplace = workplace();
+    assert_eq!(cut(&workplace, 45, libc::SIGINT), Some(8));
+    let run = workplace.latest("cut");
+    let newest = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten().map(|entry| entry.path()).max().unwrap();
+    std::fs::OpenOptions::new().write(true).truncate(true).open(newest.join("state.json")).unwrap();
+    let resumed = workplace.xrun(&["resume", run.to_str().unwrap()]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
+}
+
+#[test]
+fn a_signal_before_the_first_step_ends_the_program_and_leaves_nothing() {
+    let workplace = Workplace::new();
+    let many =
+        "source = \"generated\"\n[dataset.reference-video.generated]\nvideos_per_class = 400\nframe_size = 512\n";
+    workplace.file(
+        "large.toml",
+        &format!("[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n{many}"),
+    );
+    let cache = workplace.path("cache");
+    let mut command = workplace.command(&["large.toml"]);
+    let mut child = command.env("XRUN_CACHE", &cache).stderr(std::process::Stdio::null()).spawn().unwrap();
+    wait_until("data is generated", || cache.exists());
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert!(!child.wait().unwrap().success());
+    assert!(!workplace.path("results").exists());
+}

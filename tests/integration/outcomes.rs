@@ -46,8 +46,8 @@ fn the_owners_of_the_plan_are_those_of_the_trace_and_none_exceeds_its_cap() {
     let summary = json(&run.join("summary.json"));
     assert_eq!(names(&json(&run.join("plan.json"))["owners"]), names(&summary["owners"]));
     for owner in summary["owners"].as_array().unwrap() {
-        assert!(owner["peak_bytes"].as_u64() <= owner["cap_bytes"].as_u64(), "{owner}");
-        assert!(owner["peak_items"].as_u64() <= owner["cap_items"].as_u64(), "{owner}");
+        assert!(owner["peak_bytes"].as_u64().unwrap() <= owner["cap_bytes"].as_u64().unwrap(), "{owner}");
+        assert!(owner["peak_items"].as_u64().unwrap() <= owner["cap_items"].as_u64().unwrap(), "{owner}");
     }
 }
 

@@ -17,6 +17,8 @@ use crate::problem::nearest;
 
 /// Larger pictures are not decoded.
 const PIXELS_MAX: u64 = 100_000_000;
+/// Nor are longer ones, as in JPEG: scaling holds rows in proportion to the length.
+const SIDE_MAX: u32 = 65_535;
 /// More is no name.
 const NAME_BYTES_MAX: usize = 200;
 /// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
@@ -24,6 +26,12 @@ const TOLERANCE: f64 = 1.0;
 
 /// Width and height in pixels.
 type Size = (u64, u64);
+
+/// Where a box is: inside its picture, or not, and then what can be seen of it.
+enum Place {
+    Inside(Rectangle),
+    Outside(Option<Rectangle>),
+}
 
 struct Assembly {
     root: PathBuf,
@@ -104,8 +112,12 @@ impl Assembly {
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
         for object in raw.objects {
-            if let Some(rectangle) = self.rectangle(object.corners, size, &path, &object.called)? {
-                objects.push(Object { class: rank[object.class], rectangle, ignore: object.ignore });
+            let (class, called) = (rank[object.class], &object.called);
+            match self.rectangle(object.corners, size, &path, called)? {
+                Place::Inside(rectangle) => objects.push(Object { class, rectangle, ignore: object.ignore }),
+                // It is left out, and what can be seen of it is not background.
+                Place::Outside(Some(rectangle)) => objects.push(Object { class, rectangle, ignore: true }),
+                Place::Outside(None) => {}
             }
         }
         let frame = Frame { path, width: size.0 as usize, height: size.1 as usize, objects };
@@ -137,8 +149,8 @@ impl Assembly {
         let Some((path, size)) = self.file(&raw.file)? else { return Ok(None) };
         let rectangle = match raw.corners {
             Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
-                Some(rectangle) => Some(rectangle),
-                None => return Ok(None),
+                Place::Inside(rectangle) => Some(rectangle),
+                Place::Outside(_) => return Ok(None),
             },
             None => None,
         };
@@ -174,39 +186,42 @@ impl Assembly {
         }
     }
 
-    /// A box inside the picture.
+    /// Where a box is in its picture.
     fn rectangle(
         &mut self,
         [left, top, right, bottom]: [f64; 4],
         (width, height): Size,
         path: &Path,
         called: &str,
-    ) -> Result<Option<Rectangle>, DataError> {
+    ) -> Result<Place, DataError> {
         let (width, height) = (width as f64, height as f64);
         let said = format!("{called} has the box {left}, {top} to {right}, {bottom}");
         let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
         if !finite || right <= left || bottom <= top {
             let why = if finite { "which is empty" } else { "which is no number" };
             self.judge.broken("empty_box", path, format!("{said}, {why}"))?;
-            return Ok(None);
+            return Ok(Place::Outside(None));
         }
-        let inside =
-            left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
-        if !inside {
-            self.judge.broken("box_outside", path, format!("{said}, outside of the picture of {width} x {height}"))?;
-            return Ok(None);
-        }
-        let rectangle = Rectangle {
+        let cut = Rectangle {
             left: left.max(0.0) as f32,
             top: top.max(0.0) as f32,
             right: right.min(width) as f32,
             bottom: bottom.min(height) as f32,
         };
-        if rectangle.area() <= 0.0 {
-            self.judge.broken("empty_box", path, format!("{said}, which is empty"))?;
-            return Ok(None);
+        let seen = (cut.right > cut.left && cut.bottom > cut.top).then(|| cut.clone());
+        let inside =
+            left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
+        if !inside {
+            self.judge.broken("box_outside", path, format!("{said}, outside of the picture of {width} x {height}"))?;
+            return Ok(Place::Outside(seen));
         }
-        Ok(Some(rectangle))
+        match seen {
+            Some(rectangle) => Ok(Place::Inside(rectangle)),
+            None => {
+                self.judge.broken("empty_box", path, format!("{said}, which is empty"))?;
+                Ok(Place::Outside(None))
+            }
+        }
     }
 }
 
@@ -232,6 +247,9 @@ fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> 
     })?;
     if width == 0 || height == 0 {
         return Err(("broken_picture", format!("is {width} x {height} pixels: it is empty")));
+    }
+    if width.max(height) > SIDE_MAX {
+        return Err(("too_large_picture", format!("is {width} x {height} pixels, a side may have at most {SIDE_MAX}")));
     }
     let pixels = u64::from(width) * u64::from(height);
     if pixels > PIXELS_MAX {

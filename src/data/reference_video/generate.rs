@@ -18,7 +18,7 @@ use crate::data::seed::generator;
 use crate::results::write;
 
 /// A change to what is painted needs a new number: old folders stay valid for old code.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Written last: its presence says that the folder is whole.
 const ANNOTATIONS: &str = "annotations.json";
 /// The side of a reference picture, in pixels.

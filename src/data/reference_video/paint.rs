@@ -32,15 +32,27 @@ impl Appearance {
         for shape in 0..SHAPES.len() {
             for texture in 0..TEXTURES.len() {
                 for first in 0..COLOURS.len() {
-                    all.extend((0..COLOURS.len()).filter(|second| *second != first).map(|second| Self {
-                        shape,
-                        texture,
-                        colours: (first, second),
-                    }));
+                    let seconds = (0..COLOURS.len()).filter(|second| *second != first);
+                    all.extend(
+                        seconds
+                            .map(|second| Self { shape, texture, colours: (first, second) })
+                            .filter(Self::looks_like_no_other),
+                    );
                 }
             }
         }
         all
+    }
+
+    /// Of those that cannot be told apart only one: checks mirrored are checks with their colours exchanged, and the
+    /// second colour of a plain ring falls into its hole.
+    fn looks_like_no_other(&self) -> bool {
+        let (first, second) = self.colours;
+        match (TEXTURES[self.texture], SHAPES[self.shape]) {
+            ("plain", "ring") => second == (first + 1) % COLOURS.len(),
+            ("checked", _) => first < second,
+            _ => true,
+        }
     }
 
     /// A name that tells what it looks like.

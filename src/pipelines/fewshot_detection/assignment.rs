@@ -13,6 +13,8 @@ pub const STRIDES: [usize; 2] = [8, 16];
 const SMALL_SIDE: f32 = 48.0;
 /// In strides of the level.
 const CENTRE_RADIUS: f32 = 1.5;
+/// A cell farther than this from the centre of an object cannot describe its box; in strides.
+const NEAREST_RADIUS: f32 = 2.5;
 
 /// A place of the dense head. Centre and stride are in pixels of the square.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,7 +120,8 @@ fn owners(truths: &[Truth], cells: &[Cell]) -> Vec<Option<usize>> {
                 found = true;
             }
             let distance = across * across + down * down;
-            if nearest.is_none_or(|(best, _)| distance < best) {
+            let near = across.max(down) < NEAREST_RADIUS * stride;
+            if near && nearest.is_none_or(|(best, _)| distance < best) {
                 nearest = Some((distance, index));
             }
         }

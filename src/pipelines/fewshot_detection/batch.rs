@@ -296,14 +296,24 @@ impl Batches {
             Some(Truth { role, rectangle })
         };
         let mut truths: Vec<Truth> = frame.objects.iter().filter_map(truth).collect();
-        let left_out = truths.len().saturating_sub(TRUTHS_MAX);
+        let left_out = if truths.len() > TRUTHS_MAX { truths.len() - (TRUTHS_MAX - 1) } else { 0 };
         let rank = |truth: &Truth| match truth.role {
             Role::Class(_) => 0,
             Role::Other => 1,
             Role::Masked => 2,
         };
         truths.sort_by_key(rank);
-        truths.truncate(TRUTHS_MAX);
+        if left_out > 0 {
+            // Where those are that have no place is no background: one mask around them all.
+            let rest = truths.split_off(TRUTHS_MAX - 1);
+            let around = rest.into_iter().map(|truth| truth.rectangle).reduce(|all, one| Rectangle {
+                left: all.left.min(one.left),
+                top: all.top.min(one.top),
+                right: all.right.max(one.right),
+                bottom: all.bottom.max(one.bottom),
+            });
+            truths.extend(around.map(|rectangle| Truth { role: Role::Masked, rectangle }));
+        }
         (truths.into_boxed_slice(), left_out)
     }
 

@@ -193,11 +193,10 @@ fn a_crowded_frame_keeps_the_objects_of_the_episode_and_counts_the_rest() {
         panic!("detection is first")
     };
     for query in &batch.queries {
-        assert_eq!((query.truths.len(), query.truths_left_out), (TRUTHS_MAX, 68));
-        assert!(
-            query.truths.iter().all(|truth| matches!(truth.role, Role::Class(_))),
-            "40 are of the episode's classes"
-        );
+        assert_eq!((query.truths.len(), query.truths_left_out), (TRUTHS_MAX, 69));
+        let (rest, own) = query.truths.split_last().unwrap();
+        assert!(own.iter().all(|truth| matches!(truth.role, Role::Class(_))), "40 are of the episode's classes");
+        assert_eq!(rest.role, Role::Masked, "what has no place is no background");
     }
 }
 

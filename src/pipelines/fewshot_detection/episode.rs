@@ -194,15 +194,22 @@ impl Episodes {
     pub fn draw(&self, number: u64) -> Episode {
         let mut generator = generator(self.draws.seed, "episode", number);
         let classes = choose(&self.train, self.n_way(), &mut generator);
-        let mut episode = Episode { classes, references: Vec::new(), queries: Vec::new() };
-        for &class in &episode.classes {
-            let (references, seen) = self.references(class, &mut generator);
-            let mut frames = self.frames(class, &seen);
+        let (mut episode, seen, shown) = self.with_references(classes, &mut generator);
+        for (&class, seen) in episode.classes.iter().zip(&seen) {
+            let mut frames = self.frames(class, seen, &shown);
             frames.shuffle(&mut generator);
-            episode.references.push(references);
             episode.queries.extend(frames.iter().cycle().take(self.settings.n_query));
         }
         episode
+    }
+
+    /// An episode that has no queries yet, what the references of each class show, and the frames that any shows: a
+    /// frame with objects of two classes must not be asked for by one of them when it is a reference of the other.
+    fn with_references(&self, classes: Vec<usize>, generator: &mut ChaCha8Rng) -> (Episode, Vec<Seen>, Vec<Query>) {
+        let (references, seen): (Vec<_>, Vec<_>) =
+            classes.iter().map(|&class| self.references(class, generator)).unzip();
+        let shown = seen.iter().flat_map(|seen: &Seen| seen.frames.iter().copied()).collect();
+        (Episode { classes, references, queries: Vec::new() }, seen, shown)
     }
 
     /// Episode `index` of validation, from held-out classes; the same one each time. Queries are runs of consecutive
@@ -211,11 +218,9 @@ impl Episodes {
     pub fn draw_validation(&self, index: u64) -> Episode {
         let mut generator = generator(self.draws.seed, "validation episode", index);
         let classes = choose(&self.held_out, self.n_way_validation(), &mut generator);
-        let mut episode = Episode { classes, references: Vec::new(), queries: Vec::new() };
-        for &class in &episode.classes {
-            let (references, seen) = self.references(class, &mut generator);
-            episode.references.push(references);
-            episode.queries.extend(self.runs(class, &seen, &mut generator));
+        let (mut episode, seen, shown) = self.with_references(classes, &mut generator);
+        for (&class, seen) in episode.classes.iter().zip(&seen) {
+            episode.queries.extend(self.runs(class, seen, &shown, &mut generator));
         }
         episode.queries.sort();
         episode.queries.dedup();
@@ -288,37 +293,39 @@ impl Episodes {
         }
     }
 
-    /// Frames of a class from other videos than the references where there are any, else other frames.
-    fn frames(&self, class: usize, seen: &Seen) -> Vec<Query> {
+    /// Frames of a class from other videos than its references where there are any, else other frames than those that
+    /// are references of any class, else other frames than its own references.
+    fn frames(&self, class: usize, seen: &Seen, shown: &[Query]) -> Vec<Query> {
         let frames = &self.classes[class].frames;
-        let other_videos: Vec<Query> = frames.iter().copied().filter(|query| !seen.video(query)).collect();
-        match other_videos.is_empty() {
-            true => frames.iter().copied().filter(|query| !seen.frame(query)).collect(),
-            false => other_videos,
-        }
+        let only = |keep: &dyn Fn(&Query) -> bool| -> Vec<Query> { frames.iter().copied().filter(keep).collect() };
+        let found = only(&|query| !seen.video(query) && !shown.contains(query));
+        let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
+        if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
     }
 
     /// Up to `n_query` frames: runs of consecutive frames from sequences first, then stills.
-    fn runs(&self, class: usize, seen: &Seen, generator: &mut ChaCha8Rng) -> Vec<Query> {
-        let frames = self.frames(class, seen);
+    fn runs(&self, class: usize, seen: &Seen, shown: &[Query], generator: &mut ChaCha8Rng) -> Vec<Query> {
+        let frames = self.frames(class, seen, shown);
         let mut by_video: Vec<&[Query]> = frames.chunk_by(|a, b| a.video == b.video).collect();
         by_video.shuffle(generator);
         by_video.sort_by_key(|run| !self.library.videos[run[0].video].sequence);
         let mut queries = Vec::new();
-        for shown in by_video {
+        for run_of_video in by_video {
             let room = self.settings.n_query - queries.len();
             if room == 0 {
                 break;
             }
-            let video = &self.library.videos[shown[0].video];
+            let number = run_of_video[0].video;
+            let video = &self.library.videos[number];
             if !video.sequence {
-                queries.extend(shown.iter().take(room));
+                queries.extend(run_of_video.iter().take(room));
                 continue;
             }
             let length = room.min(video.frames.len());
-            let start = shown[generator.random_range(0..shown.len())].frame.min(video.frames.len() - length);
-            let run = (start..start + length).map(|frame| Query { video: shown[0].video, frame });
-            queries.extend(run.filter(|query| !seen.frame(query)));
+            let start = run_of_video[generator.random_range(0..run_of_video.len())].frame;
+            let start = start.min(video.frames.len() - length);
+            let run = (start..start + length).map(|frame| Query { video: number, frame });
+            queries.extend(run.filter(|query| !shown.contains(query) || frames.contains(query)));
         }
         queries
     }
@@ -384,6 +391,17 @@ fn index_classes(library: &Library) -> Vec<ClassIndex> {
                     index.frames.push(query);
                 }
             }
+        }
+    }
+    // What validation will ask for is not trained on, not even around the held-out object, as long as a class has more.
+    let held_out = |query: &Query| {
+        let objects = &library.videos[query.video].frames[query.frame].objects;
+        objects.iter().any(|object| library.classes[object.class].split == Split::Validation)
+    };
+    for (index, known) in classes.iter_mut().zip(&library.classes) {
+        if known.split == Split::Train && index.frames.iter().filter(|query| !held_out(query)).count() > 1 {
+            index.frames.retain(|query| !held_out(query));
+            index.objects.retain(|object| !matches!(object, Exemplar::Object { query, .. } if held_out(query)));
         }
     }
     for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {

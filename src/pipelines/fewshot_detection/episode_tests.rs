@@ -256,3 +256,25 @@ proptest! {
         prop_assert_eq!(episodes.draw_triplets(1).len(), triplets);
     }
 }
+
+#[test]
+fn a_frame_that_is_a_reference_of_one_class_is_not_asked_for_by_another() {
+    let mut library = library(Shape { references: 0, ..SHAPE });
+    for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
+        // Each frame shows two classes of its split.
+        let Some(first) = frame.objects.first().cloned() else { continue };
+        let class = if first.class < 5 { (first.class + 1) % 5 } else { 5 + (first.class - 5 + 1) % 3 };
+        frame.objects = vec![first.clone(), Object { class, ..first }];
+    }
+    let episodes = episodes(library, small(), 0).unwrap();
+    for number in 0..60 {
+        for episode in [episodes.draw(number), episodes.draw_validation(number)] {
+            let shown = episode.references.iter().flatten().filter_map(|exemplar| match exemplar {
+                Exemplar::Object { query, .. } => Some(*query),
+                Exemplar::Reference { .. } => None,
+            });
+            let asked: Vec<Query> = shown.filter(|query| episode.queries.contains(query)).collect();
+            assert!(asked.is_empty(), "episode {number}: {asked:?}");
+        }
+    }
+}

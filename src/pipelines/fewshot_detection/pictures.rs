@@ -4,8 +4,13 @@ use super::batch::DetectionBatch;
 use super::decode::Detection;
 use crate::data::sample::{Picture, Rectangle};
 
-/// Of the query frame in the picture.
-const ENLARGE: usize = 3;
+/// How many times larger the query frame is in the picture: small ones three times, large ones not at all.
+fn enlarge(side: usize) -> usize {
+    (LARGE_SIDE / side.max(1)).clamp(1, 3)
+}
+
+/// About this side is enough to see everything.
+const LARGE_SIDE: usize = 450;
 const WHITE: [u8; 3] = [255, 255, 255];
 /// One a way, told apart by people with colour-blindness (Okabe and Ito 2008).
 const COLOURS: [[u8; 3]; 6] =
@@ -27,15 +32,15 @@ pub fn draw(
     found: &[Detection],
 ) -> Picture {
     let ways = batch.classes.len();
-    let (large, column) = (side * ENLARGE, side * ENLARGE / ways.clamp(3, 8));
+    let (large, column) = layout(side, ways);
     let mut canvas = Canvas::new(large + column, large);
     let pixels = &batch.query_pixels[query * side * side * 3..][..side * side * 3];
     canvas.paste(pixels, side, (0, 0), large);
     for truth in truths {
-        canvas.outline(scaled(truth), WHITE, 1);
+        canvas.outline(scaled(truth, side), WHITE, 1);
     }
     for detection in found {
-        canvas.outline(scaled(&detection.rectangle), colour(detection.class), 2);
+        canvas.outline(scaled(&detection.rectangle, side), colour(detection.class), 2);
     }
     let views = batch.reference_pixels.len() / (reference_side * reference_side * 3) / ways.max(1);
     for way in 0..ways {
@@ -54,8 +59,20 @@ pub fn draw(
     Picture { width: canvas.width, height: canvas.height, rgb: canvas.rgb.into() }
 }
 
-fn scaled(place: &Rectangle) -> Rectangle {
-    let scale = ENLARGE as f32;
+/// The side of the query frame in the picture, and that of a reference.
+fn layout(side: usize, ways: usize) -> (usize, usize) {
+    let large = side * enlarge(side);
+    (large, large / ways.clamp(3, 8))
+}
+
+/// The largest picture that [`draw`] makes, in bytes.
+pub fn picture_bytes_max(side: usize) -> u64 {
+    let (large, column) = layout(side, 1);
+    ((large + column) * large * 3) as u64
+}
+
+fn scaled(place: &Rectangle, side: usize) -> Rectangle {
+    let scale = enlarge(side) as f32;
     Rectangle {
         left: place.left * scale,
         top: place.top * scale,

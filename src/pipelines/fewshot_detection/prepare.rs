@@ -5,20 +5,32 @@ use std::sync::Arc;
 use super::batch::{Batches, batch_bytes_max};
 use super::episode::{DrawSettings, Episodes};
 use super::mix::batches_per_epoch;
+use super::pictures::picture_bytes_max;
 use super::settings::{Model, Settings};
 use crate::data::Dataset;
 use crate::data::feed;
 use crate::data::reference_video::frames::{self, FrameStore};
 use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
+use crate::data::sample::Picture;
 use crate::experiment::Experiment;
-use crate::memory::ledger::{Ledger, Policy};
+use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::metrics::{average_precision, separation};
 use crate::results::format::{Place, PlannedOwner};
 use crate::task::{Better, TaskError, TaskFacts};
 
 /// The batch that a validation is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
+
+/// Pictures of a validation for the report.
+pub const VALIDATION_PICTURES: &str = "validation_pictures";
+
+/// The cap of [`VALIDATION_PICTURES`]; `side` is that of a query frame.
+pub fn pictures_cap(count: usize, side: usize) -> Cap {
+    // A pixel's bytes and the picture itself.
+    let each = picture_bytes_max(side) + size_of::<Picture>() as u64;
+    Cap { items: count as u64, bytes: count as u64 * each }
+}
 
 /// Validation metrics by name. The first chooses the best checkpoint unless the file names another.
 pub const METRICS: &[(&str, Better)] = &[
@@ -80,6 +92,15 @@ pub fn prepare(
         items: 1,
         bytes,
         because: "one episode of a validation".into(),
+    });
+    let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
+    owners.push(PlannedOwner {
+        name: VALIDATION_PICTURES.into(),
+        place: Place::Host,
+        policy: Policy::Refuse,
+        items: pictures.items,
+        bytes: pictures.bytes,
+        because: "`validation.pictures`, for the report".into(),
     });
     let facts = TaskFacts {
         batches_per_epoch: batches_per_epoch(&library, settings),

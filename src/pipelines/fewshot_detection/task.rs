@@ -181,7 +181,12 @@ impl Task for FewshotDetection {
         for _ in 0..self.accumulation {
             phases.enter("data");
             let batch = self.feed.next().map_err(data)?;
-            gathered.batch = batch.describe().to_owned();
+            match gathered.batch.is_empty() {
+                true => gathered.batch = batch.describe().to_owned(),
+                // The names of all would be as long as the step is large.
+                false if !gathered.batch.ends_with('…') => gathered.batch += " and those after it …",
+                false => {}
+            }
             match &*batch {
                 HostBatch::Detection(detection) => {
                     gathered.kind = "detection";

@@ -11,7 +11,7 @@ use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
 use super::model::ReferenceDetector;
 use super::pictures;
 use super::pixels::{fetch, pictures as to_tensor};
-use super::prepare::{Prepared, VALIDATION_BATCH, held_out};
+use super::prepare::{Prepared, VALIDATION_BATCH, VALIDATION_PICTURES, held_out, pictures_cap};
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
 use crate::data::error::DataError;
@@ -43,6 +43,7 @@ pub struct Validation {
     precision: AveragePrecision,
     separation: Separation,
     batch: Holding,
+    pictures: Holding,
     /// Detections that did not fit, over all validations.
     pub left_out: u64,
 }
@@ -67,6 +68,11 @@ impl Validation {
             precision: AveragePrecision::new(ledger, limits.validation_predictions),
             separation: Separation::new(ledger, held_out(prepared.library()).len(), prepared.model.embedding),
             batch: ledger.register(VALIDATION_BATCH, Cap { items: 1, bytes }, Policy::Refuse),
+            pictures: ledger.register(
+                VALIDATION_PICTURES,
+                pictures_cap(cadence.pictures, prepared.settings.image_size),
+                Policy::Refuse,
+            ),
             left_out: 0,
         }
     }
@@ -101,6 +107,8 @@ impl Validation {
             ("embedding_within", within),
             ("embedding_between", between),
         ];
+        // They are the loop's now, which writes them down and lets them go.
+        self.pictures.set(0, 0);
         let metrics = metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         Ok(ValidationReport { metrics, pictures: shown })
     }
@@ -235,6 +243,8 @@ impl Validation {
         let caption =
             format!("episode {number}, {video}, frame {}: asked for {}; {told}", query.query.frame, names.join(", "));
         shown.push((picture, caption));
+        let held = shown.iter().map(|(picture, _)| picture.held_bytes()).sum();
+        self.pictures.set(shown.len() as u64, held);
     }
 
     /// Similarity of the embeddings of held-out reference pictures within a class, and between classes.
@@ -289,9 +299,12 @@ impl<'a> Tracks<'a> {
             return;
         }
         for way in 0..self.batch.classes.len() {
-            let truth = truths.iter().find(|(of, _)| *of == way).map(|(_, place)| *place);
             let best = found.iter().filter(|one| one.class == way && one.score >= self.presence);
             let best = best.max_by(|a, b| a.score.total_cmp(&b.score)).map(|one| one.rectangle);
+            // Of several objects of the class the one that was found.
+            let overlap = |place: &Rectangle| best.map_or(0.0, |best: Rectangle| best.iou(place));
+            let truth = truths.iter().filter(|(of, _)| *of == way).map(|(_, place)| *place);
+            let truth = truth.reduce(|one, other| if overlap(&other) > overlap(&one) { other } else { one });
             self.frames.entry(way).or_default().push((truth, best));
         }
     }

@@ -14,12 +14,14 @@ mod schema;
 mod show;
 mod terminal;
 mod training;
+mod verdict;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::experiment::sections::FailOn;
 use crate::panics;
 use terminal::{Failure, Terminal};
 
@@ -30,6 +32,7 @@ Exit codes:
     2  the file or the command line is wrong
     4  the loss was not a number
     5  a memory limit was reached
+    6  memory is growing, and --fail-on or memory.fail_on says that this fails
     7  the time limit was reached
     8  stopped by a signal; the run can be resumed
    70  a panic, of the backend or of xrun";
@@ -63,6 +66,9 @@ enum Command {
     Ls(ListArguments),
     /// Show what a run did.
     Show(RunName),
+    /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step and a bytes column.
+    #[command(after_help = EXIT_CODES)]
+    Verdict(VerdictArguments),
     /// Write a run's report.html again.
     Report(RunName),
     /// List devices: memory, driver, and what is missing.
@@ -86,6 +92,9 @@ pub struct RunArguments {
     /// Names the folder below the results in place of `experiment.name`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// The verdict on memory that fails the run; in place of `memory.fail_on`.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    fail_on: Option<FailOn>,
     /// Do everything up to the first step, print the plan, write nothing.
     #[arg(long)]
     dry_run: bool,
@@ -213,6 +222,20 @@ pub struct RunName {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct VerdictArguments {
+    /// A run (a folder, or its name as in `show`), a memory.jsonl, or a CSV file.
+    path: String,
+    /// The verdict that fails: exit code 6.
+    #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
+    fail_on: FailOn,
+    #[command(flatten)]
+    results: Results,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct DevicesArguments {
     /// Print as JSON.
     #[arg(long)]
@@ -263,6 +286,7 @@ fn dispatch(line: CommandLine) -> u8 {
     let answer: Result<u8, Failure> = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),
+        Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),

@@ -18,6 +18,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let file = arguments.file.as_deref().ok_or_else(|| Failure::Usage("which file? xrun FILE".into()))?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
+    overrides.extend(arguments.fail_on.iter().map(|verdict| format!("memory.fail_on=\"{}\"", verdict.word())));
     let checked = read::read(file, &overrides, super::environment())?;
     let planned = Planned::new(checked.experiment.clone(), terminal)?;
     let (opened, task) = planned.open(1)?;

@@ -87,6 +87,9 @@ pub fn train(launch: Launch<'_>, task: Box<dyn Task>, stop: &StopSignal, display
 
 fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
+    if let Ok(Some(verdict)) = read::verdict(run) {
+        terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
+    }
     if ending.exit_code() == 0 {
         let time = summary.as_ref().map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
         terminal.say(&format!("{}{time}", ending.message));

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::Experiment;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, Summary};
+use crate::results::verdict::Verdict;
 
 /// The schema of an experiment file, JSON Schema draft 2020-12, without references.
 pub fn schema() -> Value {
@@ -45,6 +46,7 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("plan", titled("plan", "plan.json of a run", generate::<PlanFile>(false))),
         ("metrics", titled("metrics", "A line of metrics.jsonl of a run", generate::<MetricsLine>(false))),
         ("memory", titled("memory", "A line of memory.jsonl of a run", generate::<MemoryLine>(false))),
+        ("verdict", titled("verdict", "verdict.json of a run", generate::<Verdict>(false))),
         ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]

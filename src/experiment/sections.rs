@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::results::verdict::Judgement;
 use crate::units::{Bytes, Span};
 
 /// What this experiment is called and where it runs.
@@ -264,11 +265,45 @@ pub struct Memory {
     /// samples. Default: 20; one such reading costs about as much as forty others.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub parts_every_samples: u64,
+    /// The verdict at which a run that did all its steps still ends with an exit code of its own (6). Default: never.
+    pub fail_on: FailOn,
+}
+
+/// The verdict that fails a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum FailOn {
+    /// No verdict does.
+    #[default]
+    Never,
+    /// Memory is growing, or a buffer passed its cap.
+    Growing,
+    /// Also when it only may be growing.
+    Suspect,
+}
+
+impl FailOn {
+    /// As in the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Growing => "growing",
+            Self::Suspect => "suspect",
+        }
+    }
+
+    pub fn fails(self, verdict: Judgement) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Growing => verdict >= Judgement::Growing,
+            Self::Suspect => verdict >= Judgement::Suspect,
+        }
+    }
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { every_steps: 1, parts_every_samples: 20 }
+        Self { every_steps: 1, parts_every_samples: 20, fail_on: FailOn::Never }
     }
 }
 

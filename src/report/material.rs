@@ -9,6 +9,7 @@ use crate::memory::ledger::{OWNERS_MAX, Policy};
 use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, Summary};
 use crate::results::index::{self, RunState};
 use crate::results::read;
+use crate::results::verdict::Verdict;
 
 /// A run as its files tell it.
 #[derive(Clone, Debug)]
@@ -21,6 +22,7 @@ pub struct Material {
     pub manifest: Option<Manifest>,
     pub plan: Option<PlanFile>,
     pub summary: Option<Summary>,
+    pub verdict: Option<Verdict>,
     pub curves: Curves,
     pub trace: Trace,
     /// Steps that have a whole checkpoint.
@@ -66,6 +68,7 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let manifest = read::manifest(run).map_err(&mut noted).ok();
     let summary = read::summary(run).map_err(&mut noted).ok().flatten();
     let plan = read::plan(run).map_err(&mut noted).ok();
+    let verdict = read::verdict(run).map_err(&mut noted).ok().flatten();
     if manifest.is_none() && summary.is_none() {
         // A newer format is worth its own message.
         if let Err(error @ read::ReadError::Newer { .. }) = read::manifest(run) {
@@ -91,6 +94,7 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
         manifest,
         plan,
         summary,
+        verdict,
         curves,
         trace,
         checkpoints,

@@ -14,6 +14,7 @@ pub mod plots;
 pub mod series;
 pub mod summary;
 pub mod trace;
+pub mod verdict;
 
 #[cfg(test)]
 mod sample;

@@ -112,6 +112,9 @@ fn describe(material: &Material) -> String {
     progress(material, &mut page);
     results(material, &mut page);
     memory(material.memory(), &mut page);
+    if let Some(verdict) = &material.verdict {
+        page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
+    }
     buffers(material, &mut page);
     phases(material, &mut page);
     page.0.push('\n');

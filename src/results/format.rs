@@ -277,6 +277,8 @@ pub enum Outcome {
     Interrupted,
     /// `training.time_limit` was reached; can be resumed.
     TimeLimit,
+    /// All planned steps were done, and the verdict on memory is one that `memory.fail_on` names.
+    MemoryGrew,
     /// The loss was not a number.
     Diverged,
     /// `limits.host_memory` or `limits.device_memory` was reached; can be resumed with a higher limit.
@@ -292,6 +294,7 @@ impl Outcome {
     pub fn words(self) -> &'static str {
         match self {
             Self::Finished => "finished",
+            Self::MemoryGrew => "memory grew",
             Self::Interrupted => "interrupted",
             Self::TimeLimit => "time limit",
             Self::Diverged => "diverged",
@@ -302,7 +305,7 @@ impl Outcome {
     }
 
     pub fn resumable(self) -> bool {
-        !matches!(self, Self::Finished | Self::Diverged)
+        !matches!(self, Self::Finished | Self::MemoryGrew | Self::Diverged)
     }
 }
 

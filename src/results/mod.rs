@@ -5,4 +5,5 @@ pub mod index;
 pub mod layout;
 pub mod printable;
 pub mod read;
+pub mod verdict;
 pub mod write;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, Summary, VERSION};
 use super::layout;
+use super::verdict::Verdict;
 
 /// A file of a result could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,12 @@ pub fn plan(run: &Path) -> Result<PlanFile, ReadError> {
 /// `None` while the run goes on, and after a kill.
 pub fn summary(run: &Path) -> Result<Option<Summary>, ReadError> {
     let path = run.join(layout::SUMMARY);
+    if path.exists() { record(path).map(Some) } else { Ok(None) }
+}
+
+/// `None` while the run goes on, after a kill, and of runs that an older xrun wrote.
+pub fn verdict(run: &Path) -> Result<Option<Verdict>, ReadError> {
+    let path = run.join(layout::VERDICT);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 

@@ -9,6 +9,7 @@ use super::recorder::Recorder;
 use super::session::Session;
 use super::stop::{Ending, StopSignal};
 use super::train;
+use crate::experiment::sections::FailOn;
 use crate::memory::ledger::Ledger;
 use crate::panics;
 use crate::plan::Plan;
@@ -56,6 +57,7 @@ impl Launch<'_> {
         };
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
         let trained = panics::caught(|| train::train(task.as_mut(), &mut session));
+        let trained = trained.map(|ending| judged(ending, &session));
         let mut ending = trained.unwrap_or_else(|message| {
             Ending::new(
                 Outcome::Panicked,
@@ -79,6 +81,19 @@ impl Launch<'_> {
     }
 }
 
+/// A run that did all its steps may still fail by its verdict.
+fn judged(ending: Ending, session: &Session<'_>) -> Ending {
+    let fail_on = session.plan.experiment.memory.fail_on;
+    if ending.outcome != Outcome::Finished || fail_on == FailOn::Never {
+        return ending;
+    }
+    let verdict = session.recorder.verdict();
+    match fail_on.fails(verdict.verdict) {
+        true => Ending::new(Outcome::MemoryGrew, format!("{}, but {}", ending.message, verdict.message)),
+        false => ending,
+    }
+}
+
 /// Lines, then the summary, which says that the run has ended.
 fn finish(
     task: &dyn Task,
@@ -89,7 +104,8 @@ fn finish(
     // All of them, also when the disk has no room for one.
     let logged = session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message));
     let synced = session.recorder.sync();
+    let judged = write::replace_json(&directory.path.join(layout::VERDICT), &session.recorder.verdict());
     let summary = session.summary(task, ending, &directory.id);
     let summed = write::replace_json(&directory.path.join(layout::SUMMARY), &summary);
-    logged.and(synced).and(summed)
+    logged.and(synced).and(judged).and(summed)
 }

@@ -9,8 +9,11 @@ use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};
 use crate::results::format::{MemoryLine, MemorySummary, MetricsLine, Point};
 use crate::results::layout;
+use crate::results::verdict::Verdict;
 use crate::results::write::{LineWriter, WriteError};
 use crate::task::Task;
+use crate::verdict::watch::Watch;
+use crate::verdict::{of_file, words};
 
 /// The open files of a run.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub struct Recorder {
     memory: LineWriter,
     log: LineWriter,
     tracer: Tracer,
+    watch: Watch,
     /// The newest sample.
     pub newest: Option<MemoryLine>,
 }
@@ -40,6 +44,7 @@ impl Recorder {
             memory: open(MEMORY_LINES, layout::MEMORY, limits.metrics_queue)?,
             log: open(LOG_LINES, layout::LOG, limits.log_queue)?,
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.parts_every_samples, gpu),
+            watch: Watch::new(of_file::context(&plan.to_file(0), &plan.experiment)),
             newest: None,
         })
     }
@@ -61,6 +66,7 @@ impl Recorder {
             phases: clock.take_since_sample(),
         });
         let measured = Instant::now();
+        self.watch.add(&line);
         self.memory.record(&line)?;
         self.tracer.add_cost(measured.elapsed());
         Ok(self.newest.insert(line))
@@ -81,6 +87,16 @@ impl Recorder {
     pub fn sync(&mut self) -> Result<(), WriteError> {
         let (metrics, memory, log) = (self.metrics.sync(), self.memory.sync(), self.log.sync());
         metrics.and(memory).and(log)
+    }
+
+    /// The verdict on all samples of this process.
+    pub fn verdict(&self) -> Verdict {
+        self.watch.verdict()
+    }
+
+    /// The series that look as if they grew.
+    pub fn suspects(&self) -> Vec<String> {
+        self.watch.suspects().into_iter().map(words::spoken).collect()
     }
 
     /// Peaks so far, and what measuring cost against the time of the steps.

@@ -38,7 +38,7 @@ pub enum ResumeError {
 /// Looks at what a run left. Changes nothing.
 pub fn continuation(run: &Path) -> Result<Continuation, ResumeError> {
     let manifest = read::manifest(run)?;
-    if read::summary(run)?.is_some_and(|summary| summary.outcome == Outcome::Finished) {
+    if read::summary(run)?.is_some_and(|summary| matches!(summary.outcome, Outcome::Finished | Outcome::MemoryGrew)) {
         return Err(ResumeError::Finished { run: run.to_path_buf() });
     }
     // Newest first; one that does not read is passed over.
@@ -77,9 +77,11 @@ pub fn rewind(run: &Path, continuation: &mut Continuation) -> Result<(), WriteEr
             write::at(&path, std::fs::remove_dir_all(&path))?;
         }
     }
-    let summary = run.join(layout::SUMMARY);
-    if summary.exists() {
-        write::at(&summary, std::fs::remove_file(&summary))?;
+    for file in [layout::SUMMARY, layout::VERDICT] {
+        let path = run.join(file);
+        if path.exists() {
+            write::at(&path, std::fs::remove_file(&path))?;
+        }
     }
     continuation.manifest.resumed.push(manifest::now());
     write::replace_json(&run.join(layout::MANIFEST), &continuation.manifest)

@@ -31,6 +31,7 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
         Outcome::Failed => 1,
         Outcome::Diverged => 4,
         Outcome::MemoryLimit => 5,
+        Outcome::MemoryGrew => EXIT_VERDICT,
         Outcome::TimeLimit => 7,
         Outcome::Interrupted => 8,
         Outcome::Panicked => 70,
@@ -39,6 +40,8 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
 
 /// The file or the command line is wrong.
 pub const EXIT_BAD_INPUT: u8 = 2;
+/// Memory grows, and the file or the command line says that this fails.
+pub const EXIT_VERDICT: u8 = 6;
 /// A panic outside of a run.
 pub const EXIT_PANIC: u8 = 70;
 

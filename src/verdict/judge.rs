@@ -3,11 +3,9 @@
 //! The gates and their numbers were chosen on simulated runs without and with leaks; a test below repeats the
 //! simulation.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::floors::Floors;
 use super::trend::{rise, slope};
+use crate::results::verdict::{Findings, Judgement};
 
 /// What counts as growth of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,28 +28,6 @@ const Z_FINAL: f64 = 3.09;
 /// And for the second half alone, which must not have come to rest.
 const Z_SECOND_HALF: f64 = 2.0;
 
-/// What a series does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Judgement {
-    /// Too few windows after the warm-up.
-    Inconclusive,
-    /// It does not grow.
-    Bounded,
-    /// It rose once or twice, at once, and not since.
-    Stepped,
-    /// It grew and came to rest.
-    GrewThenFlat,
-    /// Of memory that its keeper gives back late (resident, reserved): it rose. No verdict on a leak.
-    Retained,
-    /// The newest floors rise evenly; too few of them for a verdict.
-    Suspect,
-    /// It grows, and nothing says that it will stop.
-    Growing,
-    /// It passed its declared cap.
-    Exceeded,
-}
-
 /// Whether growth of a series can be a leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
@@ -59,22 +35,6 @@ pub enum Series {
     InUse,
     /// What a keeper may hold on to: resident memory, a pool's pages.
     Kept,
-}
-
-/// A judgement and what it rests on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Findings {
-    pub verdict: Judgement,
-    /// Floors that were looked at.
-    pub floors: usize,
-    /// Growth over the floors: slope times steps, in bytes (or allocations).
-    pub growth: f64,
-    /// Bytes (or allocations) a step: the Theil-Sen slope of the floors and the ends of its interval; `null` for fewer than two floors.
-    pub slope: Option<f64>,
-    pub slope_low: Option<f64>,
-    pub slope_high: Option<f64>,
-    /// The Mann-Kendall statistic of the floors.
-    pub rise: f64,
 }
 
 /// Judges the floors of a series at the end of a run.

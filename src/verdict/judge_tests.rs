@@ -123,7 +123,8 @@ fn rest_is_told_by_how_it_was_reached() {
 #[test]
 fn a_short_run_says_nothing_or_raises_a_suspicion() {
     let windows = Windows { warm_up: 0, length: 10 };
-    let short = |slope: f64| judge(&floors((1..=60u64).map(|step| (step, slope * step as f64)), windows), Series::InUse, BYTES);
+    let short =
+        |slope: f64| judge(&floors((1..=60u64).map(|step| (step, slope * step as f64)), windows), Series::InUse, BYTES);
     assert_eq!(short(0.0).verdict, Judgement::Inconclusive);
     assert_eq!(short(MIB).verdict, Judgement::Suspect);
 }

@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use super::judge::{BYTES, Series};
-use super::watch::{Context, Verdict, Watch};
+use super::watch::{Context, Watch};
 use crate::experiment::Experiment;
 use crate::results::format::{MemoryLine, PlanFile};
-use crate::results::read::{self, ReadError};
 use crate::results::layout;
+use crate::results::read::{self, ReadError};
+use crate::results::verdict::Verdict;
 
 /// Longer lines than this are of no table that we could judge.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -86,7 +87,8 @@ pub fn of_table(path: &Path) -> Result<Verdict, VerdictError> {
         return Err(wrong(format!("no column is named `step` (found: {})", names.join(", "))));
     };
     // Twice through the file: how long a window is depends on the last step.
-    let steps = table_lines(path)?.skip(1).flatten().filter_map(|line| number(&line, step_at)).max().unwrap_or_default();
+    let steps =
+        table_lines(path)?.skip(1).flatten().filter_map(|line| number(&line, step_at)).max().unwrap_or_default();
     let mut watch = Watch::new(Context { steps, ..Context::default() });
     let mut before = 0;
     for (at, line) in lines.enumerate() {

@@ -4,12 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::floors::{Cutter, Windows, windows};
-use super::judge::{BYTES, COUNT, Findings, Judgement, Scale, Series, judge, suspicious};
+use super::judge::{BYTES, COUNT, Scale, Series, judge, suspicious};
 use crate::results::format::{MemoryLine, Place, PlanFile, VERSION};
+use crate::results::verdict::{Judgement, OWNER, SeriesVerdict, Verdict};
 
 /// At least this share of the growth must be an owner's for it to be named.
 const SHARE_MIN: f64 = 0.8;
@@ -35,45 +33,6 @@ impl Context {
         self.owners = plan.owners.iter().map(|owner| (owner.name.clone(), (owner.place, owner.bytes))).collect();
         self
     }
-}
-
-/// `verdict.json`: is memory growing, how fast, and who holds it?
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Verdict {
-    pub version: u32,
-    /// The worst of all series: `growing` or `exceeded` of any, else that of the heap and the device.
-    pub verdict: Judgement,
-    /// A sentence for people.
-    pub message: String,
-    /// Steps that were not looked at.
-    pub warm_up: u64,
-    /// Steps in a window; the least value of each is a floor.
-    pub window: u64,
-    /// The owner whose growth explains that of the memory it is in; `null` when nothing grows, or nobody explains it.
-    pub owner: Option<String>,
-    /// The share of the growth that the owner explains.
-    pub owner_share: Option<f64>,
-    pub series: Vec<SeriesVerdict>,
-}
-
-/// One series.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SeriesVerdict {
-    /// `heap`, `device_in_use`, `resident`, …, or `owner:<name>`.
-    pub name: String,
-    /// `bytes` or `allocations`.
-    pub unit: String,
-    #[serde(flatten)]
-    pub findings: Findings,
-    /// The slope times the steps of an epoch.
-    pub slope_per_epoch: Option<f64>,
-    pub first: f64,
-    pub last: f64,
-    pub peak: f64,
-    /// The declared cap, of an owner.
-    pub cap: Option<u64>,
-    /// Steps until the cap or the limit is reached at this slope; only of what grows.
-    pub steps_to_limit: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -202,9 +161,6 @@ impl Watch {
         (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
     }
 }
-
-/// What the names of owners' series begin with.
-pub const OWNER: &str = "owner:";
 
 fn is_total(name: &str) -> bool {
     matches!(name, "heap" | "device_in_use")

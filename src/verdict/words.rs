@@ -1,14 +1,13 @@
 //! What does a verdict say to a person?
 
-use super::judge::Judgement;
-use super::watch::SeriesVerdict;
+use crate::results::verdict::{Judgement, OWNER, SeriesVerdict};
 use crate::units::Bytes;
 
 /// One sentence: what is judged, how fast it grows, who holds it.
 pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str>, share: Option<f64>) -> String {
-    let total = ["device_in_use", "heap"].iter().find_map(|name| {
-        series.iter().find(|one| one.name == *name && one.findings.verdict == verdict)
-    });
+    let total = ["device_in_use", "heap"]
+        .iter()
+        .find_map(|name| series.iter().find(|one| one.name == *name && one.findings.verdict == verdict));
     let about = total.or_else(|| series.iter().find(|one| one.findings.verdict == verdict));
     let Some(about) = about else { return "no samples to judge".into() };
     let name = spoken(&about.name);
@@ -29,7 +28,11 @@ pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str
         Judgement::Retained => format!("{name} rose and is kept, which is not growth of what is in use"),
         Judgement::GrewThenFlat => format!("memory grew and came to rest: {name}, now {}", amount(about, about.last)),
         Judgement::Stepped => format!("memory rose at once and stayed: {name}, now {}", amount(about, about.last)),
-        Judgement::Bounded => format!("memory is bounded: {name} moved by {} in {} windows", amount(about, about.findings.growth), about.findings.floors),
+        Judgement::Bounded => format!(
+            "memory is bounded: {name} moved by {} in {} windows",
+            amount(about, about.findings.growth),
+            about.findings.floors
+        ),
         Judgement::Inconclusive => format!(
             "too short for a verdict: {} windows after the warm-up, {} are needed",
             about.findings.floors,
@@ -42,7 +45,8 @@ pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str
 fn speed(one: &SeriesVerdict) -> String {
     let findings = &one.findings;
     let bytes = |value: Option<f64>| amount(one, value.unwrap_or_default());
-    let step = format!("{} a step ({} to {})", bytes(findings.slope), bytes(findings.slope_low), bytes(findings.slope_high));
+    let step =
+        format!("{} a step ({} to {})", bytes(findings.slope), bytes(findings.slope_low), bytes(findings.slope_high));
     match one.slope_per_epoch.filter(|slope| *slope > 0.0) {
         Some(slope) => format!("{step}, {} an epoch", amount(one, slope)),
         None => step,
@@ -65,7 +69,7 @@ pub fn spoken(name: &str) -> String {
         "device_allocations" => "allocations on the device".into(),
         "device_reserved" => "memory reserved on the device".into(),
         "resident" => "resident memory".into(),
-        other => match other.strip_prefix(super::watch::OWNER) {
+        other => match other.strip_prefix(OWNER) {
             Some(owner) => format!("buffer `{owner}`"),
             None => format!("`{other}`"),
         },

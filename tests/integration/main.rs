@@ -11,4 +11,5 @@ mod schemas;
 mod tidy;
 #[cfg(feature = "train")]
 mod training;
+mod verdict;
 mod workplace;

@@ -42,9 +42,43 @@ pub fn over_time(material: &Material) -> Markup {
                 (peak("device in use, peak", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
             }
+            (verdict(material))
             (cost(material))
             (key(trace))
             div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
+        }
+    }
+}
+
+/// Is memory growing? The sentence, and the series behind it.
+fn verdict(material: &Material) -> Markup {
+    let Some(verdict) = &material.verdict else { return html! {} };
+    let amount = |unit: &str, value: f64| match unit {
+        "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
+        "bytes" => bytes(value),
+        _ => number(value),
+    };
+    html! {
+        p { b { (verdict.verdict.words()) } ": " (verdict.message) }
+        details {
+            summary { "Verdict on each series" }
+            p.note {
+                "Floors (the least value) of windows of " (verdict.window) " steps, after a warm-up of "
+                (verdict.warm_up) " steps; slopes are Theil-Sen with an interval of 99.9 %."
+            }
+            table {
+                thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
+                    th.r { "a step" } th.r { "windows" } } }
+                tbody { @for one in &verdict.series { tr {
+                    td { (one.name) }
+                    td { (one.findings.verdict.words()) }
+                    td.r { (amount(&one.unit, one.first)) }
+                    td.r { (amount(&one.unit, one.last)) }
+                    td.r { (amount(&one.unit, one.peak)) }
+                    td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope)) } }
+                    td.r { (one.findings.floors) }
+                } } }
+            }
         }
     }
 }

@@ -1,0 +1,26 @@
+//! `xrun verdict PATH`: is memory growing, in a run or in a trace of another tool?
+
+use std::path::PathBuf;
+
+use super::VerdictArguments;
+use super::terminal::{Failure, Terminal};
+use crate::report::verdict;
+use crate::results::index;
+use crate::run::stop::EXIT_VERDICT;
+use crate::verdict::of_file;
+
+pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let path = PathBuf::from(&arguments.path);
+    let path = match path.exists() {
+        true => path,
+        // A run by its name, as everywhere.
+        false => index::find(&arguments.results.folder, &arguments.path)
+            .map_err(|error| Failure::Usage(error.to_string()))?,
+    };
+    let found = of_file::of_path(&path).map_err(Failure::failed)?;
+    match arguments.json {
+        true => terminal.json(&found),
+        false => terminal.answer(&verdict::text(&found)),
+    }
+    Ok(if arguments.fail_on.fails(found.verdict) { EXIT_VERDICT } else { 0 })
+}

@@ -1,0 +1,100 @@
+//! What does `verdict.json` hold?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the names of owners' series begin with.
+pub const OWNER: &str = "owner:";
+
+/// What a series does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// Too few windows after the warm-up.
+    Inconclusive,
+    /// It does not grow.
+    Bounded,
+    /// It rose once or twice, at once, and not since.
+    Stepped,
+    /// It grew and came to rest.
+    GrewThenFlat,
+    /// Of memory that its keeper gives back late (resident, reserved): it rose. No verdict on a leak.
+    Retained,
+    /// The newest floors rise evenly; too few of them for a verdict.
+    Suspect,
+    /// It grows, and nothing says that it will stop.
+    Growing,
+    /// It passed its declared cap.
+    Exceeded,
+}
+
+impl Judgement {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Inconclusive => "inconclusive",
+            Self::Bounded => "bounded",
+            Self::Stepped => "stepped",
+            Self::GrewThenFlat => "grew, then flat",
+            Self::Retained => "retained",
+            Self::Suspect => "suspect",
+            Self::Growing => "growing",
+            Self::Exceeded => "exceeded",
+        }
+    }
+}
+
+/// A judgement and what it rests on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Findings {
+    pub verdict: Judgement,
+    /// Floors that were looked at.
+    pub floors: usize,
+    /// Growth over the floors: slope times steps, in bytes (or allocations).
+    pub growth: f64,
+    /// Bytes (or allocations) a step: the Theil-Sen slope of the floors and the ends of its interval; `null` for fewer than two floors.
+    pub slope: Option<f64>,
+    pub slope_low: Option<f64>,
+    pub slope_high: Option<f64>,
+    /// The Mann-Kendall statistic of the floors.
+    pub rise: f64,
+}
+
+/// `verdict.json`: is memory growing, how fast, and who holds it?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    pub version: u32,
+    /// The worst of all series: `growing` or `exceeded` of any, else that of the heap and the device.
+    pub verdict: Judgement,
+    /// A sentence for people.
+    pub message: String,
+    /// Steps that were not looked at.
+    pub warm_up: u64,
+    /// Steps in a window; the least value of each is a floor.
+    pub window: u64,
+    /// The owner whose growth explains that of the memory it is in; `null` when nothing grows, or nobody explains it.
+    pub owner: Option<String>,
+    /// The share of the growth that the owner explains.
+    pub owner_share: Option<f64>,
+    pub series: Vec<SeriesVerdict>,
+}
+
+/// One series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesVerdict {
+    /// `heap`, `device_in_use`, `resident`, …, or `owner:<name>`.
+    pub name: String,
+    /// `bytes` or `allocations`.
+    pub unit: String,
+    #[serde(flatten)]
+    pub findings: Findings,
+    /// The slope times the steps of an epoch.
+    pub slope_per_epoch: Option<f64>,
+    pub first: f64,
+    pub last: f64,
+    pub peak: f64,
+    /// The declared cap, of an owner.
+    pub cap: Option<u64>,
+    /// Steps until the cap or the limit is reached at this slope; only of what grows.
+    pub steps_to_limit: Option<f64>,
+}

@@ -244,7 +244,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, summary or loop_state.
+    /// experiment, manifest, plan, metrics, memory, verdict, summary or loop_state.
     #[arg(default_value = "experiment")]
     record: String,
 }

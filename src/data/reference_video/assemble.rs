@@ -208,7 +208,7 @@ impl Assembly {
             right: right.min(width) as f32,
             bottom: bottom.min(height) as f32,
         };
-        let seen = (cut.right > cut.left && cut.bottom > cut.top).then(|| cut.clone());
+        let seen = (cut.right > cut.left && cut.bottom > cut.top).then_some(cut);
         let inside =
             left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
         if !inside {

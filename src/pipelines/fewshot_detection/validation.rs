@@ -273,6 +273,9 @@ impl Validation {
     }
 }
 
+/// Where the object is in a frame, and where it was found.
+type TrueAndFound = (Option<Rectangle>, Option<Rectangle>);
+
 /// Follows each class of an episode through its videos, frame after frame; one video at a time.
 struct Tracks<'a> {
     library: &'a Library,
@@ -280,7 +283,7 @@ struct Tracks<'a> {
     presence: f32,
     video: Option<usize>,
     /// One a way, of the video at hand.
-    frames: BTreeMap<usize, Vec<(Option<Rectangle>, Option<Rectangle>)>>,
+    frames: BTreeMap<usize, Vec<TrueAndFound>>,
 }
 
 impl<'a> Tracks<'a> {

@@ -10,6 +10,7 @@ pub mod epochs;
 pub mod listing;
 pub mod material;
 pub mod page;
+pub mod perfetto;
 pub mod plots;
 pub mod series;
 pub mod summary;
@@ -41,9 +42,10 @@ pub enum ReportError {
     Write(#[from] WriteError),
 }
 
-/// Writes `report.html` and `memory_epochs.csv` into the run's directory, each replaced as a whole.
+/// Writes `report.html`, `memory_epochs.csv` and `memory.perfetto.json` into the run's directory, each replaced as a whole.
 pub fn write(run: &Path) -> Result<(), ReportError> {
     let material = material::gather(run)?;
     write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
-    epochs::write(run)
+    epochs::write(run)?;
+    perfetto::write(run)
 }

@@ -253,3 +253,45 @@ fn a_long_run_gives_a_page_of_bounded_size() {
     let long = page::html(&material).len();
     assert!(long < short + 1_500_000, "{short} bytes became {long}");
 }
+
+/// The rules of Perfetto's importer for this format: microseconds as whole numbers, slices of one thread that nest,
+/// counters with numbers alone, `M` for names only.
+#[test]
+fn the_time_line_follows_the_rules_of_its_viewer() {
+    let results = tempfile::tempdir().unwrap();
+    for run in [finished(results.path(), PLAIN), killed(results.path())] {
+        write(&run).unwrap();
+        let text = std::fs::read_to_string(run.join(layout::PERFETTO)).unwrap();
+        let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = file["traceEvents"].as_array().unwrap();
+        let kinds = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
+        assert_eq!(kinds("X").len() + kinds("C").len() + kinds("M").len(), events.len());
+        assert!(
+            kinds("M").iter().all(|event| ["process_name", "thread_name"].contains(&event["name"].as_str().unwrap()))
+        );
+        for counter in kinds("C") {
+            assert!(
+                counter["ts"].is_u64() && counter["args"].as_object().unwrap().values().all(|value| value.is_number())
+            );
+        }
+        let mut slices: Vec<(u64, u64, &str)> = kinds("X")
+            .iter()
+            .map(|event| {
+                let (from, length) = (event["ts"].as_u64().unwrap(), event["dur"].as_u64().unwrap());
+                (from, from + length, event["cat"].as_str().unwrap())
+            })
+            .collect();
+        for category in ["epoch", "step", "validation", "cleanup"] {
+            assert!(slices.iter().any(|(_, _, of)| *of == category), "no {category}");
+        }
+        slices.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
+        let mut open: Vec<u64> = Vec::new();
+        for (from, to, category) in slices {
+            while open.last().is_some_and(|end| *end <= from) {
+                open.pop();
+            }
+            assert!(open.last().is_none_or(|end| to <= *end), "a {category} from {from} to {to} ends after its parent");
+            open.push(to);
+        }
+    }
+}

@@ -16,6 +16,8 @@ pub const METRICS: &str = "metrics.jsonl";
 pub const MEMORY: &str = "memory.jsonl";
 /// Memory by epoch, for spreadsheets.
 pub const MEMORY_EPOCHS: &str = "memory_epochs.csv";
+/// The trace on a time line, for ui.perfetto.dev.
+pub const PERFETTO: &str = "memory.perfetto.json";
 /// Is memory growing, how fast, and who holds it?
 pub const VERDICT: &str = "verdict.json";
 /// What was said during the run.

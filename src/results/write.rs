@@ -3,7 +3,7 @@
 //! Two ways only: replace a whole file (temporary file, sync, rename), or append whole lines behind a valid prefix.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -40,10 +40,24 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 }
 
 fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    try_replace_with(path, |file| file.write_all(bytes))
+}
+
+/// As [`replace`], of a file that is too large to be held in memory.
+pub fn replace_with(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), WriteError> {
+    let buffered = |file: &mut File| {
+        let mut writer = BufWriter::new(file);
+        content(&mut writer)?;
+        writer.flush()
+    };
+    at(path, try_replace_with(path, buffered))
+}
+
+fn try_replace_with(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(folder)?;
     // The file itself: the wrapper's errors repeat the temporary name.
-    file.as_file_mut().write_all(bytes)?;
+    content(file.as_file_mut())?;
     file.as_file().sync_all()?;
     // A temporary file is private to its owner; results are meant to be read by colleagues.
     set_mode(file.as_file(), 0o644)?;

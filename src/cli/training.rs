@@ -88,6 +88,9 @@ pub fn train(launch: Launch<'_>, task: Box<dyn Task>, stop: &StopSignal, display
 fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
     if let Ok(Some(verdict)) = read::verdict(run) {
+        if let Ok(table) = report::epochs::table(run) {
+            terminal.say(table.trim_end());
+        }
         terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
     }
     if ending.exit_code() == 0 {

@@ -8,6 +8,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::ReportError;
+use super::axes::bytes;
+use super::listing::columns;
 use crate::memory::ledger::OWNERS_MAX;
 use crate::results::format::MemoryLine;
 use crate::results::read::{self, ReadError};
@@ -15,6 +17,9 @@ use crate::results::{layout, write};
 
 /// More rows than this (some 60 MB) are not written; an epoch is not a step.
 const ROWS_MAX: usize = 100_000;
+
+/// More epochs than this are not shown to a person.
+const TABLE_ROWS_MAX: usize = 24;
 
 /// One epoch of one process.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +89,67 @@ pub fn csv(run: &Path) -> Result<String, ReportError> {
         }
     })?;
     finish(row, &names, &mut text, &mut rows);
+    Ok(text)
+}
+
+/// Memory by epoch with the change since the start, as seed 001 prints it: the floor of what is in use, and what is
+/// resident. Of many epochs the first and the last few; of a resumed run the newest process.
+pub fn table(run: &Path) -> Result<String, ReportError> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut left_out = 0;
+    each_line(run, |line| {
+        match rows.last() {
+            Some(row) if row.segment != line.segment => (rows, left_out) = (Vec::new(), 0),
+            _ => {}
+        }
+        if rows.last().is_none_or(|row| row.epoch != line.epoch) {
+            if rows.len() == TABLE_ROWS_MAX {
+                rows.remove(TABLE_ROWS_MAX / 2);
+                left_out += 1;
+            }
+            rows.push(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+        }
+        if let Some(row) = rows.last_mut() {
+            row.add(&line);
+        }
+    })?;
+    let Some(start) = rows.first() else { return Ok(String::new()) };
+    let has_device = rows.iter().any(|row| row.in_use.floor.is_some());
+    let change = |now: Option<u64>, before: Option<u64>| match now.zip(before) {
+        Some((now, before)) if now >= before => format!("+{}", bytes((now - before) as f64)),
+        Some((now, before)) => format!("-{}", bytes((before - now) as f64)),
+        None => "-".into(),
+    };
+    let size = |size: Option<u64>| size.map_or("-".into(), |size| bytes(size as f64));
+    let mut header = vec!["epoch", ">heap", ">since start", ">resident", ">since start"];
+    if has_device {
+        header.extend([">device in use", ">since start"]);
+    }
+    let of_row = |row: &Row| {
+        let epoch = if row.epoch == 0 { "start".to_owned() } else { row.epoch.to_string() };
+        let mut cells = vec![
+            epoch,
+            size(row.heap.floor),
+            change(row.heap.floor, start.heap.floor),
+            size(row.resident.end),
+            change(row.resident.end, start.resident.end),
+        ];
+        if has_device {
+            cells.extend([size(row.in_use.floor), change(row.in_use.floor, start.in_use.floor)]);
+        }
+        cells
+    };
+    let cells: Vec<Vec<String>> = rows.iter().map(of_row).collect();
+    let mut text = columns(&header, &cells);
+    if left_out > 0 {
+        let _ = writeln!(text, "({left_out} epochs in the middle are left out)");
+    }
+    let grown = |pair: &[Row]| Some((pair[1].heap.floor?.saturating_sub(pair[0].heap.floor?), pair[1].epoch));
+    if let Some((most, epoch)) =
+        rows.windows(2).filter_map(grown).max_by_key(|(most, _)| *most).filter(|(most, _)| *most > 0)
+    {
+        let _ = writeln!(text, "largest growth of the heap's floor: {} in epoch {epoch}", bytes(most as f64));
+    }
     Ok(text)
 }
 

@@ -115,6 +115,10 @@ fn describe(material: &Material) -> String {
     if let Some(verdict) = &material.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
+    if let Ok(table) = super::epochs::table(&material.run) {
+        page.0.push('\n');
+        page.0.push_str(&table);
+    }
     buffers(material, &mut page);
     phases(material, &mut page);
     page.0.push('\n');

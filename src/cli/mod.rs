@@ -3,6 +3,7 @@
 mod check;
 mod completions;
 mod devices;
+mod leaks;
 mod list;
 mod man;
 mod new;
@@ -69,6 +70,8 @@ enum Command {
     /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step and a bytes column.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
+    /// Run pairs of a leaky and a bounded experiment: are leaks found, and only leaks?
+    Leaks(LeaksArguments),
     /// Write a run's report.html again.
     Report(RunName),
     /// List devices: memory, driver, and what is missing.
@@ -236,6 +239,20 @@ pub struct VerdictArguments {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct LeaksArguments {
+    /// The leaks to try; all when none is named.
+    names: Vec<String>,
+    /// Where <name>.leaky.toml and <name>.bounded.toml are.
+    #[arg(long, value_name = "DIR", default_value = "experiments/leaks")]
+    folder: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct DevicesArguments {
     /// Print as JSON.
     #[arg(long)]
@@ -286,6 +303,7 @@ fn dispatch(line: CommandLine) -> u8 {
     let answer: Result<u8, Failure> = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),
+        Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),

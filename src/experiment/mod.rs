@@ -4,6 +4,7 @@ mod check;
 mod expand;
 pub mod kinds;
 mod layers;
+pub mod leaks;
 mod merge;
 mod overrides;
 pub mod pattern;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::Dataset;
 use crate::pipelines::{Model, Pipeline};
+use leaks::Leaks;
 use sections::{About, Checkpoint, Cleanup, Limits, Memory, Optimizer, Training, Validation};
 
 /// An experiment: what to train, on what, within which limits.
@@ -61,6 +63,9 @@ pub struct Experiment {
     /// When memory is measured.
     #[serde(default)]
     pub memory: Memory,
+    /// Leaks to be switched on, to see that they are found.
+    #[serde(default, skip_serializing_if = "Leaks::are_off")]
+    pub leaks: Leaks,
 }
 
 fn default_optimizer() -> Optimizer {

@@ -267,6 +267,9 @@ pub struct Memory {
     pub parts_every_samples: u64,
     /// The verdict at which a run that did all its steps still ends with an exit code of its own (6). Default: never.
     pub fail_on: FailOn,
+    /// Less growth than this over the windows of a verdict is not called growth. Default: 16 MiB; smaller leaks need a
+    /// run with little noise.
+    pub growth_min: Bytes,
 }
 
 /// The verdict that fails a run.
@@ -303,7 +306,7 @@ impl FailOn {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { every_steps: 1, parts_every_samples: 20, fail_on: FailOn::Never }
+        Self { every_steps: 1, parts_every_samples: 20, fail_on: FailOn::Never, growth_min: Bytes::mebibytes(16) }
     }
 }
 

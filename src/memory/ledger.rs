@@ -22,6 +22,8 @@ pub enum Policy {
     Reduce,
     /// Adding is an error.
     Refuse,
+    /// Nothing: a leak of a post-mortem that `[leaks]` switched on.
+    Leak,
 }
 
 /// The most that an owner may hold.
@@ -30,6 +32,9 @@ pub struct Cap {
     pub items: u64,
     pub bytes: u64,
 }
+
+/// That of a leak: nothing limits it.
+pub const NO_CAP: Cap = Cap { items: i64::MAX as u64, bytes: i64::MAX as u64 };
 
 #[derive(Debug)]
 struct Owner {
@@ -121,6 +126,11 @@ impl Holding {
         self.owner.bytes.store(bytes, Relaxed);
         self.owner.peak_items.fetch_max(items, Relaxed);
         self.owner.peak_bytes.fetch_max(bytes, Relaxed);
+    }
+
+    /// Bytes that are held now.
+    pub fn bytes(&self) -> u64 {
+        self.owner.bytes.load(Relaxed)
     }
 
     pub fn cap(&self) -> Cap {

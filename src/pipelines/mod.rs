@@ -86,7 +86,12 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
         Pipeline::FewshotDetection(settings) => {
             fewshot_detection::check::check(settings, experiment.dataset.as_ref(), problems);
         }
-        Pipeline::Dummy(_) => {}
+        Pipeline::Dummy(_) => {
+            if let Some(leak) = experiment.leaks.on().first() {
+                let problem = Problem::new(format!("leaks.{}", leak.key()), "`dummy` has no such leak");
+                problems.add(problem.help("write `leak_per_step` in `[pipeline.dummy]`").related("pipeline"));
+            }
+        }
     }
     match &experiment.model {
         Some(Model::ReferenceDetector(model)) => fewshot_detection::check::check_model(model, problems),

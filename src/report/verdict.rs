@@ -1,9 +1,11 @@
 //! A verdict as text.
 
+use serde::Serialize;
+
 use super::axes::{bytes, number};
 use super::listing::columns;
 use crate::results::printable;
-use crate::results::verdict::{SeriesVerdict, Verdict};
+use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 
 /// The sentence, then a table of all series: what grows first.
 pub fn text(verdict: &Verdict) -> String {
@@ -39,4 +41,43 @@ fn row(one: &SeriesVerdict) -> Vec<String> {
         interval.map_or_else(|| "-".into(), |(low, high)| format!("{} to {}", amount(low), amount(high))),
         findings.floors.to_string(),
     ]
+}
+
+/// A row of `xrun leaks`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pair {
+    pub name: String,
+    pub leaky: Judgement,
+    pub bounded: Judgement,
+    pub series: String,
+    /// Bytes a step, of the leaky run.
+    pub slope_expected: f64,
+    pub slope_measured: Option<f64>,
+    pub owner_expected: String,
+    pub owner_named: Option<String>,
+    /// The step at which the leaky run was first suspected.
+    pub suspected_at: Option<u64>,
+    /// What is wrong; empty when all is as expected.
+    pub wrong: Vec<String>,
+}
+
+/// The table of `xrun leaks`.
+pub fn pairs(all: &[Pair]) -> String {
+    let header = ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", "result"];
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|pair| {
+            vec![
+                pair.name.clone(),
+                pair.leaky.words().to_owned(),
+                format!("{}/step", bytes(pair.slope_expected)),
+                pair.slope_measured.map_or_else(|| "-".into(), |slope| format!("{}/step", bytes(slope.max(0.0)))),
+                pair.owner_named.clone().unwrap_or_else(|| "-".into()),
+                pair.suspected_at.map_or_else(|| "-".into(), |step| format!("step {step}")),
+                pair.bounded.words().to_owned(),
+                if pair.wrong.is_empty() { "as expected".to_owned() } else { pair.wrong.join("; ") },
+            ]
+        })
+        .collect();
+    printable::lines(&columns(&header, &rows))
 }

@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use super::judge::{BYTES, Series};
+use super::judge::{BYTES, Scale, Series};
 use super::watch::{Context, Watch};
 use crate::experiment::Experiment;
-use crate::results::format::{MemoryLine, PlanFile};
+use crate::results::format::{MemoryLine, PlanFile, Point};
 use crate::results::layout;
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
@@ -34,7 +34,10 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     // What comes only at the end need not be waited for.
     let early = cadences.iter().copied().filter(|cadence| *cadence <= plan.steps / 4);
     let settled = early.max().unwrap_or_default();
-    let context = Context { steps: plan.steps, steps_per_epoch: per_epoch, cadences, settled, ..Context::default() };
+    let growth_min = experiment.memory.growth_min.0 as f64;
+    let scale = Some(Scale { growth_min, move_min: growth_min / 32.0 });
+    let context =
+        Context { scale, steps: plan.steps, steps_per_epoch: per_epoch, cadences, settled, ..Context::default() };
     context.with_owners(plan)
 }
 
@@ -49,6 +52,25 @@ pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictErr
         watch.add(&line?);
     }
     Ok(watch.verdict())
+}
+
+/// The step at which a series of a run first looked as if it grew.
+///
+/// # Errors
+/// As [`of_run`].
+pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictError> {
+    let plan = read::plan(run)?;
+    let checked = crate::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
+    let Ok(checked) = checked else { return Ok(None) };
+    let mut watch = Watch::new(context(&plan, &checked.experiment));
+    for line in read::memory(run)? {
+        let line = line?;
+        watch.add(&line);
+        if line.point == Point::Step && watch.suspects().contains(&series) {
+            return Ok(Some(line.step));
+        }
+    }
+    Ok(None)
 }
 
 /// Judges a `memory.jsonl` by itself, without a plan.

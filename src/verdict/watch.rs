@@ -25,6 +25,8 @@ pub struct Context {
     pub settled: u64,
     /// Where each owner holds its bytes, and its cap.
     pub owners: BTreeMap<String, (Place, u64)>,
+    /// What counts as growth of bytes; [`BYTES`] when absent.
+    pub scale: Option<Scale>,
 }
 
 impl Context {
@@ -65,18 +67,18 @@ impl Watch {
         if self.segment.replace(line.segment).is_some_and(|before| before != line.segment) {
             self.series.clear();
         }
-        let step = line.step;
-        self.value(step, "heap", line.host.heap, Series::InUse, BYTES);
+        let (step, scale) = (line.step, self.context.scale.unwrap_or(BYTES));
+        self.value(step, "heap", line.host.heap, Series::InUse, scale);
         if let Some(resident) = line.host.resident {
-            self.value(step, "resident", resident, Series::Kept, BYTES);
+            self.value(step, "resident", resident, Series::Kept, scale);
         }
         if let Some(device) = &line.device {
-            self.value(step, "device_in_use", device.in_use, Series::InUse, BYTES);
+            self.value(step, "device_in_use", device.in_use, Series::InUse, scale);
             self.value(step, "device_allocations", device.allocations, Series::InUse, COUNT);
-            self.value(step, "device_reserved", device.reserved, Series::Kept, BYTES);
+            self.value(step, "device_reserved", device.reserved, Series::Kept, scale);
         }
         for (owner, bytes) in &line.owners {
-            self.value(step, &format!("{OWNER}{owner}"), *bytes, Series::InUse, BYTES);
+            self.value(step, &format!("{OWNER}{owner}"), *bytes, Series::InUse, scale);
         }
     }
 
@@ -137,7 +139,7 @@ impl Watch {
         let growing = findings.slope.filter(|slope| *slope > 0.0 && findings.verdict == Judgement::Growing);
         SeriesVerdict {
             name: name.to_owned(),
-            unit: if watched.scale == BYTES { "bytes" } else { "allocations" }.into(),
+            unit: if watched.scale == COUNT { "allocations" } else { "bytes" }.into(),
             slope_per_epoch: findings.slope.map(|slope| slope * self.context.steps_per_epoch as f64),
             steps_to_limit: cap.zip(growing).map(|(cap, slope)| ((cap as f64 - watched.last) / slope).max(0.0)),
             first: watched.first,

@@ -2,8 +2,21 @@
 
 use crate::workplace::Workplace;
 
-const SUBCOMMANDS: &[&str] =
-    &["run", "check", "new", "resume", "ls", "show", "report", "verdict", "devices", "schema", "completions", "man"];
+const SUBCOMMANDS: &[&str] = &[
+    "run",
+    "check",
+    "new",
+    "resume",
+    "ls",
+    "show",
+    "report",
+    "verdict",
+    "leaks",
+    "devices",
+    "schema",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_and_manual_name_every_subcommand_and_the_exit_codes() {

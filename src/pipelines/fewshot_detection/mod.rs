@@ -6,6 +6,8 @@ pub mod check;
 pub mod decode;
 pub mod episode;
 #[cfg(feature = "train")]
+pub mod leaks;
+#[cfg(feature = "train")]
 pub mod losses;
 pub mod mix;
 #[cfg(feature = "train")]

@@ -14,7 +14,7 @@ use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
 use crate::data::sample::Picture;
 use crate::experiment::Experiment;
-use crate::memory::ledger::{Cap, Ledger, Policy};
+use crate::memory::ledger::{Cap, Ledger, NO_CAP, Policy};
 use crate::metrics::{average_precision, separation};
 use crate::results::format::{Place, PlannedOwner};
 use crate::task::{Better, TaskError, TaskFacts};
@@ -102,6 +102,14 @@ pub fn prepare(
         bytes: pictures.bytes,
         because: "`validation.pictures`, for the report".into(),
     });
+    owners.extend(experiment.leaks.on().into_iter().map(|leak| PlannedOwner {
+        name: leak.owner().into(),
+        place: Place::Host,
+        policy: Policy::Leak,
+        items: NO_CAP.items,
+        bytes: NO_CAP.bytes,
+        because: format!("`leaks.{}` is switched on", leak.key()),
+    }));
     let facts = TaskFacts {
         batches_per_epoch: batches_per_epoch(&library, settings),
         owners,

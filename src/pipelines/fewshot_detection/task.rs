@@ -9,6 +9,7 @@ use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch, batch_bytes_max};
+use super::leaks::StepLeaks;
 use super::losses::{centres, detection_loss};
 use super::model::ReferenceDetector;
 use super::pixels::{fetch, pictures};
@@ -48,6 +49,7 @@ pub struct FewshotDetection {
     /// `[1, cells, 4]` on the training device.
     centres: Tensor<3>,
     parameters: u64,
+    leaks: StepLeaks,
 }
 
 /// Gradients and numbers of a step while it is put together.
@@ -89,7 +91,8 @@ impl FewshotDetection {
             parameters: network.num_params() as u64,
             network: Some(network),
             optimizer: Some(ModuleOptimizer::new(&experiment.optimizer)),
-            validation: Validation::new(&prepared, &experiment.limits, &experiment.validation, ledger),
+            validation: Validation::new(&prepared, experiment, ledger),
+            leaks: StepLeaks::new(&experiment.leaks, ledger),
             store: prepared.store,
             settings: prepared.settings,
             device,
@@ -170,7 +173,7 @@ impl FewshotDetection {
 }
 
 impl Task for FewshotDetection {
-    fn train_step(&mut self, _: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
+    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         let mut gathered = Gathered {
             gradients: GradientsAccumulator::new(),
             parts: Vec::new(),
@@ -191,6 +194,8 @@ impl Task for FewshotDetection {
                 HostBatch::Detection(detection) => {
                     gathered.kind = "detection";
                     self.detection(detection, &mut gathered, phases)?;
+                    let network = self.network.as_ref().ok_or_else(lost)?;
+                    self.leaks.batch(network, detection, &self.settings, &self.device.autodiff);
                 }
                 HostBatch::Triplet(triplet) => {
                     gathered.kind = "triplet";
@@ -201,6 +206,7 @@ impl Task for FewshotDetection {
         phases.enter("optimizer");
         let network = self.network.take().ok_or_else(lost)?;
         let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
+        self.leaks.gradients(&network, &gradients);
         let optimizer = self.optimizer.as_mut().ok_or_else(lost)?;
         self.network = Some(optimizer.step(learning_rate, network, gradients));
         phases.enter("transfer");
@@ -216,6 +222,7 @@ impl Task for FewshotDetection {
                 None => values.push((name, value)),
             }
         }
+        self.leaks.said(|| format!("step {step}: {} {values:?}; {}", gathered.kind, gathered.batch));
         Ok(StepReport {
             kind: gathered.kind,
             loss: values.iter().map(|(_, value)| value).sum(),

@@ -8,6 +8,7 @@ use burn::tensor::activation::sigmoid;
 use super::assignment::{Cell, cells};
 use super::batch::{Batches, DetectionBatch, Role, batch_bytes_max};
 use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
+use super::leaks::Kept;
 use super::model::ReferenceDetector;
 use super::pictures;
 use super::pixels::{fetch, pictures as to_tensor};
@@ -20,6 +21,8 @@ use crate::data::reference_video::library::Library;
 use crate::data::sample::{Picture, PictureSource, Rectangle};
 use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
+use crate::experiment::Experiment;
+use crate::experiment::leaks::Leak;
 use crate::experiment::sections::{Limits, Validation as Cadence};
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::metrics::average_precision::{self, AveragePrecision};
@@ -44,6 +47,7 @@ pub struct Validation {
     separation: Separation,
     batch: Holding,
     pictures: Holding,
+    leaked: Kept<Vec<Detection>>,
     /// Detections that did not fit, over all validations.
     pub left_out: u64,
 }
@@ -56,7 +60,8 @@ struct Answers {
 }
 
 impl Validation {
-    pub fn new(prepared: &Prepared, limits: &Limits, cadence: &Cadence, ledger: &Ledger) -> Self {
+    pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
+        let (limits, cadence) = (&experiment.limits, &experiment.validation);
         let bytes = batch_bytes_max(&prepared.settings, limits);
         Self {
             batches: prepared.batches.clone(),
@@ -73,6 +78,7 @@ impl Validation {
                 pictures_cap(cadence.pictures, prepared.settings.image_size),
                 Policy::Refuse,
             ),
+            leaked: Kept::new(Leak::ValidationPredictions, &experiment.leaks, ledger),
             left_out: 0,
         }
     }
@@ -205,6 +211,7 @@ impl Validation {
                 rectangle: one.rectangle,
             })
             .collect();
+        self.leaked.keep(|| (found.to_vec(), size_of_val(found) as u64));
         self.precision.add(&detections, &truths);
         asked.into_iter().filter(|(_, object)| !object.ignore).map(|(way, object)| (way, object.rectangle)).collect()
     }

@@ -1,0 +1,116 @@
+//! `xrun leaks`: does the instrument find each leak on this machine, and none where there is none?
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::LeaksArguments;
+use super::terminal::{Failure, Terminal};
+use crate::experiment::leaks::Expected;
+use crate::experiment::read;
+use crate::report::verdict::{Pair, pairs};
+use crate::results::read as results;
+use crate::results::verdict::{Judgement, Verdict};
+use crate::run::stop::exit_code;
+use crate::verdict::of_file;
+
+pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let leaky = leaky_files(&arguments.folder, &arguments.names)?;
+    let results = tempfile::tempdir().map_err(Failure::failed)?;
+    let mut all = Vec::with_capacity(leaky.len());
+    for (name, file) in leaky {
+        terminal.detail(&format!("{name}: leaky, then bounded"));
+        all.push(pair(&name, &file, results.path(), arguments)?);
+    }
+    match arguments.json {
+        true => terminal.json(&all),
+        false => terminal.answer(&pairs(&all)),
+    }
+    let wrong = all.iter().any(|pair| !pair.wrong.is_empty());
+    Ok(if wrong { exit_code(crate::results::format::Outcome::Failed) } else { 0 })
+}
+
+/// `<name>.leaky.toml` in the folder, by name; those named, or all.
+fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
+    const ENDING: &str = ".leaky.toml";
+    let entries = std::fs::read_dir(folder)
+        .map_err(|error| Failure::Usage(format!("{}: {error}; name another folder with --folder", folder.display())))?;
+    let mut found: Vec<(String, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.strip_suffix(ENDING)?.to_owned(), entry.path())))
+        .collect();
+    found.sort();
+    if let Some(unknown) = names.iter().find(|name| found.iter().all(|(known, _)| known != *name)) {
+        let known: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        return Err(Failure::Usage(format!("there is no leak `{unknown}` (known: {})", known.join(", "))));
+    }
+    found.retain(|(name, _)| names.is_empty() || names.contains(name));
+    match found.is_empty() {
+        true => Err(Failure::Usage(format!("{} has no files that end in {ENDING}", folder.display()))),
+        false => Ok(found),
+    }
+}
+
+fn pair(name: &str, file: &Path, results: &Path, arguments: &LeaksArguments) -> Result<Pair, Failure> {
+    let expected = read::read(file, &[], super::environment())?.experiment.leaks.expected;
+    let Some(expected) = expected else {
+        return Err(Failure::Failed(format!(
+            "{} has no [leaks.expected], which says what is to be seen",
+            file.display()
+        )));
+    };
+    let twin = file.with_file_name(format!("{name}.bounded.toml"));
+    let (leaky, leaky_run) = judged(file, results, arguments)?;
+    let (bounded, _) = judged(&twin, results, arguments)?;
+    let series = leaky.series.iter().find(|one| one.name == expected.series);
+    let slope = series.and_then(|one| one.findings.slope);
+    let suspected_at = of_file::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
+    Ok(Pair {
+        name: name.to_owned(),
+        leaky: leaky.verdict,
+        bounded: bounded.verdict,
+        slope_expected: expected.bytes_per_step,
+        slope_measured: slope,
+        owner_named: leaky.owner.clone(),
+        suspected_at,
+        wrong: wrong(&expected, &leaky, &bounded, slope),
+        series: expected.series,
+        owner_expected: expected.owner,
+    })
+}
+
+fn wrong(expected: &Expected, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if leaky.verdict != Judgement::Growing {
+        wrong.push(format!("the leak is called {}", leaky.verdict.words()));
+    }
+    if leaky.owner.as_deref() != Some(expected.owner.as_str()) {
+        wrong.push(format!("{} is named", leaky.owner.as_deref().unwrap_or("nobody")));
+    }
+    let off = slope.map(|slope| slope / expected.bytes_per_step - 1.0);
+    match off {
+        Some(off) if off.abs() <= expected.tolerance => {}
+        Some(off) => wrong.push(format!("the slope is off by {:.0} %", off * 100.0)),
+        None => wrong.push(format!("there is no series `{}`", expected.series)),
+    }
+    if bounded.verdict >= Judgement::Suspect {
+        wrong.push(format!("the bounded twin is called {}", bounded.verdict.words()));
+    }
+    wrong
+}
+
+/// Runs a file in a process of its own: another run's heap must not be in this one's.
+fn judged(file: &Path, results: &Path, arguments: &LeaksArguments) -> Result<(Verdict, PathBuf), Failure> {
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let mut command = Command::new(program);
+    command.arg(file).arg("--results").arg(results).args(["-q", "--json", "--progress", "none"]);
+    command.args(arguments.overrides.all().iter().flat_map(|text| ["-s", text.as_str()]));
+    let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| Failure::Failed(format!("{}: the run gave no answer", file.display())))?;
+    let run = PathBuf::from(answer["run"].as_str().unwrap_or_default());
+    let verdict = results::verdict(&run).map_err(Failure::failed)?;
+    match (verdict, output.status.success()) {
+        (Some(verdict), true) => Ok((verdict, run)),
+        _ => Err(Failure::Failed(format!("{}: {}", file.display(), answer["message"].as_str().unwrap_or("failed")))),
+    }
+}

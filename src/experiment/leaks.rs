@@ -1,0 +1,101 @@
+//! Which leaks are switched on, to see that they are found?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
+/// a pipeline that does not have one refuses it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Leaks {
+    /// Keep the gradients of each step (seed 001: zeroed and not released).
+    pub gradients: bool,
+    /// Keep outputs of a forward pass with their graph (seed 001: adapter outputs of each batch).
+    pub outputs_with_graph: bool,
+    /// Keep the embeddings of reference pictures with their graph (seed 001: cached embeddings).
+    pub embeddings_with_graph: bool,
+    /// Keep the pictures of each batch as tensors on the device (seed 001: a data set moved as a whole).
+    pub batches_on_device: bool,
+    /// Keep every detection of every validation (seed 003).
+    pub validation_predictions: bool,
+    /// Keep a line of text for each step (seed 003: the logger's history).
+    pub log_history: bool,
+    /// What is to be seen when `xrun leaks` runs this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+}
+
+/// What a leak must look like for the instrument to be trusted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expected {
+    /// The series that grows: `heap` or `device_in_use`. Default: heap.
+    pub series: String,
+    /// How fast, in bytes a step, predicted from sizes.
+    #[schemars(range(min = 1.0, max = 1e15))]
+    pub bytes_per_step: f64,
+    /// How far the measured slope may be from it, as a share. Default: 0.1.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub tolerance: f64,
+    /// The buffer that is to be named.
+    pub owner: String,
+}
+
+impl Default for Expected {
+    fn default() -> Self {
+        Self { series: "heap".into(), bytes_per_step: 1.0, tolerance: 0.1, owner: String::new() }
+    }
+}
+
+/// One of [`Leaks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leak {
+    Gradients,
+    OutputsWithGraph,
+    EmbeddingsWithGraph,
+    BatchesOnDevice,
+    ValidationPredictions,
+    LogHistory,
+}
+
+impl Leak {
+    /// The key below `[leaks]`.
+    pub fn key(self) -> &'static str {
+        &self.owner()[OWNER_PREFIX.len()..]
+    }
+
+    /// The name in the ledger.
+    pub fn owner(self) -> &'static str {
+        match self {
+            Self::Gradients => "leak_gradients",
+            Self::OutputsWithGraph => "leak_outputs_with_graph",
+            Self::EmbeddingsWithGraph => "leak_embeddings_with_graph",
+            Self::BatchesOnDevice => "leak_batches_on_device",
+            Self::ValidationPredictions => "leak_validation_predictions",
+            Self::LogHistory => "leak_log_history",
+        }
+    }
+}
+
+/// What the names of leaks in the ledger begin with.
+const OWNER_PREFIX: &str = "leak_";
+
+impl Leaks {
+    /// Those that are switched on.
+    pub fn on(&self) -> Vec<Leak> {
+        let all = [
+            (self.gradients, Leak::Gradients),
+            (self.outputs_with_graph, Leak::OutputsWithGraph),
+            (self.embeddings_with_graph, Leak::EmbeddingsWithGraph),
+            (self.batches_on_device, Leak::BatchesOnDevice),
+            (self.validation_predictions, Leak::ValidationPredictions),
+            (self.log_history, Leak::LogHistory),
+        ];
+        all.into_iter().filter_map(|(on, leak)| on.then_some(leak)).collect()
+    }
+
+    /// Nothing is switched on and nothing expected.
+    pub fn are_off(&self) -> bool {
+        *self == Self::default()
+    }
+}

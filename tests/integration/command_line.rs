@@ -80,7 +80,8 @@ fn every_checked_in_experiment_checks_clean() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
     let workplace = Workplace::new();
     let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+    let folders = [folder.to_owned(), format!("{folder}/leaks")];
+    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten()) {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "toml") {
             let said = workplace.xrun(&["check", path.to_str().unwrap()]);
@@ -119,4 +120,17 @@ fn variables_and_files_with_names_that_are_no_text_do_no_harm() {
     let mut command = workplace.command(&["-q"]);
     let status = command.arg(odd).env("ODD", std::ffi::OsStr::from_bytes(b"\xff")).status().unwrap();
     assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
+    let workplace = Workplace::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/leaks");
+    let said = workplace.xrun(&["leaks", "gradient", "--folder", folder]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("no leak `gradient`") && said.err.contains("gradients, log_history"), "{said:?}");
+    assert_eq!(workplace.xrun(&["leaks"]).code, 2, "no such folder here");
+    workplace.file("own/a.leaky.toml", "[pipeline.dummy]\n");
+    let said = workplace.xrun(&["leaks", "--folder", "own"]);
+    assert!(said.code == 1 && said.err.contains("[leaks.expected]"), "{said:?}");
 }

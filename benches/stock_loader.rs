@@ -14,6 +14,8 @@ use burn::data::dataloader::DataLoaderBuilder;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset;
 use burn::tensor::TensorData;
+use xrun::device::Kind;
+use xrun::device::dispatch::TensorDevice;
 use xrun::experiment::read;
 use xrun::memory::ledger::Ledger;
 use xrun::nn::Backend;
@@ -66,6 +68,7 @@ fn main() {
     let loader = DataLoaderBuilder::<Backend, _, _>::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)
         .num_workers(1)
+        .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().plain)
         .build(Arc::new(Numbers(490)) as Arc<dyn Dataset<u64>>);
     let mut largest = 0;
     for (taken, (batch, bytes)) in loader.iter().enumerate() {

@@ -140,7 +140,7 @@ fn a_killed_run_has_a_page_that_says_so() {
 #[test]
 fn a_running_run_shows_that_it_goes_on() {
     let results = tempfile::tempdir().unwrap();
-    let run = finished(results.path(), PLAIN);
+    let run = killed(results.path());
     let lock = std::fs::File::options().create(true).append(true).open(run.join(layout::LOCK)).unwrap();
     lock.try_lock().unwrap();
     let text = summary::text(&run).unwrap();

@@ -241,9 +241,10 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     let manifest = read::manifest(&path);
     let summary = read::summary(&path);
     let state = match (&manifest, &summary) {
+        // Written last, and taken away first by a resume: the lock may still be held while the report is written.
+        (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
         _ if is_locked(&path) => RunState::Running,
         (Err(error), _) | (_, Err(error)) => RunState::Unreadable(error.to_string()),
-        (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
         (Ok(_), Ok(None)) => RunState::Killed,
     };
     let summary = summary.ok().flatten();

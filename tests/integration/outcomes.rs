@@ -52,6 +52,14 @@ fn the_owners_of_the_plan_are_those_of_the_trace_and_none_exceeds_its_cap() {
 }
 
 #[test]
+fn the_report_that_a_run_leaves_says_how_it_ended() {
+    let (workplace, _) = run_dummy(&[]);
+    let report = text(&workplace.latest("trial").join("report.html"));
+    assert!(report.contains("finished") && report.contains("all 20 steps are done"));
+    assert!(!report.contains("running<") && !report.contains("has not ended"), "the run is over when it is written");
+}
+
+#[test]
 fn the_resolved_file_is_an_experiment_that_gives_the_same_numbers() {
     let (workplace, _) = run_dummy(&["-s", "experiment.seed=3"]);
     let first = workplace.latest("trial");

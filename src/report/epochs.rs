@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-use super::ReportError;
 use super::axes::bytes;
 use super::listing::columns;
+use super::{ReportError, each_sample};
 use crate::memory::ledger::OWNERS_MAX;
 use crate::results::format::MemoryLine;
-use crate::results::read::{self, ReadError};
 use crate::results::{layout, write};
 
 /// More rows than this (some 60 MB) are not written; an epoch is not a step.
@@ -62,12 +61,13 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
 /// The file's text.
 pub fn csv(run: &Path) -> Result<String, ReportError> {
     let mut names = BTreeSet::new();
-    each_line(run, |line| {
+    each_sample(run, |line| {
         for name in line.owners.keys() {
             if names.len() < OWNERS_MAX && !names.contains(name) {
                 names.insert(name.clone());
             }
         }
+        Ok(())
     })?;
     let mut text = String::from(
         "segment,epoch,samples,heap_start,heap_end,heap_floor,heap_peak,resident_start,resident_end,resident_peak,\
@@ -79,7 +79,7 @@ pub fn csv(run: &Path) -> Result<String, ReportError> {
     text.push('\n');
     let mut row: Option<Row> = None;
     let mut rows = 0;
-    each_line(run, |line| {
+    each_sample(run, |line| {
         if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
             finish(row.take(), &names, &mut text, &mut rows);
             row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
@@ -87,6 +87,7 @@ pub fn csv(run: &Path) -> Result<String, ReportError> {
         if let Some(row) = &mut row {
             row.add(&line);
         }
+        Ok(())
     })?;
     finish(row, &names, &mut text, &mut rows);
     Ok(text)
@@ -97,7 +98,7 @@ pub fn csv(run: &Path) -> Result<String, ReportError> {
 pub fn table(run: &Path) -> Result<String, ReportError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut left_out = 0;
-    each_line(run, |line| {
+    each_sample(run, |line| {
         match rows.last() {
             Some(row) if row.segment != line.segment => (rows, left_out) = (Vec::new(), 0),
             _ => {}
@@ -112,6 +113,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         if let Some(row) = rows.last_mut() {
             row.add(&line);
         }
+        Ok(())
     })?;
     let Some(start) = rows.first() else { return Ok(String::new()) };
     let has_device = rows.iter().any(|row| row.in_use.floor.is_some());
@@ -151,23 +153,6 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         let _ = writeln!(text, "largest growth of the heap's floor: {} in epoch {epoch}", bytes(most as f64));
     }
     Ok(text)
-}
-
-/// Lines that do not parse are left out.
-fn each_line(run: &Path, mut with: impl FnMut(MemoryLine)) -> Result<(), ReportError> {
-    let lines = match read::memory(run) {
-        Ok(lines) => lines,
-        Err(ReadError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    for line in lines {
-        match line {
-            Ok(line) => with(line),
-            Err(ReadError::Content { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 impl Row {

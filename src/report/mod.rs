@@ -24,8 +24,9 @@ mod tests;
 
 use std::path::Path;
 
+use crate::results::format::MemoryLine;
 use crate::results::layout;
-use crate::results::read::ReadError;
+use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
 
 /// A run could not be shown.
@@ -48,4 +49,22 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
     write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
     epochs::write(run)?;
     perfetto::write(run)
+}
+
+/// Goes through the samples of a run one by one; lines that do not parse are left out, and so is a trace that is not
+/// there.
+fn each_sample(run: &Path, mut with: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
+    let lines = match read::memory(run) {
+        Ok(lines) => lines,
+        Err(ReadError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for line in lines {
+        match line {
+            Ok(line) => with(line)?,
+            Err(ReadError::Content { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }

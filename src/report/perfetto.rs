@@ -9,9 +9,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::ReportError;
+use super::{ReportError, each_sample};
 use crate::results::format::{MemoryLine, Point};
-use crate::results::read::{self, ReadError};
 use crate::results::{layout, write};
 
 /// Of more samples of steps than this only some are written, evenly.
@@ -23,7 +22,7 @@ const PROCESS: u64 = 1;
 /// Writes `memory.perfetto.json`; a run without a trace gets a time line without events.
 pub fn write(run: &Path) -> Result<(), ReportError> {
     let mut steps = 0;
-    each_line(run, |line| {
+    each_sample(run, |line| {
         steps += u64::from(line.point == Point::Step);
         Ok(())
     })?;
@@ -34,7 +33,11 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
         let mut events = Events { file, first: true };
         events.start(run)?;
         let mut line_of_time = TimeLine { every, ..TimeLine::default() };
-        if let Err(error) = each_line(run, |line| line_of_time.add(&line, &mut events)) {
+        let sample = |line: MemoryLine| {
+            let added = line_of_time.add(&line, &mut events);
+            Ok(added.map_err(|source| write::WriteError { path: path.clone(), source })?)
+        };
+        if let Err(error) = each_sample(run, sample) {
             failed = Some(error);
         }
         line_of_time.end(&mut events)?;
@@ -44,23 +47,6 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
         Some(error) => Err(error),
         None => Ok(written?),
     }
-}
-
-/// Lines that do not parse are left out.
-fn each_line(run: &Path, mut with: impl FnMut(MemoryLine) -> io::Result<()>) -> Result<(), ReportError> {
-    let lines = match read::memory(run) {
-        Ok(lines) => lines,
-        Err(ReadError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    for line in lines {
-        match line {
-            Ok(line) => with(line).map_err(|source| write::WriteError { path: run.join(layout::PERFETTO), source })?,
-            Err(ReadError::Content { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 struct Events<'a> {

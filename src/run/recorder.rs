@@ -12,8 +12,8 @@ use crate::results::layout;
 use crate::results::verdict::Verdict;
 use crate::results::write::{LineWriter, WriteError};
 use crate::task::Task;
+use crate::verdict::of_file;
 use crate::verdict::watch::Watch;
-use crate::verdict::{of_file, words};
 
 /// The open files of a run.
 #[derive(Debug)]
@@ -92,11 +92,6 @@ impl Recorder {
     /// The verdict on all samples of this process.
     pub fn verdict(&self) -> Verdict {
         self.watch.verdict()
-    }
-
-    /// The series that look as if they grew.
-    pub fn suspects(&self) -> Vec<String> {
-        self.watch.suspects().into_iter().map(words::spoken).collect()
     }
 
     /// Peaks so far, and what measuring cost against the time of the steps.

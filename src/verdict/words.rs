@@ -62,7 +62,7 @@ fn amount(one: &SeriesVerdict, value: f64) -> String {
 }
 
 /// The name of a series in a sentence.
-pub fn spoken(name: &str) -> String {
+fn spoken(name: &str) -> String {
     match name {
         "heap" => "heap in use".into(),
         "device_in_use" => "device memory in use".into(),

@@ -61,6 +61,8 @@ impl TensorDevice {
 
     /// What Burn calls the backend.
     pub fn name(&self) -> String {
-        Dispatch::name(&self.plain)
+        let name = Dispatch::name(&self.plain);
+        // `dispatch<flex>`: the backend behind it is what people know.
+        name.strip_prefix("dispatch<").and_then(|name| name.strip_suffix('>')).unwrap_or(&name).to_owned()
     }
 }

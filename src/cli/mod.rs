@@ -67,7 +67,7 @@ enum Command {
     Ls(ListArguments),
     /// Show what a run did.
     Show(RunName),
-    /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step and a bytes column.
+    /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step column and columns of bytes.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
     /// Run pairs of a leaky and a bounded experiment: are leaks found, and only leaks?
@@ -98,7 +98,7 @@ pub struct RunArguments {
     /// The verdict on memory that fails the run; in place of `memory.fail_on`.
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
-    /// Do everything up to the first step, print the plan, write nothing.
+    /// Do everything up to the first step, print the plan, write no results.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

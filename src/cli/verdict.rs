@@ -9,6 +9,9 @@ use crate::results::index;
 use crate::run::stop::EXIT_VERDICT;
 use crate::verdict::of_file;
 
+/// Memory of a training is more than this, in bytes.
+const SMALL: f64 = 1024.0 * 1024.0;
+
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let path = PathBuf::from(&arguments.path);
     let path = match path.exists() {
@@ -18,6 +21,11 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     let found = of_file::of_path(&path).map_err(Failure::failed)?;
+    // A column in MB would be taken for bytes, and its growth for none.
+    let small = found.series.iter().all(|one| one.peak < SMALL);
+    if small && path.is_file() {
+        terminal.say("no value reaches 1 MiB: are these bytes? Multiply a column of another unit first");
+    }
     match arguments.json {
         true => terminal.json(&found),
         false => terminal.answer(&verdict::text(&found)),

@@ -18,7 +18,7 @@ pub fn template(kind: &str) -> Option<String> {
     let schema = schema::shared();
     let mut text = String::from(
         "# An experiment for xrun. `xrun check` says what is wrong with it, `xrun` runs it.\n\
-         # A line that begins with `#` and a key shows the default; take the `#` away to change it.\n",
+         # A line that begins with `#` and a key shows the default, or an example where there is none.\n",
     );
     let Needs { models, datasets } = needs(kind);
     for (section, part) in properties(schema) {

@@ -55,7 +55,7 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     let Prepared::FewshotDetection(prepared) = prepared else { unreachable!("the main job is of that kind") };
     let bytes = facts.owners.iter().find(|owner| owner.name == "feed_in_use").unwrap().bytes;
     let batches = prepared.batches.clone();
-    let feed_settings = FeedSettings { workers, prefetch: 4, first: 0, item_bytes_max: bytes };
+    let feed_settings = FeedSettings { workers, prefetch: 4, first: 0, item_bytes_max: bytes, leak: None };
     let mut feed = Feed::new(&ledger, feed_settings, Arc::new(move |number| batches.prepare(number))).unwrap();
     let pictures =
         prepared.settings.n_way * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.num_aug);

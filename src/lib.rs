@@ -23,6 +23,7 @@ pub mod nn;
 pub mod panics;
 pub mod pipelines;
 pub mod plan;
+pub mod probe;
 pub mod problem;
 pub mod report;
 pub mod results;

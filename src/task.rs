@@ -57,6 +57,10 @@ pub struct TaskFacts {
     pub data_digests: Vec<(String, String)>,
     /// What was left out of the data, and why.
     pub data_skipped: Vec<(String, u64)>,
+    /// Items of a batch that `limits.batch_size` splits into parts.
+    pub batch_items: u64,
+    /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.
+    pub probe_steps: u64,
     /// The validation metrics that a checkpoint can be best by; the first is the pipeline's own choice.
     pub metrics: Vec<(&'static str, Better)>,
 }

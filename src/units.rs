@@ -18,6 +18,13 @@ impl Bytes {
     pub const fn mebibytes(count: u64) -> Self {
         Self(count * 1024 * 1024)
     }
+
+    /// As it would be written in a file, without rounding: `40 MiB`, `1025 B`.
+    pub fn exact(self) -> String {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let unit = units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift));
+        unit.map_or_else(|| format!("{} B", self.0), |(shift, name)| format!("{} {name}", self.0 >> shift))
+    }
 }
 
 impl fmt::Display for Bytes {
@@ -156,6 +163,14 @@ pub fn seconds(value: f64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_size_is_written_so_that_it_reads_back_the_same() {
+        for bytes in [0, 1, 1025, 40 << 20, (40 << 20) + 1, 3 << 30, u64::MAX] {
+            assert_eq!(Bytes(bytes).exact().parse(), Ok(Bytes(bytes)));
+        }
+        assert_eq!(Bytes(40 << 20).exact(), "40 MiB");
+    }
 
     #[test]
     fn sizes_read_with_and_without_units() {

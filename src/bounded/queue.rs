@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::HeldBytes;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::memory::ledger::{Cap, Holding, Ledger, NO_CAP, Policy};
 
 /// Shared by the workers and the consumer. Policy: block.
 #[derive(Debug)]
@@ -19,13 +19,16 @@ pub struct OrderedQueue<T>(Arc<Shared<T>>);
 struct Shared<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
-    capacity: u64,
 }
 
 #[derive(Debug)]
 struct State<T> {
     next_claim: u64,
     next_take: u64,
+    /// Items that may be ahead of the consumer.
+    capacity: u64,
+    /// The leak: one more with each item taken.
+    grows: bool,
     ready: BTreeMap<u64, T>,
     bytes: u64,
     closed: bool,
@@ -43,17 +46,27 @@ impl<T: HeldBytes> OrderedQueue<T> {
     pub fn new(ledger: &Ledger, name: &'static str, capacity: usize, item_bytes: u64, first: u64) -> Self {
         let capacity = capacity.max(1) as u64;
         let cap = Cap { items: capacity, bytes: capacity * item_bytes };
+        Self::with(ledger.register(name, cap, Policy::Block), capacity, first, false)
+    }
+
+    /// A leak of a post-mortem that `[leaks]` switched on: a queue that takes one more item with each item taken.
+    pub fn leaking(ledger: &Ledger, name: &'static str, capacity: usize, first: u64) -> Self {
+        Self::with(ledger.register(name, NO_CAP, Policy::Leak), capacity.max(1) as u64, first, true)
+    }
+
+    fn with(holding: Holding, capacity: u64, first: u64, grows: bool) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::new(State {
                 next_claim: first,
                 next_take: first,
+                capacity,
+                grows,
                 ready: BTreeMap::new(),
                 bytes: 0,
                 closed: false,
-                holding: ledger.register(name, cap, Policy::Block),
+                holding,
             }),
             changed: Condvar::new(),
-            capacity,
         }))
     }
 
@@ -64,7 +77,7 @@ impl<T: HeldBytes> OrderedQueue<T> {
     /// Waits until one more item may be prepared and returns its number; `None` once the queue is closed.
     pub fn claim(&self) -> Option<u64> {
         let mut state = self.state();
-        while !state.closed && state.next_claim >= state.next_take + self.0.capacity {
+        while !state.closed && state.next_claim >= state.next_take + state.capacity {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
@@ -93,6 +106,7 @@ impl<T: HeldBytes> OrderedQueue<T> {
             let next = state.next_take;
             if let Some(item) = state.ready.remove(&next) {
                 state.next_take += 1;
+                state.capacity += u64::from(state.grows);
                 state.bytes -= item.held_bytes();
                 state.holding.set(state.ready.len() as u64, state.bytes);
                 self.0.changed.notify_all();

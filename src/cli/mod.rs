@@ -7,6 +7,7 @@ mod leaks;
 mod list;
 mod man;
 mod new;
+mod plan;
 mod progress;
 mod report;
 mod resume;
@@ -31,6 +32,7 @@ Exit codes:
     0  finished; the file is correct
     1  failed: data, device or disk
     2  the file or the command line is wrong
+    3  the plan does not fit the limits or the machine (`xrun plan`)
     4  the loss was not a number
     5  a memory limit was reached
     6  memory is growing, and --fail-on or memory.fail_on says that this fails
@@ -58,6 +60,9 @@ enum Command {
     Run(RunArguments),
     /// Check experiment files and say everything that is wrong.
     Check(CheckArguments),
+    /// Say what memory an experiment will need, whether that fits, and what the largest value is that fits.
+    #[command(after_help = EXIT_CODES)]
+    Plan(PlanArguments),
     /// Print a commented experiment file to start from.
     New(NewArguments),
     /// Continue a run that was stopped or killed.
@@ -193,6 +198,20 @@ pub struct CheckArguments {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct PlanArguments {
+    /// The experiment to plan.
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Find the largest value of this key with which the experiment fits, such as limits.batch_size.
+    #[arg(long, value_name = "SECTION.KEY")]
+    solve: Option<String>,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct NewArguments {
     /// The pipeline, such as fewshot-detection.
     pipeline: String,
@@ -261,7 +280,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary or loop_state.
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem or loop_state.
     #[arg(default_value = "experiment")]
     record: String,
 }
@@ -306,6 +325,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
+        Command::Plan(arguments) => plan::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),

@@ -8,6 +8,7 @@ use super::Progress;
 use super::terminal::{self, Terminal};
 use crate::plan::Plan;
 use crate::results::format::MemoryLine;
+use crate::results::verdict::OWNER;
 use crate::run::observer::{Event, Observer};
 use crate::units::{Bytes, seconds};
 
@@ -111,13 +112,14 @@ impl Observer for People {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
-            Event::Step { step, epoch, report, memory, .. } => {
+            Event::Step { step, epoch, report, memory, suspects, .. } => {
                 let message = format!(
-                    "epoch {epoch}/{} · loss {:.4} · {:.1} steps/s{}",
+                    "epoch {epoch}/{} · loss {:.4} · {:.1} steps/s{}{}",
                     self.epochs,
                     report.loss,
                     self.steps_per_second(step),
                     memory.map_or_else(String::new, memory_words),
+                    suspected(suspects),
                 );
                 self.step(step, &message);
             }
@@ -155,6 +157,15 @@ fn memory_words(line: &MemoryLine) -> String {
     format!(" · heap {}{resident}{device}", Bytes(line.host.heap))
 }
 
+/// What looks as if it grew. The owner if there is one, as it says more than the total.
+fn suspected(suspects: &[String]) -> String {
+    let owner = suspects.iter().find_map(|name| name.strip_prefix(OWNER));
+    match owner.or(suspects.first().map(String::as_str)) {
+        Some(name) => format!(" · suspect: {name} may be growing"),
+        None => String::new(),
+    }
+}
+
 /// A line of JSON an event.
 struct Json {
     terminal: Terminal,
@@ -167,9 +178,10 @@ impl Observer for Json {
                 "event": "started", "run": run.display().to_string(), "device": device, "step": step, "steps": plan.steps,
                 "steps_per_epoch": plan.steps_per_epoch,
             }),
-            Event::Step { step, epoch, report, norm, memory } => serde_json::json!({
+            Event::Step { step, epoch, report, norm, memory, suspects } => serde_json::json!({
                 "event": "step", "step": step, "epoch": epoch, "batch": report.kind, "loss": report.loss,
                 "gradient_norm_median": norm,
+                "suspects": suspects,
                 "heap": memory.map(|line| line.host.heap),
                 "resident": memory.and_then(|line| line.host.resident),
                 "device_in_use": memory.and_then(|line| line.device).map(|pool| pool.in_use),

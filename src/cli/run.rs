@@ -1,12 +1,14 @@
 //! `xrun FILE`: check, plan, train, write down.
 
+use std::path::Path;
 use std::time::Instant;
 
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::{self, Planned};
+use crate::device::Kind;
 use crate::experiment::{read, resolved};
-use crate::plan::describe;
+use crate::plan::{describe, fit, forecast};
 use crate::results::format::LoopState;
 use crate::run::launch::{self, Launch};
 use crate::run::stop::StopSignal;
@@ -20,7 +22,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     overrides.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
     overrides.extend(arguments.fail_on.iter().map(|verdict| format!("memory.fail_on=\"{}\"", verdict.word())));
     let checked = read::read(file, &overrides, super::environment())?;
-    let planned = Planned::new(checked.experiment.clone(), terminal)?;
+    let mut planned = Planned::new(checked.experiment.clone(), terminal)?;
+    if checked.experiment.memory.probe {
+        expect(&mut planned, file, &overrides, terminal);
+    }
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {
         let parameters = task.parameters();
@@ -52,4 +57,21 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         started,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal))
+}
+
+/// Puts into the plan what memory the run will need. A probe that fails stops nothing: the run will say why better.
+fn expect(planned: &mut Planned, file: &Path, overrides: &[String], terminal: Terminal) {
+    let probe = match planned.probe(file, overrides) {
+        Ok(probe) => probe,
+        Err(error) => return terminal.detail(&format!("no forecast of memory: {error}")),
+    };
+    let plan = &mut planned.plan;
+    let expected = forecast::forecast(&plan.to_file(probe.parameters), &plan.experiment, &probe.demand);
+    let device = (planned.chosen.kind != Kind::Cpu).then_some(planned.chosen.found.free).flatten();
+    let (fits, sentence) = fit::sentence(&expected, &fit::rooms(&plan.experiment.limits, device));
+    match fits {
+        true => terminal.detail(&format!("plan {sentence}")),
+        false => terminal.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display())),
+    }
+    plan.forecast = Some(expected);
 }

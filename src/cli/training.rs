@@ -9,6 +9,7 @@ use crate::experiment::Experiment;
 use crate::memory::ledger::Ledger;
 use crate::pipelines::{self, Prepared};
 use crate::plan::{self, Plan};
+use crate::probe::{self, Probe, ProbeError, remembered};
 use crate::results::format::Outcome;
 use crate::results::read;
 use crate::run::launch::Launch;
@@ -36,6 +37,18 @@ impl Planned {
             terminal.say(&format!("data: {count} left out: {reason}"));
         }
         Ok(Self { plan: plan::resolve(experiment, facts), ledger, chosen, prepared })
+    }
+
+    /// What a few steps of the experiment need; remembered from an earlier time, or seen now.
+    pub fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
+        let key = remembered::key(&self.plan.experiment, &self.plan.facts.data_digests, &self.chosen.found.name);
+        if let Some(probe) = remembered::recall(&key) {
+            return Ok(probe);
+        }
+        let steps = self.plan.facts.probe_steps.min(self.plan.steps);
+        let probe = probe::probe(file, overrides, &self.plan.experiment, steps)?;
+        remembered::keep(&key, &probe);
+        Ok(probe)
     }
 
     /// Opens the task. `first_step` is the first one that it will be asked for.
@@ -108,6 +121,7 @@ fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
             "outcome": ending.outcome,
             "exit_code": ending.exit_code(),
             "message": ending.message,
+            "parameters": read::plan(run).ok().map(|plan| plan.parameters),
             "summary": summary,
         }));
     }

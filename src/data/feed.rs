@@ -41,6 +41,8 @@ pub struct FeedSettings {
     pub first: u64,
     /// The largest size of one batch. A larger one is an error.
     pub item_bytes_max: u64,
+    /// The leak: the queue takes one more batch with each batch taken, and has this name in the ledger.
+    pub leak: Option<&'static str>,
 }
 
 /// Batches in order. Policy of the queue: block. Dropping the feed closes the queue and waits for the workers, each of
@@ -130,11 +132,14 @@ fn queued_bytes_max(item_bytes_max: u64) -> u64 {
 impl<T: HeldBytes + Send + 'static> Feed<T> {
     /// Starts the workers. Fails when the system gives no thread.
     pub fn new(ledger: &Ledger, settings: FeedSettings, prepare: Prepare<T>) -> Result<Self, DataError> {
-        let FeedSettings { workers, prefetch, first, item_bytes_max } = settings;
+        let FeedSettings { workers, prefetch, first, item_bytes_max, leak } = settings;
         let queued_bytes = queued_bytes_max(item_bytes_max);
         let cap = Cap { items: 1, bytes: item_bytes_max };
         let mut feed = Self {
-            queue: OrderedQueue::new(ledger, FEED_READY, capacity(prefetch, workers), queued_bytes, first),
+            queue: match leak {
+                None => OrderedQueue::new(ledger, FEED_READY, capacity(prefetch, workers), queued_bytes, first),
+                Some(name) => OrderedQueue::leaking(ledger, name, capacity(prefetch, workers), first),
+            },
             workers: Vec::with_capacity(workers),
             own: (workers == 0).then(|| prepare.clone()),
             item_bytes_max,
@@ -240,7 +245,7 @@ mod tests {
     use std::time::Duration;
 
     fn settings(workers: usize) -> FeedSettings {
-        FeedSettings { workers, prefetch: 2, first: 5, item_bytes_max: 8 }
+        FeedSettings { workers, prefetch: 2, first: 5, item_bytes_max: 8, leak: None }
     }
 
     fn numbers() -> Prepare<f64> {
@@ -313,6 +318,22 @@ mod tests {
     }
 
     #[test]
+    fn a_leaking_queue_is_one_batch_longer_after_each_batch() {
+        let ledger = Ledger::default();
+        let settings = FeedSettings { leak: Some("leak_queue"), ..settings(1) };
+        let mut feed = Feed::new(&ledger, settings, numbers()).unwrap();
+        for _ in 0..10 {
+            feed.next().unwrap();
+        }
+        let held = || ledger.read().iter().find(|owner| owner.name == "leak_queue").unwrap().items;
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while held() < 12 && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(held(), 12, "two that are allowed, and ten that were taken");
+    }
+
+    #[test]
     fn dropping_a_feed_ends_its_workers_whether_they_wait_or_work() {
         let ledger = Ledger::default();
         let prepare: Prepare<f64> = Arc::new(|number| {
@@ -335,7 +356,7 @@ mod tests {
         for (workers, prefetch) in [(0, 1), (1, 2), (4, 2), (2, 7)] {
             let limits = Limits { workers, prefetch, ..Limits::default() };
             let ledger = Ledger::default();
-            let settings = FeedSettings { workers, prefetch, first: 0, item_bytes_max: 9000 };
+            let settings = FeedSettings { workers, prefetch, first: 0, item_bytes_max: 9000, leak: None };
             let _feed = Feed::new(&ledger, settings, numbers()).unwrap();
             let mut planned: Vec<(String, u64, u64)> =
                 planned_owners(&limits, 9000).into_iter().map(|owner| (owner.name, owner.items, owner.bytes)).collect();

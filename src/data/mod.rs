@@ -1,5 +1,6 @@
 //! Which data sets exist, and how do they reach the training step?
 
+pub mod cache;
 pub mod digest;
 pub mod error;
 pub mod feed;

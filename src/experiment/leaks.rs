@@ -3,6 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::memory::kept::Kept;
+use crate::memory::ledger::Ledger;
+
 /// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
 /// a pipeline that does not have one refuses it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,8 +19,18 @@ pub struct Leaks {
     pub embeddings_with_graph: bool,
     /// Keep the pictures of each batch as tensors on the device (seed 001: a data set moved as a whole).
     pub batches_on_device: bool,
+    /// Add up the losses with their graphs, as a progress line does that shows their mean (seed 001, 004).
+    pub loss_with_graph: bool,
     /// Keep every detection of every validation (seed 003).
     pub validation_predictions: bool,
+    /// Run the validation with autodiff and keep what it gives (seed 002: validation accumulates over the whole set).
+    pub validation_with_graph: bool,
+    /// Keep each decoded frame: a cache bounded by a count that is never reached (seed 003).
+    pub frame_cache: bool,
+    /// Each worker keeps a copy of the data that it has seen (seed 002, 003).
+    pub data_per_worker: bool,
+    /// Let the queue of the workers grow by a batch with each batch taken (seed 003: workers each with large batches).
+    pub worker_queue: bool,
     /// Keep a line of text for each step (seed 003: the logger's history).
     pub log_history: bool,
     /// What is to be seen when `xrun leaks` runs this file.
@@ -54,7 +67,12 @@ pub enum Leak {
     OutputsWithGraph,
     EmbeddingsWithGraph,
     BatchesOnDevice,
+    LossWithGraph,
     ValidationPredictions,
+    ValidationWithGraph,
+    FrameCache,
+    DataPerWorker,
+    WorkerQueue,
     LogHistory,
 }
 
@@ -71,7 +89,12 @@ impl Leak {
             Self::OutputsWithGraph => "leak_outputs_with_graph",
             Self::EmbeddingsWithGraph => "leak_embeddings_with_graph",
             Self::BatchesOnDevice => "leak_batches_on_device",
+            Self::LossWithGraph => "leak_loss_with_graph",
             Self::ValidationPredictions => "leak_validation_predictions",
+            Self::ValidationWithGraph => "leak_validation_with_graph",
+            Self::FrameCache => "leak_frame_cache",
+            Self::DataPerWorker => "leak_data_per_worker",
+            Self::WorkerQueue => "leak_worker_queue",
             Self::LogHistory => "leak_log_history",
         }
     }
@@ -88,10 +111,24 @@ impl Leaks {
             (self.outputs_with_graph, Leak::OutputsWithGraph),
             (self.embeddings_with_graph, Leak::EmbeddingsWithGraph),
             (self.batches_on_device, Leak::BatchesOnDevice),
+            (self.loss_with_graph, Leak::LossWithGraph),
             (self.validation_predictions, Leak::ValidationPredictions),
+            (self.validation_with_graph, Leak::ValidationWithGraph),
+            (self.frame_cache, Leak::FrameCache),
+            (self.data_per_worker, Leak::DataPerWorker),
+            (self.worker_queue, Leak::WorkerQueue),
             (self.log_history, Leak::LogHistory),
         ];
         all.into_iter().filter_map(|(on, leak)| on.then_some(leak)).collect()
+    }
+
+    pub fn has(&self, leak: Leak) -> bool {
+        self.on().contains(&leak)
+    }
+
+    /// Where a leak keeps things; nowhere unless it is switched on.
+    pub fn kept<T>(&self, leak: Leak, ledger: &Ledger) -> Kept<T> {
+        Kept::new(self.has(leak), leak.owner(), ledger)
     }
 
     /// Nothing is switched on and nothing expected.

@@ -10,7 +10,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::Experiment;
-use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, Summary};
+use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
 use crate::results::verdict::Verdict;
 
 /// The schema of an experiment file, JSON Schema draft 2020-12, without references.
@@ -48,6 +48,7 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("memory", titled("memory", "A line of memory.jsonl of a run", generate::<MemoryLine>(false))),
         ("verdict", titled("verdict", "verdict.json of a run", generate::<Verdict>(false))),
         ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
+        ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]
 }

@@ -265,6 +265,9 @@ pub struct Memory {
     /// samples. Default: 20; one such reading costs about as much as forty others.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub parts_every_samples: u64,
+    /// Before the run, do a few steps of it in a process of their own, to say what memory it will need. What was
+    /// measured is remembered. Default: true.
+    pub probe: bool,
     /// The verdict at which a run that did all its steps still ends with an exit code of its own (6). Default: never.
     pub fail_on: FailOn,
     /// Less growth than this over the windows of a verdict is not called growth. Default: 16 MiB; smaller leaks need a
@@ -306,7 +309,13 @@ impl FailOn {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { every_steps: 1, parts_every_samples: 20, fail_on: FailOn::Never, growth_min: Bytes::mebibytes(16) }
+        Self {
+            every_steps: 1,
+            parts_every_samples: 20,
+            probe: true,
+            fail_on: FailOn::Never,
+            growth_min: Bytes::mebibytes(16),
+        }
     }
 }
 

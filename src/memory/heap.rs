@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct CountingAllocator;
 
 static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
+/// The highest since the mark was taken; [`PEAK_BYTES`] is the highest of the marks before.
+static HIGH_BYTES: AtomicU64 = AtomicU64::new(0);
 static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
 static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -24,14 +26,24 @@ pub struct HeapUse {
 
 pub fn read() -> HeapUse {
     let bytes = LIVE_BYTES.load(Relaxed);
-    HeapUse { bytes, peak: PEAK_BYTES.load(Relaxed).max(bytes), allocations: LIVE_ALLOCATIONS.load(Relaxed) }
+    let peak = PEAK_BYTES.load(Relaxed).max(HIGH_BYTES.load(Relaxed)).max(bytes);
+    HeapUse { bytes, peak, allocations: LIVE_ALLOCATIONS.load(Relaxed) }
+}
+
+/// The highest that heap in use has been since the last call. One caller only, the trace: two would take the mark from
+/// each other. The peak of [`read`] is not touched.
+pub fn take_high() -> u64 {
+    let high = HIGH_BYTES.load(Relaxed);
+    PEAK_BYTES.fetch_max(high, Relaxed);
+    let bytes = LIVE_BYTES.load(Relaxed);
+    high.max(HIGH_BYTES.swap(bytes, Relaxed)).max(bytes)
 }
 
 fn grown(by: u64) {
     let live = LIVE_BYTES.fetch_add(by, Relaxed) + by;
     // A load is cheaper than a read-modify-write, and peaks are rare.
-    if live > PEAK_BYTES.load(Relaxed) {
-        PEAK_BYTES.fetch_max(live, Relaxed);
+    if live > HIGH_BYTES.load(Relaxed) {
+        HIGH_BYTES.fetch_max(live, Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What do the kernel, the container and the driver say? Bytes, or `None` where they do not tell.
 
 use std::fs;
+use std::path::Path;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -52,26 +53,61 @@ pub fn machine() -> Option<(u64, u64)> {
     kibibytes(&text, "MemTotal:").zip(kibibytes(&text, "MemAvailable:"))
 }
 
-/// The container's view: cgroup v2 of this process; `None` outside one or on version 1.
+/// The container's view: the memory cgroup of this process, version 2 or 1; `None` outside one.
 pub fn container() -> Option<ContainerMemory> {
-    let folder = cgroup_folder()?;
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let (folder, root, files) = CGROUPS.iter().find_map(|files| {
+        let path = text.lines().find_map(|line| line.split_once(files.line).map(|(_, path)| path))?;
+        let root = Path::new(files.root);
+        let folder = root.join(path.trim_start_matches('/'));
+        // In a container the path may be the host's.
+        let folder = if folder.join(files.current).is_file() { folder } else { root.to_path_buf() };
+        folder.join(files.current).is_file().then_some((folder, root, files))
+    })?;
+    let number = |folder: &Path, name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let anonymous = stat.lines().find_map(|line| line.strip_prefix("anon ")).and_then(|text| text.parse().ok());
+    let anonymous = stat.lines().find_map(|line| line.strip_prefix(files.anonymous)?.trim().parse().ok());
+    // A group above may have a tighter limit. The word `max` is no number, and version 1 has a huge one.
+    let groups = folder.ancestors().take_while(|folder| folder.starts_with(root));
+    let limit = groups.filter_map(|folder| number(folder, files.limit)).filter(|limit| *limit < 1 << 62).min();
     Some(ContainerMemory {
-        current: number("memory.current")?,
+        current: number(&folder, files.current)?,
         anonymous,
-        peak: number("memory.peak"),
-        limit: number("memory.max"), // the word `max` is no number: no limit
+        peak: number(&folder, files.peak),
+        limit,
     })
 }
 
-fn cgroup_folder() -> Option<std::path::PathBuf> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let folder = std::path::Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    folder.join("memory.current").is_file().then_some(folder)
+/// What the files of a version of cgroups are called.
+struct CgroupFiles {
+    root: &'static str,
+    /// In `/proc/self/cgroup`, before the path.
+    line: &'static str,
+    current: &'static str,
+    peak: &'static str,
+    limit: &'static str,
+    anonymous: &'static str,
 }
+
+/// Where both are mounted, memory is controlled by version 1.
+const CGROUPS: [CgroupFiles; 2] = [
+    CgroupFiles {
+        root: "/sys/fs/cgroup/memory",
+        line: ":memory:",
+        current: "memory.usage_in_bytes",
+        peak: "memory.max_usage_in_bytes",
+        limit: "memory.limit_in_bytes",
+        anonymous: "total_rss ",
+    },
+    CgroupFiles {
+        root: "/sys/fs/cgroup",
+        line: "0::",
+        current: "memory.current",
+        peak: "memory.peak",
+        limit: "memory.max",
+        anonymous: "anon ",
+    },
+];
 
 /// The driver's view of one GPU. The library is loaded at run time; without it there is no such source.
 pub struct Driver {

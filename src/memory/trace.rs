@@ -67,6 +67,7 @@ impl Tracer {
             host: HostMemory {
                 heap: heap.bytes,
                 heap_peak: heap.peak,
+                heap_high: Some(heap::take_high()),
                 heap_allocations: heap.allocations,
                 resident: sources::resident(),
                 resident_peak: parts.peak,

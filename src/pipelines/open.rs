@@ -21,6 +21,6 @@ pub fn open(
             let task = FewshotDetection::open(*prepared, &plan.experiment, chosen.kind, ledger, first_step)?;
             Ok(Box::new(task))
         }
-        Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed))),
+        Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed, ledger))),
     }
 }

@@ -12,13 +12,13 @@ pub fn open(
     plan: &Plan,
     prepared: Prepared,
     _chosen: &Chosen,
-    _ledger: &Ledger,
+    ledger: &Ledger,
     _first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
     match prepared {
         Prepared::FewshotDetection(_) => Err(TaskError::Device(
             "this xrun was built without Burn and trains no models (cargo build --release)".into(),
         )),
-        Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed))),
+        Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed, ledger))),
     }
 }

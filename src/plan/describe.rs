@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Plan;
-use crate::results::format::Place;
+use crate::results::format::{Basis, Forecast, Place};
 use crate::units::Bytes;
 
 /// A table of the buffers with caps and reasons, and what will be done. Ends with a line break.
@@ -22,10 +22,7 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     line(String::new());
     line(format!("{:<24} {:<7} {:<7} {:>10} {:>12}  {}", "buffer", "place", "policy", "items", "bytes", "because"));
     for owner in &plan.owners {
-        let place = match owner.place {
-            Place::Host => "host",
-            Place::Device => "device",
-        };
+        let place = word(owner.place);
         let policy = format!("{:?}", owner.policy).to_lowercase();
         let bytes = Bytes(owner.bytes).to_string();
         line(format!("{:<24} {place:<7} {policy:<7} {:>10} {bytes:>12}  {}", owner.name, owner.items, owner.because));
@@ -33,4 +30,40 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     let total = Bytes(plan.owners.iter().map(|owner| owner.bytes).sum());
     let _ = writeln!(text, "\nall buffers together hold at most {total}, besides weights and activations");
     text
+}
+
+/// What the run is expected to need, part by part. Ends with a line break.
+pub fn forecast(forecast: &Forecast) -> String {
+    let mut text = format!("\n{:<28} {:<7} {:>12}  {:<8}  {}\n", "memory", "place", "bytes", "basis", "what it is");
+    for row in &forecast.rows {
+        let basis = match row.basis {
+            Basis::Sizes => "sizes",
+            Basis::Cap => "its cap",
+            Basis::Probe => "measured",
+            Basis::Growth => "growth",
+        };
+        let bytes = Bytes(row.bytes).to_string();
+        let _ = writeln!(text, "{:<28} {:<7} {bytes:>12}  {basis:<8}  {}", row.name, word(row.place), row.about);
+    }
+    text.push('\n');
+    let totals = [
+        ("heap in use", Some(forecast.heap_peak)),
+        ("resident memory", forecast.resident_peak),
+        ("device memory in use", forecast.device_in_use_peak),
+        ("device memory reserved", forecast.device_reserved_peak),
+    ];
+    for (name, bytes) in totals {
+        if let Some(bytes) = bytes {
+            let _ = writeln!(text, "expected peak of {name:<24} {:>12}", Bytes(bytes).to_string());
+        }
+    }
+    let _ = writeln!(text, "measured in a probe of {} steps", forecast.probe_steps);
+    text
+}
+
+fn word(place: Place) -> &'static str {
+    match place {
+        Place::Host => "host",
+        Place::Device => "device",
+    }
 }

@@ -1,10 +1,12 @@
 //! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
 
 pub mod describe;
+pub mod fit;
+pub mod forecast;
 
 use crate::experiment::Experiment;
 use crate::memory::ledger::Policy;
-use crate::results::format::{Place, PlanFile, PlannedOwner, VERSION};
+use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, VERSION};
 use crate::results::write::LINE_BYTES_MAX;
 use crate::task::TaskFacts;
 
@@ -19,6 +21,8 @@ pub struct Plan {
     pub steps: u64,
     /// Every buffer of the run, sorted by name; the ledger of the run has the same names.
     pub owners: Vec<PlannedOwner>,
+    /// What memory it will need, where a probe was made.
+    pub forecast: Option<Forecast>,
 }
 
 /// Names of the buffers that every run has, whatever its pipeline.
@@ -55,7 +59,7 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
         because: "`limits.gradient_norm_window` numbers".into(),
     });
     owners.sort_by(|a, b| a.name.cmp(&b.name));
-    Plan { steps_per_epoch, steps, owners, experiment, facts }
+    Plan { steps_per_epoch, steps, owners, forecast: None, experiment, facts }
 }
 
 impl Plan {
@@ -72,6 +76,7 @@ impl Plan {
             steps: self.steps,
             parameters,
             owners: self.owners.clone(),
+            forecast: self.forecast.clone(),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::ReportError;
 use super::curves::{self, Curves};
 use super::trace::{self, Trace};
 use crate::memory::ledger::{OWNERS_MAX, Policy};
-use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, Summary};
+use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PostMortem, Summary};
 use crate::results::index::{self, RunState};
 use crate::results::read;
 use crate::results::verdict::Verdict;
@@ -23,6 +23,7 @@ pub struct Material {
     pub plan: Option<PlanFile>,
     pub summary: Option<Summary>,
     pub verdict: Option<Verdict>,
+    pub post_mortem: Option<PostMortem>,
     pub curves: Curves,
     pub trace: Trace,
     /// Steps that have a whole checkpoint.
@@ -69,6 +70,7 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let summary = read::summary(run).map_err(&mut noted).ok().flatten();
     let plan = read::plan(run).map_err(&mut noted).ok();
     let verdict = read::verdict(run).map_err(&mut noted).ok().flatten();
+    let post_mortem = read::post_mortem(run).map_err(&mut noted).ok().flatten();
     if manifest.is_none() && summary.is_none() {
         // A newer format is worth its own message.
         if let Err(error @ read::ReadError::Newer { .. }) = read::manifest(run) {
@@ -95,6 +97,7 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
         plan,
         summary,
         verdict,
+        post_mortem,
         curves,
         trace,
         checkpoints,

@@ -153,6 +153,7 @@ fn plan(names: Names) -> PlanFile {
         because: format!("`limits.{key}`"),
     });
     PlanFile {
+        forecast: None,
         version: VERSION,
         epochs: 4,
         steps_per_epoch: 50,
@@ -300,6 +301,8 @@ fn summary(names: Names) -> Summary {
     };
     let best = Best { metric: names.metric.into(), value: 0.432, step: 200 };
     Summary {
+        demand: Demand::default(),
+        plan_and_actual: Vec::new(),
         version: VERSION,
         experiment: names.experiment.into(),
         run: "2026-11-20T18-02-11_7f3a90".into(),

@@ -16,6 +16,8 @@ use crate::units::{Bytes, seconds};
 const PHASES_SHOWN: usize = 8;
 /// More buffers than this hold next to nothing.
 const BUFFERS_SHOWN: usize = 16;
+/// Parts of a forecast below this decide nothing.
+const PLANNED_SHOWN_MIN: u64 = 64 * 1024;
 /// Wide enough for a message, narrow enough for a terminal that wraps.
 const LINE_CHARACTERS_MAX: usize = 400;
 
@@ -60,6 +62,8 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
         "memory": material.memory(),
+        "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
+        "post_mortem": material.post_mortem,
         "owners": buffers,
         "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
@@ -115,10 +119,17 @@ fn describe(material: &Material) -> String {
     if let Some(verdict) = &material.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
+    if let Some(dead) = &material.post_mortem {
+        page.line("post-mortem", &dead.message);
+        for tip in &dead.suggestions {
+            page.line("", &format!("-s {}={} would free {}", tip.key, tip.value, Bytes(tip.frees)));
+        }
+    }
     if let Ok(table) = super::epochs::table(&material.run) {
         page.0.push('\n');
         page.0.push_str(&table);
     }
+    planned(material, &mut page);
     buffers(material, &mut page);
     phases(material, &mut page);
     page.0.push('\n');
@@ -193,6 +204,20 @@ fn memory(memory: &MemorySummary, page: &mut Page) {
             memory.trace_share.map_or(String::new(), |share| format!(", {} % of the steps", number(100.0 * share)));
         page.line("tracing", &format!("{} samples, {}{share}", memory.samples, seconds(memory.trace_seconds)));
     }
+}
+
+/// The forecast beside what came of it.
+fn planned(material: &Material, page: &mut Page) {
+    let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
+    let rows: Vec<Vec<String>> = (pairs.iter())
+        .filter(|pair| pair.planned.max(pair.actual) >= PLANNED_SHOWN_MIN)
+        .map(|pair| {
+            let error = pair.error.map_or("-".into(), |error| format!("{:+.1} %", 100.0 * error));
+            let name = printable::line(&pair.name, 32);
+            vec![name, Bytes(pair.planned).to_string(), Bytes(pair.actual).to_string(), error]
+        })
+        .collect();
+    page.table(&["planned", ">forecast", ">came to", ">off by"], &rows);
 }
 
 fn buffers(material: &Material, page: &mut Page) {

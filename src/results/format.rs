@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::need::*;
 use crate::memory::ledger::Policy;
 
 /// The version of every record below. One number while the format is young.
@@ -87,6 +88,9 @@ pub struct PlanFile {
     pub steps: u64,
     pub parameters: u64,
     pub owners: Vec<PlannedOwner>,
+    /// What memory the run was expected to need; `null` where nothing was measured before it.
+    #[serde(default)]
+    pub forecast: Option<Forecast>,
 }
 
 /// One line of the plan: a buffer and its cap.
@@ -193,6 +197,10 @@ pub struct HostMemory {
     pub heap: u64,
     /// The highest that `heap` has been.
     pub heap_peak: u64,
+    /// The highest that `heap` has been since the sample before: what the step, the validation or the checkpoint
+    /// between them needed.
+    #[serde(default)]
+    pub heap_high: Option<u64>,
     /// Live heap allocations.
     pub heap_allocations: u64,
     /// Resident memory.
@@ -224,7 +232,7 @@ pub struct DriverMemory {
     pub device: u64,
 }
 
-/// The container's view (cgroup v2).
+/// The container's view (its memory cgroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerMemory {
     pub current: u64,
@@ -261,6 +269,12 @@ pub struct Summary {
     pub metrics_last: BTreeMap<String, Option<f64>>,
     pub best: Option<Best>,
     pub memory: MemorySummary,
+    /// What each part of this process needed.
+    #[serde(default)]
+    pub demand: Demand,
+    /// The forecast beside what came of it; empty where there was no forecast.
+    #[serde(default)]
+    pub plan_and_actual: Vec<PlannedAndActual>,
     /// Planned cap and highest level of each owner, side by side.
     pub owners: Vec<OwnerSummary>,
     /// Time by part of the loop, longest first.

@@ -20,6 +20,8 @@ pub const MEMORY_EPOCHS: &str = "memory_epochs.csv";
 pub const PERFETTO: &str = "memory.perfetto.json";
 /// Is memory growing, how fast, and who holds it?
 pub const VERDICT: &str = "verdict.json";
+/// A memory limit ended the run: who held what, and what would fit.
+pub const POST_MORTEM: &str = "post_mortem.json";
 /// What was said during the run.
 pub const LOG: &str = "log.txt";
 /// The page for people.

@@ -3,6 +3,7 @@
 pub mod format;
 pub mod index;
 pub mod layout;
+pub mod need;
 pub mod printable;
 pub mod read;
 pub mod verdict;

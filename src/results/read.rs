@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, Summary, VERSION};
+use super::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary, VERSION};
 use super::layout;
 use super::verdict::Verdict;
 
@@ -61,6 +61,12 @@ pub fn summary(run: &Path) -> Result<Option<Summary>, ReadError> {
 /// `None` while the run goes on, after a kill, and of runs that an older xrun wrote.
 pub fn verdict(run: &Path) -> Result<Option<Verdict>, ReadError> {
     let path = run.join(layout::VERDICT);
+    if path.exists() { record(path).map(Some) } else { Ok(None) }
+}
+
+/// `None` unless a memory limit ended the run.
+pub fn post_mortem(run: &Path) -> Result<Option<PostMortem>, ReadError> {
+    let path = run.join(layout::POST_MORTEM);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 

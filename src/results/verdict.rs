@@ -90,10 +90,13 @@ pub struct SeriesVerdict {
     pub findings: Findings,
     /// The slope times the steps of an epoch.
     pub slope_per_epoch: Option<f64>,
+    /// The slope times the steps of a round, of pipelines that have rounds.
+    #[serde(default)]
+    pub slope_per_round: Option<f64>,
     pub first: f64,
     pub last: f64,
     pub peak: f64,
-    /// The declared cap, of an owner.
+    /// The declared cap of an owner; of resident and of reserved memory the limit that applies.
     pub cap: Option<u64>,
     /// Steps until the cap or the limit is reached at this slope; only of what grows.
     pub steps_to_limit: Option<f64>,

@@ -68,6 +68,7 @@ fn remove_old(run: &Path, state: &LoopState, keep_last: usize) -> Result<(), Wri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::ledger::Ledger;
     use crate::pipelines::dummy::settings::Settings;
     use crate::pipelines::dummy::task::Dummy;
     use crate::results::format::Best;
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn the_last_ones_and_the_best_are_kept() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = Dummy::new(Settings::default(), 0);
+        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         for step in 1..=6 {
             let best = (step >= 2).then(|| Best { metric: "score".into(), value: 1.0, step: 2 });
             save(&mut task, &LoopState { step, best, ..LoopState::default() }, run.path(), 2).unwrap();
@@ -95,7 +96,7 @@ mod tests {
         let unnamed = run.path().join("checkpoints/step_00000004");
         std::fs::create_dir_all(&unnamed).unwrap();
         assert_eq!(steps(run.path()), [0u64; 0], "without its state a folder is no checkpoint");
-        let mut task = Dummy::new(Settings::default(), 0);
+        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 1).unwrap();
         assert_eq!(steps(run.path()), [4]);
         assert!(!half.exists());

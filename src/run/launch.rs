@@ -55,6 +55,8 @@ impl Launch<'_> {
             Ok(recorder) => recorder,
             Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
         };
+        // That of a process before this one: its limit may be another now.
+        let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
         let trained = panics::caught(|| train::train(task.as_mut(), &mut session));
         let trained = trained.map(|ending| judged(ending, &session));

@@ -17,13 +17,14 @@ pub enum Event<'a> {
         device: &'a str,
         step: u64,
     },
-    /// A step is done. `memory` is the newest sample.
+    /// A step is done. `memory` is the newest sample, `suspects` the series that look as if they grew.
     Step {
         step: u64,
         epoch: u64,
         report: &'a StepReport,
         norm: Option<f64>,
         memory: Option<&'a MemoryLine>,
+        suspects: &'a [String],
     },
     Validating {
         step: u64,

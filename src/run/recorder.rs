@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
+use crate::memory::demand::Collector;
 use crate::memory::ledger::Ledger;
 use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};
-use crate::results::format::{MemoryLine, MemorySummary, MetricsLine, Point};
+use crate::results::format::{Demand, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Point};
 use crate::results::layout;
 use crate::results::verdict::Verdict;
 use crate::results::write::{LineWriter, WriteError};
@@ -25,8 +26,12 @@ pub struct Recorder {
     log: LineWriter,
     tracer: Tracer,
     watch: Watch,
+    demand: Collector,
+    /// As many as there are series, at most.
+    suspects: Vec<String>,
+    suspected_next: u64,
     /// The newest sample.
-    pub newest: Option<MemoryLine>,
+    newest: Option<MemoryLine>,
 }
 
 /// Log lines longer than this are cut.
@@ -45,6 +50,9 @@ impl Recorder {
             log: open(LOG_LINES, layout::LOG, limits.log_queue)?,
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.parts_every_samples, gpu),
             watch: Watch::new(of_file::context(&plan.to_file(0), &plan.experiment)),
+            demand: Collector::default(),
+            suspects: Vec::new(),
+            suspected_next: 0,
             newest: None,
         })
     }
@@ -67,6 +75,7 @@ impl Recorder {
         });
         let measured = Instant::now();
         self.watch.add(&line);
+        self.demand.add(&line);
         self.memory.record(&line)?;
         self.tracer.add_cost(measured.elapsed());
         Ok(self.newest.insert(line))
@@ -89,9 +98,32 @@ impl Recorder {
         metrics.and(memory).and(log)
     }
 
+    /// Looks for series that look as if they grew; once in a window, as floors do not come more often.
+    pub fn suspect(&mut self, step: u64) {
+        if step >= self.suspected_next {
+            self.suspected_next = step + self.watch.window();
+            self.suspects = self.watch.suspects().into_iter().map(str::to_owned).collect();
+        }
+    }
+
+    /// The newest sample, and the suspects.
+    pub fn seen(&self) -> (Option<&MemoryLine>, &[String]) {
+        (self.newest.as_ref(), &self.suspects)
+    }
+
     /// The verdict on all samples of this process.
     pub fn verdict(&self) -> Verdict {
         self.watch.verdict()
+    }
+
+    /// What each part needed so far, without the owners.
+    pub fn needed(&self) -> &Demand {
+        self.demand.so_far()
+    }
+
+    /// What each part needed so far; `owners` as the ledger has them.
+    pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
+        self.demand.demand(owners)
     }
 
     /// Peaks so far, and what measuring cost against the time of the steps.

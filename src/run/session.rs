@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::RunError;
 use super::clock::Clock;
+use super::limits::{Bounds, Reached};
 use super::norms::Norms;
 use super::observer::Observer;
+use super::post_mortem;
 use super::recorder::Recorder;
 use super::stop::{Ending, StopSignal};
-use crate::plan::Plan;
-use crate::results::format::{LoopState, Outcome, OwnerSummary, PictureEntry, Summary, VERSION};
+use crate::plan::{Plan, forecast};
+use crate::results::format::{LoopState, MemoryLine, Outcome, OwnerSummary, PictureEntry, Summary, VERSION};
 use crate::results::layout;
 use crate::results::write;
 use crate::task::{Better, Task, ValidationReport};
@@ -28,6 +30,7 @@ pub struct Session<'a> {
     pub best_by: Option<(String, Better)>,
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
+    pub bounds: Bounds,
     stop: &'a StopSignal,
     started: Instant,
     /// When the program began: before data was read and the device opened.
@@ -57,6 +60,7 @@ impl<'a> Session<'a> {
             training: Duration::ZERO,
             best_by: best_by(plan),
             saved: None,
+            bounds: Bounds::new(&plan.experiment.limits),
             stop,
             started: Instant::now(),
             program_started,
@@ -79,6 +83,17 @@ impl<'a> Session<'a> {
             let message = format!("`training.time_limit` = {limit} was reached after step {}", self.state.step);
             Ending::new(Outcome::TimeLimit, message)
         })
+    }
+
+    /// Writes the post-mortem of a memory limit; the ending says the most important of it.
+    pub fn limit_reached(&mut self, reached: &Reached, line: &MemoryLine, parameters: u64) -> Result<Ending, RunError> {
+        self.recorder.sync()?;
+        let owners = self.owners();
+        let demand = self.recorder.demand(&owners);
+        let run = &self.recorder.run;
+        let dead = post_mortem::post_mortem(run, self.plan, reached, line, demand, owners, parameters);
+        write::replace_json(&run.join(layout::POST_MORTEM), &dead)?;
+        Ok(Ending::new(Outcome::MemoryLimit, post_mortem::sentence(&dead)))
     }
 
     /// The state as a checkpoint keeps it.
@@ -120,6 +135,12 @@ impl<'a> Session<'a> {
     /// What goes into `summary.json`.
     pub fn summary(&mut self, task: &dyn Task, ending: &Ending, run: &str) -> Summary {
         let state = self.checkpoint_state();
+        let owners = self.owners();
+        let demand = self.recorder.demand(&owners);
+        let plan_and_actual = self.plan.forecast.as_ref().map(|forecast| {
+            let file = self.plan.to_file(task.parameters());
+            forecast::beside(forecast, &file, &self.plan.experiment, &demand)
+        });
         let per_second = |count: u64| {
             let seconds = self.training.as_secs_f64();
             (seconds > 0.0 && count > 0).then(|| count as f64 / seconds)
@@ -144,7 +165,9 @@ impl<'a> Session<'a> {
             metrics_last: state.metrics_last,
             best: state.best,
             memory: self.recorder.memory_summary(self.training),
-            owners: self.owners(),
+            demand,
+            plan_and_actual: plan_and_actual.unwrap_or_default(),
+            owners,
             phases: self.clock.summary(),
             counters: task.counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::experiment::sections::Limits;
-use crate::results::format::{MemoryLine, Outcome};
-use crate::units::Bytes;
+use crate::results::format::Outcome;
 
 /// How a run ended, in words and as an exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +38,8 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
 
 /// The file or the command line is wrong.
 pub const EXIT_BAD_INPUT: u8 = 2;
+/// The plan needs more memory than there is.
+pub const EXIT_DOES_NOT_FIT: u8 = 3;
 /// Memory grows, and the file or the command line says that this fails.
 pub const EXIT_VERDICT: u8 = 6;
 /// A panic outside of a run.
@@ -64,30 +64,4 @@ impl StopSignal {
     pub fn raised(&self) -> bool {
         self.0.load(Relaxed)
     }
-}
-
-/// The ending that a memory limit asks for, if one is reached.
-pub fn memory_limit(limits: &Limits, line: &MemoryLine) -> Option<Ending> {
-    let reached = |limit: Option<Bytes>, held: Option<u64>| limit.zip(held).filter(|(limit, held)| *held > limit.0);
-    let (key, what, limit, held) = match reached(limits.host_memory, line.host.resident) {
-        Some((limit, held)) => ("limits.host_memory", "resident memory", limit, held),
-        None => match reached(limits.device_memory, line.device.map(|pool| pool.reserved)) {
-            Some((limit, held)) => ("limits.device_memory", "device memory reserved", limit, held),
-            None => return None,
-        },
-    };
-    let mut owners: Vec<(&String, &u64)> = line.owners.iter().filter(|(_, bytes)| **bytes > 0).collect();
-    owners.sort_by(|a, b| b.1.cmp(a.1));
-    let named: Vec<String> = owners.iter().take(5).map(|(name, bytes)| format!("{name} {}", Bytes(**bytes))).collect();
-    let named = if named.is_empty() { "none of the named buffers".into() } else { named.join(", ") };
-    Some(Ending::new(
-        Outcome::MemoryLimit,
-        format!(
-            "{what} is {} at step {}, above `{key}` = {limit}; heap in use {}, held by: {named}; lower \
-             `limits.batch_size`, `limits.prefetch` or `limits.frame_cache`, or resume with a higher limit: -s {key}=…",
-            Bytes(held),
-            line.step,
-            Bytes(line.host.heap),
-        ),
-    ))
 }

@@ -15,7 +15,7 @@ use super::observer::Event;
 use super::recorder::At;
 use super::schedule::learning_rate;
 use super::session::Session;
-use super::stop::{Ending, memory_limit};
+use super::stop::Ending;
 use super::{RunError, checkpoint};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::task::{Better, Phases, StepReport, Task};
@@ -108,8 +108,9 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         gradient_norm_median: norm,
         values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     })?;
-    let memory = session.recorder.newest.as_ref();
-    session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory });
+    session.recorder.suspect(step);
+    let (memory, suspects) = session.recorder.seen();
+    session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory, suspects });
     Ok(None)
 }
 
@@ -256,8 +257,11 @@ fn sample(
 ) -> Result<Option<Ending>, RunError> {
     session.clock.enter("trace");
     let at = At { step: session.state.step, epoch: session.state.epoch, point, freed };
-    let line = session.recorder.sample(task, &mut session.clock, at)?;
-    let ending = memory_limit(&session.plan.experiment.limits, line);
+    let line = session.recorder.sample(task, &mut session.clock, at)?.clone();
+    let reached = session.bounds.reached(&line, session.recorder.needed());
     session.clock.enter(LOOP);
-    Ok(ending)
+    match reached {
+        Some(reached) => Ok(Some(session.limit_reached(&reached, &line, task.parameters())?)),
+        None => Ok(None),
+    }
 }

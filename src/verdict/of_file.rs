@@ -36,8 +36,16 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     let settled = early.max().unwrap_or_default();
     let growth_min = experiment.memory.growth_min.0 as f64;
     let scale = Some(Scale { growth_min, move_min: growth_min / 32.0 });
-    let context =
-        Context { scale, steps: plan.steps, steps_per_epoch: per_epoch, cadences, settled, ..Context::default() };
+    let context = Context {
+        scale,
+        steps: plan.steps,
+        steps_per_epoch: per_epoch,
+        cadences,
+        settled,
+        host_limit: experiment.limits.host_memory.map(|limit| limit.0),
+        device_limit: experiment.limits.device_memory.map(|limit| limit.0),
+        ..Context::default()
+    };
     context.with_owners(plan)
 }
 

@@ -23,6 +23,11 @@ pub struct Context {
     pub cadences: Vec<u64>,
     /// The step after which each of them happened once.
     pub settled: u64,
+    /// Steps in a round, of pipelines that have rounds.
+    pub steps_per_round: Option<u64>,
+    /// `limits.host_memory` and `limits.device_memory`.
+    pub host_limit: Option<u64>,
+    pub device_limit: Option<u64>,
     /// Where each owner holds its bytes, and its cap.
     pub owners: BTreeMap<String, (Place, u64)>,
     /// What counts as growth of bytes; [`BYTES`] when absent.
@@ -77,6 +82,16 @@ impl Watch {
             self.value(step, "device_allocations", device.allocations, Series::InUse, COUNT);
             self.value(step, "device_reserved", device.reserved, Series::Kept, scale);
         }
+        if let Some(anonymous) = line.host.anonymous {
+            self.value(step, "anonymous", anonymous, Series::Kept, scale);
+        }
+        if let Some(driver) = &line.driver {
+            let name = if driver.process.is_some() { "driver_process" } else { "driver_device" };
+            self.value(step, name, driver.process.unwrap_or(driver.device), Series::Kept, scale);
+        }
+        if let Some(bytes) = line.container.and_then(|container| container.anonymous) {
+            self.value(step, "container", bytes, Series::Kept, scale);
+        }
         for (owner, bytes) in &line.owners {
             self.value(step, &format!("{OWNER}{owner}"), *bytes, Series::InUse, scale);
         }
@@ -95,6 +110,11 @@ impl Watch {
             let watched = Watched { cutter, kind, scale, first: value, last: value, peak: value };
             self.series.insert(name.to_owned(), watched);
         }
+    }
+
+    /// Steps between two floors.
+    pub fn window(&self) -> u64 {
+        self.windows.length
     }
 
     /// The series that look as if they grew, while the run goes on.
@@ -136,16 +156,26 @@ impl Watch {
         if cap.is_some_and(|cap| watched.peak > cap as f64) {
             findings.verdict = Judgement::Exceeded;
         }
+        // What is in use ends at the limit of what holds it.
+        let limit = cap.or(match name {
+            "heap" | "resident" | "anonymous" | "container" => self.context.host_limit,
+            "device_in_use" | "device_reserved" => self.context.device_limit,
+            _ => None,
+        });
         let growing = findings.slope.filter(|slope| *slope > 0.0 && findings.verdict == Judgement::Growing);
         SeriesVerdict {
             name: name.to_owned(),
             unit: if watched.scale == COUNT { "allocations" } else { "bytes" }.into(),
             slope_per_epoch: findings.slope.map(|slope| slope * self.context.steps_per_epoch as f64),
-            steps_to_limit: cap.zip(growing).map(|(cap, slope)| ((cap as f64 - watched.last) / slope).max(0.0)),
+            slope_per_round: findings
+                .slope
+                .zip(self.context.steps_per_round)
+                .map(|(slope, steps)| slope * steps as f64),
+            steps_to_limit: limit.zip(growing).map(|(limit, slope)| ((limit as f64 - watched.last) / slope).max(0.0)),
             first: watched.first,
             last: watched.last,
             peak: watched.peak,
-            cap,
+            cap: limit,
             findings,
         }
     }

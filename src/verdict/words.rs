@@ -17,7 +17,7 @@ pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str
         (None, _) => "; no buffer in the ledger explains it".into(),
     };
     match verdict {
-        Judgement::Growing => format!("memory is growing: {name} by {}{held}", speed(about)),
+        Judgement::Growing => format!("memory is growing: {name} by {}{}{held}", speed(about), until(about)),
         Judgement::Exceeded => {
             let cap = about.cap.map_or_else(String::new, |cap| format!(", cap {}", Bytes(cap)));
             format!("a buffer passed its cap: {name}, peak {}{cap}", Bytes(about.peak as u64))
@@ -53,6 +53,12 @@ fn speed(one: &SeriesVerdict) -> String {
     }
 }
 
+/// When the limit is reached at this speed.
+fn until(one: &SeriesVerdict) -> String {
+    let limit = one.cap.zip(one.steps_to_limit).filter(|(cap, _)| *cap < 1 << 60);
+    limit.map_or_else(String::new, |(cap, steps)| format!(", {} in {steps:.0} more steps", Bytes(cap)))
+}
+
 fn amount(one: &SeriesVerdict, value: f64) -> String {
     match one.unit.as_str() {
         "bytes" if value < 0.0 => format!("-{}", Bytes(-value as u64)),
@@ -69,6 +75,10 @@ fn spoken(name: &str) -> String {
         "device_allocations" => "allocations on the device".into(),
         "device_reserved" => "memory reserved on the device".into(),
         "resident" => "resident memory".into(),
+        "anonymous" => "resident memory that is no file".into(),
+        "driver_process" => "memory by the driver, of this process".into(),
+        "driver_device" => "memory by the driver, of the whole device".into(),
+        "container" => "memory of the container".into(),
         other => match other.strip_prefix(OWNER) {
             Some(owner) => format!("buffer `{owner}`"),
             None => format!("`{other}`"),

@@ -7,6 +7,7 @@ mod disk;
 mod experiments;
 mod interruption;
 mod outcomes;
+mod plan;
 mod schemas;
 mod tidy;
 #[cfg(feature = "train")]

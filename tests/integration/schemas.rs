@@ -99,6 +99,17 @@ fn an_independent_validator_refuses_wrong_keys_types_and_ranges() {
     }
 }
 
+/// What a run leaves that a limit ended.
+fn limited() -> Value {
+    let workplace = Workplace::new();
+    workplace.file(
+        "trial.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 40\nleak_per_step = \"1 MiB\"\n[limits]\nhost_memory = \"16 MiB\"\n",
+    );
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 5);
+    json(&workplace.latest("trial").join("post_mortem.json"))
+}
+
 #[test]
 fn every_record_of_a_run_follows_its_schema() {
     let workplace = Workplace::new();
@@ -116,6 +127,7 @@ fn every_record_of_a_run_follows_its_schema() {
             "metrics" => lines("metrics.jsonl"),
             "memory" => lines("memory.jsonl"),
             "loop_state" => states.clone(),
+            "post_mortem" => vec![limited()],
             other => vec![json(&run.join(format!("{other}.json")))],
         };
         assert!(!values.is_empty(), "{name}");

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::paint::{Appearance, Background, Canvas, Pose};
 use super::settings::Generated;
+use crate::data::cache;
 use crate::data::error::DataError;
 use crate::data::seed::generator;
 use crate::results::write;
@@ -29,7 +30,7 @@ const VISIBLE_MIN: f32 = 0.3;
 
 /// The folder of the generated set, written now if it is not there yet.
 pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
-    generate_in(settings, &cache_folder())
+    generate_in(settings, &cache::folder())
 }
 
 /// As [`generate`], with the cache folder named. One process writes a set, others that want it wait.
@@ -96,15 +97,6 @@ fn make_readable(folder: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn make_readable(_: &Path) -> io::Result<()> {
     Ok(())
-}
-
-/// `XRUN_CACHE`, or the user's cache folder, or the temporary folder.
-fn cache_folder() -> PathBuf {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    named("XRUN_CACHE")
-        .or_else(|| named("XDG_CACHE_HOME").map(|folder| folder.join("xrun")))
-        .or_else(|| named("HOME").map(|folder| folder.join(".cache/xrun")))
-        .unwrap_or_else(|| std::env::temp_dir().join("xrun"))
 }
 
 /// Class, and left, top, width, height.

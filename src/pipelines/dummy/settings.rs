@@ -27,6 +27,9 @@ pub struct Settings {
     pub panic_at_step: Option<u64>,
     /// Bytes that each step keeps for ever. Default: 0.
     pub leak_per_step: Bytes,
+    /// Enter what is kept in the ledger, as `dummy_leak`; otherwise nobody in the ledger explains the growth. Default:
+    /// false.
+    pub leak_in_ledger: bool,
     /// Bytes written into each checkpoint. Default: 1 KiB.
     pub checkpoint_size: Bytes,
 }
@@ -40,6 +43,7 @@ impl Default for Settings {
             fail_at_step: None,
             panic_at_step: None,
             leak_per_step: Bytes(0),
+            leak_in_ledger: false,
             checkpoint_size: Bytes(1024),
         }
     }

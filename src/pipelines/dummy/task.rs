@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::settings::Settings;
 use crate::experiment::sections::CleanupAction;
+use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
+use crate::results::format::{Place, PlannedOwner};
 use crate::results::layout;
 use crate::results::write;
 use crate::task::{Better, DeviceMemory, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
@@ -19,21 +21,39 @@ pub struct Dummy {
     seed: u32,
     weight: f64,
     leaked: Vec<Vec<u8>>,
+    holding: Option<Holding>,
 }
+
+const LEAK: &str = "dummy_leak";
 
 pub fn facts(settings: &Settings) -> TaskFacts {
     TaskFacts {
         batches_per_epoch: settings.steps_per_epoch,
-        owners: Vec::new(),
+        owners: owners(settings),
         data_digests: Vec::new(),
         data_skipped: Vec::new(),
+        batch_items: 1,
+        probe_steps: 2,
         metrics: METRICS.to_vec(),
     }
 }
 
+fn owners(settings: &Settings) -> Vec<PlannedOwner> {
+    let leak = PlannedOwner {
+        name: LEAK.into(),
+        place: Place::Host,
+        policy: Policy::Leak,
+        items: NO_CAP.items,
+        bytes: NO_CAP.bytes,
+        because: "`pipeline.dummy.leak_per_step` of each step".into(),
+    };
+    settings.leak_in_ledger.then_some(leak).into_iter().collect()
+}
+
 impl Dummy {
-    pub fn new(settings: Settings, seed: u32) -> Self {
-        Self { settings, seed, weight: 1.0, leaked: Vec::new() }
+    pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
+        let holding = settings.leak_in_ledger.then(|| ledger.register(LEAK, NO_CAP, Policy::Leak));
+        Self { settings, seed, weight: 1.0, leaked: Vec::new(), holding }
     }
 }
 
@@ -49,6 +69,8 @@ impl Task for Dummy {
         if self.settings.leak_per_step.0 > 0 {
             // Touched, so that it is resident and not only promised.
             self.leaked.push(vec![1; self.settings.leak_per_step.0 as usize]);
+            let items = self.leaked.len() as u64;
+            self.holding.iter().for_each(|holding| holding.set(items, items * self.settings.leak_per_step.0));
         }
         let noise =
             ((step ^ u64::from(self.seed)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;

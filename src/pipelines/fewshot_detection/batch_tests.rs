@@ -53,7 +53,7 @@ fn batches(library: Library, settings: Settings) -> Batches {
 fn feed(ledger: &Ledger, batches: &Batches, workers: usize) -> Feed<HostBatch> {
     let limits = Limits::default();
     let item_bytes_max = batch_bytes_max(batches.episodes().settings(), &limits);
-    let settings = FeedSettings { workers, prefetch: limits.prefetch, first: 0, item_bytes_max };
+    let settings = FeedSettings { workers, prefetch: limits.prefetch, first: 0, item_bytes_max, leak: None };
     let batches = batches.clone();
     let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.prepare(number));
     Feed::new(ledger, settings, prepare).unwrap()

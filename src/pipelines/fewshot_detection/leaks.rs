@@ -10,47 +10,13 @@ use super::model::ReferenceDetector;
 use super::pixels::pictures;
 use super::settings::Settings;
 use crate::experiment::leaks::{Leak, Leaks};
-use crate::memory::heap;
-use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
+use crate::memory::kept::Kept;
+use crate::memory::ledger::Ledger;
 use crate::nn::{Backend, Tensor};
+use crate::task::TaskError;
 
 /// Query frames in the forward pass whose outputs are kept.
 const FRAMES_KEPT: usize = 2;
-
-/// Things that are kept for ever. A vector that grows is against the rules of this code; here it is the purpose.
-pub struct Kept<T>(Option<(Holding, Vec<T>)>);
-
-impl<T> std::fmt::Debug for Kept<T> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Kept({})", self.0.as_ref().map_or(0, |(_, list)| list.len()))
-    }
-}
-
-impl<T> Kept<T> {
-    /// Keeps nothing unless the leak is switched on.
-    pub fn new(leak: Leak, leaks: &Leaks, ledger: &Ledger) -> Self {
-        let on = leaks.on().contains(&leak);
-        Self(on.then(|| (ledger.register(leak.owner(), NO_CAP, Policy::Leak), Vec::new())))
-    }
-
-    /// Keeps what `make` makes, whose bytes are known.
-    pub fn keep(&mut self, make: impl FnOnce() -> (T, u64)) {
-        let Some((holding, list)) = &mut self.0 else { return };
-        let (value, bytes) = make();
-        list.push(value);
-        holding.set(list.len() as u64, holding.bytes() + bytes);
-    }
-
-    /// Keeps what `make` makes, and counts what the heap in use grows by. On the CPU, and exact with `limits.workers = 0`:
-    /// other threads use the heap, too.
-    pub fn keep_measured(&mut self, make: impl FnOnce() -> T) {
-        self.keep(|| {
-            let before = heap::read().bytes;
-            let value = make();
-            (value, heap::read().bytes.saturating_sub(before))
-        });
-    }
-}
 
 /// What the training steps keep.
 pub struct StepLeaks {
@@ -59,16 +25,20 @@ pub struct StepLeaks {
     embeddings: Kept<Tensor<2>>,
     batches: Kept<Tensor<4>>,
     log: Kept<String>,
+    validation: Kept<Tensor<3>>,
+    total: Kept<Tensor<1>>,
 }
 
 impl StepLeaks {
     pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
         Self {
-            gradients: Kept::new(Leak::Gradients, leaks, ledger),
-            outputs: Kept::new(Leak::OutputsWithGraph, leaks, ledger),
-            embeddings: Kept::new(Leak::EmbeddingsWithGraph, leaks, ledger),
-            batches: Kept::new(Leak::BatchesOnDevice, leaks, ledger),
-            log: Kept::new(Leak::LogHistory, leaks, ledger),
+            gradients: leaks.kept(Leak::Gradients, ledger),
+            outputs: leaks.kept(Leak::OutputsWithGraph, ledger),
+            embeddings: leaks.kept(Leak::EmbeddingsWithGraph, ledger),
+            batches: leaks.kept(Leak::BatchesOnDevice, ledger),
+            log: leaks.kept(Leak::LogHistory, ledger),
+            validation: leaks.kept(Leak::ValidationWithGraph, ledger),
+            total: leaks.kept(Leak::LossWithGraph, ledger),
         }
     }
 
@@ -80,16 +50,42 @@ impl StepLeaks {
         settings: &Settings,
         device: &burn::DispatchDevice,
     ) {
-        let frame_bytes = settings.image_size.pow(2) * 3;
-        let frames = &batch.query_pixels[..batch.query_pixels.len().min(FRAMES_KEPT * frame_bytes)];
         // With a graph, and without the backward pass that would have consumed it.
-        self.outputs.keep_measured(|| network.dense(pictures(frames, settings.image_size, device)).embeddings);
+        self.outputs.keep_measured(|| network.dense(first_frames(batch, settings, device)).embeddings);
         let references = || pictures(&batch.reference_pixels, settings.reference_size, device);
         self.embeddings.keep_measured(|| network.embed(references()));
         self.batches.keep(|| {
             let values = batch.query_pixels.len() as u64;
             (pictures(&batch.query_pixels, settings.image_size, device), values * size_of::<f32>() as u64)
         });
+    }
+
+    pub fn keeps_losses(&self) -> bool {
+        self.total.is_on()
+    }
+
+    /// A sum of losses for the progress line, each with its graph.
+    pub fn loss(&mut self, loss: Option<Tensor<1>>) {
+        let Some(loss) = loss else { return };
+        self.total.keep_measured_with(|before| match before {
+            Some(sum) => sum.clone() + loss,
+            None => loss,
+        });
+    }
+
+    /// A validation episode with autodiff, of which nothing is released: there is no backward pass.
+    pub fn validation(
+        &mut self,
+        network: &ReferenceDetector<Backend>,
+        batch: impl FnOnce() -> Result<DetectionBatch, TaskError>,
+        settings: &Settings,
+        device: &burn::DispatchDevice,
+    ) -> Result<(), TaskError> {
+        if self.validation.is_on() {
+            let batch = batch()?;
+            self.validation.keep_measured(|| network.dense(first_frames(&batch, settings, device)).embeddings);
+        }
+        Ok(())
     }
 
     /// Before the optimiser takes them.
@@ -109,6 +105,12 @@ impl StepLeaks {
             (line, bytes)
         });
     }
+}
+
+fn first_frames(batch: &DetectionBatch, settings: &Settings, device: &burn::DispatchDevice) -> Tensor<4> {
+    let bytes = FRAMES_KEPT * settings.image_size.pow(2) * 3;
+    let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
+    pictures(frames, settings.image_size, device)
 }
 
 /// Gradients that share their values with others.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
 use super::episode::{DrawSettings, Episodes};
+use super::hoard;
 use super::mix::batches_per_epoch;
 use super::pictures::picture_bytes_max;
 use super::settings::{Model, Settings};
@@ -14,6 +15,7 @@ use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
 use crate::data::sample::Picture;
 use crate::experiment::Experiment;
+use crate::experiment::leaks::Leak;
 use crate::memory::ledger::{Cap, Ledger, NO_CAP, Policy};
 use crate::metrics::{average_precision, separation};
 use crate::results::format::{Place, PlannedOwner};
@@ -62,6 +64,14 @@ pub fn held_out(library: &Library) -> Vec<usize> {
     (0..library.classes.len()).filter(|class| library.classes[*class].split == Split::Validation).collect()
 }
 
+/// Steps that have both kinds of batch twice, and then some, as allocators settle.
+fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
+    const LEAST: u64 = 8;
+    let rarer = settings.triplet_ratio.min(1.0 - settings.triplet_ratio);
+    let batches = if rarer > 0.0 { (2.0 / rarer).ceil() as u64 } else { LEAST };
+    batches.clamp(LEAST, 64).div_ceil(accumulation as u64).max(2)
+}
+
 /// Opens the data. The frame cache and the index enter the ledger here.
 pub fn prepare(
     settings: &Settings,
@@ -82,7 +92,10 @@ pub fn prepare(
     };
     let bytes = batch_bytes_max(settings, limits);
     let mut owners = frames::planned_owners(&library, limits);
-    owners.extend(feed::planned_owners(limits, bytes));
+    let leaks = &experiment.leaks;
+    // A queue that leaks stands in the ledger in place of the one with a cap.
+    let queued = |owner: &PlannedOwner| owner.name != feed::FEED_READY || !leaks.has(Leak::WorkerQueue);
+    owners.extend(feed::planned_owners(limits, bytes).into_iter().filter(queued));
     owners.extend(average_precision::planned_owners(limits));
     owners.extend(separation::planned_owners(held_out(&library).len(), model.embedding));
     owners.push(PlannedOwner {
@@ -102,7 +115,7 @@ pub fn prepare(
         bytes: pictures.bytes,
         because: "`validation.pictures`, for the report".into(),
     });
-    owners.extend(experiment.leaks.on().into_iter().map(|leak| PlannedOwner {
+    owners.extend(leaks.on().into_iter().map(|leak| PlannedOwner {
         name: leak.owner().into(),
         place: Place::Host,
         policy: Policy::Leak,
@@ -115,9 +128,11 @@ pub fn prepare(
         owners,
         data_digests: vec![("reference-video".into(), library.digest.clone())],
         data_skipped: library.skipped.iter().map(|(reason, count)| (reason.clone(), *count)).collect(),
+        batch_items: (settings.n_way * settings.n_query) as u64,
+        probe_steps: probe_steps(settings, experiment.training.accumulation),
         metrics: METRICS.to_vec(),
     };
     let episodes = Episodes::new(library, settings.clone(), draws).map_err(data)?;
-    let batches = Batches::new(episodes, store.clone());
+    let batches = Batches::new(episodes, hoard::source(store.clone(), leaks, ledger));
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store }))
 }

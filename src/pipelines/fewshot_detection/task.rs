@@ -22,6 +22,7 @@ use crate::data::reference_video::frames::FrameStore;
 use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
+use crate::experiment::leaks::Leak;
 use crate::experiment::sections::CleanupAction;
 use crate::memory::ledger::Ledger;
 use crate::nn::optimizer::ModuleOptimizer;
@@ -60,6 +61,8 @@ struct Gathered {
     images: u64,
     kind: &'static str,
     batch: String,
+    /// For the leak that keeps it.
+    loss: Option<Tensor<1>>,
 }
 
 impl FewshotDetection {
@@ -79,6 +82,7 @@ impl FewshotDetection {
             prefetch: experiment.limits.prefetch,
             first: first_step.saturating_sub(1) * training.accumulation as u64,
             item_bytes_max: batch_bytes_max(&prepared.settings, &experiment.limits),
+            leak: experiment.leaks.has(Leak::WorkerQueue).then(|| Leak::WorkerQueue.owner()),
         };
         let batches = prepared.batches.clone();
         let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.prepare(number))).map_err(data)?;
@@ -164,6 +168,7 @@ impl FewshotDetection {
     /// Adds the gradients of one part of one batch; its graph is gone afterwards.
     fn backward(&self, loss: Tensor<1>, gathered: &mut Gathered, phases: &mut dyn Phases) -> Result<(), TaskError> {
         phases.enter("backward");
+        gathered.loss = self.leaks.keeps_losses().then(|| loss.clone());
         let network = self.network()?;
         let share = 1.0 / self.accumulation as f32;
         let gradients = GradientsParams::from_grads(loss.mul_scalar(share).backward(), network);
@@ -180,6 +185,7 @@ impl Task for FewshotDetection {
             images: 0,
             kind: "",
             batch: String::new(),
+            loss: None,
         };
         for _ in 0..self.accumulation {
             phases.enter("data");
@@ -203,6 +209,7 @@ impl Task for FewshotDetection {
                 }
             }
         }
+        self.leaks.loss(gathered.loss.take());
         phases.enter("optimizer");
         let network = self.network.take().ok_or_else(lost)?;
         let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
@@ -234,6 +241,9 @@ impl Task for FewshotDetection {
     }
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
+        let (network, leaks) = (self.network.as_ref().ok_or_else(lost)?, &mut self.leaks);
+        let batch = || self.validation.first_batch();
+        leaks.validation(network, batch, &self.settings, &self.device.autodiff)?;
         // The plain model shares its weights with the trained one; it builds no graph.
         let plain = self.network()?.valid();
         self.validation.run(&plain, &self.device, phases)

@@ -8,7 +8,6 @@ use burn::tensor::activation::sigmoid;
 use super::assignment::{Cell, cells};
 use super::batch::{Batches, DetectionBatch, Role, batch_bytes_max};
 use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
-use super::leaks::Kept;
 use super::model::ReferenceDetector;
 use super::pictures;
 use super::pixels::{fetch, pictures as to_tensor};
@@ -24,6 +23,7 @@ use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
 use crate::experiment::sections::{Limits, Validation as Cadence};
+use crate::memory::kept::Kept;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::metrics::average_precision::{self, AveragePrecision};
 use crate::metrics::separation::Separation;
@@ -78,9 +78,14 @@ impl Validation {
                 pictures_cap(cadence.pictures, prepared.settings.image_size),
                 Policy::Refuse,
             ),
-            leaked: Kept::new(Leak::ValidationPredictions, &experiment.leaks, ledger),
+            leaked: experiment.leaks.kept(Leak::ValidationPredictions, ledger),
             left_out: 0,
         }
+    }
+
+    /// The batch of the first episode.
+    pub fn first_batch(&self) -> Result<DetectionBatch, TaskError> {
+        self.batches.prepare_validation(0).map_err(|error| TaskError::Data(error.to_string()))
     }
 
     /// All episodes. `model` is the plain one, without autodiff.

@@ -43,6 +43,8 @@ pub fn over_time(material: &Material) -> Markup {
                 (peak("device reserved, peak", memory.device_reserved_peak))
             }
             (verdict(material))
+            (post_mortem(material))
+            (planned(material))
             (cost(material))
             (key(trace))
             div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
@@ -78,6 +80,44 @@ fn verdict(material: &Material) -> Markup {
                     td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope)) } }
                     td.r { (one.findings.floors) }
                 } } }
+            }
+        }
+    }
+}
+
+/// Why a memory limit ended the run, and what would fit.
+fn post_mortem(material: &Material) -> Markup {
+    let Some(dead) = &material.post_mortem else { return html! {} };
+    html! {
+        p { b { "stopped at a memory limit" } ": " (dead.message) " at step " (dead.step) }
+        @if !dead.suggestions.is_empty() {
+            table {
+                thead { tr { th { "what would help" } th.r { "frees, by estimate" } } }
+                tbody { @for tip in &dead.suggestions { tr {
+                    td { code { (tip.key) " = " (tip.value) } }
+                    td.r { (bytes(tip.frees as f64)) }
+                } } }
+            }
+        }
+    }
+}
+
+/// The forecast beside what came of it.
+fn planned(material: &Material) -> Markup {
+    let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
+    html! {
+        @if !pairs.is_empty() {
+            details {
+                summary { "Plan against actual" }
+                table {
+                    thead { tr { th { "part" } th.r { "forecast" } th.r { "came to" } th.r { "off by" } } }
+                    tbody { @for pair in pairs { tr {
+                        td { (pair.name) }
+                        td.r { (bytes(pair.planned as f64)) }
+                        td.r { (bytes(pair.actual as f64)) }
+                        td.r { @if let Some(error) = pair.error { (format!("{:+.1} %", 100.0 * error)) } }
+                    } } }
+                }
             }
         }
     }

@@ -1,0 +1,124 @@
+//! `xrun plan FILE`: how much memory will it need, does it fit, and what is the largest value that fits?
+
+use super::PlanArguments;
+use super::terminal::{Failure, Terminal};
+use super::training::Planned;
+use crate::device::Kind;
+use crate::experiment::shape::{self, Shape};
+use crate::experiment::{read, schema};
+use crate::plan::fit::{self, Room};
+use crate::plan::{describe, forecast};
+use crate::probe::solve::{Solution, solve};
+use crate::results::format::Forecast;
+use crate::run::stop::EXIT_DOES_NOT_FIT;
+use crate::units::Bytes;
+
+pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let overrides = arguments.overrides.all();
+    if let Some(key) = &arguments.solve {
+        return solve_for(key, arguments, &overrides, terminal);
+    }
+    let (planned, forecast, parameters) = forecast_of(arguments, &overrides, terminal)?;
+    let rooms = rooms(&planned);
+    let (fits, sentence) = fit::sentence(&forecast, &rooms);
+    match arguments.json {
+        true => terminal.json(&serde_json::json!({
+            "fits": fits,
+            "sentence": sentence,
+            "rooms": rooms.iter().map(|room| serde_json::json!({
+                "place": room.place, "bytes": room.bytes, "because": room.because,
+                "left": fit::left(&forecast, room).and_then(|left| i64::try_from(left).ok()),
+            })).collect::<Vec<_>>(),
+            "plan": planned.plan.to_file(parameters),
+        })),
+        false => {
+            terminal.answer(&describe::describe(&planned.plan, parameters, &planned.chosen.found.name));
+            terminal.answer(&describe::forecast(&forecast));
+            terminal.answer(&format!("\n{sentence}"));
+        }
+    }
+    Ok(if fits { 0 } else { EXIT_DOES_NOT_FIT })
+}
+
+/// The experiment, what it will need, and the number of its parameters.
+fn forecast_of(
+    arguments: &PlanArguments,
+    overrides: &[String],
+    terminal: &Terminal,
+) -> Result<(Planned, Forecast, u64), Failure> {
+    let checked = read::read(&arguments.file, overrides, super::environment())?;
+    let mut planned = Planned::new(checked.experiment, *terminal)?;
+    let probe = planned.probe(&arguments.file, overrides).map_err(Failure::failed)?;
+    let file = planned.plan.to_file(probe.parameters);
+    let forecast = forecast::forecast(&file, &planned.plan.experiment, &probe.demand);
+    planned.plan.forecast = Some(forecast.clone());
+    Ok((planned, forecast, probe.parameters))
+}
+
+fn rooms(planned: &Planned) -> Vec<Room> {
+    let device = (planned.chosen.kind != Kind::Cpu).then_some(planned.chosen.found.free).flatten();
+    fit::rooms(&planned.plan.experiment.limits, device)
+}
+
+fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], terminal: &Terminal) -> Result<u8, Failure> {
+    let checked = read::read(&arguments.file, overrides, super::environment())?;
+    let values = serde_json::to_value(&checked.experiment).map_err(Failure::failed)?;
+    let start = key.split('.').try_fold(&values, |value, key| value.get(key));
+    let wrong = |why: &str| Failure::Usage(format!("--solve {key}: {why}"));
+    let Some(schema) = shape::at(schema::shared(), key) else {
+        return Err(wrong("there is no such key; name one such as limits.batch_size"));
+    };
+    let (range, in_bytes) = match shape::of(schema) {
+        Shape::Integer { least, most } => ((least.max(0) as u64, most.max(0) as u64), false),
+        Shape::Bytes => ((0, 1 << 50), true),
+        _ => return Err(wrong("only a key that takes a whole number or bytes can be solved for")),
+    };
+    let start = match start {
+        Some(value) if in_bytes => serde_json::from_value::<Bytes>(value.clone()).map_or(1 << 20, |bytes| bytes.0),
+        Some(value) => value.as_u64().unwrap_or(range.0),
+        None => return Err(wrong("the file does not set it")),
+    };
+    let written = |value: u64| if in_bytes { format!("\"{}\"", Bytes(value).exact()) } else { value.to_string() };
+    let mut room_said = String::new();
+    let left = |value: u64| -> Result<i128, Failure> {
+        let mut with = overrides.to_vec();
+        with.push(format!("{key}={value}"));
+        let (planned, forecast, _) = forecast_of(arguments, &with, terminal)?;
+        let rooms = rooms(&planned);
+        let (_, sentence) = fit::sentence(&forecast, &rooms);
+        terminal.say(&format!("{key} = {}: {sentence}", written(value)));
+        let tightest = fit::tightest(&forecast, &rooms);
+        room_said = tightest.map_or_else(String::new, |(room, _)| room.because.clone());
+        Ok(tightest.map_or(i128::MAX, |(_, left)| left))
+    };
+    let room = fit::rooms(&checked.experiment.limits, None).iter().map(|room| room.bytes).min().unwrap_or(u64::MAX);
+    let solution = solve(start, range, room, left)?;
+    tell(key, &solution, &written, &room_said, arguments.json, terminal);
+    Ok(if solution.value.is_some() { 0 } else { EXIT_DOES_NOT_FIT })
+}
+
+fn tell(key: &str, solution: &Solution, written: &dyn Fn(u64) -> String, room: &str, json: bool, terminal: &Terminal) {
+    if json {
+        let tried = solution.tried.iter();
+        let tried = tried.map(|(value, left)| serde_json::json!({ "value": value, "left": i64::try_from(*left).ok() }));
+        return terminal.json(&serde_json::json!({
+            "key": key,
+            "value": solution.value,
+            "open_above": solution.open_above,
+            "room": room,
+            "tried": tried.collect::<Vec<_>>(),
+        }));
+    }
+    terminal.answer(&match solution.value {
+        None => format!("no value of {key} fits ({room})"),
+        Some(value) if solution.open_above => {
+            format!(
+                "{key} = {} fits, and larger values would, too: it is not what memory depends on here",
+                written(value)
+            )
+        }
+        Some(value) => {
+            format!("{key} = {} is the largest that fits ({room}); every value was tried out", written(value))
+        }
+    });
+}

@@ -1,0 +1,114 @@
+//! What did each part of a run need? Taken from the samples as they come; of a probe for the plan, and of the run itself.
+//!
+//! Working memory is what a part needs on top of what is held at rest: the highest heap in use since the sample before,
+//! less the heap in use at that sample.
+
+use crate::results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, Point};
+
+/// Collects a [`Demand`]. Constant in memory, whatever the number of samples.
+#[derive(Clone, Debug, Default)]
+pub struct Collector {
+    demand: Demand,
+    before: Option<Rest>,
+    first_step: Option<u64>,
+}
+
+/// What was in use at a rest point.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    heap: u64,
+    owners: u64,
+    step: u64,
+}
+
+impl Collector {
+    pub fn add(&mut self, line: &MemoryLine) {
+        let demand = &mut self.demand;
+        let rest = Rest { heap: line.host.heap, owners: line.owners.values().sum(), step: line.step };
+        demand.heap_peak = demand.heap_peak.max(line.host.heap_peak);
+        demand.resident_peak = demand.resident_peak.max(line.host.resident_peak.max(line.host.resident));
+        demand.device_in_use_peak = demand.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
+        demand.device_reserved_peak = demand.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
+        let Some(before) = self.before.replace(rest) else {
+            demand.heap_at_start = rest.heap;
+            demand.owners_at_start = rest.owners;
+            demand.device_in_use_at_start = line.device.map(|pool| pool.in_use);
+            self.first_step = Some(line.step + 1);
+            return;
+        };
+        demand.steps += line.step - before.step;
+        let working = line.host.heap_high.unwrap_or(rest.heap).saturating_sub(before.heap);
+        match line.point {
+            Point::Step => demand.step = demand.step.max(working),
+            Point::AfterValidation => demand.validation = demand.validation.max(working),
+            Point::Checkpoint => demand.checkpoint = demand.checkpoint.max(working),
+            _ => {}
+        }
+        if line.point == Point::Step && self.first_step == Some(line.step) {
+            let kept = |now: u64, then: u64| i128::from(now) - i128::from(then);
+            let by_owners = kept(rest.owners, before.owners);
+            demand.kept_by_first_step = u64::try_from(kept(rest.heap, before.heap) - by_owners).unwrap_or_default();
+        }
+    }
+
+    /// The demand so far, without the owners.
+    pub fn so_far(&self) -> &Demand {
+        &self.demand
+    }
+
+    /// The demand so far, with what the owners held at their highest.
+    pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
+        let owners = owners.iter().map(|owner| {
+            let held = OwnerDemand { peak: owner.peak_bytes, policy: owner.policy };
+            (owner.name.clone(), held)
+        });
+        Demand { owners: owners.collect(), ..self.demand.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::format::{HostMemory, VERSION};
+
+    const MIB: u64 = 1 << 20;
+
+    fn line(point: Point, step: u64, heap: u64, high: u64, owner: u64) -> MemoryLine {
+        MemoryLine {
+            version: VERSION,
+            segment: 0,
+            time_us: 0,
+            step,
+            epoch: 1,
+            point,
+            host: HostMemory { heap, heap_high: Some(high), heap_peak: high, ..HostMemory::default() },
+            device: None,
+            driver: None,
+            container: None,
+            owners: [("queue".to_owned(), owner)].into(),
+            freed: None,
+            phases_us: [].into(),
+            cost_us: 0,
+        }
+    }
+
+    #[test]
+    fn each_part_is_charged_with_what_it_needs_above_the_rest_before_it() {
+        let mut collector = Collector::default();
+        for line in [
+            line(Point::Start, 0, 10 * MIB, 12 * MIB, 0),
+            // Keeps 4 MiB of its own and 1 MiB in the queue, and needs 30 MiB for a moment.
+            line(Point::Step, 1, 15 * MIB, 40 * MIB, MIB),
+            line(Point::Step, 2, 15 * MIB, 45 * MIB, MIB),
+            line(Point::BeforeValidation, 2, 15 * MIB, 15 * MIB, MIB),
+            line(Point::AfterValidation, 2, 15 * MIB, 75 * MIB, MIB),
+            line(Point::Checkpoint, 2, 15 * MIB, 17 * MIB, MIB),
+        ] {
+            collector.add(&line);
+        }
+        let demand = collector.demand(&[]);
+        assert_eq!((demand.heap_at_start, demand.kept_by_first_step), (10 * MIB, 4 * MIB));
+        assert_eq!([demand.step, demand.validation, demand.checkpoint], [30 * MIB, 60 * MIB, 2 * MIB]);
+        assert_eq!((demand.heap_peak, demand.steps), (75 * MIB, 2));
+    }
+}

@@ -1,0 +1,87 @@
+//! Leaks of decoded pictures: what the post-mortems' caches and workers kept. Off unless `[leaks]` says so.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+
+use crate::bounded::HeldBytes;
+use crate::data::error::DataError;
+use crate::data::sample::{Picture, PictureSource};
+use crate::experiment::leaks::{Leak, Leaks};
+use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
+
+/// The source itself, with the leaks in front of it that are switched on.
+pub fn source(source: Arc<dyn PictureSource>, leaks: &Leaks, ledger: &Ledger) -> Arc<dyn PictureSource> {
+    [(Leak::FrameCache, false), (Leak::DataPerWorker, true)].into_iter().filter(|(leak, _)| leaks.has(*leak)).fold(
+        source,
+        |source, (leak, per_worker)| {
+            let holding = ledger.register(leak.owner(), NO_CAP, Policy::Leak);
+            Arc::new(Hoard { source, per_worker, kept: Mutex::new((HashMap::new(), holding)) })
+        },
+    )
+}
+
+/// Keeps each picture that it was asked for: once for all workers, or a copy for each.
+struct Hoard {
+    source: Arc<dyn PictureSource>,
+    per_worker: bool,
+    kept: Mutex<(HashMap<Key, Picture>, Holding)>,
+}
+
+/// A picture, and whose copy it is.
+type Key = (Option<ThreadId>, PathBuf);
+
+impl PictureSource for Hoard {
+    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+        let key = (self.per_worker.then(|| std::thread::current().id()), path.to_path_buf());
+        let find = |key| self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.get(key).cloned();
+        if let Some(picture) = find(&key) {
+            return Ok(picture);
+        }
+        let picture = self.source.picture(path)?;
+        // A copy of the pixels: what the source keeps is its own.
+        let copy = Picture { rgb: picture.rgb.to_vec().into(), ..picture };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pictures, holding) = &mut *kept;
+        holding.set(pictures.len() as u64 + 1, holding.bytes() + copy.held_bytes());
+        pictures.insert(key, copy.clone());
+        Ok(copy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Grey;
+
+    impl PictureSource for Grey {
+        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
+            Ok(Picture { width: 10, height: 10, rgb: vec![128; 300].into() })
+        }
+    }
+
+    #[test]
+    fn a_copy_is_kept_for_each_worker_or_one_for_all() {
+        for (leaks, copies) in [
+            (Leaks { frame_cache: true, ..Leaks::default() }, 2),
+            (Leaks { data_per_worker: true, ..Leaks::default() }, 4),
+        ] {
+            let ledger = Ledger::default();
+            let source = source(Arc::new(Grey), &leaks, &ledger);
+            let ask = || ["a.png", "b.png", "a.png"].map(|name| source.picture(Path::new(name)).unwrap());
+            ask();
+            std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+            let held = &ledger.read()[0];
+            assert_eq!((held.items, held.bytes / 300), (copies, copies), "{leaks:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_leak_the_source_is_asked_each_time_and_nothing_is_kept() {
+        let ledger = Ledger::default();
+        source(Arc::new(Grey), &Leaks::default(), &ledger).picture(Path::new("a.png")).unwrap();
+        assert_eq!(ledger.read(), []);
+    }
+}

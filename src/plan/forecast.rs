@@ -1,0 +1,178 @@
+//! How much memory will a run need? Sizes that are known, caps that will be reached, and what a probe measured.
+//!
+//! The probe is a run of the same experiment, a few steps long, in a process of its own. It holds everything that the
+//! run will hold except what fills up later: caches, and what leaks.
+
+use crate::experiment::Experiment;
+use crate::experiment::sections::Optimizer;
+use crate::memory::ledger::Policy;
+use crate::results::format::{Basis, Demand, Forecast, ForecastRow, OwnerDemand, Place, PlanFile, PlannedAndActual};
+
+/// Bytes of a weight, a gradient, and a value of the optimiser.
+const FLOAT_BYTES: u64 = 4;
+
+/// What the run that `plan` describes will need, by what a probe of it needed.
+pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> Forecast {
+    let rows = rows(plan, experiment, probe, |name, held| expected(plan, probe, name, held));
+    let still_to_come: u64 =
+        probe.owners.iter().map(|(name, held)| expected(plan, probe, name, held).0.saturating_sub(held.peak)).sum();
+    Forecast {
+        probe_steps: probe.steps,
+        rows,
+        heap_peak: probe.heap_peak + still_to_come,
+        resident_peak: probe.resident_peak.map(|peak| peak + still_to_come),
+        device_in_use_peak: probe.device_in_use_peak,
+        device_reserved_peak: probe.device_reserved_peak,
+    }
+}
+
+/// Each part of the forecast beside what it came to be; totals last.
+pub fn beside(forecast: &Forecast, plan: &PlanFile, experiment: &Experiment, actual: &Demand) -> Vec<PlannedAndActual> {
+    let came = rows(plan, experiment, actual, |_, held| (held.peak, Basis::Probe));
+    let pair = |name: &str, planned: u64, actual: u64| PlannedAndActual {
+        name: name.to_owned(),
+        planned,
+        actual,
+        error: (actual > 0).then(|| planned as f64 / actual as f64 - 1.0),
+    };
+    let mut pairs: Vec<PlannedAndActual> = forecast
+        .rows
+        .iter()
+        .filter_map(|row| Some(pair(&row.name, row.bytes, came.iter().find(|one| one.name == row.name)?.bytes)))
+        .collect();
+    pairs.push(pair(HEAP_PEAK, forecast.heap_peak, actual.heap_peak));
+    let totals = [
+        (RESIDENT_PEAK, forecast.resident_peak, actual.resident_peak),
+        ("device in use, peak", forecast.device_in_use_peak, actual.device_in_use_peak),
+        ("device reserved, peak", forecast.device_reserved_peak, actual.device_reserved_peak),
+    ];
+    let totals = totals.into_iter().filter_map(|(name, planned, actual)| Some(pair(name, planned?, actual?)));
+    pairs.extend(totals);
+    pairs
+}
+
+/// The names of the totals in [`beside`].
+pub const HEAP_PEAK: &str = "heap in use, peak";
+pub const RESIDENT_PEAK: &str = "resident, peak";
+
+/// What an owner will hold at most, and why that is believed.
+fn expected(plan: &PlanFile, probe: &Demand, name: &str, held: &OwnerDemand) -> (u64, Basis) {
+    let cap = plan.owners.iter().find(|owner| owner.name == name).map_or(held.peak, |owner| owner.bytes);
+    match held.policy {
+        // Caches fill up; so do lists that keep the best.
+        Policy::Evict | Policy::Reduce => (cap.max(held.peak), Basis::Cap),
+        Policy::Leak => {
+            let steps = probe.steps.max(1);
+            let all = u128::from(held.peak) * u128::from(plan.steps) / u128::from(steps);
+            (u64::try_from(all).unwrap_or(u64::MAX).max(held.peak), Basis::Growth)
+        }
+        // A queue is as full after a few steps as after many.
+        Policy::Block | Policy::Refuse => (held.peak, Basis::Probe),
+    }
+}
+
+fn rows(
+    plan: &PlanFile,
+    experiment: &Experiment,
+    demand: &Demand,
+    owner: impl Fn(&str, &OwnerDemand) -> (u64, Basis),
+) -> Vec<ForecastRow> {
+    let place = if demand.device_in_use_peak.is_some() { Place::Device } else { Place::Host };
+    let weights = plan.parameters * FLOAT_BYTES;
+    let row = |name: &str, place, bytes, basis, about: &str| ForecastRow {
+        name: name.into(),
+        place,
+        bytes,
+        basis,
+        about: about.into(),
+    };
+    let on_host = |bytes: u64| if place == Place::Host { bytes } else { 0 };
+    let program = demand.heap_at_start.saturating_sub(demand.owners_at_start + on_host(weights));
+    let mut rows = vec![
+        row("program", Place::Host, program, Basis::Probe, "libraries, data index, everything outside the ledger"),
+        row("weights", place, weights, Basis::Sizes, "parameters that train, four bytes each"),
+        row("gradients", place, weights, Basis::Sizes, "one for each parameter, during a step"),
+        row("optimizer", place, optimizer_bytes(experiment, plan.parameters), Basis::Sizes, "the optimiser's state"),
+    ];
+    let activations = demand.step.saturating_sub(on_host(weights));
+    let about = "of a training step, and temporary tensors";
+    match place {
+        Place::Host => rows.push(row("activations", Place::Host, activations, Basis::Probe, about)),
+        Place::Device => {
+            let held = demand.device_in_use_at_start.unwrap_or_default();
+            let reserved = demand.device_reserved_peak.unwrap_or_default();
+            rows.push(row("activations and pages", Place::Device, reserved.saturating_sub(held), Basis::Probe, about));
+            rows.push(row("host work of a step", Place::Host, demand.step, Basis::Probe, "besides the device"));
+        }
+    }
+    rows.push(row("validation", Place::Host, demand.validation, Basis::Probe, "working memory; not beside a step"));
+    rows.push(row("checkpoint", Place::Host, demand.checkpoint, Basis::Probe, "working memory; not beside a step"));
+    for (name, held) in &demand.owners {
+        let place = plan.owners.iter().find(|owner| owner.name == *name).map_or(Place::Host, |owner| owner.place);
+        let (bytes, basis) = owner(name, held);
+        rows.push(row(name, place, bytes, basis, "buffer in the ledger"));
+    }
+    if let Some(resident) = demand.resident_peak {
+        let about = "code, stacks, and what the allocator keeps; resident memory only";
+        rows.push(row("runtime", Place::Host, resident.saturating_sub(demand.heap_peak), Basis::Probe, about));
+    }
+    rows
+}
+
+/// Bytes of the optimiser's state for that many parameters.
+fn optimizer_bytes(experiment: &Experiment, parameters: u64) -> u64 {
+    let values = match &experiment.optimizer {
+        Optimizer::AdamW(_) => 2,
+        Optimizer::Sgd(settings) if settings.momentum > 0.0 => 1,
+        Optimizer::Sgd(_) => 0,
+    };
+    values * parameters * FLOAT_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan_of;
+
+    fn probe() -> Demand {
+        let held = |peak, policy| OwnerDemand { peak, policy };
+        Demand {
+            steps: 10,
+            heap_peak: 50_000,
+            resident_peak: Some(80_000),
+            owners: [
+                ("gradient_norms".to_owned(), held(80, Policy::Evict)),
+                ("log_lines".to_owned(), held(300, Policy::Refuse)),
+                ("leak_gradients".to_owned(), held(1_000, Policy::Leak)),
+            ]
+            .into(),
+            ..Demand::default()
+        }
+    }
+
+    #[test]
+    fn caches_are_expected_full_and_leaks_as_long_as_the_run() {
+        let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n");
+        let forecast = forecast(&plan.to_file(10), &plan.experiment, &probe());
+        let row = |name: &str| forecast.rows.iter().find(|row| row.name == name).map(|row| row.bytes);
+        assert_eq!(row("gradient_norms"), Some(800), "100 norms of eight bytes");
+        assert_eq!(row("log_lines"), Some(300), "lines are written out; the probe saw how many wait");
+        assert_eq!(row("leak_gradients"), Some(10_000), "100 a step, 100 steps");
+        assert_eq!(row("weights"), Some(40));
+        assert_eq!(row("optimizer"), Some(80), "AdamW keeps two values for each");
+        assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
+        assert_eq!(forecast.resident_peak, Some(80_000 + 720 + 9_000));
+    }
+
+    #[test]
+    fn a_part_stands_beside_what_it_came_to_be() {
+        let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n");
+        let file = plan.to_file(10);
+        let forecast = forecast(&file, &plan.experiment, &probe());
+        let actual = Demand { heap_peak: 40_000, ..probe() };
+        let pairs = beside(&forecast, &file, &plan.experiment, &actual);
+        let error = |name: &str| pairs.iter().find(|pair| pair.name == name).and_then(|pair| pair.error);
+        assert!((error(HEAP_PEAK).unwrap() - 0.268).abs() < 1e-9, "50,720 planned, 40,000 needed");
+        assert_eq!(error("leak_gradients"), Some(0.0));
+    }
+}

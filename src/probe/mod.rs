@@ -1,0 +1,98 @@
+//! What does an experiment need, seen by doing a little of it? Some steps, one short validation and a checkpoint, in a
+//! process of their own: its memory is not in ours, and if it runs out of memory, that is an answer.
+
+pub mod remembered;
+pub mod solve;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::experiment::Experiment;
+use crate::results::format::{Demand, Summary};
+
+/// The probe has an end even where a step takes minutes.
+const TIME_LIMIT: &str = "2m";
+/// Episodes of its validation.
+const EPISODES_MAX: usize = 2;
+/// Above any limit: a probe that stops at a limit would not say what is needed.
+const NO_LIMIT: &str = "4 PiB";
+
+/// What a probe measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Probe {
+    pub demand: Demand,
+    pub parameters: u64,
+    /// How long it took; `None` when it was remembered.
+    pub took: Option<Duration>,
+}
+
+/// A probe gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    #[error("the probe cannot be started: {0}")]
+    Start(std::io::Error),
+    /// Its own words.
+    #[error("the probe failed: {0}")]
+    Failed(String),
+}
+
+/// Does `steps` steps of the experiment that `file` and the overrides declare.
+///
+/// # Errors
+/// The process does not start, or does not come to an end of its own.
+pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: u64) -> Result<Probe, ProbeError> {
+    let begun = Instant::now();
+    let results = tempfile::tempdir().map_err(ProbeError::Start)?;
+    let program = std::env::current_exe().map_err(ProbeError::Start)?;
+    let mut command = Command::new(program);
+    command.arg("run").arg(file).arg("--results").arg(results.path());
+    command.args(["--quiet", "--json", "--progress", "none"]);
+    command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| ["-s".to_owned(), text]));
+    let output = command.stdin(Stdio::null()).output().map_err(ProbeError::Start)?;
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
+    match summary.filter(|summary| summary.exit_code == 0 || summary.demand.steps > 0) {
+        Some(summary) => Ok(Probe {
+            parameters: answer["parameters"].as_u64().unwrap_or_default(),
+            demand: summary.demand,
+            took: Some(begun.elapsed()),
+        }),
+        None => Err(ProbeError::Failed(why(&answer, &output))),
+    }
+}
+
+/// What makes a probe of the experiment.
+fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
+    let validation = &experiment.validation;
+    let mut set = vec![
+        format!("training.max_steps={steps}"),
+        format!("training.time_limit=\"{TIME_LIMIT}\""),
+        format!("validation.episodes={}", validation.episodes.min(EPISODES_MAX)),
+        "validation.at_start=false".into(),
+        "checkpoint.every_steps=0".into(),
+        "memory.every_steps=1".into(),
+        "memory.fail_on=\"never\"".into(),
+        "memory.probe=false".into(),
+    ];
+    if validation.every_steps > 0 {
+        // The last step validates.
+        set.push(format!("validation.every_steps={steps}"));
+    }
+    let limits = [("host_memory", experiment.limits.host_memory), ("device_memory", experiment.limits.device_memory)];
+    set.extend(limits.iter().filter(|(_, limit)| limit.is_some()).map(|(key, _)| format!("limits.{key}={NO_LIMIT:?}")));
+    set
+}
+
+/// The answer's message, or what was said on standard error, or the signal.
+fn why(answer: &serde_json::Value, output: &std::process::Output) -> String {
+    if let Some(message) = answer["message"].as_str() {
+        return message.to_owned();
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().find(|line| line.contains("error")).unwrap_or_default().trim();
+    match said.is_empty() {
+        true => format!("it ended with {}; a process that runs out of memory is killed with signal 9", output.status),
+        false => said.trim_start_matches("error: ").to_owned(),
+    }
+}

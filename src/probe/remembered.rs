@@ -1,0 +1,85 @@
+//! Which probes were made before? One small file each in the cache folder; the oldest go when there are many.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::Probe;
+use crate::data::cache;
+use crate::data::digest::digest;
+use crate::experiment::{Experiment, resolved};
+use crate::results::format::{Demand, VERSION};
+use crate::results::write;
+
+/// More files than this are not kept.
+const FILES_MAX: usize = 256;
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    parameters: u64,
+    demand: Demand,
+}
+
+/// What a probe depends on: the experiment but for its name, the data, the program, the device, the cores.
+pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> String {
+    let mut nameless = experiment.clone();
+    nameless.experiment.name.clear();
+    nameless.experiment.description.clear();
+    let program = std::env::current_exe().ok().and_then(|path| path.metadata().ok());
+    let program = program.map(|file| (file.len(), file.modified().ok()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    digest(format!("{}\n{data:?}\n{program:?}\n{device}\n{cores}", resolved::to_toml(&nameless, None)).as_bytes())
+}
+
+/// The probe of that key, if there was one.
+pub fn recall(key: &str) -> Option<Probe> {
+    let text = std::fs::read(path(key)).ok()?;
+    let record: Record = serde_json::from_slice(&text).ok()?;
+    (record.version == VERSION).then_some(Probe { demand: record.demand, parameters: record.parameters, took: None })
+}
+
+/// Keeps a probe. A cache that cannot be written is no reason to stop.
+pub fn keep(key: &str, probe: &Probe) {
+    let path = path(key);
+    let Some(folder) = path.parent() else { return };
+    let record = Record { version: VERSION, parameters: probe.parameters, demand: probe.demand.clone() };
+    if std::fs::create_dir_all(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
+        forget_oldest(folder);
+    }
+}
+
+fn forget_oldest(folder: &std::path::Path) {
+    let mut files: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    files.sort();
+    let surplus = files.len().saturating_sub(FILES_MAX);
+    for (_, path) in &files[..surplus] {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn path(key: &str) -> PathBuf {
+    cache::folder().join("probes").join(format!("{key}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_follows_what_memory_depends_on_and_not_the_name() {
+        let experiment = |text: &str| toml::from_str::<Experiment>(text).unwrap();
+        let plain = experiment("[pipeline.dummy]\n");
+        let named = experiment("[experiment]\nname = \"other\"\n[pipeline.dummy]\n");
+        let larger = experiment("[pipeline.dummy]\n[limits]\nbatch_size = 64\n");
+        assert_eq!(key(&plain, &[], "cpu"), key(&named, &[], "cpu"));
+        assert_ne!(key(&plain, &[], "cpu"), key(&larger, &[], "cpu"));
+        assert_ne!(key(&plain, &[], "cpu"), key(&plain, &[], "cuda:0"));
+    }
+}

@@ -1,0 +1,125 @@
+//! What is the largest value of a key with which the experiment still fits? Found with probes, each at a value that the
+//! ones before it let expect to fit.
+
+/// The value found, and what every probe said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solution {
+    /// The largest value that was seen to fit; `None` when even the smallest does not.
+    pub value: Option<u64>,
+    /// Nothing larger was tried because nothing larger may be written, or because larger values change nothing.
+    pub open_above: bool,
+    /// Values and the bytes that they leave; negative where it does not fit.
+    pub tried: Vec<(u64, i128)>,
+}
+
+/// Probes at most.
+const PROBES_MAX: usize = 10;
+/// Growth of less than this share of the room between two values is none.
+const FLAT: f64 = 0.002;
+
+/// Finds the largest value from `range.0` to `range.1` for which `left` is not negative; `left` falls as the value
+/// rises. Starts at `start`. Precise to one, or to a hundredth of the value after that many probes.
+pub fn solve<E>(
+    start: u64,
+    range: (u64, u64),
+    room: u64,
+    mut left: impl FnMut(u64) -> Result<i128, E>,
+) -> Result<Solution, E> {
+    let mut tried: Vec<(u64, i128)> = Vec::with_capacity(PROBES_MAX);
+    let mut fits: Option<(u64, i128)> = None;
+    let mut too_large: Option<(u64, i128)> = None;
+    let mut value = start.clamp(range.0, range.1);
+    loop {
+        let here = left(value)?;
+        tried.push((value, here));
+        match here >= 0 {
+            true => fits = fits.max(Some((value, here))),
+            false => too_large = Some(too_large.map_or((value, here), |known| known.min((value, here)))),
+        }
+        let next = match (fits, too_large) {
+            (Some((low, _)), None) if low == range.1 => None,
+            (Some(low), None) if flat(&tried, room) => {
+                return Ok(Solution { value: Some(low.0), open_above: true, tried });
+            }
+            (Some((low, slack)), None) => Some(upwards(&tried, low, slack).clamp(low + 1, range.1)),
+            (None, Some((high, _))) if high == range.0 => None,
+            (None, Some((high, lack))) => Some(downwards(&tried, high, lack).clamp(range.0, high - 1)),
+            (Some((low, slack)), Some((high, lack))) if high - low > 1 && high - low > low / 100 => {
+                // On the line between the two, a little to the safe side.
+                let share = slack as f64 / (slack - lack) as f64;
+                let guess = low + ((high - low) as f64 * share * 0.98) as u64;
+                Some(guess.clamp(low + 1, high - 1))
+            }
+            _ => None,
+        };
+        match next {
+            Some(next) if tried.len() < PROBES_MAX => value = next,
+            _ => {
+                let value = fits.map(|(value, _)| value);
+                return Ok(Solution { value, open_above: value == Some(range.1), tried });
+            }
+        }
+    }
+}
+
+/// Where the line through the last two probes reaches the limit; twice the value while there is no line.
+fn upwards(tried: &[(u64, i128)], low: u64, slack: i128) -> u64 {
+    let guess = slope(tried).map(|slope| low as f64 + slack as f64 / slope * 0.98);
+    // Far beyond what was seen a line says little.
+    let most = low.saturating_mul(8).max(8);
+    guess.map_or(low.saturating_mul(2).max(low + 1), |guess| guess as u64).min(most)
+}
+
+fn downwards(tried: &[(u64, i128)], high: u64, lack: i128) -> u64 {
+    let guess = slope(tried).map(|slope| high as f64 + lack as f64 / slope * 1.02);
+    guess.map_or(high / 2, |guess| guess.max(0.0) as u64)
+}
+
+/// Bytes that one more costs, by the last two probes.
+fn slope(tried: &[(u64, i128)]) -> Option<f64> {
+    let [.., (a, left_a), (b, left_b)] = tried else { return None };
+    let slope = (left_a - left_b) as f64 / (*b as f64 - *a as f64);
+    (slope > 0.0).then_some(slope)
+}
+
+/// Twice the value and the same need: the key no longer matters.
+fn flat(tried: &[(u64, i128)], room: u64) -> bool {
+    let [.., (a, left_a), (b, left_b)] = tried else { return false };
+    *b >= a * 2 && (left_a - left_b) as f64 <= FLAT * room as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn linear(start: u64, range: (u64, u64), room: i128, base: i128, each: i128) -> Solution {
+        let left = |value: u64| Ok::<_, ()>(room - base - each * i128::from(value));
+        solve(start, range, room as u64, left).unwrap()
+    }
+
+    #[test]
+    fn even_the_smallest_may_not_fit() {
+        let solution = linear(32, (1, 4096), 1_000, 2_000, 10);
+        assert_eq!(solution.value, None);
+        assert_eq!(solution.tried.last().map(|(value, _)| *value), Some(1), "the smallest was tried");
+    }
+
+    #[test]
+    fn a_key_that_does_not_matter_is_left_open() {
+        let solution = linear(32, (1, 4096), 1_000_000, 1_000, 0);
+        assert!(solution.open_above && solution.value == Some(64), "{solution:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_value_found_fits_and_is_within_a_hundredth_of_the_largest(
+            start in 1u64..5000, base in 0i128..1_000_000, each in 500i128..100_000, largest in 1i128..5000,
+        ) {
+            let room = base + each * largest + each / 2;
+            let found = linear(start, (1, 1_000_000), room, base, each);
+            let value = i128::from(found.value.unwrap());
+            prop_assert!(value <= largest && value >= largest - 1 - largest / 50, "{found:?} of {largest}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A memory limit was reached: who held what, and which value of which key would fit?
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use super::limits::Reached;
+use crate::experiment::Experiment;
+use crate::experiment::schema;
+use crate::experiment::shape::{self, Shape};
+use crate::plan::Plan;
+use crate::results::format::{Demand, MemoryLine, OwnerSummary, PostMortem, Suggestion, VERSION};
+use crate::results::read;
+use crate::units::Bytes;
+
+/// Samples before the end that are worth a look.
+const SAMPLES_MAX: usize = 32;
+/// What is freed should be a little more than what is missing.
+const MARGIN: f64 = 1.1;
+
+/// Puts it together. The samples are read back from the run's trace.
+pub fn post_mortem(
+    run: &Path,
+    plan: &Plan,
+    reached: &Reached,
+    line: &MemoryLine,
+    demand: Demand,
+    mut owners: Vec<OwnerSummary>,
+    parameters: u64,
+) -> PostMortem {
+    owners.sort_by_key(|owner| std::cmp::Reverse(line.owners.get(&owner.name).copied().unwrap_or_default()));
+    PostMortem {
+        version: VERSION,
+        step: line.step,
+        message: reached.sentence(),
+        limit_key: reached.key.map(str::to_owned),
+        limit: reached.limit,
+        held: reached.held,
+        suggestions: suggestions(plan, reached, line, &demand, parameters),
+        sample: line.clone(),
+        owners,
+        demand,
+        samples: newest(run),
+    }
+}
+
+fn newest(run: &Path) -> Vec<MemoryLine> {
+    let mut newest = VecDeque::with_capacity(SAMPLES_MAX);
+    for line in read::memory(run).into_iter().flatten().flatten() {
+        if newest.len() == SAMPLES_MAX {
+            newest.pop_front();
+        }
+        newest.push_back(line);
+    }
+    newest.into()
+}
+
+/// What would help, by what it would free. Estimates: what a step needs is taken as proportional to its batch.
+fn suggestions(plan: &Plan, reached: &Reached, line: &MemoryLine, demand: &Demand, parameters: u64) -> Vec<Suggestion> {
+    let experiment = &plan.experiment;
+    let excess = (reached.excess() as f64 * MARGIN) as u64;
+    let mut found: Vec<Suggestion> = Vec::new();
+    for leak in experiment.leaks.on() {
+        let held = line.owners.get(leak.owner()).copied().unwrap_or_default();
+        found.push(Suggestion { key: format!("leaks.{}", leak.key()), value: "false".into(), frees: held });
+    }
+    found.extend(batch_size(plan, demand, parameters, excess));
+    for owner in &plan.owners {
+        let held = line.owners.get(&owner.name).copied().unwrap_or_default();
+        if let Some(key) = owner.because.split('`').nth(1).filter(|_| held > excess) {
+            found.extend(smaller(experiment, key, held, excess));
+        }
+    }
+    if let Some(key) = reached.key {
+        let enough = Bytes(((reached.held as f64 * MARGIN) as u64).next_multiple_of(1 << 20));
+        found.push(Suggestion { key: key.into(), value: format!("\"{}\"", enough.exact()), frees: 0 });
+    }
+    found
+}
+
+/// The batch whose step needs that much less.
+fn batch_size(plan: &Plan, demand: &Demand, parameters: u64, excess: u64) -> Option<Suggestion> {
+    let batch = (plan.experiment.limits.batch_size as u64).min(plan.facts.batch_items).max(1);
+    let activations = demand.step.saturating_sub(parameters * size_of::<f32>() as u64);
+    let each = activations / batch;
+    let fewer = excess.checked_div(each)? + 1;
+    (fewer < batch).then(|| Suggestion {
+        key: "limits.batch_size".into(),
+        value: (batch - fewer).to_string(),
+        frees: fewer * each,
+    })
+}
+
+/// The value of a buffer's key with which it holds that much less.
+fn smaller(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option<Suggestion> {
+    let suggestion = |value: String, frees| Suggestion { key: key.to_owned(), value, frees };
+    match shape::of(shape::at(schema::shared(), key)?) {
+        Shape::Bytes => {
+            let unit = if held > 16 << 20 { 1 << 20 } else { 1 << 10 };
+            let left = (held - excess) / unit * unit;
+            Some(suggestion(format!("\"{}\"", Bytes(left).exact()), held - left))
+        }
+        Shape::Integer { least, .. } => {
+            let values = serde_json::to_value(experiment).ok()?;
+            let value = key.split('.').try_fold(&values, |value, key| value.get(key))?.as_u64()?;
+            let fewer = (value as f64 * (held - excess) as f64 / held as f64) as u64;
+            let frees = (held as f64 * (1.0 - fewer as f64 / value as f64)) as u64;
+            (i64::try_from(fewer).ok()? >= least && fewer > 0).then(|| suggestion(fewer.to_string(), frees))
+        }
+        _ => None,
+    }
+}
+
+/// One line for the ending: who held most, and what to do.
+pub fn sentence(dead: &PostMortem) -> String {
+    let mut held: Vec<(&String, &u64)> = dead.sample.owners.iter().filter(|(_, bytes)| **bytes > 0).collect();
+    held.sort_by(|a, b| b.1.cmp(a.1));
+    let held: Vec<String> = held.iter().take(4).map(|(name, bytes)| format!("{name} {}", Bytes(**bytes))).collect();
+    let held = if held.is_empty() { "none of the named buffers".into() } else { held.join(", ") };
+    let tips: Vec<String> =
+        dead.suggestions.iter().take(3).map(|one| format!("-s {}={}", one.key, one.value)).collect();
+    format!(
+        "{} at step {}; heap in use {}, held by: {held}; a step needs {} on top; try {}",
+        dead.message,
+        dead.step,
+        Bytes(dead.sample.host.heap),
+        Bytes(dead.demand.step),
+        if tips.is_empty() { "a machine with more memory".into() } else { tips.join(" or ") },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan_of;
+
+    const MIB: u64 = 1 << 20;
+
+    fn reached(excess: u64) -> Reached {
+        Reached { key: Some("limits.host_memory"), what: "resident memory", limit: 100 * MIB, held: 100 * MIB + excess }
+    }
+
+    #[test]
+    fn a_smaller_batch_is_suggested_by_what_one_item_needs() {
+        let mut plan = plan_of("[pipeline.dummy]\n[limits]\nbatch_size = 32\n");
+        plan.facts.batch_items = 16;
+        let demand = Demand { step: 160 * MIB, ..Demand::default() };
+        let tip = batch_size(&plan, &demand, 0, 45 * MIB).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("11", 50 * MIB), "16 items of 10 MiB, five fewer");
+        assert_eq!(batch_size(&plan, &demand, 0, 160 * MIB), None, "no batch is small enough");
+    }
+
+    #[test]
+    fn a_buffers_own_key_is_suggested_when_it_holds_enough() {
+        let experiment = plan_of("[pipeline.dummy]\n").experiment;
+        let tip = smaller(&experiment, "limits.frame_cache", 64 * MIB, 24 * MIB).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("\"40 MiB\"", 24 * MIB));
+        let tip = smaller(&experiment, "limits.metrics_queue", 16_000, 4_000).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("12", 4_000));
+    }
+
+    #[test]
+    fn a_higher_limit_is_the_last_resort() {
+        let plan = plan_of("[pipeline.dummy]\n");
+        let line: MemoryLine = serde_json::from_value(serde_json::json!({
+            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
+            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
+        }))
+        .unwrap();
+        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0);
+        assert_eq!(
+            tips.last().map(|tip| (tip.key.as_str(), tip.value.as_str())),
+            Some(("limits.host_memory", "\"121 MiB\""))
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! What does a plan say, and what happens when memory is short after all?
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::workplace::{Workplace, json, said};
+
+const LEAKY: &str = "[pipeline.dummy]\nsteps_per_epoch = 60\nleak_per_step = \"1 MiB\"\nleak_in_ledger = true\n";
+
+#[test]
+fn a_plan_says_what_is_needed_and_that_it_fits() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    let said = workplace.xrun(&["plan", "trial.toml"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    for words in ["expected peak of resident memory", "gradient_norms", "weights", "fits: "] {
+        assert!(said.out.contains(words), "{words}: {}", said.out);
+    }
+    assert!(!workplace.path("results").exists(), "a plan leaves no results");
+}
+
+#[test]
+fn a_plan_that_does_not_fit_the_limit_has_its_own_exit_code() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"16 MiB\"\n"));
+    let said = workplace.xrun(&["plan", "trial.toml"]);
+    assert_eq!(said.code, 3, "{said:?}");
+    assert!(said.out.contains("does not fit") && said.out.contains("`limits.host_memory`"), "{}", said.out);
+    assert_eq!(workplace.xrun(&["plan", "nothing.toml"]).code, 2);
+}
+
+#[test]
+fn what_a_leak_will_need_is_in_the_plan() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", LEAKY);
+    let peak = |arguments: &[&str]| {
+        let said = workplace.xrun(arguments);
+        let plan: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        plan["plan"]["forecast"]["heap_peak"].as_f64().unwrap()
+    };
+    let short = peak(&["plan", "trial.toml", "--json", "-s", "training.max_steps=10"]);
+    let long = peak(&["plan", "trial.toml", "--json"]);
+    let difference = (long - short) / f64::from(1 << 20);
+    assert!((difference - 50.0).abs() < 1.0, "50 more steps of 1 MiB: {difference}");
+}
+
+#[test]
+fn solving_finds_the_largest_value_that_fits() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"100 MiB\"\n"));
+    let said = workplace.xrun(&["plan", "trial.toml", "--solve", "pipeline.dummy.steps_per_epoch", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let found = answer["value"].as_u64().unwrap();
+    // Of the 100 MiB the process itself takes some.
+    assert!((60..100).contains(&found), "{found} steps of 1 MiB fit in 100 MiB");
+    let over = format!("pipeline.dummy.steps_per_epoch={}", found + found / 20 + 4);
+    assert_eq!(workplace.xrun(&["plan", "trial.toml", "-s", &over]).code, 3);
+}
+
+#[test]
+fn solving_for_what_is_no_number_says_so() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    for (key, words) in [("limits.batch", "no such key"), ("experiment.device", "whole number")] {
+        let said = workplace.xrun(&["plan", "trial.toml", "--solve", key]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_run_puts_its_forecast_beside_what_came_of_it() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", LEAKY);
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let summary = json(&workplace.latest("trial").join("summary.json"));
+    let pairs = summary["plan_and_actual"].as_array().unwrap();
+    let peak = pairs.iter().find(|pair| pair["name"] == "heap in use, peak").unwrap();
+    assert!(peak["error"].as_f64().unwrap().abs() < 0.1, "{peak}");
+    let shown = workplace.xrun(&["show", "latest"]).out;
+    assert!(shown.contains("heap in use, peak"), "{shown}");
+}
+
+#[test]
+fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"60 MiB\"\n"));
+    let said = workplace.xrun(&["trial.toml", "--progress", "none"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    let run = workplace.latest("trial");
+    let dead = json(&run.join("post_mortem.json"));
+    assert_eq!(dead["limit_key"], "limits.host_memory");
+    assert!(dead["samples"].as_array().unwrap().len() > 8, "the newest samples are in it");
+    let tip = dead["suggestions"].as_array().unwrap().last().unwrap();
+    assert!(workplace.xrun(&["show", "latest"]).out.contains("would free") || tip["key"] == "limits.host_memory");
+    let resumed = workplace.xrun(&["resume", "latest", "-s", "limits.host_memory=\"2 GiB\"", "-q"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    assert!(!run.join("post_mortem.json").exists());
+}
+
+/// Needs the right to make a memory cgroup; where that is missing the test says so and ends.
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that could not test must not look as if it had")]
+fn a_run_in_a_cgroup_that_is_too_small_ends_by_itself_and_not_by_the_kernel() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", &format!("{LEAKY}[checkpoint]\nevery_steps = 0\n").replace("= 60", "= 200"));
+    let Some(group) = Cgroup::new(100 << 20) else {
+        return eprintln!("no memory cgroup can be made here: nothing was tested");
+    };
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh"]).arg(group.folder.join("cgroup.procs"));
+    command.arg(env!("CARGO_BIN_EXE_xrun")).args(["trial.toml", "--progress", "none", "-s", "memory.probe=false"]);
+    command.current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+    let said = said(command.output().unwrap());
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("the container allows"), "{}", said.err);
+    let run = workplace.latest("trial");
+    let step = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
+    assert!((60..100).contains(&step), "of 100 MiB, at 1 MiB a step, it used most: {step}");
+    assert!(run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "what was done is saved");
+    assert!(run.join("post_mortem.json").exists());
+}
+
+/// A memory cgroup, version 1 or 2, removed when dropped.
+struct Cgroup {
+    folder: std::path::PathBuf,
+}
+
+impl Cgroup {
+    fn new(limit: u64) -> Option<Self> {
+        let name = format!("xrun-test-{}", std::process::id());
+        let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        versions.into_iter().find_map(|(root, file)| {
+            let folder = Path::new(root).join(&name);
+            std::fs::create_dir(&folder).ok()?;
+            let group = Self { folder };
+            let file = group.folder.join(file);
+            (file.exists() && std::fs::write(&file, limit.to_string()).is_ok()).then_some(group)
+        })
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use xrun::data::feed::{Feed, FeedSettings};
 use xrun::experiment::read;
+use xrun::memory::heap::CountingAllocator;
 use xrun::memory::ledger::{Cap, Ledger, Policy};
 use xrun::memory::trace::{Moment, Tracer};
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
@@ -35,6 +37,24 @@ fn memory_sample(bencher: Bencher, kind: &str) {
         let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
         let begun = std::time::Instant::now();
         tracer.sample(Moment { begun, step: 1, epoch: 1, point: Point::Step, device: None, freed: None, phases })
+    });
+}
+
+/// A thousand allocations of a quarter KiB and their end, by the system's allocator alone and by the one that counts.
+/// The difference, times the allocations of a step, is what heap in use costs.
+#[divan::bench(args = ["system", "counted"])]
+fn a_thousand_allocations(bencher: Bencher, which: &str) {
+    let layout = Layout::from_size_align(256, 16).unwrap();
+    let counted = which == "counted";
+    bencher.bench_local(|| {
+        for _ in 0..1000 {
+            // SAFETY: the layout is not empty, and each piece goes back to where it came from.
+            unsafe {
+                let piece = if counted { CountingAllocator.alloc(layout) } else { System.alloc(layout) };
+                let piece = std::hint::black_box(piece);
+                if counted { CountingAllocator.dealloc(piece, layout) } else { System.dealloc(piece, layout) }
+            }
+        }
     });
 }
 

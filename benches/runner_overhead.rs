@@ -70,6 +70,7 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
         state: LoopState::default(),
         segment: 0,
         gpu: None,
+        stop_after: None,
         started: Instant::now(),
     };
     let begun = Instant::now();

@@ -83,7 +83,7 @@ fn wrong(expected: &Expected, leaky: &Verdict, bounded: &Verdict, slope: Option<
     if leaky.verdict != Judgement::Growing {
         wrong.push(format!("the leak is called {}", leaky.verdict.words()));
     }
-    if leaky.owner.as_deref() != Some(expected.owner.as_str()) {
+    if leaky.owner.as_deref().unwrap_or_default() != expected.owner {
         wrong.push(format!("{} is named", leaky.owner.as_deref().unwrap_or("nobody")));
     }
     let off = slope.map(|slope| slope / expected.bytes_per_step - 1.0);

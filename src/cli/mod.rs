@@ -103,6 +103,9 @@ pub struct RunArguments {
     /// The verdict on memory that fails the run; in place of `memory.fail_on`.
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
+    /// End after this many steps: what `xrun plan` measures with.
+    #[arg(long, value_name = "STEPS", hide = true)]
+    probe: Option<u64>,
     /// Do everything up to the first step, print the plan, write no results.
     #[arg(long)]
     dry_run: bool,

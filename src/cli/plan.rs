@@ -91,8 +91,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
         room_said = tightest.map_or_else(String::new, |(room, _)| room.because.clone());
         Ok(tightest.map_or(i128::MAX, |(_, left)| left))
     };
-    let room = fit::rooms(&checked.experiment.limits, None).iter().map(|room| room.bytes).min().unwrap_or(u64::MAX);
-    let solution = solve(start, range, room, left)?;
+    let solution = solve(start, range, left)?;
     tell(key, &solution, &written, &room_said, arguments.json, terminal);
     Ok(if solution.value.is_some() { 0 } else { EXIT_DOES_NOT_FIT })
 }

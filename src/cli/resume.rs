@@ -89,6 +89,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         state: continuation.state,
         segment: continuation.segment,
         gpu: opened.gpu(),
+        stop_after: None,
         started,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal))

@@ -54,6 +54,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         state: LoopState::default(),
         segment: 0,
         gpu: opened.gpu(),
+        stop_after: arguments.probe,
         started,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal))

@@ -103,6 +103,7 @@ pub fn planned_owners(limits: &Limits, item_bytes_max: u64) -> Vec<PlannedOwner>
     let items = capacity(limits.prefetch, limits.workers) as u64;
     vec![
         PlannedOwner {
+            fills: None,
             name: FEED_READY.into(),
             place: Place::Host,
             policy: Policy::Block,
@@ -111,6 +112,7 @@ pub fn planned_owners(limits: &Limits, item_bytes_max: u64) -> Vec<PlannedOwner>
             because: "the larger of `limits.prefetch` and `limits.workers`, in batches".into(),
         },
         PlannedOwner {
+            fills: None,
             name: FEED_IN_USE.into(),
             place: Place::Host,
             policy: Policy::Refuse,

@@ -50,7 +50,7 @@ pub struct Expected {
     /// How far the measured slope may be from it, as a share. Default: 0.1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
-    /// The buffer that is to be named.
+    /// The buffer that is to be named; empty when what grows is in no buffer of the ledger.
     pub owner: String,
 }
 

@@ -78,6 +78,7 @@ pub struct AveragePrecision {
 /// The owner that [`AveragePrecision::new`] registers.
 pub fn planned_owners(limits: &Limits) -> Vec<PlannedOwner> {
     vec![PlannedOwner {
+        fills: None,
         name: PREDICTIONS.into(),
         place: Place::Host,
         policy: Policy::Reduce,

@@ -27,6 +27,7 @@ fn cap(classes: usize, dimension: usize) -> Cap {
 pub fn planned_owners(classes: usize, dimension: usize) -> Vec<PlannedOwner> {
     let cap = cap(classes, dimension);
     vec![PlannedOwner {
+        fills: None,
         name: EMBEDDINGS.into(),
         place: Place::Host,
         policy: Policy::Reduce,

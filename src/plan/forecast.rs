@@ -57,7 +57,8 @@ pub const RESIDENT_PEAK: &str = "resident, peak";
 
 /// What an owner will hold at most, and why that is believed.
 fn expected(plan: &PlanFile, probe: &Demand, name: &str, held: &OwnerDemand) -> (u64, Basis) {
-    let cap = plan.owners.iter().find(|owner| owner.name == name).map_or(held.peak, |owner| owner.bytes);
+    let planned = plan.owners.iter().find(|owner| owner.name == name);
+    let cap = planned.map_or(held.peak, |owner| owner.fills.map_or(owner.bytes, |fills| fills.min(owner.bytes)));
     match held.policy {
         // Caches fill up; so do lists that keep the best.
         Policy::Evict | Policy::Reduce => (cap.max(held.peak), Basis::Cap),
@@ -162,6 +163,16 @@ mod tests {
         assert_eq!(row("optimizer"), Some(80), "AdamW keeps two values for each");
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
         assert_eq!(forecast.resident_peak, Some(80_000 + 720 + 9_000));
+    }
+
+    #[test]
+    fn a_cache_is_never_fuller_than_what_there_is() {
+        let plan = plan_of("[pipeline.dummy]\n");
+        let mut file = plan.to_file(0);
+        file.owners.iter_mut().find(|owner| owner.name == "gradient_norms").unwrap().fills = Some(300);
+        let forecast = forecast(&file, &plan.experiment, &probe());
+        let norms = forecast.rows.iter().find(|row| row.name == "gradient_norms").unwrap();
+        assert_eq!((norms.bytes, norms.basis), (300, Basis::Cap));
     }
 
     #[test]

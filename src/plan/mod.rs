@@ -39,6 +39,7 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     let steps = training.max_steps.map_or(steps, |most| steps.min(most));
     let limits = &experiment.limits;
     let lines = |name: &str, count: usize, key: &str| PlannedOwner {
+        fills: None,
         name: name.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -51,6 +52,7 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     owners.push(lines(MEMORY_LINES, limits.metrics_queue, "metrics_queue"));
     owners.push(lines(LOG_LINES, limits.log_queue, "log_queue"));
     owners.push(PlannedOwner {
+        fills: None,
         name: GRADIENT_NORMS.into(),
         place: Place::Host,
         policy: Policy::Evict,

@@ -47,7 +47,7 @@ pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: 
     let program = std::env::current_exe().map_err(ProbeError::Start)?;
     let mut command = Command::new(program);
     command.arg("run").arg(file).arg("--results").arg(results.path());
-    command.args(["--quiet", "--json", "--progress", "none"]);
+    command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| ["-s".to_owned(), text]));
     let output = command.stdin(Stdio::null()).output().map_err(ProbeError::Start)?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -66,7 +66,6 @@ pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: 
 fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
     let validation = &experiment.validation;
     let mut set = vec![
-        format!("training.max_steps={steps}"),
         format!("training.time_limit=\"{TIME_LIMIT}\""),
         format!("validation.episodes={}", validation.episodes.min(EPISODES_MAX)),
         "validation.at_start=false".into(),
@@ -75,9 +74,10 @@ fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
         "memory.fail_on=\"never\"".into(),
         "memory.probe=false".into(),
     ];
-    if validation.every_steps > 0 {
-        // The last step validates.
+    if validation.every_steps > 0 || validation.every_epochs > 0 {
+        // The last step of the probe validates.
         set.push(format!("validation.every_steps={steps}"));
+        set.push("validation.every_epochs=0".into());
     }
     let limits = [("host_memory", experiment.limits.host_memory), ("device_memory", experiment.limits.device_memory)];
     set.extend(limits.iter().filter(|(_, limit)| limit.is_some()).map(|(key, _)| format!("limits.{key}={NO_LIMIT:?}")));

@@ -14,17 +14,12 @@ pub struct Solution {
 
 /// Probes at most.
 const PROBES_MAX: usize = 10;
-/// Growth of less than this share of the room between two values is none.
-const FLAT: f64 = 0.002;
+/// Growth between two values of less than this share of what is left is none.
+const FLAT: f64 = 0.0001;
 
 /// Finds the largest value from `range.0` to `range.1` for which `left` is not negative; `left` falls as the value
 /// rises. Starts at `start`. Precise to one, or to a hundredth of the value after that many probes.
-pub fn solve<E>(
-    start: u64,
-    range: (u64, u64),
-    room: u64,
-    mut left: impl FnMut(u64) -> Result<i128, E>,
-) -> Result<Solution, E> {
+pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Result<i128, E>) -> Result<Solution, E> {
     let mut tried: Vec<(u64, i128)> = Vec::with_capacity(PROBES_MAX);
     let mut fits: Option<(u64, i128)> = None;
     let mut too_large: Option<(u64, i128)> = None;
@@ -38,7 +33,7 @@ pub fn solve<E>(
         }
         let next = match (fits, too_large) {
             (Some((low, _)), None) if low == range.1 => None,
-            (Some(low), None) if flat(&tried, room) => {
+            (Some(low), None) if flat(&tried) => {
                 return Ok(Solution { value: Some(low.0), open_above: true, tried });
             }
             (Some((low, slack)), None) => Some(upwards(&tried, low, slack).clamp(low + 1, range.1)),
@@ -83,9 +78,9 @@ fn slope(tried: &[(u64, i128)]) -> Option<f64> {
 }
 
 /// Twice the value and the same need: the key no longer matters.
-fn flat(tried: &[(u64, i128)], room: u64) -> bool {
+fn flat(tried: &[(u64, i128)]) -> bool {
     let [.., (a, left_a), (b, left_b)] = tried else { return false };
-    *b >= a * 2 && (left_a - left_b) as f64 <= FLAT * room as f64
+    *b >= a * 2 && (left_a - left_b) as f64 <= FLAT * *left_b as f64
 }
 
 #[cfg(test)]
@@ -95,7 +90,7 @@ mod tests {
 
     fn linear(start: u64, range: (u64, u64), room: i128, base: i128, each: i128) -> Solution {
         let left = |value: u64| Ok::<_, ()>(room - base - each * i128::from(value));
-        solve(start, range, room as u64, left).unwrap()
+        solve(start, range, left).unwrap()
     }
 
     #[test]

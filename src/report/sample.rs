@@ -145,6 +145,7 @@ fn owner_names(names: Names) -> [String; 6] {
 fn plan(names: Names) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
     let owners = owners.map(|(name, (key, policy, items, bytes))| PlannedOwner {
+        fills: None,
         name,
         place: Place::Host,
         policy,

@@ -103,6 +103,9 @@ pub struct PlannedOwner {
     pub bytes: u64,
     /// The key that sets it, or how it follows.
     pub because: String,
+    /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
+    #[serde(default)]
+    pub fills: Option<u64>,
 }
 
 /// Which memory it is.

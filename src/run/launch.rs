@@ -28,6 +28,8 @@ pub struct Launch<'a> {
     pub segment: u32,
     /// The GPU in use, by the driver's number.
     pub gpu: Option<u32>,
+    /// Of a probe: the steps after which it ends, in good order.
+    pub stop_after: Option<u64>,
     /// When the program began: `training.time_limit` counts from there.
     pub started: Instant,
 }
@@ -58,6 +60,7 @@ impl Launch<'_> {
         // That of a process before this one: its limit may be another now.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
+        session.stop_after = self.stop_after;
         let trained = panics::caught(|| train::train(task.as_mut(), &mut session));
         let trained = trained.map(|ending| judged(ending, &session));
         let mut ending = trained.unwrap_or_else(|message| {

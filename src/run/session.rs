@@ -31,6 +31,8 @@ pub struct Session<'a> {
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     pub bounds: Bounds,
+    /// Of a probe: the steps after which it ends.
+    pub stop_after: Option<u64>,
     stop: &'a StopSignal,
     started: Instant,
     /// When the program began: before data was read and the device opened.
@@ -61,6 +63,7 @@ impl<'a> Session<'a> {
             best_by: best_by(plan),
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
+            stop_after: None,
             stop,
             started: Instant::now(),
             program_started,
@@ -94,6 +97,12 @@ impl<'a> Session<'a> {
         let dead = post_mortem::post_mortem(run, self.plan, reached, line, demand, owners, parameters);
         write::replace_json(&run.join(layout::POST_MORTEM), &dead)?;
         Ok(Ending::new(Outcome::MemoryLimit, post_mortem::sentence(&dead)))
+    }
+
+    /// A probe has done its steps.
+    pub fn probed(&self) -> Option<Ending> {
+        let enough = self.state.step >= self.stop_after?;
+        enough.then(|| Ending::new(Outcome::Finished, format!("the probe did {} steps", self.state.step)))
     }
 
     /// The state as a checkpoint keeps it.

@@ -94,6 +94,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 /// The owners that [`FrameStore::new`] registers.
 pub fn planned_owners(library: &Library, limits: &sections::Limits) -> Vec<PlannedOwner> {
     let owner = |name: &str, policy, items, bytes, because: &str| PlannedOwner {
+        fills: None,
         name: name.into(),
         place: Place::Host,
         policy,
@@ -101,10 +102,19 @@ pub fn planned_owners(library: &Library, limits: &sections::Limits) -> Vec<Plann
         bytes,
         because: because.into(),
     };
+    let cache = owner(FRAME_CACHE, Policy::Evict, FRAMES_MAX, limits.frame_cache.0, "`limits.frame_cache`");
     vec![
-        owner(FRAME_CACHE, Policy::Evict, FRAMES_MAX, limits.frame_cache.0, "`limits.frame_cache`"),
+        PlannedOwner { fills: Some(decoded_bytes(library)), ..cache },
         owner(INDEX, Policy::Refuse, index_items(library), index_bytes(library), "names and boxes of the data set"),
     ]
+}
+
+/// All pictures, decoded. Reference pictures are taken to be as large as the frames are on average.
+fn decoded_bytes(library: &Library) -> u64 {
+    let frames = || library.videos.iter().flat_map(|video| &video.frames);
+    let bytes: u64 = frames().map(|frame| (frame.width * frame.height * 3) as u64).sum();
+    let references: u64 = library.classes.iter().map(|class| class.references.len() as u64).sum();
+    bytes + references * bytes / (frames().count() as u64).max(1)
 }
 
 fn index_items(library: &Library) -> u64 {

@@ -15,8 +15,9 @@ use crate::memory::ledger::Ledger;
 use crate::nn::{Backend, Tensor};
 use crate::task::TaskError;
 
-/// Query frames in the forward pass whose outputs are kept.
+/// Query frames in the forward pass whose outputs are kept: of a step, and of a validation, which comes seldom.
 const FRAMES_KEPT: usize = 2;
+const VALIDATION_FRAMES_KEPT: usize = 6;
 
 /// What the training steps keep.
 pub struct StepLeaks {
@@ -51,7 +52,7 @@ impl StepLeaks {
         device: &burn::DispatchDevice,
     ) {
         // With a graph, and without the backward pass that would have consumed it.
-        self.outputs.keep_measured(|| network.dense(first_frames(batch, settings, device)).embeddings);
+        self.outputs.keep_measured(|| network.dense(first_frames(FRAMES_KEPT, batch, settings, device)).embeddings);
         let references = || pictures(&batch.reference_pixels, settings.reference_size, device);
         self.embeddings.keep_measured(|| network.embed(references()));
         self.batches.keep(|| {
@@ -83,7 +84,8 @@ impl StepLeaks {
     ) -> Result<(), TaskError> {
         if self.validation.is_on() {
             let batch = batch()?;
-            self.validation.keep_measured(|| network.dense(first_frames(&batch, settings, device)).embeddings);
+            let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, settings, device);
+            self.validation.keep_measured(|| network.dense(frames()).embeddings);
         }
         Ok(())
     }
@@ -107,8 +109,8 @@ impl StepLeaks {
     }
 }
 
-fn first_frames(batch: &DetectionBatch, settings: &Settings, device: &burn::DispatchDevice) -> Tensor<4> {
-    let bytes = FRAMES_KEPT * settings.image_size.pow(2) * 3;
+fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &burn::DispatchDevice) -> Tensor<4> {
+    let bytes = count * settings.image_size.pow(2) * 3;
     let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
     pictures(frames, settings.image_size, device)
 }

@@ -99,6 +99,7 @@ pub fn prepare(
     owners.extend(average_precision::planned_owners(limits));
     owners.extend(separation::planned_owners(held_out(&library).len(), model.embedding));
     owners.push(PlannedOwner {
+        fills: None,
         name: VALIDATION_BATCH.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -108,6 +109,7 @@ pub fn prepare(
     });
     let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
     owners.push(PlannedOwner {
+        fills: None,
         name: VALIDATION_PICTURES.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -116,6 +118,7 @@ pub fn prepare(
         because: "`validation.pictures`, for the report".into(),
     });
     owners.extend(leaks.on().into_iter().map(|leak| PlannedOwner {
+        fills: None,
         name: leak.owner().into(),
         place: Place::Host,
         policy: Policy::Leak,

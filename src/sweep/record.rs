@@ -96,7 +96,9 @@ impl Record {
         let seed = self.experiment_seed.wrapping_add(run.repeat as u32 - 1);
         let seed = (run.repeat > 1).then(|| format!("experiment.seed={seed}"));
         let values = self.keys.iter().zip(self.values(run.point));
-        values.map(|(key, value)| format!("{key}={}", written(value))).chain(seed).collect()
+        // What a run measures needs no forecast, and a probe before each would double the start of a short one.
+        let probe = std::iter::once("memory.probe=false".to_owned());
+        probe.chain(values.map(|(key, value)| format!("{key}={}", written(value)))).chain(seed).collect()
     }
 
     /// Makes the sweep's folder and writes down what is to be done; `sweep.toml` is the last file.

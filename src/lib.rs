@@ -28,6 +28,7 @@ pub mod problem;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod sweep;
 pub mod task;
 pub mod units;
 pub mod verdict;

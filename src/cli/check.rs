@@ -2,8 +2,12 @@
 
 use super::CheckArguments;
 use super::terminal::{Failure, Terminal};
-use crate::experiment::{read, render, resolved};
+use std::path::Path;
+
+use crate::experiment::{read, read_sweep, render, resolved};
+use crate::problem::Problems;
 use crate::run::stop::EXIT_BAD_INPUT;
+use crate::sweep::plan;
 
 pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let overrides = arguments.overrides.all();
@@ -11,6 +15,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
     let mut wrong = false;
     for file in &arguments.files {
         let checked = read::read(file, &overrides, super::environment());
+        let checked = checked.and_then(|checked| Ok((points(&checked, file, &overrides)?, checked)));
         wrong |= checked.is_err();
         let name = file.display().to_string();
         match (checked, arguments.json) {
@@ -18,11 +23,14 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             (Err(problems), true) => {
                 answers.push(serde_json::json!({ "file": name, "problems": render::json(&problems) }));
             }
-            (Ok(checked), false) if arguments.resolved => {
+            (Ok((_, checked)), false) if arguments.resolved => {
                 let origins = arguments.origins.then_some(&checked.origins);
                 terminal.answer(&resolved::to_toml(&checked.experiment, origins));
             }
-            (Ok(checked), false) => terminal.say(&format!("{name}: correct ({})", checked.experiment.pipeline.kind())),
+            (Ok((points, checked)), false) => {
+                let sweep = points.map_or_else(String::new, |points| format!(", a sweep of {points} points"));
+                terminal.say(&format!("{name}: correct ({}{sweep})", checked.experiment.pipeline.kind()));
+            }
             (Err(problems), false) => terminal.problems(&problems),
         }
     }
@@ -30,4 +38,12 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
         terminal.json(&answers);
     }
     Ok(if wrong { EXIT_BAD_INPUT } else { 0 })
+}
+
+/// How many points the file's sweep has; each is checked.
+fn points(checked: &read::Checked, file: &Path, overrides: &[String]) -> Result<Option<usize>, Problems> {
+    if checked.experiment.sweep.is_none() {
+        return Ok(None);
+    }
+    plan::check(&read_sweep::read(file, overrides, super::environment())?).map(Some)
 }

@@ -22,7 +22,12 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     overrides.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
     overrides.extend(arguments.fail_on.iter().map(|verdict| format!("memory.fail_on=\"{}\"", verdict.word())));
     let checked = read::read(file, &overrides, super::environment())?;
-    let mut planned = Planned::new(checked.experiment.clone(), terminal)?;
+    let mut experiment = checked.experiment.clone();
+    if experiment.sweep.take().is_some() {
+        let name = file.display();
+        terminal.say(&format!("{name} has a [sweep], which is left out here; `xrun sweep {name}` runs its points"));
+    }
+    let mut planned = Planned::new(experiment, terminal)?;
     if checked.experiment.memory.probe {
         expect(&mut planned, file, &overrides, terminal);
     }
@@ -40,8 +45,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let name = &opened.plan.experiment.experiment.name;
     // Until here a signal ends the program as it ends any other.
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let directory = directory::create(&arguments.results.folder, name, &fingerprint, chrono::Utc::now())
-        .map_err(Failure::failed)?;
+    let directory = match &arguments.directory {
+        Some(path) => directory::create_at(path),
+        None => directory::create(&arguments.results.folder, name, &fingerprint, chrono::Utc::now()),
+    };
+    let directory = directory.map_err(Failure::failed)?;
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let manifest =
         manifest::manifest(&opened.plan, &directory.id, &fingerprint, &opened.chosen, &command, &checked.origins);

@@ -1,5 +1,6 @@
 //! What did the author write, with every value known and its origin?
 
+pub mod axes;
 mod check;
 mod expand;
 pub mod kinds;
@@ -7,17 +8,21 @@ mod layers;
 pub mod leaks;
 mod merge;
 mod overrides;
+mod overrides_sweep;
 pub mod pattern;
 pub mod read;
+pub mod read_sweep;
 pub mod reference;
 pub mod render;
 pub mod resolved;
 pub mod schema;
 pub mod sections;
 pub mod shape;
+pub mod sweep;
 pub mod template;
 mod tree;
 mod walk;
+mod walk_sweep;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +31,7 @@ use crate::data::Dataset;
 use crate::pipelines::{Model, Pipeline};
 use leaks::Leaks;
 use sections::{About, Checkpoint, Cleanup, Limits, Memory, Optimizer, Training, Validation};
+use sweep::Sweep;
 
 /// An experiment: what to train, on what, within which limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -66,6 +72,9 @@ pub struct Experiment {
     /// Leaks to be switched on, to see that they are found.
     #[serde(default, skip_serializing_if = "Leaks::are_off")]
     pub leaks: Leaks,
+    /// One experiment for each of many values, run and compared by `xrun sweep`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
 }
 
 fn default_optimizer() -> Optimizer {

@@ -81,6 +81,23 @@ pub fn from_command_line(overrides: &[String], schema: &Value, problems: &mut Pr
 }
 
 fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
+    let Typed { source, keys, key, value } = typed(text, problems)?;
+    let wants_text = shape::at(schema, &keys.join(".")).is_some_and(shape::wants_text);
+    let node = tree::parse_value(&source, value, wants_text);
+    let entry = nest(&keys, &key, node)?;
+    Some(Layer { entries: vec![entry], source, folder: None })
+}
+
+/// What stands on both sides of the `=`.
+pub(super) struct Typed {
+    pub source: Arc<Source>,
+    pub keys: Vec<String>,
+    pub key: Place,
+    /// Bytes of the source's text.
+    pub value: Range<usize>,
+}
+
+pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
     let source = Arc::new(Source { name: "command line".into(), text: text.to_owned() });
     let place = |span: Range<usize>| Place { source: source.clone(), span };
     let form = "write -s section.key=value, for example -s limits.workers=2";
@@ -107,14 +124,11 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
         problems.add(problem.help("write a file that extends both").at(Some(place(0..equals))));
         return None;
     }
-    let wants_text = shape::at(schema, &keys.join(".")).is_some_and(shape::wants_text);
-    let node = tree::parse_value(&source, equals + 1..text.len(), wants_text);
-    let entry = nest(&keys, &place(0..equals), node)?;
-    Some(Layer { entries: vec![entry], source, folder: None })
+    Some(Typed { key: place(0..equals), keys, value: equals + 1..text.len(), source })
 }
 
 /// The value inside one table for each key before the last.
-fn nest(keys: &[String], key_place: &Place, node: Node) -> Option<Entry> {
+pub(super) fn nest(keys: &[String], key_place: &Place, node: Node) -> Option<Entry> {
     let (first, rest) = keys.split_first()?;
     let node = match nest(rest, key_place, node.clone()) {
         Some(inner) => Node { tree: Tree::Table(vec![inner]), place: key_place.clone() },

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::Merged;
@@ -31,55 +33,107 @@ pub fn read(
     command_line: &[String],
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Checked, Problems> {
-    let environment: BTreeMap<String, String> = environment.collect();
-    let schema = schema::shared();
-    let mut files = layers::load(path);
-    let mut problems = std::mem::take(&mut files.problems);
-    let mut layers = std::mem::take(&mut files.layers);
-    layers.extend(overrides::from_environment(environment.iter(), schema, &mut problems));
-    layers.extend(overrides::from_command_line(command_line, schema, &mut problems));
+    let set = |_: &[Layer], schema: &Value, problems: &mut Problems| {
+        overrides::from_command_line(command_line, schema, problems)
+    };
+    let mut loaded = Loaded::new(path, environment.collect(), set);
+    let (experiment, origins) = loaded.check()?;
+    Ok(Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths })
+}
 
-    let mut findings = walk::Findings::default();
-    for layer in &mut layers {
-        let found = walk::walk(&mut layer.entries, schema);
-        findings.problems.extend(found.problems);
-        findings.doubtful.extend(found.doubtful);
-    }
-    layers::keep_last_kinds(&mut layers, schema);
-    let name = path.file_stem().map(|stem| pattern::name_from(&stem.to_string_lossy()));
-    let merged = Merged::new(&layers, name.as_deref());
-    if let (Some(start), false) = (&files.start, files.incomplete) {
-        walk::missing(&merged.union(), schema, start, &mut findings);
-    }
-    problems.extend(findings.problems);
+/// All layers of an experiment, each checked by itself.
+pub(super) struct Loaded {
+    files: layers::Files,
+    pub(super) layers: Vec<Layer>,
+    problems: Problems,
+    doubtful: BTreeSet<String>,
+    environment: BTreeMap<String, String>,
+    name: Option<String>,
+}
 
-    let extracted = if files.incomplete { None } else { merged.extract().ok() };
-    let Some(mut experiment) = extracted else {
-        if problems.is_empty() {
-            // The schema let it pass and the types did not; they say what they miss.
-            if let Err(problem) = merged.extract() {
-                problems.add(problem);
+impl Loaded {
+    /// Reads the files and puts the environment over them; `set` gives the layers above those, from the ones below.
+    pub(super) fn new(
+        path: &Path,
+        environment: BTreeMap<String, String>,
+        set: impl FnOnce(&[Layer], &Value, &mut Problems) -> Vec<Layer>,
+    ) -> Self {
+        let schema = schema::shared();
+        let mut files = layers::load(path);
+        let mut problems = std::mem::take(&mut files.problems);
+        let mut layers = std::mem::take(&mut files.layers);
+        layers.extend(overrides::from_environment(environment.iter(), schema, &mut problems));
+        let above = set(&layers, schema, &mut problems);
+        layers.extend(above);
+
+        let mut findings = walk::Findings::default();
+        for layer in &mut layers {
+            let found = walk::walk(&mut layer.entries, schema);
+            findings.problems.extend(found.problems);
+            findings.doubtful.extend(found.doubtful);
+        }
+        layers::keep_last_kinds(&mut layers, schema);
+        let name = path.file_stem().map(|stem| pattern::name_from(&stem.to_string_lossy()));
+        if let (Some(start), false) = (&files.start, files.incomplete) {
+            walk::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
+        }
+        problems.extend(findings.problems);
+        Self { files, layers, problems, doubtful: findings.doubtful, environment, name }
+    }
+
+    /// Puts the layers together and looks at the whole.
+    pub(super) fn check(&mut self) -> Result<(Experiment, BTreeMap<String, String>), Problems> {
+        let mut problems = std::mem::take(&mut self.problems);
+        let merged = Merged::new(&self.layers, self.name.as_deref());
+        let extracted = if self.files.incomplete { None } else { merged.extract().ok() };
+        let Some(experiment) = extracted else {
+            if problems.is_empty() {
+                // The schema let it pass and the types did not; they say what they miss.
+                if let Err(problem) = merged.extract() {
+                    problems.add(problem);
+                }
+            }
+            return Err(in_order(problems, &self.layers));
+        };
+        let experiment = match self.whole(experiment, &merged) {
+            Ok(experiment) if problems.is_empty() => experiment,
+            Ok(_) => return Err(in_order(problems, &self.layers)),
+            Err(found) => {
+                found.into_iter().for_each(|problem| problems.add(problem));
+                return Err(in_order(problems, &self.layers));
+            }
+        };
+        let origins = merged.origins(&experiment);
+        Ok((experiment, origins))
+    }
+
+    /// The experiment with one more layer above, whose values were checked by themselves.
+    pub(super) fn with(&self, above: Layer) -> Result<Experiment, Vec<Problem>> {
+        let mut layers = self.layers.clone();
+        layers.push(above);
+        layers::keep_last_kinds(&mut layers, schema::shared());
+        let merged = Merged::new(&layers, self.name.as_deref());
+        let experiment = merged.extract().map_err(|problem| vec![problem])?;
+        self.whole(experiment, &merged)
+    }
+
+    /// Looks for values that contradict one another.
+    fn whole(&self, mut experiment: Experiment, merged: &Merged<'_>) -> Result<Experiment, Vec<Problem>> {
+        let mut whole = Problems::default();
+        let as_written = locate(&mut experiment, merged, &self.environment, &mut whole);
+        check::check(&experiment, &mut whole);
+        for problem in whole.iter_mut().filter(|problem| problem.key == DATA_FOLDER) {
+            if let Some(written) = as_written.as_ref().filter(|written| written.contains("${")) {
+                problem.help = Some(format!(
+                    "`path` is written as {written}: set the environment variable, or write another path"
+                ));
             }
         }
-        return Err(in_order(problems, &layers));
-    };
-    let mut whole = Problems::default();
-    let as_written = locate(&mut experiment, &merged, &environment, &mut whole);
-    check::check(&experiment, &mut whole);
-    for problem in whole.iter_mut().filter(|problem| problem.key == DATA_FOLDER) {
-        if let Some(written) = as_written.as_ref().filter(|written| written.contains("${")) {
-            problem.help =
-                Some(format!("`path` is written as {written}: set the environment variable, or write another path"));
+        match placed(whole, merged, &self.doubtful, self.files.start.as_ref()) {
+            none if none.is_empty() => Ok(experiment),
+            found => Err(found),
         }
     }
-    for problem in placed(whole, &merged, &findings.doubtful, files.start.as_ref()) {
-        problems.add(problem);
-    }
-    if !problems.is_empty() {
-        return Err(in_order(problems, &layers));
-    }
-    let origins = merged.origins(&experiment);
-    Ok(Checked { experiment, origins, text: files.text, files: files.paths })
 }
 
 /// Reads an experiment that this program wrote out in full. The environment does not change it: what ran is what

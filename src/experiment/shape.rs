@@ -40,6 +40,8 @@ pub enum Shape<'a> {
     Span,
     /// One file name or a list of them (`extends`).
     Files,
+    /// Swept keys, each with its values.
+    SweptValues,
 }
 
 /// One of the words that may be written, and what it means.
@@ -67,6 +69,7 @@ pub fn of(schema: &Value) -> Shape<'_> {
         return if is_bytes { Shape::Bytes } else { Shape::Files };
     }
     match schema.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "object" if schema.get("format").and_then(Value::as_str) == Some(super::sweep::FORMAT) => Shape::SweptValues,
         "object" => match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => Shape::Table { properties, kinds: is_kinds(schema) },
             None => Shape::Table { properties: &NO_PROPERTIES, kinds: false },
@@ -171,6 +174,7 @@ impl Shape<'_> {
             Self::Bytes => "a size such as \"300 MiB\" or an integer of bytes".into(),
             Self::Span => "a duration such as \"30 s\" or \"2h 30m\"".into(),
             Self::Files => "the name of an experiment file, or a list of them".into(),
+            Self::SweptValues => "a table of keys, each with a list of values or a range".into(),
         }
     }
 
@@ -202,6 +206,7 @@ impl Shape<'_> {
             Self::Bytes => "\"300 MiB\"".into(),
             Self::Span => "\"2h 30m\"".into(),
             Self::Files => "\"base.toml\"".into(),
+            Self::SweptValues => "{ \"cleanup.every_steps\" = [0, 1, 10] }".into(),
         }
     }
 }

@@ -23,8 +23,8 @@ pub fn template(kind: &str) -> Option<String> {
     let Needs { models, datasets } = needs(kind);
     for (section, part) in properties(schema) {
         match section.as_str() {
-            // The one is for whole files, the other for trying the instrument: not what a first file needs.
-            "extends" | "leaks" => {}
+            // For whole files, for trying the instrument, for many runs: not what a first file needs.
+            "extends" | "leaks" | "sweep" => {}
             "pipeline" => kinds(&mut text, part, section, Some(kind), &[kind]),
             "model" => kinds(&mut text, part, section, models.first().copied(), models),
             "dataset" => kinds(&mut text, part, section, datasets.first().copied(), datasets),

@@ -25,7 +25,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    fn add(&mut self, problem: Problem) {
+    pub(super) fn add(&mut self, problem: Problem) {
         self.doubtful.insert(problem.key.clone());
         self.problems.add(problem);
     }
@@ -38,11 +38,11 @@ pub fn walk(entries: &mut Vec<Entry>, schema: &Value) -> Findings {
     walk.findings
 }
 
-struct Walk<'a> {
-    root: &'a Value,
-    findings: Findings,
+pub(super) struct Walk<'a> {
+    pub(super) root: &'a Value,
+    pub(super) findings: Findings,
     /// What to write, while inside an array: an entry has no name of its own.
-    array_help: Option<String>,
+    pub(super) array_help: Option<String>,
 }
 
 impl Walk<'_> {
@@ -73,7 +73,14 @@ impl Walk<'_> {
         }
     }
 
-    fn unknown(&mut self, entry: &Entry, properties: &Map<String, Value>, kinds: bool, path: &str, key: &str) {
+    pub(super) fn unknown(
+        &mut self,
+        entry: &Entry,
+        properties: &Map<String, Value>,
+        kinds: bool,
+        path: &str,
+        key: &str,
+    ) {
         let name = quote(&entry.key);
         let what = match (kinds, path) {
             (true, _) => format!("unknown kind {name}"),
@@ -86,6 +93,8 @@ impl Walk<'_> {
         if let Some(near) = near {
             self.findings.doubtful.insert(join(path, near));
             problem = problem.help(format!("did you mean `{near}`?"));
+        } else if path == "sweep" && (entry.key.contains('.') || self.root["properties"].get(&entry.key).is_some()) {
+            problem = problem.help("swept keys stand below `[sweep.values]`");
         } else if let [home] = elsewhere.as_slice() {
             self.findings.doubtful.insert(join(home, &entry.key));
             problem = problem.help(format!("`{}` stands in `[{home}]`", entry.key));
@@ -108,7 +117,7 @@ impl Walk<'_> {
     }
 
     /// Whether the value may stay.
-    fn node(&mut self, node: &mut Node, schema: &Value, key: &str) -> bool {
+    pub(super) fn node(&mut self, node: &mut Node, schema: &Value, key: &str) -> bool {
         let shape = shape::of(schema);
         match (&shape, &mut node.tree) {
             (Shape::Table { .. }, Tree::Table(entries)) => {
@@ -129,6 +138,10 @@ impl Walk<'_> {
                 return bad == 0;
             }
             (Shape::Files, Tree::Array(nodes)) => return self.files(nodes, &node.place, schema, key),
+            (Shape::SweptValues, Tree::Table(entries)) => {
+                self.swept(entries, key);
+                return true;
+            }
             _ => {}
         }
         match scalar(&shape, &node.tree) {
@@ -218,7 +231,7 @@ fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Wrong> {
 }
 
 /// What was found, in words.
-fn found(tree: &Tree) -> String {
+pub(super) fn found(tree: &Tree) -> String {
     match tree {
         Tree::Table(_) => "a table".into(),
         Tree::Array(list) if list.is_empty() => "an empty array".into(),
@@ -245,7 +258,7 @@ fn quote(key: &str) -> String {
     format!("`{}`", shortened(key))
 }
 
-fn quote_text(text: &str) -> String {
+pub(super) fn quote_text(text: &str) -> String {
     format!("\"{}\"", shortened(text))
 }
 

@@ -189,8 +189,8 @@ fn finish(row: Option<Row>, names: &BTreeSet<String>, text: &mut String, rows: &
     text.push('\n');
 }
 
-/// RFC 4180; a beginning that a spreadsheet takes for a formula cannot occur, names follow `owner_`.
-fn field(text: &str) -> String {
+/// A field of a table (RFC 4180). A beginning that a spreadsheet takes for a formula is for the caller to avoid.
+pub fn field(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),

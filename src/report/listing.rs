@@ -63,7 +63,7 @@ pub fn json(runs: &[Entry]) -> Value {
 }
 
 /// A table with two spaces between columns; a header that begins with `>` is aligned to the right.
-pub(super) fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let title = header[column].trim_start_matches('>').chars().count();
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(title)

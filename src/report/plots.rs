@@ -32,6 +32,8 @@ pub enum Shape {
     Line,
     /// A line with its points marked.
     Points,
+    /// Points without a line and without an entry in the table.
+    Dots,
     /// Filled down to the curve below it, whose heights are given.
     Area {
         base: Vec<f64>,
@@ -60,6 +62,13 @@ impl Curve {
     }
 }
 
+impl Curve {
+    /// Whether it has an entry in the table.
+    fn is_listed(&self) -> bool {
+        !matches!(self.shape, Shape::Faint | Shape::Dots)
+    }
+}
+
 /// A figure before it is drawn.
 #[derive(Clone, Debug)]
 pub struct Plot {
@@ -78,6 +87,8 @@ pub struct Plot {
     pub rug: Vec<f64>,
     /// Lines from top to bottom.
     pub boundaries: Vec<f64>,
+    /// Words at points, in place of the table under the plot.
+    pub labels: Vec<(f64, f64, String)>,
     /// Shown beside another figure where there is room.
     pub half: bool,
 }
@@ -110,17 +121,22 @@ impl Plot {
             bands: Vec::new(),
             rug: Vec::new(),
             boundaries: Vec::new(),
+            labels: Vec::new(),
             half: false,
         })
     }
 
     /// What a screen reader says for the picture.
     fn alternative(&self) -> String {
-        let curves = self.curves.iter().filter(|curve| curve.shape != Shape::Faint).map(|curve| {
+        let curves = self.curves.iter().filter(|curve| curve.is_listed()).map(|curve| {
             let [first, _, highest, last] = curve.numbers.map(|number| axes::value(self.y_unit, number));
             format!("{} from {first} to {last}, highest {highest}", curve.name)
         });
-        format!("{} by {}: {}", self.title, self.x_label, curves.collect::<Vec<_>>().join("; "))
+        let labels = self.labels.iter().map(|(x, y, label)| {
+            format!("{label} at {}, {}", axes::value(self.x_unit, *x), axes::value(self.y_unit, *y))
+        });
+        let words: Vec<String> = if self.labels.is_empty() { curves.collect() } else { labels.collect() };
+        format!("{} by {}: {}", self.title, self.x_label, words.join("; "))
     }
 
     /// The figure.
@@ -143,6 +159,13 @@ impl Plot {
                         aria-label=(self.alternative()) {
                         (PreEscaped(inner.trim_end().trim_end_matches("</svg>")))
                     }
+                    @if !self.labels.is_empty() {
+                        div.labels aria-hidden="true" {
+                            @for (x, y, label) in &self.labels {
+                                span style=(format!("left:{};bottom:{}", percent(self.x, *x), percent(self.y, *y))) { (label) }
+                            }
+                        }
+                    }
                     div.x aria-hidden="true" {
                         @for (value, label) in axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 4 } else { 6 }) {
                             span style=(format!("left:{}", percent(self.x, value))) { (label) }
@@ -150,7 +173,7 @@ impl Plot {
                         em { (self.x_label) }
                     }
                 }
-                (self.table())
+                @if self.labels.is_empty() { (self.table()) }
             }
         }
     }
@@ -165,7 +188,7 @@ impl Plot {
                         // Areas are listed as they are stacked: the uppermost first.
                         @for at in 0..self.curves.len() {
                             @let curve = &self.curves[if area { self.curves.len() - 1 - at } else { at }];
-                            @if curve.shape != Shape::Faint {
+                            @if curve.is_listed() {
                                 tr {
                                     th scope="row" { i.swatch.(format!("c{}", curve.colour)) { } (curve.name) }
                                     @for number in curve.numbers { td.r { (axes::value(self.y_unit, number)) } }
@@ -211,6 +234,11 @@ impl Plot {
                     }
                     Shape::Line => {
                         chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
+                    }
+                    Shape::Dots => {
+                        chart
+                            .draw_series(points.iter().map(|&dot| PathElement::new(vec![dot, dot], line(1.0, 6))))
+                            .ok()?;
                     }
                     Shape::Points => {
                         // A line of no length with round ends is a dot that does not stretch.

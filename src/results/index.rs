@@ -202,7 +202,7 @@ fn places(results: &Path) -> Vec<Place> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, folder) in folders(results, &root) {
-        for (run, path) in folders(&folder, &root) {
+        for (run, path) in folders(&folder, &root).filter(|(name, _)| name != layout::SWEEPS) {
             let time = time_of(&run, &path);
             newest.push(Reverse(Place { time, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {

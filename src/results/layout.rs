@@ -36,6 +36,20 @@ pub const PICTURES: &str = "pictures";
 pub const PICTURES_INDEX: &str = "index.json";
 /// Held by the process that writes into the directory.
 pub const LOCK: &str = "run.lock";
+/// Below an experiment's folder: its sweeps.
+pub const SWEEPS: &str = "sweeps";
+/// Of a sweep: what is swept, all points, and the order of the runs.
+pub const SWEEP: &str = "sweep.toml";
+/// Of a sweep: the experiment that its points are made of, with every value.
+pub const BASE: &str = "base.toml";
+/// Of a sweep: the folders of its runs, `0003-1` for the first repeat of the third point.
+pub const POINTS: &str = "points";
+/// Of a sweep: a line for each process that ended.
+pub const PROCESSES: &str = "processes.jsonl";
+/// Of a sweep: a row a point, for spreadsheets.
+pub const TABLE_CSV: &str = "table.csv";
+/// Of a sweep: a row a point with its runs, for programs.
+pub const TABLE_JSON: &str = "table.json";
 /// Points at the newest run of an experiment.
 pub const LATEST: &str = "latest";
 

@@ -75,7 +75,7 @@ pub fn loop_state(checkpoint: &Path) -> Result<LoopState, ReadError> {
 }
 
 /// The lines of a file, one at a time; a last line that was cut off by a kill is left out.
-fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = Result<T, ReadError>>, ReadError> {
+pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = Result<T, ReadError>>, ReadError> {
     let file = File::open(&path).map_err(|source| ReadError::File { path: path.clone(), source })?;
     let mut reader = BufReader::new(file);
     let mut number = 0;

@@ -48,6 +48,17 @@ pub fn create(
     write::at(&parent, Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many runs of this name in one second")))
 }
 
+/// Makes exactly this folder for a run; the one that it stands in is made, too.
+///
+/// # Errors
+/// It is there already, or cannot be made.
+pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    write::at(parent, std::fs::create_dir_all(parent))?;
+    write::at(path, std::fs::create_dir(path))?;
+    reopen(path)
+}
+
 /// Takes hold of an existing run; an error of kind `WouldBlock` says that another process has it.
 pub fn reopen(path: &Path) -> Result<RunDirectory, WriteError> {
     let id = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

@@ -9,6 +9,8 @@ mod interruption;
 mod outcomes;
 mod plan;
 mod schemas;
+mod sweep;
+mod sweep_kills;
 mod tidy;
 #[cfg(feature = "train")]
 mod training;

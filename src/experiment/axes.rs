@@ -1,0 +1,201 @@
+//! Which values does each swept key take? From `[sweep.values]` to lists and ranges.
+
+use serde_json::Value;
+
+use super::shape::{self, Shape};
+use super::tree::{Entry, Node, Tree, place_of};
+use super::walk::{found, join};
+use crate::problem::{Place, Problem, nearest};
+
+/// More values than this of one key are not swept.
+pub const VALUES_MAX: usize = 10_000;
+
+/// A swept key and its values.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// As for `-s`: `cleanup.every_steps`.
+    pub key: String,
+    pub values: Draw,
+    /// Where the key stands.
+    pub place: Place,
+}
+
+/// What a key's values are drawn from.
+#[derive(Clone, Debug)]
+pub enum Draw {
+    List(Vec<Swept>),
+    /// Any number between; only in mode `random`.
+    Between(Range),
+}
+
+/// One value of a swept key, and where it was written.
+#[derive(Clone, Debug)]
+pub struct Swept {
+    pub value: Value,
+    pub place: Place,
+}
+
+/// Numbers from one end to the other.
+#[derive(Clone, Debug)]
+pub struct Range {
+    from: f64,
+    to: f64,
+    steps: Option<u64>,
+    logarithmic: bool,
+    integer: bool,
+    pub place: Place,
+}
+
+impl Range {
+    /// Reads `{ from, to, steps, scale }`, for a key of this shape.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at its places.
+    pub fn read(entries: &[Entry], place: &Place, shape: &Shape<'_>, key: &str) -> Result<Self, Vec<Problem>> {
+        const FORM: &str = "write `{ from = 1, to = 9, steps = 5 }`, and `scale = \"log\"` for a logarithmic one";
+        const KEYS: [&str; 4] = ["from", "to", "steps", "scale"];
+        let mut problems = Vec::new();
+        let mut wrong = |message: String, help: String, at: &Place| {
+            problems.push(Problem::new(key, message).help(help).at(Some(at.clone())));
+        };
+        let integer = matches!(shape, Shape::Integer { .. });
+        if !integer && !matches!(shape, Shape::Number { .. }) {
+            let message = format!("a range is of numbers, and this key takes {}", shape.words());
+            wrong(message, format!("write a list: `[{}]`", shape.example()), place);
+            return Err(problems);
+        }
+        for entry in entries.iter().filter(|entry| !KEYS.contains(&entry.key.as_str())) {
+            let near = nearest(&entry.key, KEYS).map_or_else(|| FORM.into(), |near| format!("did you mean `{near}`?"));
+            wrong(format!("a range has no `{}`", entry.key), near, &entry.key_place);
+        }
+        let entry = |name: &str| entries.iter().find(|entry| entry.key == name);
+        let mut end = |name: &str| match entry(name).map(|entry| (&entry.node.tree, &entry.node.place)) {
+            Some((Tree::Integer(number), _)) => Some(*number as f64),
+            Some((Tree::Float(number), _)) if number.is_finite() => Some(*number),
+            Some((tree, at)) => {
+                wrong(format!("`{name}` of a range is a number, not {}", found(tree)), FORM.into(), at);
+                None
+            }
+            None => {
+                wrong(format!("this range has no `{name}`"), FORM.into(), place);
+                None
+            }
+        };
+        let (from, to) = (end("from"), end("to"));
+        let steps = match entry("steps").map(|entry| (&entry.node.tree, &entry.node.place)) {
+            Some((Tree::Integer(steps), _)) if (2..=VALUES_MAX as i64).contains(steps) => Some(*steps as u64),
+            Some((tree, at)) => {
+                let message =
+                    format!("`steps` of a range is a whole number from 2 to {VALUES_MAX}, not {}", found(tree));
+                wrong(message, FORM.into(), at);
+                None
+            }
+            None => None,
+        };
+        let logarithmic = match entry("scale").map(|entry| (&entry.node.tree, &entry.node.place)) {
+            None => false,
+            Some((Tree::Text(text), _)) if text == "linear" => false,
+            Some((Tree::Text(text), _)) if text == "log" => true,
+            Some((tree, at)) => {
+                let message = format!("`scale` of a range is \"linear\" or \"log\", not {}", found(tree));
+                wrong(message, FORM.into(), at);
+                false
+            }
+        };
+        if let (Some(from), Some(to)) = (from, to) {
+            let at = entry("to").map_or(place, |entry| &entry.node.place);
+            if from >= to {
+                wrong(format!("this range ends at {to}, which is not above its start {from}"), FORM.into(), at);
+            }
+            if logarithmic && from <= 0.0 {
+                let at = entry("from").map_or(place, |entry| &entry.node.place);
+                wrong(format!("a logarithmic range cannot start at {from}"), "start above 0".into(), at);
+            }
+            if integer && (from.fract() != 0.0 || to.fract() != 0.0) {
+                wrong("the ends of this range are whole numbers, as the key takes".into(), FORM.into(), place);
+            }
+        }
+        match (from, to) {
+            (Some(from), Some(to)) if problems.is_empty() => {
+                Ok(Self { from, to, steps, logarithmic, integer, place: place.clone() })
+            }
+            _ => Err(problems),
+        }
+    }
+
+    /// The two ends.
+    pub fn ends(&self) -> [Value; 2] {
+        [self.value(self.from), self.value(self.to)]
+    }
+
+    /// The value at a share of the way, 0 to 1: along the numbers, or along their logarithms.
+    pub fn at(&self, share: f64) -> Value {
+        let between = |from: f64, to: f64| from + (to - from) * share;
+        let number = match (share, self.logarithmic) {
+            (0.0, _) => self.from,
+            (1.0, _) => self.to,
+            (_, true) => readable(between(self.from.ln(), self.to.ln()).exp()),
+            (_, false) => readable(between(self.from, self.to)),
+        };
+        self.value(number.clamp(self.from, self.to))
+    }
+
+    fn value(&self, number: f64) -> Value {
+        if self.integer { Value::from(number.round() as i64) } else { Value::from(number) }
+    }
+
+    /// All its steps; whole numbers that fall together are one. `None` without `steps`.
+    pub fn list(&self) -> Option<Vec<Swept>> {
+        let steps = self.steps?;
+        let mut values: Vec<Value> = (0..steps).map(|step| self.at(step as f64 / (steps - 1) as f64)).collect();
+        values.dedup();
+        Some(values.into_iter().map(|value| Swept { value, place: self.place.clone() }).collect())
+    }
+}
+
+/// Twelve digits: 0.3, not 0.30000000000000004.
+fn readable(number: f64) -> f64 {
+    format!("{number:.11e}").parse().unwrap_or(number)
+}
+
+/// The swept keys in alphabetical order, from a checked `[sweep.values]`.
+pub fn axes(entries: &[Entry], schema: &Value) -> Vec<Axis> {
+    let mut found = Vec::new();
+    collect(entries, schema, "", &mut found);
+    found.sort_by(|a, b| a.key.cmp(&b.key));
+    found
+}
+
+fn collect(entries: &[Entry], schema: &Value, path: &str, into: &mut Vec<Axis>) {
+    for entry in entries {
+        let key = join(path, &entry.key);
+        let Some(part) = schema.get("properties").and_then(|properties| properties.get(&entry.key)) else { continue };
+        let shape = shape::of(part);
+        let values = match (&entry.node.tree, &shape) {
+            (Tree::Table(inner), Shape::Table { .. }) => {
+                collect(inner, part, &key, into);
+                continue;
+            }
+            (Tree::Table(inner), _) => match Range::read(inner, &entry.node.place, &shape, &key) {
+                Ok(range) => range.list().map_or(Draw::Between(range), Draw::List),
+                Err(_) => continue,
+            },
+            (Tree::Array(nodes), _) => {
+                Draw::List(nodes.iter().map(|node| Swept { value: value(node), place: node.place.clone() }).collect())
+            }
+            _ => continue,
+        };
+        into.push(Axis { key, values, place: place_of(entry).clone() });
+    }
+}
+
+fn value(node: &Node) -> Value {
+    match &node.tree {
+        Tree::Table(entries) => entries.iter().map(|entry| (entry.key.clone(), value(&entry.node))).collect(),
+        Tree::Array(list) => list.iter().map(value).collect(),
+        Tree::Text(text) | Tree::Date(text) => Value::from(text.as_str()),
+        Tree::Integer(number) => Value::from(*number),
+        Tree::Float(number) => Value::from(*number),
+        Tree::Boolean(truth) => Value::from(*truth),
+    }
+}

@@ -1,0 +1,144 @@
+//! From the path of a file to a base experiment and what is swept, or to everything that is wrong with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::axes::{Axis, Swept, axes};
+use super::layers::Layer;
+use super::merge::Merged;
+use super::overrides_sweep::{VALUES, from_command_line};
+use super::read::Loaded;
+use super::sweep::Sweep;
+use super::tree::{self, Entry, Node, Tree};
+use super::{Experiment, schema, shape};
+use crate::problem::{Place, Problem, Problems, Source};
+
+/// A base experiment and the keys that are swept.
+pub struct Family {
+    /// The experiment without its sweep.
+    pub base: Experiment,
+    pub sweep: Sweep,
+    pub axes: Vec<Axis>,
+    loaded: Loaded,
+    /// The section, as the layers wrote it together.
+    written: Vec<Entry>,
+    section: Option<Place>,
+}
+
+/// Reads and checks a file for a sweep. `command_line` are texts as `-s` takes them: several values are swept.
+///
+/// # Errors
+/// Everything that is wrong with the base and with the values, at once, each with its place. Not yet what is wrong with
+/// some of the points only: [`Family::point`].
+pub fn read(
+    path: &Path,
+    command_line: &[String],
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Family, Problems> {
+    let mut loaded = Loaded::new(path, environment.collect(), |below, schema, problems| {
+        from_command_line(command_line, below, schema, problems)
+    });
+    let (mut base, _) = loaded.check()?;
+    let sweep = base.sweep.take().unwrap_or_default();
+    let union = Merged::new(&loaded.layers, None).union();
+    let axes = match tree::find(&union, &VALUES.join(".")).map(|entry| &entry.node.tree) {
+        Some(Tree::Table(entries)) => axes(entries, schema::shared()),
+        _ => Vec::new(),
+    };
+    let section = tree::find(&union, VALUES[0]).map(|entry| tree::place_of(entry).clone());
+    let written = match tree::find(&union, VALUES[0]).map(|entry| &entry.node.tree) {
+        Some(Tree::Table(entries)) => entries.clone(),
+        _ => Vec::new(),
+    };
+    // A point has no sweep of its own, and a long list need not be looked at again for each.
+    for layer in &mut loaded.layers {
+        layer.entries.retain(|entry| entry.key != VALUES[0]);
+    }
+    Ok(Family { base, sweep, axes, loaded, written, section })
+}
+
+impl Family {
+    /// Where a key of `[sweep]` was set, or the section.
+    pub fn place(&self, key: &str) -> Option<Place> {
+        tree::find(&self.written, key).map(|entry| tree::place_of(entry).clone()).or_else(|| self.section.clone())
+    }
+
+    /// The experiment of a point: a value for each axis.
+    ///
+    /// # Errors
+    /// What contradicts itself at this point, shown where the value was written.
+    pub fn point(&self, values: &[Swept]) -> Result<Experiment, Vec<Problem>> {
+        let mut entries: Vec<Entry> = Vec::new();
+        for (axis, swept) in self.axes.iter().zip(values) {
+            let node = Node { tree: tree_of(&swept.value, &swept.place), place: swept.place.clone() };
+            put(&mut entries, &axis.key, node);
+        }
+        let source = Arc::new(Source { name: "sweep".into(), text: String::new() });
+        let experiment = self.loaded.with(Layer { entries, source, folder: None })?;
+        let json = serde_json::to_value(&experiment).unwrap_or_default();
+        let lost = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_chosen(&axis.key, &json));
+        let problems: Vec<Problem> = lost.map(|(axis, swept)| no_effect(axis, swept)).collect();
+        if problems.is_empty() { Ok(experiment) } else { Err(problems) }
+    }
+}
+
+/// Whether the kinds that a key stands in are those of the experiment.
+fn kind_is_chosen(key: &str, experiment: &serde_json::Value) -> bool {
+    let (mut part, mut path) = (Some(schema::shared()), String::new());
+    key.split('.').all(|name| {
+        let choice = part.is_some_and(schema::is_kinds);
+        part = part.and_then(|part| part.get("properties")?.get(name));
+        path = format!("{path}/{name}");
+        !choice || experiment.pointer(&path).is_some()
+    })
+}
+
+/// Two keys of two kinds: only one of the kinds is there.
+fn no_effect(axis: &Axis, swept: &Swept) -> Problem {
+    let message = format!("has no effect at a point where another kind than `{}` is chosen", kind(&axis.key));
+    Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.place.clone()))
+}
+
+fn kind(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(table, _)| table)
+}
+
+fn put(entries: &mut Vec<Entry>, key: &str, node: Node) {
+    let place = node.place.clone();
+    match key.split_once('.') {
+        None => entries.push(Entry { key: key.to_owned(), key_place: place, node }),
+        Some((first, rest)) => {
+            if entries.iter().all(|entry| entry.key != first) {
+                let table = Node { tree: Tree::Table(Vec::new()), place: place.clone() };
+                entries.push(Entry { key: first.to_owned(), key_place: place, node: table });
+            }
+            if let Some(Tree::Table(inner)) =
+                entries.iter_mut().find(|entry| entry.key == first).map(|entry| &mut entry.node.tree)
+            {
+                put(inner, rest, node);
+            }
+        }
+    }
+}
+
+fn tree_of(value: &serde_json::Value, place: &Place) -> Tree {
+    use serde_json::Value;
+    match value {
+        Value::Bool(truth) => Tree::Boolean(*truth),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => Tree::Integer(number),
+            None => Tree::Float(number.as_f64().unwrap_or_default()),
+        },
+        Value::Array(list) => {
+            Tree::Array(list.iter().map(|part| Node { tree: tree_of(part, place), place: place.clone() }).collect())
+        }
+        Value::String(text) => Tree::Text(text.clone()),
+        // No key's value is a table or nothing.
+        Value::Object(_) | Value::Null => Tree::Table(Vec::new()),
+    }
+}
+
+/// A value as it is written after `key=` on the command line.
+pub fn written(value: &serde_json::Value) -> String {
+    shape::toml(value)
+}

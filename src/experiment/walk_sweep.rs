@@ -1,0 +1,140 @@
+//! What is wrong with `[sweep.values]`? Each key is one of the experiment's, each value one that this key takes.
+
+use serde_json::Value;
+
+use super::axes::{Range, VALUES_MAX};
+use super::shape::{self, Shape};
+use super::tree::{Entry, Node, Tree};
+use super::walk::{Walk, found, join};
+use crate::problem::Problem;
+
+/// What every point has to have in common.
+const FIXED: [&str; 4] = ["extends", "sweep", "experiment.name", "experiment.description"];
+
+impl Walk<'_> {
+    /// Checks swept keys and takes out what is wrong. Keys in quotes become tables within tables.
+    pub(super) fn swept(&mut self, entries: &mut Vec<Entry>, path: &str) {
+        let mut nested = Vec::new();
+        for entry in std::mem::take(entries) {
+            let (key, place) = (entry.key.clone(), entry.key_place.clone());
+            if !put(&mut nested, unfold(entry)) {
+                let problem = Problem::new(join(path, &key), "the same key is swept twice").help("keep one of the two");
+                self.findings.add(problem.at(Some(place)));
+            }
+        }
+        let root = self.root;
+        self.swept_table(&mut nested, root, path, "");
+        *entries = nested;
+    }
+
+    fn swept_table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str, meant: &str) {
+        let Shape::Table { properties, kinds } = shape::of(schema) else { return };
+        entries.retain_mut(|entry| {
+            let (key, meant) = (join(path, &entry.key), join(meant, &entry.key));
+            let Some(part) = properties.get(&entry.key) else {
+                self.unknown(entry, properties, kinds, path, &key);
+                return false;
+            };
+            if FIXED.contains(&meant.as_str()) {
+                let problem = Problem::new(&key, format!("`{meant}` is the same for all points of a sweep"));
+                self.findings.add(problem.help("take it out").at(Some(entry.key_place.clone())));
+                return false;
+            }
+            let shape = shape::of(part);
+            match (&shape, &mut entry.node.tree) {
+                (Shape::Table { .. }, Tree::Table(inner)) => {
+                    self.swept_table(inner, part, &key, &meant);
+                    !inner.is_empty()
+                }
+                (Shape::Table { .. }, _) => {
+                    let problem = Problem::new(&key, format!("`{meant}` is a table, and only its keys have values"));
+                    let help = first_value(part, &meant);
+                    let help =
+                        help.map_or_else(|| "name a key".into(), |key| format!("name a key of it, such as `{key}`"));
+                    self.findings.add(problem.help(help).at(Some(entry.key_place.clone())));
+                    false
+                }
+                (_, Tree::Table(_)) => self.swept_range(&entry.node, part, &shape, &key),
+                (_, Tree::Array(_)) => self.swept_list(&mut entry.node, part, &key),
+                (_, tree) => {
+                    let problem =
+                        Problem::new(&key, format!("expected a list of values or a range, found {}", found(tree)));
+                    let text = &entry.node.place.source.text;
+                    let written = text.get(entry.node.place.span.clone()).unwrap_or_default().trim();
+                    let help = format!("write `[{written}]`, with more values");
+                    self.findings.add(problem.help(help).at(Some(entry.node.place.clone())));
+                    false
+                }
+            }
+        });
+    }
+
+    fn swept_list(&mut self, node: &mut Node, schema: &Value, key: &str) -> bool {
+        let Tree::Array(items) = &mut node.tree else { return false };
+        if items.is_empty() || items.len() > VALUES_MAX {
+            let message = format!("expected 1 to {VALUES_MAX} values, found {}", items.len());
+            let help = format!("for example `[{}]`", shape::sample(schema));
+            self.findings.add(Problem::new(key, message).help(help).at(Some(node.place.clone())));
+            return false;
+        }
+        let mut good = true;
+        for item in items {
+            self.array_help = Some(format!("each value is {}", shape::of(schema).words()));
+            good &= self.node(item, schema, key);
+        }
+        self.array_help = None;
+        good
+    }
+
+    fn swept_range(&mut self, node: &Node, schema: &Value, shape: &Shape<'_>, key: &str) -> bool {
+        let Tree::Table(entries) = &node.tree else { return false };
+        let range = match Range::read(entries, &node.place, shape, key) {
+            Ok(range) => range,
+            Err(problems) => {
+                problems.into_iter().for_each(|problem| self.findings.add(problem));
+                return false;
+            }
+        };
+        let mut good = true;
+        for (name, end) in ["from", "to"].into_iter().zip(range.ends()) {
+            let place = entries.iter().find(|entry| entry.key == name).map_or(&node.place, |entry| &entry.node.place);
+            let tree = end.as_i64().map_or_else(|| Tree::Float(end.as_f64().unwrap_or_default()), Tree::Integer);
+            self.array_help = Some(format!("each value is {}", shape.words()));
+            good &= self.node(&mut Node { tree, place: place.clone() }, schema, key);
+        }
+        self.array_help = None;
+        good
+    }
+}
+
+/// `"a.b" = …` as `a = { b = … }`.
+fn unfold(entry: Entry) -> Entry {
+    let Some((first, rest)) = entry.key.split_once('.') else { return entry };
+    let place = entry.key_place.clone();
+    let inner = unfold(Entry { key: rest.to_owned(), key_place: place.clone(), node: entry.node });
+    Entry { key: first.to_owned(), key_place: place.clone(), node: Node { tree: Tree::Table(vec![inner]), place } }
+}
+
+/// Puts an entry among others, tables into tables. False when its place is taken.
+fn put(all: &mut Vec<Entry>, entry: Entry) -> bool {
+    let Some(before) = all.iter_mut().find(|before| before.key == entry.key) else {
+        all.push(entry);
+        return true;
+    };
+    match (&mut before.node.tree, entry.node.tree) {
+        (Tree::Table(inner), Tree::Table(more)) => {
+            let mut fits = true;
+            for entry in more {
+                fits &= put(inner, entry);
+            }
+            fits
+        }
+        _ => false,
+    }
+}
+
+/// The first key in a table, or in the tables in it, that has a value.
+fn first_value(schema: &Value, path: &str) -> Option<String> {
+    let Shape::Table { properties, .. } = shape::of(schema) else { return Some(path.to_owned()) };
+    properties.iter().find_map(|(name, part)| first_value(part, &join(path, name)))
+}

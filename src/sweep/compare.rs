@@ -1,0 +1,193 @@
+//! How much faster or smaller is a point than another, and is that more than the noise of the machine?
+//!
+//! Differences are relative. The noise is one number for the whole sweep: the standard deviation of the logarithm of a
+//! measurement around the mean of its point, pooled over all points (one-way analysis of variance). Repeats differ in
+//! seed and in time, so both are part of it. Intervals are Student's, 95 %.
+
+use serde::Serialize;
+
+/// Middle and ends of what the repeats of a point gave.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub count: usize,
+}
+
+impl Spread {
+    /// `None` without values.
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (&low, &high) = values.first().zip(values.last())?;
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+        Some(Self { median, low, high, count: values.len() })
+    }
+}
+
+/// The noise of a measurement, relative.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Noise {
+    /// Standard deviation of the logarithm.
+    pub deviation: f64,
+    /// How many numbers say so beyond the means.
+    pub degrees_of_freedom: usize,
+}
+
+impl Noise {
+    /// From what the repeats of each point gave; `None` when no point has two.
+    pub fn of(points: &[Vec<f64>]) -> Option<Self> {
+        let mut squares = 0.0;
+        let mut degrees_of_freedom = 0;
+        for values in points {
+            let logarithms = logarithms(values);
+            let mean = mean(&logarithms)?;
+            squares += logarithms.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+            degrees_of_freedom += logarithms.len() - 1;
+        }
+        (degrees_of_freedom > 0)
+            .then(|| Self { deviation: (squares / degrees_of_freedom as f64).sqrt(), degrees_of_freedom })
+    }
+}
+
+/// A point against the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// 0.1 is a tenth more than the reference.
+    pub change: f64,
+    /// The ends of the interval; `None` when noise was not measured.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// The interval holds 0: the difference may be noise. `None` when noise was not measured.
+    pub within_noise: Option<bool>,
+}
+
+impl Change {
+    /// `None` without positive numbers on both sides.
+    pub fn of(values: &[f64], reference: &[f64], noise: Option<Noise>) -> Option<Self> {
+        let (here, there) = (logarithms(values), logarithms(reference));
+        let difference = mean(&here)? - mean(&there)?;
+        let half = noise.map(|noise| {
+            let counts = 1.0 / here.len() as f64 + 1.0 / there.len() as f64;
+            student(noise.degrees_of_freedom) * noise.deviation * counts.sqrt()
+        });
+        let relative = |logarithm: f64| logarithm.exp_m1();
+        Some(Self {
+            change: relative(difference),
+            low: half.map(|half| relative(difference - half)),
+            high: half.map(|half| relative(difference + half)),
+            within_noise: half.map(|half| difference.abs() <= half),
+        })
+    }
+
+    /// `-30.2 % (-33.0 % to -27.3 %)`, `the same`, `within noise (-2.0 % to +3.1 %)`, `-30.2 %, noise not measured`.
+    pub fn words(&self) -> String {
+        let percent = |share: f64| match 100.0 * share {
+            // Not -0.0.
+            small if small.abs() < 0.05 => "0.0 %".to_owned(),
+            percent if percent.abs() >= 1000.0 => format!("{percent:+.0} %"),
+            percent => format!("{percent:+.1} %"),
+        };
+        match (self.low.zip(self.high), self.within_noise) {
+            (Some((0.0, 0.0)), _) => "the same".to_owned(),
+            (Some((low, high)), Some(true)) => format!("within noise ({} to {})", percent(low), percent(high)),
+            (Some((low, high)), _) => format!("{} ({} to {})", percent(self.change), percent(low), percent(high)),
+            (None, _) => format!("{}, noise not measured", percent(self.change)),
+        }
+    }
+}
+
+fn logarithms(values: &[f64]) -> Vec<f64> {
+    values.iter().filter(|value| **value > 0.0 && value.is_finite()).map(|value| value.ln()).collect()
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The 97.5 % quantile of Student's distribution.
+fn student(degrees_of_freedom: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    match degrees_of_freedom {
+        0 => f64::INFINITY,
+        few if few <= TABLE.len() => TABLE[few - 1],
+        // The first terms of its series around the normal distribution (Abramowitz and Stegun 26.7.5).
+        many => {
+            let (x, n) = (1.959_964_f64, many as f64);
+            x + (x.powi(3) + x) / (4.0 * n) + (5.0 * x.powi(5) + 16.0 * x.powi(3) + 3.0 * x) / (96.0 * n * n)
+        }
+    }
+}
+
+/// Which points no other one beats: another is faster and needs no more, or needs less and is as fast. `points` are
+/// speed and memory; `None` is never on the front.
+pub fn front(points: &[Option<(f64, f64)>]) -> Vec<bool> {
+    let mut order: Vec<(usize, f64, f64)> =
+        points.iter().enumerate().filter_map(|(at, point)| point.map(|(speed, memory)| (at, speed, memory))).collect();
+    order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.total_cmp(&b.2)));
+    let mut on = vec![false; points.len()];
+    let mut least: Option<(f64, f64)> = None;
+    for (at, speed, memory) in order {
+        let as_good = least == Some((speed, memory));
+        if as_good || least.is_none_or(|(_, least)| memory < least) {
+            on[at] = true;
+            least = Some((speed, memory));
+        }
+    }
+    on
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        // NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+        for (degrees, quantile) in [(1, 12.706), (5, 2.571), (30, 2.042), (31, 2.040), (60, 2.000), (100, 1.984)] {
+            assert!((student(degrees) - quantile).abs() < 6e-4, "{degrees}: {}", student(degrees));
+        }
+    }
+
+    #[test]
+    fn a_difference_is_held_against_the_noise_between_repeats() {
+        // exp(0.1) - 1 = 0.10517 apart; deviation 0.1 of each pair around its mean gives sqrt(2 * 2 * 0.01 / 2).
+        let (low, high) = ((1.0f64 - 0.1).exp(), (1.0f64 + 0.1).exp());
+        let points = [vec![low, high], vec![low * 0.1f64.exp(), high * 0.1f64.exp()]];
+        let noise = Noise::of(&points).unwrap();
+        assert_eq!(noise.degrees_of_freedom, 2);
+        assert!((noise.deviation - 0.02f64.sqrt()).abs() < 1e-12, "{noise:?}");
+        let change = Change::of(&points[1], &points[0], Some(noise)).unwrap();
+        assert!((change.change - 0.105_17).abs() < 1e-5);
+        // 4.303 * 0.14142 * sqrt(1/2 + 1/2) = 0.60854
+        assert!((change.high.unwrap() - (0.1f64 + 0.608_54).exp_m1()).abs() < 1e-3, "{change:?}");
+        assert!(change.words().starts_with("within noise (-39.9 % to +103."), "{}", change.words());
+        let still = Noise { deviation: 0.001, ..noise };
+        let change = Change::of(&points[1], &points[0], Some(still)).unwrap();
+        assert_eq!(change.words(), "+10.5 % (+10.0 % to +11.0 %)");
+        assert_eq!(Change::of(&[1.1], &[1.0], None).unwrap().words(), "+10.0 %, noise not measured");
+        assert_eq!(Noise::of(&[vec![1.0], vec![2.0]]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_point_of_the_front_is_beaten_and_every_other_is(
+            points in proptest::collection::vec(proptest::option::weighted(0.9, (0u8..8, 0u8..8)), 0..40),
+        ) {
+            let points: Vec<Option<(f64, f64)>> =
+                points.into_iter().map(|point| point.map(|(speed, memory)| (f64::from(speed), f64::from(memory)))).collect();
+            let beaten = |point: (f64, f64)| points.iter().flatten().any(|other| {
+                other.0 >= point.0 && other.1 <= point.1 && *other != point
+            });
+            for (point, on) in points.iter().zip(front(&points)) {
+                prop_assert_eq!(on, point.is_some_and(|point| !beaten(point)));
+            }
+        }
+    }
+}

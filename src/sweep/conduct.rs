@@ -1,0 +1,219 @@
+//! The main flow of a sweep: start what is missing, go on with what was begun, until all is done or somebody stops it.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::launch::{Ended, Launcher, Start};
+use super::points::RunId;
+use super::record::{Record, run_folder};
+use super::standing::{self, Standing};
+use super::table;
+use crate::memory::ledger::Ledger;
+use crate::report;
+use crate::results::format::VERSION;
+use crate::results::layout;
+use crate::results::write::{LineWriter, WriteError};
+use crate::run::manifest::now;
+use crate::run::stop::StopSignal;
+
+/// A line of `processes.jsonl`: a process of a run that ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    pub version: u32,
+    /// `0003-1`.
+    pub run: String,
+    /// RFC 3339, UTC.
+    pub ended: String,
+    pub seconds: f64,
+    /// It went on with what a process of before left.
+    pub resumed: bool,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub message: Option<String>,
+}
+
+/// What happens, for whoever watches.
+pub enum Event<'a> {
+    /// How many runs are to do, and how many are done already.
+    Begins {
+        left: usize,
+        done: usize,
+    },
+    /// A process of before still works on this run.
+    Waits {
+        run: RunId,
+    },
+    Ended {
+        run: RunId,
+        process: &'a Process,
+        left: usize,
+    },
+    /// Those that run were asked to stop.
+    Stops {
+        running: usize,
+    },
+}
+
+/// How a sweep is conducted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conduct {
+    /// After the first run that does not finish, start no other.
+    pub fail_fast: bool,
+    /// Go on with runs that ended in a failure, too.
+    pub retry_failed: bool,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conducted {
+    AllDone,
+    /// By a signal; `left` runs are not done.
+    Stopped {
+        left: usize,
+    },
+    /// By the first failure, as was asked for.
+    FailedFast {
+        left: usize,
+    },
+}
+
+/// A sweep cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    #[error("cannot start the process of a run: {0}")]
+    Start(std::io::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// The table is written again after this time, and rarely enough that it costs at most a twentieth.
+const TABLE_EVERY: Duration = Duration::from_secs(5);
+
+/// Runs what is not done. The caller holds the sweep's folder.
+pub fn conduct(
+    sweep: &Path,
+    record: &Record,
+    how: Conduct,
+    launcher: &mut dyn Launcher,
+    stop: &StopSignal,
+    watch: &mut dyn FnMut(Event<'_>),
+) -> Result<Conducted, SweepError> {
+    let mut journal = LineWriter::open(&Ledger::default(), "sweep_processes", &sweep.join(layout::PROCESSES), 1)?;
+    let mut waiting = to_do(sweep, record, how);
+    let done = record.order.len() - waiting.len();
+    watch(Event::Begins { left: waiting.len(), done });
+    let (mut stopping, mut failed) = (false, false);
+    let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
+    loop {
+        if stop.raised() && !stopping {
+            stopping = true;
+            watch(Event::Stops { running: launcher.running() });
+            launcher.interrupt();
+        }
+        let halted = stopping || (failed && how.fail_fast);
+        while !halted && launcher.running() < launcher.jobs() && !stop.raised() {
+            let Some(run) = waiting.pop_front() else { break };
+            if let Some(start) = next(sweep, record, run, how, stop, watch)? {
+                launcher.start(start).map_err(SweepError::Start)?;
+            } else if stop.raised() {
+                waiting.push_front(run);
+            }
+        }
+        if launcher.running() == 0 {
+            if halted || waiting.is_empty() {
+                break;
+            }
+            continue;
+        }
+        for ended in launcher.ended() {
+            let process = process(&ended);
+            failed |= process.exit_code != Some(0);
+            journal.record(&process)?;
+            journal.flush()?;
+            if !matches!(standing::of(&run_folder(sweep, ended.start.run)), Standing::Done(_)) && stopping {
+                waiting.push_back(ended.start.run);
+            }
+            let left = waiting.len() + launcher.running();
+            watch(Event::Ended { run: ended.start.run, process: &process, left });
+        }
+        if written.elapsed() > TABLE_EVERY.max(20 * cost) {
+            let begun = Instant::now();
+            // A convenience while it goes on; the last one is written by the caller, who says what is wrong with it.
+            let _ = table::write(sweep, record);
+            (written, cost) = (Instant::now(), begun.elapsed());
+        }
+    }
+    Ok(match waiting.len() {
+        left if stopping => Conducted::Stopped { left },
+        left if failed && how.fail_fast => Conducted::FailedFast { left },
+        _ => Conducted::AllDone,
+    })
+}
+
+/// The runs that are not done, in their order.
+fn to_do(sweep: &Path, record: &Record, how: Conduct) -> VecDeque<RunId> {
+    let mut runs = VecDeque::with_capacity(record.order.len());
+    for run in record.runs() {
+        let folder = run_folder(sweep, run);
+        match standing::of(&folder) {
+            Standing::Done(outcome) if how.retry_failed && outcome.resumable() => runs.push_back(run),
+            Standing::Done(_) => {
+                // Killed between its summary and its report.
+                if !folder.join(layout::REPORT).is_file() {
+                    let _ = report::write(&folder);
+                }
+            }
+            Standing::Missing | Standing::Begun | Standing::Running => runs.push_back(run),
+        }
+    }
+    runs
+}
+
+/// How a run is to be started; `None` when a process of before has finished it, or a signal came.
+fn next(
+    sweep: &Path,
+    record: &Record,
+    run: RunId,
+    how: Conduct,
+    stop: &StopSignal,
+    watch: &mut dyn FnMut(Event<'_>),
+) -> Result<Option<Start>, SweepError> {
+    let folder = run_folder(sweep, run);
+    let mut told = false;
+    loop {
+        match standing::of(&folder) {
+            Standing::Running => {
+                if stop.raised() {
+                    return Ok(None);
+                }
+                if !std::mem::replace(&mut told, true) {
+                    watch(Event::Waits { run });
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Standing::Missing => {
+                standing::clear(&folder)?;
+                return Ok(Some(Start::new(sweep, record, run)));
+            }
+            // By a process of before, since we looked.
+            Standing::Done(outcome) if !(how.retry_failed && outcome.resumable()) => return Ok(None),
+            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, run))),
+        }
+    }
+}
+
+fn process(ended: &Ended) -> Process {
+    Process {
+        version: VERSION,
+        run: ended.start.run.to_string(),
+        ended: now(),
+        seconds: ended.seconds,
+        resumed: ended.start.resumes,
+        exit_code: ended.exit_code,
+        signal: ended.signal,
+        message: ended.message.clone(),
+    }
+}

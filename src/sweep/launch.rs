@@ -1,0 +1,227 @@
+//! How is a run of a sweep started? As a process of its own, so that one that is killed takes nobody with it.
+//!
+//! [`Launcher`] is the seam: [`Local`] starts processes on this machine.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::points::RunId;
+use super::record::{Record, run_folder};
+use crate::results::{layout, printable};
+
+/// A run about to be started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub run: RunId,
+    /// What stands behind `xrun` on the command line.
+    pub words: Vec<OsString>,
+    /// Where the process says what is wrong.
+    pub said: PathBuf,
+    /// It goes on with what a process of before left.
+    pub resumes: bool,
+}
+
+/// A process that ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub start: Start,
+    pub seconds: f64,
+    pub exit_code: Option<i32>,
+    /// The signal that killed it.
+    pub signal: Option<i32>,
+    /// The last thing it said, if it said anything.
+    pub message: Option<String>,
+}
+
+/// Starts runs, and says which have ended.
+pub trait Launcher {
+    /// How many may run at once.
+    fn jobs(&self) -> usize;
+    /// Those that were started and have not ended.
+    fn running(&self) -> usize;
+    fn start(&mut self, start: Start) -> io::Result<()>;
+    /// Those that have ended since the last call; waits a moment when there are none.
+    fn ended(&mut self) -> Vec<Ended>;
+    /// Asks all that run to stop in good order.
+    fn interrupt(&mut self);
+}
+
+impl Start {
+    /// The first process of a run.
+    pub fn new(sweep: &Path, record: &Record, run: RunId) -> Self {
+        let mut words: Vec<OsString> = vec!["run".into(), sweep.join(layout::BASE).into()];
+        words.extend(record.overrides(run).into_iter().flat_map(|text| ["-s".into(), text.into()]));
+        words.extend(["--directory".into(), run_folder(sweep, run).into()]);
+        Self::quiet(sweep, run, words, false)
+    }
+
+    /// A process that goes on where another one was stopped or killed.
+    pub fn resume(sweep: &Path, run: RunId) -> Self {
+        Self::quiet(sweep, run, vec!["resume".into(), run_folder(sweep, run).into()], true)
+    }
+
+    fn quiet(sweep: &Path, run: RunId, mut words: Vec<OsString>, resumes: bool) -> Self {
+        words.extend(["--quiet", "--progress", "none"].map(OsString::from));
+        Self { run, words, said: run_folder(sweep, run).with_extension("txt"), resumes }
+    }
+}
+
+/// Processes on this machine.
+#[derive(Debug)]
+pub struct Local {
+    program: PathBuf,
+    jobs: usize,
+    running: Vec<Running>,
+    /// Waits get longer while nothing ends.
+    idle: u32,
+}
+
+#[derive(Debug)]
+struct Running {
+    start: Start,
+    child: Child,
+    begun: Instant,
+}
+
+impl Local {
+    pub fn new(jobs: usize) -> io::Result<Self> {
+        Ok(Self { program: std::env::current_exe()?, jobs, running: Vec::with_capacity(jobs), idle: 0 })
+    }
+}
+
+impl Launcher for Local {
+    fn jobs(&self) -> usize {
+        self.jobs
+    }
+
+    fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    fn start(&mut self, start: Start) -> io::Result<()> {
+        let said = OpenOptions::new().create(true).append(true).open(&start.said)?;
+        let mut command = Command::new(&self.program);
+        command.args(&start.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        // The base says everything; a variable that has changed since must not change half of the points.
+        let names = std::env::vars_os().map(|(name, _)| name);
+        names.filter(|name| name.to_string_lossy().starts_with("XRUN__")).for_each(|name| {
+            command.env_remove(name);
+        });
+        bind(&mut command);
+        let child = command.spawn()?;
+        self.idle = 0;
+        self.running.push(Running { start, child, begun: Instant::now() });
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        let mut at = 0;
+        while at < self.running.len() {
+            match self.running[at].child.try_wait() {
+                Ok(None) => at += 1,
+                Ok(Some(status)) => {
+                    let Running { start, begun, .. } = self.running.remove(at);
+                    ended.push(Ended {
+                        seconds: begun.elapsed().as_secs_f64(),
+                        exit_code: status.code(),
+                        signal: signal_of(status),
+                        message: last_words(&start.said),
+                        start,
+                    });
+                }
+                Err(error) => {
+                    let Running { start, begun, .. } = self.running.remove(at);
+                    let seconds = begun.elapsed().as_secs_f64();
+                    let message = Some(error.to_string());
+                    ended.push(Ended { start, seconds, exit_code: None, signal: None, message });
+                }
+            }
+        }
+        if ended.is_empty() && !self.running.is_empty() {
+            // 1 ms at first, so that short runs follow one another; 20 ms later, so that long ones are left alone.
+            std::thread::sleep(Duration::from_millis(u64::from(1 + self.idle / 10).min(20)));
+            self.idle = self.idle.saturating_add(1);
+        }
+        ended
+    }
+
+    fn interrupt(&mut self) {
+        for running in &self.running {
+            interrupt(&running.child);
+        }
+    }
+}
+
+#[cfg(unix)]
+fn interrupt(child: &Child) {
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+}
+
+#[cfg(not(unix))]
+fn interrupt(_: &Child) {}
+
+#[cfg(unix)]
+fn signal_of(status: std::process::ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(not(unix))]
+fn signal_of(_: std::process::ExitStatus) -> Option<i32> {
+    None
+}
+
+/// Ctrl-C reaches the sweep only, which tells its runs once; and when the sweep is killed, its runs stop in good order.
+#[cfg(target_os = "linux")]
+fn bind(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    command.process_group(0);
+    let parent = std::process::id();
+    let in_child = move || {
+        // SAFETY: both are plain system calls, which may be made between fork and exec.
+        let bound = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM as libc::c_ulong) };
+        // SAFETY: as above.
+        let orphan = unsafe { libc::getppid() } as u32 != parent;
+        match (bound, orphan) {
+            (0, false) => Ok(()),
+            (0, true) => Err(io::Error::other("the sweep is gone")),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure allocates nothing and takes no lock.
+    unsafe { command.pre_exec(in_child) };
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn bind(command: &mut Command) {
+    std::os::unix::process::CommandExt::process_group(command, 0);
+}
+
+#[cfg(not(unix))]
+fn bind(_: &mut Command) {}
+
+/// More of the end of what a process said is not looked at.
+const SAID_BYTES_MAX: u64 = 64 * 1024;
+
+/// The last line that a process said; a file that says nothing goes.
+fn last_words(path: &Path) -> Option<String> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    if length == 0 {
+        let _ = std::fs::remove_file(path);
+        return None;
+    }
+    file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(SAID_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    let line = line.strip_prefix("error: ").unwrap_or(line);
+    Some(printable::line(line, 400))
+}

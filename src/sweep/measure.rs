@@ -1,0 +1,155 @@
+//! What did a run of a sweep measure? Read from its folder, also when it did not end well.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::conduct::Process;
+use super::points::RunId;
+use super::record::run_folder;
+use super::standing::{self, Standing};
+use crate::results::format::{Outcome, Point, Summary};
+use crate::results::read;
+use crate::results::verdict::Judgement;
+
+/// A run in numbers. What is not known is `None`; sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// The folder's name below `points`.
+    pub run: String,
+    pub repeat: u64,
+    /// `finished`, `killed`, `memory limit`, `not run`, …
+    pub outcome: String,
+    /// It did all its steps.
+    pub finished: bool,
+    /// Of its last process.
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub message: Option<String>,
+    pub steps: Option<u64>,
+    pub seconds: Option<f64>,
+    /// Cleanups are part of the time; validations, checkpoints and measuring are not.
+    pub steps_per_second: Option<f64>,
+    pub cleanup_seconds: Option<f64>,
+    pub heap_peak: Option<u64>,
+    /// The least heap in use at rest in the second half of the run.
+    pub heap_floor: Option<u64>,
+    pub resident_peak: Option<u64>,
+    pub device_in_use_peak: Option<u64>,
+    pub device_reserved_peak: Option<u64>,
+    /// Bytes a step: of the heap, or of the device's pool when that grows faster.
+    pub growth: Option<f64>,
+    pub verdict: Option<Judgement>,
+    /// The last validation.
+    pub metrics: BTreeMap<String, Option<f64>>,
+    /// The metric by which a checkpoint is best.
+    #[serde(skip)]
+    pub best_by: Option<String>,
+}
+
+/// Peaks over all processes of a run, and what the last one did.
+#[derive(Default)]
+struct Trace {
+    heap_peak: Option<u64>,
+    heap_floor: Option<u64>,
+    resident_peak: Option<u64>,
+    in_use_peak: Option<u64>,
+    reserved_peak: Option<u64>,
+    /// Of the newest process: the steps before it and the steps done.
+    segment: u32,
+    first_step: Option<u64>,
+    last_step: Option<u64>,
+}
+
+/// Reads a run's folder. `process` is its last one.
+pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>) -> Measured {
+    let folder = run_folder(sweep, run);
+    let standing = standing::of(&folder);
+    let summary = read::summary(&folder).ok().flatten().filter(|_| standing != Standing::Running);
+    let planned = summary.as_ref().map(|summary| summary.steps_planned);
+    let planned = planned.or_else(|| read::plan(&folder).ok().map(|plan| plan.steps));
+    let trace = trace(&folder, planned.unwrap_or_default());
+    let verdict = read::verdict(&folder).ok().flatten();
+    let slope = |name: &str| {
+        let series = verdict.as_ref()?.series.iter().find(|one| one.name == name)?;
+        series.findings.slope
+    };
+    let cleanup = summary.as_ref().map(cleanup_seconds);
+    let outcome = outcome(standing, summary.as_ref(), process);
+    Measured {
+        run: run.to_string(),
+        repeat: run.repeat,
+        finished: matches!(standing, Standing::Done(Outcome::Finished | Outcome::MemoryGrew)),
+        outcome,
+        exit_code: process
+            .map_or(summary.as_ref().map(|summary| i32::from(summary.exit_code)), |process| process.exit_code),
+        signal: process.and_then(|process| process.signal),
+        message: summary
+            .as_ref()
+            .map(|summary| summary.message.clone())
+            .or_else(|| process.and_then(|process| process.message.clone())),
+        steps: summary.as_ref().map(|summary| summary.steps).or(trace.last_step),
+        seconds: summary.as_ref().map(|summary| summary.seconds),
+        steps_per_second: summary.as_ref().and_then(|summary| speed(summary, &trace)),
+        cleanup_seconds: cleanup,
+        heap_peak: trace.heap_peak,
+        heap_floor: trace.heap_floor,
+        resident_peak: trace.resident_peak.max(summary.as_ref().and_then(|summary| summary.memory.resident_peak)),
+        device_in_use_peak: trace.in_use_peak,
+        device_reserved_peak: trace.reserved_peak,
+        growth: [slope("heap"), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
+        verdict: verdict.as_ref().map(|verdict| verdict.verdict),
+        best_by: summary.as_ref().and_then(|summary| summary.best.as_ref()).map(|best| best.metric.clone()),
+        metrics: summary.map(|summary| summary.metrics_last).unwrap_or_default(),
+    }
+}
+
+fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Process>) -> String {
+    let words = match (standing, process) {
+        (Standing::Done(outcome), _) => outcome.words(),
+        (Standing::Running, _) => "running",
+        (Standing::Begun, _) if summary.is_some() => Outcome::Interrupted.words(),
+        (Standing::Begun, _) => "killed",
+        (Standing::Missing, Some(process)) if process.signal.is_some() => "killed",
+        (Standing::Missing, Some(_)) => "failed",
+        (Standing::Missing, None) => "not run",
+    };
+    words.to_owned()
+}
+
+fn cleanup_seconds(summary: &Summary) -> f64 {
+    summary.phases.iter().filter(|phase| phase.name == "cleanup").map(|phase| phase.seconds).sum()
+}
+
+/// The summary's speed is that of the steps alone; a cleanup is a price of training, too.
+fn speed(summary: &Summary, trace: &Trace) -> Option<f64> {
+    let steps = summary.steps.checked_sub(trace.first_step?)? as f64;
+    let training = steps / summary.steps_per_second?;
+    let seconds = training + cleanup_seconds(summary);
+    (steps > 0.0 && seconds > 0.0).then(|| steps / seconds)
+}
+
+fn trace(folder: &Path, planned: u64) -> Trace {
+    let mut trace = Trace::default();
+    let Ok(lines) = read::memory(folder) else { return trace };
+    for line in lines {
+        // A damaged line ends what can be trusted.
+        let Ok(line) = line else { break };
+        if trace.first_step.is_none() || line.segment != trace.segment {
+            (trace.segment, trace.first_step) = (line.segment, Some(line.step));
+        }
+        trace.last_step = trace.last_step.max(Some(line.step));
+        trace.heap_peak = trace.heap_peak.max(Some(line.host.heap_peak));
+        trace.resident_peak = trace.resident_peak.max(line.host.resident_peak).max(line.host.resident);
+        if let Some(pool) = line.device {
+            trace.in_use_peak = trace.in_use_peak.max(Some(pool.in_use));
+            trace.reserved_peak = trace.reserved_peak.max(Some(pool.reserved));
+        }
+        if line.point == Point::Step && line.step * 2 >= planned {
+            let floor = trace.heap_floor.map_or(line.host.heap, |floor| floor.min(line.host.heap));
+            trace.heap_floor = Some(floor);
+        }
+    }
+    trace
+}

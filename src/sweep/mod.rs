@@ -1,0 +1,23 @@
+//! One experiment for each of many values: which points, in which order, how far, and what came out?
+//!
+//! ```text
+//! experiment::read_sweep   a file           -> Family     a base and its swept keys
+//! points::points           Family           -> points     each a value for each key
+//! plan::plan               points           -> plans      everything that is wrong is found before the first run
+//! record::Record           what is to do    -> sweep.toml
+//! conduct::conduct         Record, Launcher -> one run directory a point and repeat
+//! table::table             the directories  -> table.csv, table.json, report.html
+//! ```
+//! How far a sweep is stands in its run directories and nowhere else, so that no kill can make two records disagree.
+
+pub mod compare;
+pub mod conduct;
+pub mod launch;
+pub mod measure;
+pub mod page;
+pub mod plan;
+pub mod points;
+pub mod record;
+pub mod standing;
+pub mod table;
+pub mod text;

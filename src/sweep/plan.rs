@@ -1,0 +1,92 @@
+//! Is every point right, and what would it do? Found before the first one runs.
+
+use serde_json::Value;
+
+use super::points::{points, words};
+use crate::experiment::axes::Swept;
+use crate::experiment::read_sweep::Family;
+use crate::memory::ledger::Ledger;
+use crate::pipelines;
+use crate::plan;
+use crate::problem::{PROBLEMS_MAX, Problem, Problems};
+
+/// A point that can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedPoint {
+    pub values: Vec<Value>,
+    /// Optimiser steps.
+    pub steps: u64,
+    /// What all buffers together may hold.
+    pub buffer_bytes: u64,
+}
+
+/// Checks every point, without looking at the data; answers how many there are.
+///
+/// # Errors
+/// As [`plan`].
+pub fn check(family: &Family) -> Result<usize, Problems> {
+    let points = points(family)?;
+    each(family, &points, false)?;
+    Ok(points.len())
+}
+
+/// Checks and plans every point, without a device.
+///
+/// # Errors
+/// What is wrong with any of them, each with the first point that it is wrong with.
+pub fn plan(family: &Family) -> Result<Vec<PlannedPoint>, Problems> {
+    each(family, &points(family)?, true)
+}
+
+fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Vec<PlannedPoint>, Problems> {
+    let mut planned = Vec::with_capacity(points.len());
+    let mut wrong = Wrong::default();
+    for (at, point) in points.iter().enumerate() {
+        let values: Vec<Value> = point.iter().map(|swept| swept.value.clone()).collect();
+        let name =
+            format!("point {}: {}", at + 1, words(family.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
+        let experiment = match family.point(point) {
+            Ok(experiment) => experiment,
+            Err(problems) => {
+                problems.into_iter().for_each(|problem| wrong.add(problem, &name));
+                continue;
+            }
+        };
+        if !data {
+            continue;
+        }
+        match pipelines::prepare(&experiment, &Ledger::default()) {
+            Ok((facts, _)) => {
+                let plan = plan::resolve(experiment, facts);
+                let buffer_bytes = plan.owners.iter().map(|owner| owner.bytes).sum();
+                planned.push(PlannedPoint { values, steps: plan.steps, buffer_bytes });
+            }
+            Err(error) => {
+                let place = point.last().map(|swept| swept.place.clone());
+                wrong.add(Problem::new("", error.to_string()).at(place), &name);
+            }
+        }
+    }
+    wrong.shown.into_result()?;
+    Ok(planned)
+}
+
+/// Mistakes, each told once: the same contradiction may be in hundreds of points.
+#[derive(Default)]
+struct Wrong {
+    seen: Vec<Problem>,
+    shown: Problems,
+}
+
+impl Wrong {
+    fn add(&mut self, problem: Problem, point: &str) {
+        if self.seen.contains(&problem) {
+            return;
+        }
+        if self.seen.len() <= PROBLEMS_MAX {
+            self.seen.push(problem.clone());
+        }
+        let message = format!("{} ({point})", problem.message);
+        self.shown.add(Problem { message, ..problem });
+    }
+}

@@ -1,0 +1,210 @@
+//! What is a sweep to do? `sweep.toml`, written before the first run and never changed.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::plan::PlannedPoint;
+use super::points::{RunId, order};
+use crate::data::digest::digest;
+use crate::experiment::read_sweep::{Family, written};
+use crate::experiment::resolved;
+use crate::results::format::VERSION;
+use crate::results::layout;
+use crate::results::write::{self, WriteError};
+use crate::run::directory::{self, RunDirectory};
+use crate::run::manifest::now;
+
+/// A record larger than this is not ours.
+const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// `sweep.toml`: everything that is needed to go on with a sweep, beside `base.toml`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub version: u32,
+    pub experiment: String,
+    /// RFC 3339, UTC.
+    pub created: String,
+    pub xrun: String,
+    /// The command as it was typed, one entry a word.
+    pub command: Vec<String>,
+    pub working_directory: String,
+    pub mode: String,
+    /// Of the order, and of what mode random drew.
+    pub seed: u32,
+    pub repeats: u64,
+    /// The seed of the first repeat; the second has the next one.
+    pub experiment_seed: u32,
+    /// The swept keys.
+    pub keys: Vec<String>,
+    /// For each point a value for each key. Points are counted from 1.
+    pub points: Vec<Vec<Value>>,
+    /// Point and repeat of each run, in the order in which they start.
+    pub order: Vec<[u64; 2]>,
+}
+
+/// A folder is not that of a sweep, or its record does not read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("{} is not the folder of a sweep: it has no {}", folder.display(), layout::SWEEP)]
+    NotASweep { folder: PathBuf },
+    #[error("{} is not what it should be: {message}", path.display())]
+    Content { path: PathBuf, message: String },
+    #[error("{} was written by a newer xrun (format {found}, this one reads up to {VERSION}); update xrun", path.display())]
+    Newer { path: PathBuf, found: u32 },
+    #[error("another process works on the sweep {}; wait for it or stop it first", folder.display())]
+    Busy { folder: PathBuf },
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl Record {
+    pub fn new(family: &Family, points: &[PlannedPoint], command: Vec<String>) -> Self {
+        let Family { base, sweep, axes, .. } = family;
+        Self {
+            version: VERSION,
+            experiment: base.experiment.name.clone(),
+            created: now(),
+            xrun: env!("CARGO_PKG_VERSION").into(),
+            command,
+            working_directory: std::env::current_dir().unwrap_or_default().display().to_string(),
+            mode: sweep.mode.word().into(),
+            seed: sweep.seed,
+            repeats: sweep.repeats,
+            experiment_seed: base.experiment.seed,
+            keys: axes.iter().map(|axis| axis.key.clone()).collect(),
+            points: points.iter().map(|point| point.values.clone()).collect(),
+            order: order(points.len() as u64, sweep.repeats, sweep.seed)
+                .into_iter()
+                .map(|run| [run.point, run.repeat])
+                .collect(),
+        }
+    }
+
+    pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
+        self.order.iter().map(|&[point, repeat]| RunId { point, repeat })
+    }
+
+    /// The values of a point, which is counted from 1.
+    pub fn values(&self, point: u64) -> &[Value] {
+        &self.points[point as usize - 1]
+    }
+
+    /// What `-s` sets for a run, besides the base.
+    pub fn overrides(&self, run: RunId) -> Vec<String> {
+        let seed = self.experiment_seed.wrapping_add(run.repeat as u32 - 1);
+        let seed = (run.repeat > 1).then(|| format!("experiment.seed={seed}"));
+        let values = self.keys.iter().zip(self.values(run.point));
+        // What a run measures needs no forecast, and a probe before each would double the start of a short one.
+        let probe = std::iter::once("memory.probe=false".to_owned());
+        probe.chain(values.map(|(key, value)| format!("{key}={}", written(value)))).chain(seed).collect()
+    }
+
+    /// Makes the sweep's folder and writes down what is to be done; `sweep.toml` is the last file.
+    pub fn create(&self, results: &Path, family: &Family) -> Result<RunDirectory, WriteError> {
+        let base = resolved::to_toml(&family.base, None);
+        let text = self.to_toml();
+        let name = digest(format!("{base}\n{text}").as_bytes());
+        let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, chrono::Utc::now())?;
+        let points = folder.path.join(layout::POINTS);
+        write::at(&points, std::fs::create_dir(&points))?;
+        write::replace(&folder.path.join(layout::BASE), base.as_bytes())?;
+        write::replace(&folder.path.join(layout::SWEEP), text.as_bytes())?;
+        Ok(folder)
+    }
+
+    /// Takes hold of the folder of a sweep and reads what is to be done.
+    pub fn open(folder: &Path) -> Result<(RunDirectory, Self), RecordError> {
+        let record = Self::read(folder)?;
+        let held = directory::reopen(folder).map_err(|error| match error.source.kind() {
+            std::io::ErrorKind::WouldBlock => RecordError::Busy { folder: folder.to_path_buf() },
+            _ => error.into(),
+        })?;
+        Ok((held, record))
+    }
+
+    pub fn read(folder: &Path) -> Result<Self, RecordError> {
+        let path = folder.join(layout::SWEEP);
+        if !path.is_file() {
+            return Err(RecordError::NotASweep { folder: folder.to_path_buf() });
+        }
+        let content = |message: String| RecordError::Content { path: path.clone(), message };
+        let length = std::fs::metadata(&path).map_err(|error| content(error.to_string()))?.len();
+        if length > RECORD_BYTES_MAX {
+            return Err(content(format!("{length} bytes long")));
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| content(error.to_string()))?;
+        let record: Self = toml::from_str(&text).map_err(|error| content(error.to_string()))?;
+        if record.version > VERSION {
+            return Err(RecordError::Newer { path, found: record.version });
+        }
+        let count = record.points.len() as u64;
+        let known =
+            |&[point, repeat]: &[u64; 2]| (1..=count).contains(&point) && (1..=record.repeats).contains(&repeat);
+        if !record.order.iter().all(known) || record.points.iter().any(|point| point.len() != record.keys.len()) {
+            return Err(content("its points and its order do not fit together".into()));
+        }
+        Ok(record)
+    }
+
+    /// A line a point: the file is to be read by people, too.
+    fn to_toml(&self) -> String {
+        let head = Self { points: Vec::new(), order: Vec::new(), ..self.clone() };
+        // Text, numbers and lists of text always serialise.
+        let head = toml::to_string(&head).unwrap_or_default();
+        let kept = head.lines().filter(|line| !line.starts_with("points = ") && !line.starts_with("order = "));
+        let mut text: String = kept.flat_map(|line| [line, "\n"]).collect();
+        text.push_str("points = [\n");
+        for values in &self.points {
+            text.push_str(&format!("    [{}],\n", values.iter().map(written).collect::<Vec<_>>().join(", ")));
+        }
+        text.push_str("]\norder = [\n");
+        for [point, repeat] in &self.order {
+            text.push_str(&format!("    [{point}, {repeat}],\n"));
+        }
+        text.push_str("]\n");
+        text
+    }
+}
+
+/// Where a run of a sweep writes.
+pub fn run_folder(sweep: &Path, run: RunId) -> PathBuf {
+    sweep.join(layout::POINTS).join(run.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    proptest! {
+        #[test]
+        fn a_record_reads_back_as_it_was(
+            numbers in proptest::collection::vec((any::<i64>(), any::<f64>().prop_filter("finite", |x| x.is_finite()), ".{0,12}"), 1..6),
+            seed in any::<u32>(),
+        ) {
+            let record = Record {
+                version: VERSION,
+                experiment: "sample".into(),
+                created: now(),
+                xrun: "1".into(),
+                command: vec!["xrun".into(), "a \"b\"\nc".into()],
+                working_directory: "/tmp/è".into(),
+                mode: "grid".into(),
+                seed,
+                repeats: 2,
+                experiment_seed: u32::MAX,
+                keys: ["a.b", "c", "d", "e"].map(str::to_owned).to_vec(),
+                points: numbers.iter().map(|(n, x, text)| vec![json!(n), json!(x), json!(text), json!([1, 2])]).collect(),
+                order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.point, run.repeat]).collect(),
+            };
+            let folder = tempfile::tempdir().unwrap();
+            write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
+            prop_assert_eq!(Record::read(folder.path()).unwrap(), record.clone());
+            let set = record.overrides(RunId { point: 1, repeat: 2 });
+            prop_assert_eq!(set.last().unwrap(), "experiment.seed=0");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! What came out of a sweep? A row a point, from the run directories: `table.csv`, `table.json`, `report.html`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::compare::{Change, Noise, Spread, front};
+use super::conduct::Process;
+use super::measure::{Measured, measure};
+use super::page;
+use super::points::RunId;
+use super::record::Record;
+use crate::experiment::read_sweep::written;
+use crate::report::epochs::field;
+use crate::results::format::VERSION;
+use crate::results::verdict::Judgement;
+use crate::results::write::{self, WriteError};
+use crate::results::{layout, read};
+
+/// The whole table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    pub version: u32,
+    pub experiment: String,
+    pub sweep: String,
+    pub created: String,
+    pub repeats: u64,
+    pub keys: Vec<String>,
+    /// The validation metric in the table.
+    pub metric: Option<String>,
+    /// The point that the others are compared with: the one without cleanups, or else the first.
+    pub reference: Option<u64>,
+    /// Of each comparison; not there when no point was measured twice.
+    pub noise: BTreeMap<&'static str, Noise>,
+    pub rows: Vec<Row>,
+}
+
+/// A point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub point: u64,
+    pub values: Vec<Value>,
+    /// `finished`, or how its runs ended.
+    pub outcome: String,
+    /// Runs that did all their steps; the numbers are theirs, or of what there is when there are none.
+    pub finished: u64,
+    /// The worst of its runs.
+    pub exit_code: Option<i32>,
+    pub steps_per_second: Option<Spread>,
+    pub cleanup_seconds: Option<Spread>,
+    pub heap_peak: Option<Spread>,
+    pub heap_floor: Option<Spread>,
+    pub resident_peak: Option<Spread>,
+    pub device_in_use_peak: Option<Spread>,
+    pub device_reserved_peak: Option<Spread>,
+    pub growth: Option<Spread>,
+    /// The worst of its runs.
+    pub verdict: Option<Judgement>,
+    pub metric: Option<Spread>,
+    /// Against the reference, by what is compared.
+    pub change: BTreeMap<&'static str, Change>,
+    /// The fronts of speed and memory that it is on: `heap`, `resident`, `device`.
+    pub pareto: Vec<&'static str>,
+    pub runs: Vec<Measured>,
+}
+
+/// What is compared with the reference.
+pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "resident_peak", "device_reserved_peak"];
+
+/// Memory against which speed is held, and the name of the front.
+pub const FRONTS: [(&str, &str); 3] =
+    [("heap", "heap_peak"), ("resident", "resident_peak"), ("device", "device_reserved_peak")];
+
+impl Row {
+    fn number(&self, name: &str) -> Option<Spread> {
+        match name {
+            "steps_per_second" => self.steps_per_second,
+            "heap_peak" => self.heap_peak,
+            "resident_peak" => self.resident_peak,
+            _ => self.device_reserved_peak,
+        }
+    }
+
+    fn each(&self, name: &str) -> Vec<f64> {
+        let bytes = |size: Option<u64>| size.map(|size| size as f64);
+        let of = |run: &Measured| match name {
+            "steps_per_second" => run.steps_per_second,
+            "heap_peak" => bytes(run.heap_peak),
+            "resident_peak" => bytes(run.resident_peak),
+            _ => bytes(run.device_reserved_peak),
+        };
+        self.runs.iter().filter(|run| run.finished).filter_map(of).collect()
+    }
+
+    /// Speed and memory, of a point that finished.
+    pub fn place(&self, memory: &str) -> Option<(f64, f64)> {
+        let finished = self.finished > 0;
+        Some((self.steps_per_second?.median, self.number(memory)?.median)).filter(|_| finished)
+    }
+}
+
+/// Reads all run directories of a sweep.
+pub fn table(sweep: &Path, record: &Record) -> Table {
+    let processes = processes(sweep);
+    let points = (1..=record.points.len() as u64).map(|point| {
+        let runs = (1..=record.repeats).map(|repeat| {
+            let run = RunId { point, repeat };
+            measure(sweep, run, processes.get(&run.to_string()))
+        });
+        runs.collect()
+    });
+    let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    assemble(&name, record, points)
+}
+
+/// From what the runs of each point measured.
+fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measured>>) -> Table {
+    let mut rows: Vec<Row> =
+        (1..).zip(points).map(|(point, runs)| row(point, record.values(point).to_vec(), runs)).collect();
+    let measured = || rows.iter().flat_map(|row| &row.runs);
+    let metric = measured()
+        .find_map(|run| run.best_by.clone())
+        .or_else(|| measured().find_map(|run| run.metrics.keys().next().cloned()));
+    if let Some(metric) = &metric {
+        for row in &mut rows {
+            row.metric = Spread::of(counted(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));
+        }
+    }
+    for (name, memory) in FRONTS {
+        let places: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.place(memory)).collect();
+        rows.iter_mut().zip(front(&places)).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
+    }
+    let reference = reference(record, &rows);
+    let noise = compare(&mut rows, reference);
+    Table {
+        version: VERSION,
+        experiment: record.experiment.clone(),
+        sweep: name.to_owned(),
+        created: record.created.clone(),
+        repeats: record.repeats,
+        keys: record.keys.clone(),
+        metric,
+        reference,
+        noise,
+        rows,
+    }
+}
+
+/// The last process of each run.
+fn processes(sweep: &Path) -> BTreeMap<String, Process> {
+    let Ok(lines) = read::lines::<Process>(sweep.join(layout::PROCESSES)) else { return BTreeMap::new() };
+    lines.map_while(Result::ok).map(|process| (process.run.clone(), process)).collect()
+}
+
+/// The runs whose numbers count.
+fn counted(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
+    let any = runs.iter().any(|run| run.finished);
+    runs.iter().filter(move |run| run.finished || !any)
+}
+
+fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
+    let number = |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter_map(of));
+    fn bytes(size: Option<u64>) -> Option<f64> {
+        size.map(|size| size as f64)
+    }
+    Row {
+        point,
+        values,
+        outcome: outcome(&runs),
+        finished: runs.iter().filter(|run| run.finished).count() as u64,
+        exit_code: runs.iter().filter_map(|run| run.exit_code.or(run.signal.map(|signal| 128 + signal))).max(),
+        steps_per_second: number(|run| run.steps_per_second),
+        cleanup_seconds: number(|run| run.cleanup_seconds),
+        heap_peak: number(|run| bytes(run.heap_peak)),
+        heap_floor: number(|run| bytes(run.heap_floor)),
+        resident_peak: number(|run| bytes(run.resident_peak)),
+        device_in_use_peak: number(|run| bytes(run.device_in_use_peak)),
+        device_reserved_peak: number(|run| bytes(run.device_reserved_peak)),
+        growth: number(|run| run.growth),
+        verdict: counted(&runs).filter_map(|run| run.verdict).max(),
+        metric: None,
+        change: BTreeMap::new(),
+        pareto: Vec::new(),
+        runs,
+    }
+}
+
+/// `finished`, or `1 finished, 1 killed (signal 9)`.
+fn outcome(runs: &[Measured]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for run in runs {
+        let why = match (run.finished, run.signal, run.exit_code) {
+            (true, _, _) | (_, None, None | Some(0)) => run.outcome.clone(),
+            (_, Some(signal), _) => format!("{} (signal {signal})", run.outcome),
+            (_, None, Some(code)) => format!("{} (exit {code})", run.outcome),
+        };
+        *counts.entry(why).or_default() += 1;
+    }
+    match counts.len() {
+        1 => counts.into_keys().next().unwrap_or_default(),
+        _ => counts.iter().map(|(why, count)| format!("{count} {why}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn reference(record: &Record, rows: &[Row]) -> Option<u64> {
+    let cleanup = record.keys.iter().position(|key| key == "cleanup.every_steps");
+    let none = |row: &&Row| cleanup.is_some_and(|at| row.values[at] == 0);
+    let finished = || rows.iter().filter(|row| row.finished > 0);
+    finished().find(none).or_else(|| finished().next()).map(|row| row.point)
+}
+
+fn compare(rows: &mut [Row], reference: Option<u64>) -> BTreeMap<&'static str, Noise> {
+    let mut noises = BTreeMap::new();
+    let Some(at) = rows.iter().position(|row| Some(row.point) == reference) else { return noises };
+    for name in COMPARED {
+        let points: Vec<Vec<f64>> = rows.iter().map(|row| row.each(name)).collect();
+        let measured: Vec<Vec<f64>> = points.iter().filter(|values| !values.is_empty()).cloned().collect();
+        let noise = Noise::of(&measured);
+        noises.extend(noise.map(|noise| (name, noise)));
+        for (other, values) in points.iter().enumerate().filter(|(other, _)| *other != at) {
+            rows[other].change.extend(Change::of(values, &points[at], noise).map(|change| (name, change)));
+        }
+    }
+    noises
+}
+
+/// Writes `table.csv`, `table.json` and `report.html`, and answers with the table.
+pub fn write(sweep: &Path, record: &Record) -> Result<Table, WriteError> {
+    let table = table(sweep, record);
+    write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
+    write::replace_json(&sweep.join(layout::TABLE_JSON), &table)?;
+    write::replace(&sweep.join(layout::REPORT), page::html(&table).as_bytes())?;
+    Ok(table)
+}
+
+/// A row a point; what is not known is empty. Sizes are bytes.
+fn csv(table: &Table) -> String {
+    let spread = |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
+    let mut header = vec!["point".to_owned()];
+    header.extend(table.keys.iter().cloned());
+    header.extend(["runs", "finished", "outcome", "exit_code"].map(str::to_owned));
+    for name in SPREADS {
+        header.extend(spread(name));
+    }
+    header.extend(["verdict".to_owned()]);
+    for name in COMPARED {
+        header.extend(spread(&format!("{name}_change")));
+        header.push(format!("{name}_against_reference"));
+    }
+    header.push("pareto".into());
+    let mut text = line(header);
+    for row in &table.rows {
+        let mut cells = vec![row.point.to_string()];
+        cells.extend(row.values.iter().map(plain));
+        cells.extend([row.runs.len().to_string(), row.finished.to_string(), row.outcome.clone()]);
+        cells.push(row.exit_code.map_or_else(String::new, |code| code.to_string()));
+        for spread in spreads(row) {
+            let numbers =
+                spread.map(|spread| [spread.median, spread.low, spread.high].map(|number| number.to_string()));
+            cells.extend(numbers.unwrap_or_default());
+        }
+        cells.push(row.verdict.map_or_else(String::new, |verdict| verdict.words().to_owned()));
+        for name in COMPARED {
+            let number = |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
+            match row.change.get(name) {
+                Some(change) => {
+                    cells.extend([Some(change.change), change.low, change.high].map(number));
+                    cells.push(change.words());
+                }
+                None if Some(row.point) == table.reference => {
+                    cells.extend(["", "", "", "the reference"].map(str::to_owned));
+                }
+                None => cells.extend([const { String::new() }; 4]),
+            }
+        }
+        cells.push(row.pareto.join(" "));
+        text.push_str(&line(cells));
+    }
+    text
+}
+
+/// Numbers of a row that have a middle and two ends, in the order of the columns.
+const SPREADS: [&str; 9] = [
+    "steps_per_second",
+    "cleanup_seconds",
+    "heap_peak",
+    "heap_floor",
+    "resident_peak",
+    "device_in_use_peak",
+    "device_reserved_peak",
+    "growth_per_step",
+    "metric",
+];
+
+fn spreads(row: &Row) -> [Option<Spread>; 9] {
+    [
+        row.steps_per_second,
+        row.cleanup_seconds,
+        row.heap_peak,
+        row.heap_floor,
+        row.resident_peak,
+        row.device_in_use_peak,
+        row.device_reserved_peak,
+        row.growth,
+        row.metric,
+    ]
+}
+
+fn line(cells: Vec<String>) -> String {
+    let mut text = cells.iter().map(|cell| field(cell)).collect::<Vec<_>>().join(",");
+    text.push('\n');
+    text
+}
+
+/// A value without quotes; one that a spreadsheet would take for a formula gets a mark.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),
+        Value::String(text) => text.clone(),
+        other => written(other),
+    }
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

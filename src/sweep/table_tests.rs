@@ -1,0 +1,119 @@
+//! What do the table, the comparison and the page say of runs whose numbers are known?
+
+use serde_json::json;
+
+use super::*;
+use crate::sweep::text;
+
+fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
+    Record {
+        version: VERSION,
+        experiment: "sample".into(),
+        created: "2026-11-21T07:14:35Z".into(),
+        xrun: "1".into(),
+        command: vec!["xrun".into()],
+        working_directory: "/".into(),
+        mode: "grid".into(),
+        seed: 0,
+        repeats,
+        experiment_seed: 0,
+        keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        order: Vec::new(),
+        points,
+    }
+}
+
+fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
+    const MEBIBYTE: u64 = 1024 * 1024;
+    Measured {
+        run: RunId { point, repeat }.to_string(),
+        repeat,
+        outcome: "finished".into(),
+        finished: true,
+        exit_code: Some(0),
+        signal: None,
+        message: None,
+        steps: Some(100),
+        seconds: Some(20.0),
+        steps_per_second: Some(speed),
+        cleanup_seconds: Some(0.5),
+        heap_peak: Some(100 * MEBIBYTE),
+        heap_floor: Some(40 * MEBIBYTE),
+        resident_peak: Some(resident * MEBIBYTE),
+        device_in_use_peak: None,
+        device_reserved_peak: None,
+        growth: Some(12.0),
+        verdict: Some(Judgement::Bounded),
+        metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
+        best_by: Some("map50".into()),
+    }
+}
+
+fn killed(run: Measured) -> Measured {
+    Measured {
+        outcome: "killed".into(),
+        finished: false,
+        exit_code: None,
+        signal: Some(9),
+        steps_per_second: None,
+        message: Some("<script>alert(1)</script>\u{1b}[2J".into()),
+        ..run
+    }
+}
+
+/// Every step costs a fifth of the speed and saves memory, every tenth saves as much for less, every hundredth is lost in the noise.
+fn repeated() -> Table {
+    let points = vec![
+        vec![run(1, 1, 5.0, 200), run(1, 2, 5.1, 202)],
+        vec![run(2, 1, 4.0, 150), run(2, 2, 4.1, 151)],
+        vec![run(3, 1, 4.9, 150), run(3, 2, 4.8, 151)],
+        vec![run(4, 1, 5.05, 201), run(4, 2, 5.0, 199)],
+        vec![killed(run(5, 1, 0.0, 900)), killed(run(5, 2, 0.0, 950))],
+    ];
+    let values = [0, 1, 10, 100, 1000].map(|value| vec![json!(value)]).to_vec();
+    assemble("2026-11-21T07-14-35_aaaaaa", &record(&["cleanup.every_steps"], values, 2), points.into_iter())
+}
+
+#[test]
+fn costs_are_told_from_noise_and_a_killed_point_is_a_row() {
+    insta::assert_snapshot!(text::text(&repeated()));
+}
+
+#[test]
+fn one_repeat_says_that_noise_was_not_measured() {
+    let points = vec![vec![run(1, 1, 5.0, 200)], vec![run(2, 1, 4.0, 150)]];
+    let values = vec![vec![json!(2), json!("16 MiB")], vec![json!(4), json!("64 MiB")]];
+    let record = record(&["limits.prefetch", "limits.frame_cache"], values, 1);
+    insta::assert_snapshot!(text::text(&assemble("one", &record, points.into_iter())));
+}
+
+#[test]
+fn the_front_has_the_points_that_no_other_one_beats() {
+    let table = repeated();
+    let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"resident")).map(|row| row.point).collect();
+    // Point 3 is as small as point 2 and faster; the killed one has no speed.
+    assert_eq!(on, [1, 3, 4]);
+}
+
+#[test]
+fn what_a_run_said_cannot_change_the_page() {
+    let page = page::html(&repeated());
+    assert!(page.contains("&lt;script&gt;") && !page.contains("<script>") && !page.contains('\u{1b}'));
+    assert!(page.matches("<svg").count() >= 3, "fronts and curves are drawn");
+    assert!(page.contains("every_steps 10"), "points are named in the drawing");
+}
+
+#[test]
+fn a_table_for_spreadsheets_has_a_cell_for_each_column() {
+    let csv = csv(&repeated());
+    let mut rows = csv.lines();
+    let header: Vec<&str> = rows.next().unwrap().split(',').collect();
+    let at = |name: &str| header.iter().position(|title| *title == name).unwrap();
+    let cells: Vec<Vec<&str>> = rows.map(|row| row.split(',').collect()).collect();
+    assert!(cells.iter().all(|row| row.len() == header.len()), "{csv}");
+    assert_eq!(cells[1][at("steps_per_second")], "4.05");
+    assert_eq!(cells[0][at("steps_per_second_against_reference")], "the reference");
+    assert!(cells[3][at("steps_per_second_against_reference")].starts_with("within noise"));
+    assert_eq!(cells[4][at("exit_code")], "137");
+    assert_eq!(cells[4][at("steps_per_second_change")], "");
+}

@@ -1,0 +1,228 @@
+//! Does a sweep run what it says, put every ending into its table, and say what is wrong before it runs anything?
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::workplace::{Workplace, json, text};
+
+const SMALL: &str = "
+[pipeline.dummy]
+steps_per_epoch = 8
+[sweep]
+repeats = 2
+[sweep.values]
+\"cleanup.every_steps\" = [0, 1, 4]
+";
+
+fn newest(workplace: &Workplace, experiment: &str) -> PathBuf {
+    std::fs::canonicalize(workplace.path(&format!("results/{experiment}/sweeps/latest"))).unwrap()
+}
+
+fn rows(table: &Value) -> Vec<Value> {
+    table["rows"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_dry_run_lists_every_point_and_leaves_nothing() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("6 points, each 2 times: 12 runs, 96 steps"), "{said:?}");
+    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]);
+    let plan: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(plan["keys"][0], "cleanup.every_steps");
+    assert_eq!(plan["points"][2]["values"][0], 4);
+    assert!(!workplace.path("results").exists());
+}
+
+#[test]
+fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    let said = workplace.xrun(&["sweep", "small.toml", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let sweep = newest(&workplace, "small");
+    let table = json(&sweep.join("table.json"));
+    assert_eq!(table, serde_json::from_str::<Value>(&said.out).unwrap());
+    assert_eq!(table["reference"], 1, "the point without cleanups");
+    let rows = rows(&table);
+    assert_eq!(rows.iter().map(|row| row["values"][0].clone()).collect::<Vec<_>>(), [0, 1, 4]);
+    for row in &rows {
+        assert_eq!((&row["outcome"], &row["finished"], &row["exit_code"]), (&"finished".into(), &2.into(), &0.into()));
+        assert!(row["steps_per_second"]["low"].as_f64() <= row["steps_per_second"]["high"].as_f64());
+        assert!(row["heap_floor"]["median"].as_f64() <= row["heap_peak"]["median"].as_f64());
+        assert!(row["resident_peak"]["median"].as_f64().unwrap() > 1e6);
+        assert!(row["metric"]["median"].is_number());
+    }
+    assert!(rows.iter().any(|row| row["pareto"].as_array().unwrap().contains(&"heap".into())));
+    let csv = text(&sweep.join("table.csv"));
+    assert!(csv.starts_with("point,cleanup.every_steps,runs,finished,outcome,exit_code,steps_per_second,"));
+    assert_eq!(csv.lines().count(), 4);
+    let columns = |line: &str| line.split(',').count();
+    assert!(csv.lines().all(|line| columns(line) == columns(csv.lines().next().unwrap())), "{csv}");
+    let page = text(&sweep.join("report.html"));
+    assert!(page.contains("<svg") && page.contains("6 of 6 runs finished"));
+    let run = sweep.join("points/0003-2");
+    let shown = workplace.xrun(&["show", run.to_str().unwrap()]);
+    assert!(shown.out.contains("finished"), "{shown:?}");
+    let resolved = text(&run.join("resolved.toml"));
+    assert!(
+        resolved.contains("every_steps = 4") && resolved.contains("seed = 1") && !resolved.contains("[sweep"),
+        "{resolved}"
+    );
+    assert_eq!(workplace.xrun(&["ls"]).out, "", "runs of a sweep stand in its table");
+    assert_eq!(json(&sweep.join("points/0003-1/manifest.json"))["seed"], 0);
+}
+
+#[test]
+fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    assert_eq!(workplace.xrun(&["sweep", "small.toml", "-q"]).code, 0);
+    let sweep = newest(&workplace, "small");
+    let processes = text(&sweep.join("processes.jsonl"));
+    let page = sweep.join("points/0001-1/report.html");
+    std::fs::remove_file(&page).unwrap();
+    std::fs::remove_file(sweep.join("table.csv")).unwrap();
+    let said = workplace.xrun(&["sweep", "--resume", "results/small/sweeps/latest"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("6 runs are done, 0 are left"), "{said:?}");
+    assert_eq!(text(&sweep.join("processes.jsonl")), processes);
+    assert!(page.exists() && sweep.join("table.csv").exists());
+}
+
+#[test]
+fn every_ending_is_a_row_and_none_ends_the_sweep() {
+    let workplace = Workplace::new();
+    workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\n");
+    let said = workplace.xrun(&[
+        "sweep",
+        "ends.toml",
+        "--mode",
+        "zip",
+        "--jobs",
+        "2",
+        "-s",
+        "pipeline.dummy.fail_at_step=3,99,99,99,99",
+        "-s",
+        "pipeline.dummy.nan_at_step=99,3,99,99,99",
+        "-s",
+        "pipeline.dummy.panic_at_step=99,99,3,99,99",
+        "-s",
+        "limits.host_memory=1 GiB,1 GiB,1 GiB,16 MiB,1 GiB",
+    ]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("4 of 5 runs did not finish"), "{said:?}");
+    let sweep = newest(&workplace, "ends");
+    let rows = rows(&json(&sweep.join("table.json")));
+    let found: Vec<(String, i64)> = rows
+        .iter()
+        .map(|row| (row["outcome"].as_str().unwrap().to_owned(), row["exit_code"].as_i64().unwrap()))
+        .collect();
+    let expected = [
+        ("failed (exit 1)", 1),
+        ("diverged (exit 4)", 4),
+        ("panicked (exit 70)", 70),
+        ("memory limit (exit 5)", 5),
+        ("finished", 0),
+    ];
+    assert_eq!(found, expected.map(|(words, code)| (words.to_owned(), code)));
+    assert!(text(&sweep.join("report.html")).contains("Not finished"));
+    let again = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    assert_eq!(again.code, 1, "a failure is a result: {again:?}");
+    assert_eq!(text(&sweep.join("processes.jsonl")).lines().count(), 5, "and is not run again");
+    let again = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "--retry-failed"]);
+    assert_eq!(again.code, 1, "{again:?}");
+    assert_eq!(text(&sweep.join("processes.jsonl")).lines().count(), 8, "unless that is asked for");
+}
+
+#[test]
+fn fail_fast_starts_nothing_after_a_failure() {
+    let workplace = Workplace::new();
+    workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\nfail_at_step = 2\n");
+    let said = workplace.xrun(&["sweep", "ends.toml", "-s", "cleanup.every_steps=0,1,2", "--fail-fast"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("2 runs were not started"), "{said:?}");
+}
+
+#[test]
+fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    for (arguments, part) in [
+        (vec!["-s", "cleanup.every_step=1,2"], "did you mean `every_steps`"),
+        (vec!["-s", "limits.workers=0,x"], "found the text \"x\""),
+        (vec!["-s", "limits.workers=0..4"], "a range without `steps`"),
+        (vec!["-s", "limits.workers=..4:3"], "this is not a range"),
+        (vec!["-s", "limits.workers=4..1:3"], "not above its start"),
+        (vec!["-s", "limits.workers=1,9"], "cannot keep 9 workers busy"),
+        (vec!["--mode", "random"], "the number of points to draw"),
+        (vec!["--repeats", "0"], "`sweep.repeats`"),
+        (vec!["--repeats", "9000"], "`sweep.repeats`"),
+        (vec!["--device", "gpu"], "`experiment.device`"),
+    ] {
+        let mut all = vec!["sweep", "small.toml"];
+        all.extend(&arguments);
+        let said = workplace.xrun(&all);
+        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
+        assert!(said.err.contains(part), "{arguments:?}: {said:?}");
+    }
+    workplace.file("plain.toml", "[pipeline.dummy]\n");
+    let said = workplace.xrun(&["sweep", "plain.toml"]);
+    assert!(said.code == 2 && said.err.contains("nothing is swept"), "{said:?}");
+    let said = workplace.xrun(&["sweep", "--resume", "."]);
+    assert!(said.code == 1 && said.err.contains("is not the folder of a sweep"), "{said:?}");
+    assert!(!workplace.path("results").exists());
+}
+
+#[test]
+fn one_value_of_a_swept_key_takes_the_place_of_its_list() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "-s", "cleanup.every_steps=7"]);
+    let plan: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(plan["points"].as_array().unwrap().len(), 1);
+    assert_eq!(plan["points"][0]["values"][0], 7);
+}
+
+#[test]
+fn a_file_with_a_sweep_runs_once_by_itself_and_says_so() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    let said = workplace.xrun(&["small.toml"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("`xrun sweep small.toml` runs its points"), "{said:?}");
+    assert!(!text(&workplace.latest("small").join("resolved.toml")).contains("[sweep"));
+    let said = workplace.xrun(&["check", "small.toml"]);
+    assert!(said.err.contains("a sweep of 3 points"), "{said:?}");
+}
+
+#[test]
+fn the_environment_of_a_later_shell_changes_no_point() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    let mut command = workplace.command(&["sweep", "small.toml", "-q", "--repeats", "1"]);
+    let status = command.env("XRUN__LIMITS__PREFETCH", "5").status().unwrap();
+    assert_eq!(status.code(), Some(0));
+    let sweep = newest(&workplace, "small");
+    std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    let mut command = workplace.command(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    assert_eq!(command.env("XRUN__LIMITS__PREFETCH", "9").status().unwrap().code(), Some(0));
+    for run in ["0001-1", "0002-1", "0003-1"] {
+        assert!(text(&sweep.join(format!("points/{run}/resolved.toml"))).contains("prefetch = 5"), "{run}");
+    }
+}
+
+#[test]
+fn names_cannot_drive_the_terminal_or_the_page() {
+    let workplace = Workplace::new();
+    workplace.file("odd.toml", "[pipeline.dummy]\nsteps_per_epoch = 2\nfail_at_step = 1\n");
+    let metrics = "checkpoint.best=<b>\u{1b}[2J,score";
+    let said = workplace.xrun(&["sweep", "odd.toml", "-s", metrics]);
+    assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
+    let device = "dataset.reference-video.path=<b>x</b>,=1+1";
+    let said = workplace.xrun(&["sweep", "odd.toml", "-s", device]);
+    assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
+}

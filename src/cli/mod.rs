@@ -10,6 +10,7 @@ mod new;
 mod plan;
 mod progress;
 mod report;
+mod reproduce;
 mod resume;
 mod run;
 mod schema;
@@ -25,6 +26,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::experiment::sections::FailOn;
 use crate::panics;
+use crate::results::selection::Status;
+use crate::results::verdict::Judgement;
 use terminal::{Failure, Terminal};
 
 const EXIT_CODES: &str = "\
@@ -39,6 +42,13 @@ Exit codes:
     7  the time limit was reached
     8  stopped by a signal; the run can be resumed
    70  a panic, of the backend or of xrun";
+
+const REPRODUCE_EXIT_CODES: &str = "\
+Exit codes:
+    0  the same came out: bit for bit on the CPU, within the tolerance on a GPU
+    1  something else came out, or the reproduction failed
+    2  there is no such run, or the command line is wrong
+    8  stopped by a signal";
 
 /// Run a declared experiment with every buffer bounded.
 ///
@@ -68,6 +78,9 @@ enum Command {
     /// Continue a run that was stopped or killed.
     #[command(after_help = EXIT_CODES)]
     Resume(ResumeArguments),
+    /// Run a result again, and say whether the same comes out.
+    #[command(after_help = REPRODUCE_EXIT_CODES)]
+    Reproduce(ReproduceArguments),
     /// List runs, newest first.
     Ls(ListArguments),
     /// Show what a run did.
@@ -103,6 +116,9 @@ pub struct RunArguments {
     /// The verdict on memory that fails the run; in place of `memory.fail_on`.
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
+    /// Run only if no finished result has the same experiment, data and code; says which run has them.
+    #[arg(long, conflicts_with = "dry_run")]
+    if_changed: bool,
     /// Do everything up to the first step, print the plan, write no results.
     #[arg(long)]
     dry_run: bool,
@@ -114,7 +130,7 @@ pub struct RunArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
     run: String,
     #[command(flatten)]
     overrides: Overrides,
@@ -122,6 +138,27 @@ pub struct ResumeArguments {
     results: Results,
     #[command(flatten)]
     display: Display,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ReproduceArguments {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
+    run: String,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// The share of its mean size by which a number may be off on average. Default: 0 on the CPU, which asks for the same
+    /// bits, and 0.1 on a GPU.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    tolerance: Option<f64>,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    display: Display,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0);
+    share.ok_or_else(|| "expected a number from 0 up, such as 0.05".into())
 }
 
 #[derive(Clone, Debug, Args)]
@@ -220,7 +257,27 @@ pub struct NewArguments {
 #[derive(Clone, Debug, Args)]
 pub struct ListArguments {
     /// Only runs of this experiment.
+    #[arg(value_name = "EXPERIMENT", conflicts_with = "experiment")]
+    named: Option<String>,
+    /// The same.
+    #[arg(long, value_name = "EXPERIMENT")]
     experiment: Option<String>,
+    /// Only runs that stand so.
+    #[arg(long, value_enum, value_name = "STATUS")]
+    status: Option<Status>,
+    /// Only runs whose memory was judged so.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    verdict: Option<Judgement>,
+    /// Only runs with this value in their experiment; may be given many times.
+    #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME, or a key of
+    /// the experiment such as training.epochs.
+    #[arg(long, value_name = "KEY", default_value = "started")]
+    sort: String,
+    /// Sort the other way round.
+    #[arg(long)]
+    reverse: bool,
     #[command(flatten)]
     results: Results,
     /// At most this many.
@@ -233,7 +290,7 @@ pub struct ListArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct RunName {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
     #[arg(default_value = "latest")]
     run: String,
     #[command(flatten)]
@@ -322,6 +379,7 @@ fn dispatch(line: CommandLine) -> u8 {
     let answer: Result<u8, Failure> = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),

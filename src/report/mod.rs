@@ -12,6 +12,7 @@ pub mod material;
 pub mod page;
 pub mod perfetto;
 pub mod plots;
+pub mod reproduction;
 pub mod series;
 pub mod summary;
 pub mod trace;

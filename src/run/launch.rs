@@ -30,6 +30,8 @@ pub struct Launch<'a> {
     pub gpu: Option<u32>,
     /// When the program began: `training.time_limit` counts from there.
     pub started: Instant,
+    /// Ends the run after this many steps, with the plan of all of them; `None` does them all.
+    pub stop_after: Option<u64>,
 }
 
 /// Writes what is known before the first step: the author's file, the resolved one, the manifest and the plan.
@@ -58,6 +60,7 @@ impl Launch<'_> {
         // That of a process before this one: its limit may be another now.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
+        session.stop_after = self.stop_after;
         let trained = panics::caught(|| train::train(task.as_mut(), &mut session));
         let trained = trained.map(|ending| judged(ending, &session));
         let mut ending = trained.unwrap_or_else(|message| {

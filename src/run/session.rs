@@ -31,6 +31,8 @@ pub struct Session<'a> {
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     pub bounds: Bounds,
+    /// Ends the run after this many steps.
+    pub stop_after: Option<u64>,
     stop: &'a StopSignal,
     started: Instant,
     /// When the program began: before data was read and the device opened.
@@ -61,6 +63,7 @@ impl<'a> Session<'a> {
             best_by: best_by(plan),
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
+            stop_after: None,
             stop,
             started: Instant::now(),
             program_started,
@@ -77,6 +80,10 @@ impl<'a> Session<'a> {
                 Outcome::Interrupted,
                 format!("stopped by a signal after step {}", self.state.step),
             ));
+        }
+        if self.stop_after.is_some_and(|last| self.state.step >= last) {
+            let message = format!("stopped after step {}, as far as was asked for", self.state.step);
+            return Some(Ending::new(Outcome::Interrupted, message));
         }
         let limit = self.plan.experiment.training.time_limit?;
         (self.program_started.elapsed() >= limit.0).then(|| {

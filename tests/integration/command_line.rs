@@ -7,6 +7,7 @@ const SUBCOMMANDS: &[&str] = &[
     "check",
     "new",
     "resume",
+    "reproduce",
     "ls",
     "show",
     "report",

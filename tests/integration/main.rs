@@ -6,8 +6,10 @@ mod command_line;
 mod disk;
 mod experiments;
 mod interruption;
+mod listing;
 mod outcomes;
 mod plan;
+mod reproduction;
 mod schemas;
 mod tidy;
 #[cfg(feature = "train")]

@@ -1,6 +1,7 @@
 //! What can be typed, and what answers it? One file a subcommand.
 
 mod check;
+mod compare;
 mod completions;
 mod devices;
 mod leaks;
@@ -83,6 +84,8 @@ enum Command {
     Reproduce(ReproduceArguments),
     /// List runs, newest first.
     Ls(ListArguments),
+    /// Compare runs: what differs in their experiments, results, memory and speed.
+    Compare(CompareArguments),
     /// Show what a run did.
     Show(RunName),
     /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step column and columns of bytes.
@@ -289,6 +292,21 @@ pub struct ListArguments {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct CompareArguments {
+    /// Two to 14 runs, each named as in `show`, or a folder of runs such as a sweep.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<String>,
+    /// Write a page with the curves of all runs over one another.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    results: Results,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct RunName {
     /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
     #[arg(default_value = "latest")]
@@ -337,7 +355,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem or loop_state.
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison or loop_state.
     #[arg(default_value = "experiment")]
     record: String,
 }
@@ -386,6 +404,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
+        Command::Compare(arguments) => compare::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
         Command::Report(arguments) => report::run(&arguments, &terminal),
         Command::Devices(arguments) => devices::run(&arguments, &terminal),

@@ -5,6 +5,7 @@
 
 pub mod axes;
 pub mod base64;
+pub mod compare;
 pub mod curves;
 pub mod epochs;
 pub mod listing;

@@ -243,6 +243,20 @@ fn is_run(path: &Path) -> bool {
     [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
 }
 
+/// The runs in a folder that is no run itself, sorted by name: directly in it, or in its `points` as in a sweep.
+pub fn within(folder: &Path) -> Vec<PathBuf> {
+    if is_run(folder) {
+        return Vec::new();
+    }
+    let mut runs: Vec<PathBuf> = [folder.to_path_buf(), folder.join("points")]
+        .iter()
+        .flat_map(|folder| folders(folder, folder).map(|(_, path)| path))
+        .filter(|path| is_run(path))
+        .collect();
+    runs.sort();
+    runs
+}
+
 /// Folders two levels below `results`, oldest first. Never holds more than [`RUNS_MAX`].
 fn places(results: &Path) -> Vec<Place> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());

@@ -1,6 +1,7 @@
 //! What is a run directory?
 
 pub mod agreement;
+pub mod comparison;
 pub mod format;
 pub mod index;
 pub mod layout;

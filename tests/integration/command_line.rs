@@ -9,6 +9,7 @@ const SUBCOMMANDS: &[&str] = &[
     "resume",
     "reproduce",
     "ls",
+    "compare",
     "show",
     "report",
     "verdict",

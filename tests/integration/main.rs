@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
 mod command_line;
+mod comparison;
 mod disk;
 mod experiments;
 mod interruption;

@@ -130,6 +130,9 @@ fn every_record_of_a_run_follows_its_schema() {
             "memory" => lines("memory.jsonl"),
             "loop_state" => states.clone(),
             "post_mortem" => vec![limited()],
+            "comparison" => {
+                vec![serde_json::from_str(&workplace.xrun(&["compare", "trial", "latest~1", "--json"]).out).unwrap()]
+            }
             "reproduction" => vec![json(&reproduction.join("reproduction.json"))],
             other => vec![json(&run.join(format!("{other}.json")))],
         };

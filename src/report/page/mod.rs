@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::material::Material;
 use crate::results::{layout, printable};
 
-const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = include_str!("style.css");
 
 /// A longer resolved experiment than this is cut off.
 const RESOLVED_BYTES_MAX: usize = 256 * 1024;

@@ -55,14 +55,7 @@ fn commit(root: &Path) -> Option<(String, String)> {
     if top != std::fs::canonicalize(root).ok()? {
         return None;
     }
-    // A commit moves the branch, or the head itself, or all branches into one file.
-    let branch = git(&["symbolic-ref", "-q", "HEAD"]).unwrap_or_default();
-    for name in ["HEAD", branch.as_str(), "packed-refs"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", name]).map(|path| root.join(path)).filter(|p| p.is_file())
-        {
-            println!("cargo:rerun-if-changed={}", path.display());
-        }
-    }
+    // Not asked again at each commit, which would build everything anew: as of the last build of changed sources.
     let commit = git(&["rev-parse", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--", "src", "build.rs", "Cargo.toml", "Cargo.lock"])?;
     Some((commit, (!changed.is_empty()).to_string()))

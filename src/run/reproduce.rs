@@ -103,7 +103,10 @@ impl Changes {
             let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
             code.built_commit.as_ref().map(|commit| format!("{commit}{changed}"))
         };
-        self.known("code: commit", &commit(then), &commit(now));
+        // The same sources may stand in many commits.
+        if then.source_digest != now.source_digest {
+            self.known("code: built from commit", &commit(then), &commit(now));
+        }
     }
 
     fn of_host(&mut self, then: &Host, now: &Host) {

@@ -10,6 +10,7 @@ mod interruption;
 mod listing;
 mod outcomes;
 mod plan;
+mod reference;
 mod reproduction;
 mod schemas;
 mod tidy;

@@ -135,7 +135,7 @@ fn around(manifest: &Manifest) -> BTreeMap<String, Value> {
     add("code: version", Some(code.xrun.clone()));
     add("code: lock file", Some(code.lock_digest.clone()));
     add("code: sources", code.source_digest.clone());
-    add("code: commit", code.built_commit.as_ref().map(|commit| format!("{commit}{changed}")));
+    add("code: built from commit", code.built_commit.as_ref().map(|commit| format!("{commit}{changed}")));
     add("machine: name", Some(manifest.host.name.clone()));
     add("machine: processor", Some(manifest.host.processor.clone()));
     add("machine: cores", Some(manifest.host.cores.to_string()));

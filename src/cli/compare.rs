@@ -2,10 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-use super::CompareArguments;
+use clap::Args;
+
+use super::Results;
 use super::terminal::{Failure, Terminal, width};
 use crate::report::compare::{self, RUNS_MAX};
 use crate::results::{index, write};
+
+#[derive(Clone, Debug, Args)]
+pub struct CompareArguments {
+    /// Two to 14 runs, each named as in `show`, or a folder of runs such as a sweep.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<String>,
+    /// Write a page with the curves of all runs over one another.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    results: Results,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut runs: Vec<PathBuf> = Vec::new();

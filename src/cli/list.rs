@@ -1,14 +1,50 @@
 //! `xrun ls`: which runs are there?
 
+use clap::Args;
 use serde_json::Value;
 
-use super::ListArguments;
+use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::{schema, shape};
 use crate::problem::nearest;
 use crate::report::listing;
 use crate::results::index;
-use crate::results::selection::{METRIC, ORDERS, Order, Selection, sort};
+use crate::results::selection::{METRIC, ORDERS, Order, Selection, Status, sort};
+use crate::results::verdict::Judgement;
+
+#[derive(Clone, Debug, Args)]
+pub struct ListArguments {
+    /// Only runs of this experiment.
+    #[arg(value_name = "EXPERIMENT", conflicts_with = "experiment")]
+    named: Option<String>,
+    /// The same.
+    #[arg(long, value_name = "EXPERIMENT")]
+    experiment: Option<String>,
+    /// Only runs that stand so.
+    #[arg(long, value_enum, value_name = "STATUS")]
+    status: Option<Status>,
+    /// Only runs whose memory was judged so.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    verdict: Option<Judgement>,
+    /// Only runs with this value in their experiment; may be given many times.
+    #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME, or a key of
+    /// the experiment such as training.epochs.
+    #[arg(long, value_name = "KEY", default_value = "started")]
+    sort: String,
+    /// Sort the other way round.
+    #[arg(long)]
+    reverse: bool,
+    #[command(flatten)]
+    results: Results,
+    /// At most this many.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
+    count: usize,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.folder;

@@ -27,8 +27,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::experiment::sections::FailOn;
 use crate::panics;
-use crate::results::selection::Status;
-use crate::results::verdict::Judgement;
 use terminal::{Failure, Terminal};
 
 const EXIT_CODES: &str = "\
@@ -81,11 +79,11 @@ enum Command {
     Resume(ResumeArguments),
     /// Run a result again, and say whether the same comes out.
     #[command(after_help = REPRODUCE_EXIT_CODES)]
-    Reproduce(ReproduceArguments),
+    Reproduce(reproduce::ReproduceArguments),
     /// List runs, newest first.
-    Ls(ListArguments),
+    Ls(list::ListArguments),
     /// Compare runs: what differs in their experiments, results, memory and speed.
-    Compare(CompareArguments),
+    Compare(compare::CompareArguments),
     /// Show what a run did.
     Show(RunName),
     /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step column and columns of bytes.
@@ -141,27 +139,6 @@ pub struct ResumeArguments {
     results: Results,
     #[command(flatten)]
     display: Display,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct ReproduceArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
-    run: String,
-    #[command(flatten)]
-    overrides: Overrides,
-    /// The share of its mean size by which a number may be off on average. Default: 0 on the CPU, which asks for the same
-    /// bits, and 0.1 on a GPU.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    tolerance: Option<f64>,
-    #[command(flatten)]
-    results: Results,
-    #[command(flatten)]
-    display: Display,
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0);
-    share.ok_or_else(|| "expected a number from 0 up, such as 0.05".into())
 }
 
 #[derive(Clone, Debug, Args)]
@@ -255,55 +232,6 @@ pub struct PlanArguments {
 pub struct NewArguments {
     /// The pipeline, such as fewshot-detection.
     pipeline: String,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct ListArguments {
-    /// Only runs of this experiment.
-    #[arg(value_name = "EXPERIMENT", conflicts_with = "experiment")]
-    named: Option<String>,
-    /// The same.
-    #[arg(long, value_name = "EXPERIMENT")]
-    experiment: Option<String>,
-    /// Only runs that stand so.
-    #[arg(long, value_enum, value_name = "STATUS")]
-    status: Option<Status>,
-    /// Only runs whose memory was judged so.
-    #[arg(long, value_enum, value_name = "VERDICT")]
-    verdict: Option<Judgement>,
-    /// Only runs with this value in their experiment; may be given many times.
-    #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
-    /// started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME, or a key of
-    /// the experiment such as training.epochs.
-    #[arg(long, value_name = "KEY", default_value = "started")]
-    sort: String,
-    /// Sort the other way round.
-    #[arg(long)]
-    reverse: bool,
-    #[command(flatten)]
-    results: Results,
-    /// At most this many.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
-    count: usize,
-    /// Print as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct CompareArguments {
-    /// Two to 14 runs, each named as in `show`, or a folder of runs such as a sweep.
-    #[arg(required = true, value_name = "RUN")]
-    runs: Vec<String>,
-    /// Write a page with the curves of all runs over one another.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    #[command(flatten)]
-    results: Results,
-    /// Print as JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Debug, Args)]

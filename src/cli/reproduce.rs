@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::ReproduceArguments;
+use clap::Args;
+
 use super::resume::refuse_other_keys;
 use super::terminal::{Failure, Terminal};
 use super::training::{NewRun, Planned};
+use super::{Display, Overrides, Results};
 use crate::device::{self, Kind};
 use crate::experiment::read;
 use crate::report;
@@ -28,6 +30,27 @@ const CHANGEABLE: &[&str] = &[
     "checkpoint.every_steps",
     "checkpoint.keep_last",
 ];
+
+#[derive(Clone, Debug, Args)]
+pub struct ReproduceArguments {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
+    run: String,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// The share of its mean size by which a number may be off on average. Default: 0 on the CPU, which asks for the same
+    /// bits, and 0.1 on a GPU.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    tolerance: Option<f64>,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    display: Display,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0);
+    share.ok_or_else(|| "expected a number from 0 up, such as 0.05".into())
+}
 
 pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let started = Instant::now();

@@ -1,20 +1,122 @@
 //! `xrun ls`: which runs are there?
 
-use super::ListArguments;
+use clap::Args;
+use serde_json::Value;
+
+use super::Results;
 use super::terminal::{Failure, Terminal};
+use crate::experiment::{schema, shape};
+use crate::problem::nearest;
 use crate::report::listing;
 use crate::results::index;
+use crate::results::selection::{METRIC, ORDERS, Order, Selection, Status, sort};
+use crate::results::verdict::Judgement;
+
+#[derive(Clone, Debug, Args)]
+pub struct ListArguments {
+    /// Only runs of this experiment.
+    #[arg(value_name = "EXPERIMENT", conflicts_with = "experiment")]
+    named: Option<String>,
+    /// The same.
+    #[arg(long, value_name = "EXPERIMENT")]
+    experiment: Option<String>,
+    /// Only runs that stand so.
+    #[arg(long, value_enum, value_name = "STATUS")]
+    status: Option<Status>,
+    /// Only runs whose memory was judged so.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    verdict: Option<Judgement>,
+    /// Only runs with this value in their experiment; may be given many times.
+    #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME, or a key of
+    /// the experiment such as training.epochs.
+    #[arg(long, value_name = "KEY", default_value = "started")]
+    sort: String,
+    /// Sort the other way round.
+    #[arg(long)]
+    reverse: bool,
+    #[command(flatten)]
+    results: Results,
+    /// At most this many.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
+    count: usize,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let mut runs = index::runs(&arguments.results.folder);
-    if let Some(experiment) = &arguments.experiment {
-        runs.retain(|run| run.experiment == *experiment);
+    let results = &arguments.results.folder;
+    let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
+    if let Some(name) = experiment {
+        index::known_experiment(results, name).map_err(|error| Failure::Usage(error.to_string()))?;
     }
+    let selection = Selection {
+        experiment: experiment.cloned(),
+        status: arguments.status,
+        verdict: arguments.verdict,
+        values: arguments.set.iter().map(|text| key_and_value(text)).collect::<Result<_, _>>()?,
+    };
+    let order = order(&arguments.sort)?;
+    let mut runs = index::runs(results);
+    let all = runs.len();
+    runs.retain(|run| selection.takes(run));
+    sort(&mut runs, &order, arguments.reverse);
     runs.truncate(arguments.count);
     match arguments.json {
         true => terminal.json(&listing::json(&runs)),
-        false if runs.is_empty() => terminal.say(&format!("no runs in {}", arguments.results.folder.display())),
+        false if all == 0 => terminal.say(&format!("no runs in {}", results.display())),
+        false if runs.is_empty() => terminal.say(&format!("none of {all} runs is so")),
         false => terminal.answer(&listing::text(&runs)),
     }
     Ok(0)
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), Failure> {
+    let Some((key, value)) = text.split_once('=') else {
+        return Err(Failure::Usage(format!("`{text}` has no `=`; write -s section.key=value")));
+    };
+    known_key(key.trim())?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn order(text: &str) -> Result<Order, Failure> {
+    let Some(order) = Order::from_text(text) else {
+        let known = ORDERS.join(", ");
+        let near =
+            nearest(text, ORDERS.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let message = format!(
+            "runs cannot be sorted by `{text}`; {near}Known are {known}, {METRIC}NAME, and keys of the experiment such \
+             as training.epochs"
+        );
+        return Err(Failure::Usage(message));
+    };
+    if let Order::Value(key) = &order {
+        known_key(key)?;
+    }
+    Ok(order)
+}
+
+/// A misspelt key would match no run, which reads as an answer.
+fn known_key(key: &str) -> Result<(), Failure> {
+    let schema = schema::shared();
+    if shape::at(schema, key).is_some() {
+        return Ok(());
+    }
+    let mut keys = Vec::new();
+    leaves(schema, "", &mut keys);
+    let near = nearest(key, keys.iter().map(String::as_str));
+    let help = near.map_or("`docs/reference.md` lists all keys".into(), |near| format!("did you mean `{near}`?"));
+    Err(Failure::Usage(format!("an experiment has no key `{key}`; {help}")))
+}
+
+fn leaves(schema: &Value, path: &str, into: &mut Vec<String>) {
+    match schema.get("properties").and_then(Value::as_object) {
+        Some(properties) => properties.iter().for_each(|(key, part)| {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            leaves(part, &path, into);
+        }),
+        None => into.push(path.to_owned()),
+    }
 }

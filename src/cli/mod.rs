@@ -1,6 +1,7 @@
 //! What can be typed, and what answers it? One file a subcommand.
 
 mod check;
+mod compare;
 mod completions;
 mod devices;
 mod leaks;
@@ -10,6 +11,7 @@ mod new;
 mod plan;
 mod progress;
 mod report;
+mod reproduce;
 mod resume;
 mod run;
 mod schema;
@@ -54,6 +56,12 @@ Exit codes:
     1  some did not: the table says which and why
     2  the file, a value or the command line is wrong; nothing was run
     8  stopped by a signal; xrun sweep --resume DIR continues";
+const REPRODUCE_EXIT_CODES: &str = "\
+Exit codes:
+    0  the same came out: bit for bit on the CPU, within the tolerance on a GPU
+    1  something else came out, or the reproduction failed
+    2  there is no such run, or the command line is wrong
+    8  stopped by a signal";
 
 /// Run a declared experiment with every buffer bounded.
 ///
@@ -86,8 +94,13 @@ enum Command {
     /// Continue a run that was stopped or killed.
     #[command(after_help = EXIT_CODES)]
     Resume(ResumeArguments),
+    /// Run a result again, and say whether the same comes out.
+    #[command(after_help = REPRODUCE_EXIT_CODES)]
+    Reproduce(reproduce::ReproduceArguments),
     /// List runs, newest first.
-    Ls(ListArguments),
+    Ls(list::ListArguments),
+    /// Compare runs: what differs in their experiments, results, memory and speed.
+    Compare(compare::CompareArguments),
     /// Show what a run did.
     Show(RunName),
     /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step column and columns of bytes.
@@ -124,6 +137,9 @@ pub struct RunArguments {
     /// End after this many steps: what `xrun plan` measures with.
     #[arg(long, value_name = "STEPS", hide = true)]
     probe: Option<u64>,
+    /// Run only if no finished result has the same experiment, data and code; says which run has them.
+    #[arg(long, conflicts_with = "dry_run")]
+    if_changed: bool,
     /// Do everything up to the first step, print the plan, write no results.
     #[arg(long)]
     dry_run: bool,
@@ -185,7 +201,7 @@ pub struct SweepArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
     run: String,
     #[command(flatten)]
     overrides: Overrides,
@@ -289,22 +305,8 @@ pub struct NewArguments {
 }
 
 #[derive(Clone, Debug, Args)]
-pub struct ListArguments {
-    /// Only runs of this experiment.
-    experiment: Option<String>,
-    #[command(flatten)]
-    results: Results,
-    /// At most this many.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
-    count: usize,
-    /// Print as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
 pub struct RunName {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
     #[arg(default_value = "latest")]
     run: String,
     #[command(flatten)]
@@ -351,7 +353,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem or loop_state.
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison or loop_state.
     #[arg(default_value = "experiment")]
     record: String,
 }
@@ -394,12 +396,14 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
+        Command::Compare(arguments) => compare::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
         Command::Report(arguments) => report::run(&arguments, &terminal),
         Command::Devices(arguments) => devices::run(&arguments, &terminal),

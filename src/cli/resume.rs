@@ -50,7 +50,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         return Err(Failure::Failed(message));
     }
     let overrides = arguments.overrides.all();
-    refuse_other_keys(&overrides)?;
+    refuse_other_keys(&overrides, CHANGEABLE, "a run is resumed", "start a new run")?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
@@ -89,25 +89,22 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         state: continuation.state,
         segment: continuation.segment,
         gpu: opened.gpu(),
-        stop_after: None,
         started,
+        stop_after: None,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal))
 }
 
-fn refuse_other_keys(overrides: &[String]) -> Result<(), Failure> {
+/// Refuses `-s` of keys that are not in the list; one that ends in a dot stands for a section.
+pub fn refuse_other_keys(overrides: &[String], changeable: &[&str], when: &str, instead: &str) -> Result<(), Failure> {
     let mut problems = Problems::default();
     for text in overrides {
         let key = text.split('=').next().unwrap_or_default().trim();
-        let allowed = CHANGEABLE.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)));
+        let allowed = changeable.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)));
         if !allowed {
-            problems.add(
-                Problem::new(
-                    key,
-                    "cannot change when a run is resumed: its numbers would no longer be those of one run",
-                )
-                .help(format!("start a new run, or change one of: {}", CHANGEABLE.join(", "))),
-            );
+            let message = format!("cannot change when {when}: its numbers would no longer be those of one run");
+            let help = format!("{instead}, or change one of: {}", changeable.join(", "));
+            problems.add(Problem::new(key, message).help(help));
         }
     }
     Ok(problems.into_result()?)

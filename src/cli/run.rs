@@ -5,14 +5,13 @@ use std::time::Instant;
 
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
-use super::training::{self, Planned};
+use super::training::{NewRun, Planned};
 use crate::device::Kind;
-use crate::experiment::{read, resolved};
+use crate::experiment::read;
 use crate::plan::{describe, fit, forecast};
-use crate::results::format::LoopState;
-use crate::run::launch::{self, Launch};
-use crate::run::stop::StopSignal;
-use crate::run::{directory, manifest};
+use crate::results::format::Outcome;
+use crate::results::{index, read as read_results};
+use crate::run::fingerprint::fingerprint;
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
@@ -28,6 +27,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         terminal.say(&format!("{name} has a [sweep], which is left out here; `xrun sweep {name}` runs its points"));
     }
     let mut planned = Planned::new(experiment, terminal)?;
+    if arguments.if_changed {
+        let device = planned.chosen.kind.to_string();
+        let kind = device.split(':').next().unwrap_or_default();
+        if let Some(run) = index::finished(&arguments.results.folder, &fingerprint(&planned.plan), kind) {
+            return Ok(unchanged(&run, arguments, terminal));
+        }
+    }
     if checked.experiment.memory.probe {
         expect(&mut planned, file, &overrides, terminal);
     }
@@ -40,32 +46,33 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         }
         return Ok(0);
     }
-    let resolved = resolved::to_toml(&opened.plan.experiment, None);
-    let fingerprint = manifest::fingerprint(&resolved, &opened.plan);
-    let name = &opened.plan.experiment.experiment.name;
-    // Until here a signal ends the program as it ends any other.
-    let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let directory = match &arguments.directory {
-        Some(path) => directory::create_at(path),
-        None => directory::create(&arguments.results.folder, name, &fingerprint, chrono::Utc::now()),
-    };
-    let directory = directory.map_err(Failure::failed)?;
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let manifest =
-        manifest::manifest(&opened.plan, &directory.id, &fingerprint, &opened.chosen, &command, &checked.origins);
-    launch::describe(&directory.path, &checked.text, &resolved, &manifest, &opened.plan, task.parameters())
-        .map_err(Failure::failed)?;
-    let launch = Launch {
-        plan: &opened.plan,
-        ledger: &opened.ledger,
-        directory: &directory,
-        state: LoopState::default(),
-        segment: 0,
-        gpu: opened.gpu(),
+    let new = NewRun {
+        results: &arguments.results.folder,
+        directory: arguments.directory.as_deref(),
+        text: &checked.text,
+        origins: &checked.origins,
         stop_after: arguments.probe,
-        started,
     };
-    Ok(training::train(launch, task, &stop, &arguments.display, terminal))
+    let (_, code) = new.train(opened, task, started, &arguments.display, terminal)?;
+    Ok(code)
+}
+
+/// Says which run has the numbers already.
+fn unchanged(run: &Path, arguments: &RunArguments, terminal: Terminal) -> u8 {
+    let message = "the same experiment, data and code have a finished result; nothing was run";
+    terminal.say(&format!("{}: {message}", run.display()));
+    if arguments.display.json {
+        let summary = read_results::summary(run).ok().flatten();
+        terminal.json(&serde_json::json!({
+            "run": run.display().to_string(),
+            "outcome": Outcome::Finished,
+            "exit_code": 0,
+            "message": message,
+            "summary": summary,
+            "skipped": true,
+        }));
+    }
+    0
 }
 
 /// Puts into the plan what memory the run will need. A probe that fails stops nothing: the run will say why better.

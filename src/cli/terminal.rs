@@ -68,6 +68,15 @@ pub fn coloured() -> bool {
     is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// Characters of a line on standard output: `COLUMNS`, or what the terminal says, or what is comfortable to read.
+pub fn width() -> usize {
+    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
+    let shown = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
+    asked.or_else(shown).unwrap_or(WIDTH_WITHOUT_TERMINAL)
+}
+
+const WIDTH_WITHOUT_TERMINAL: usize = 120;
+
 /// Whether progress can be redrawn.
 pub fn is_terminal() -> bool {
     std::io::stderr().is_terminal()

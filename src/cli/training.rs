@@ -1,19 +1,23 @@
 //! What do running and resuming share? From a checked experiment to an open task, and from an ending to an answer.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, progress};
 use crate::device::{self, Chosen};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, resolved};
 use crate::memory::ledger::Ledger;
 use crate::pipelines::{self, Prepared};
 use crate::plan::{self, Plan};
 use crate::probe::{self, Probe, ProbeError, remembered};
-use crate::results::format::Outcome;
+use crate::results::format::{LoopState, Outcome};
 use crate::results::read;
-use crate::run::launch::Launch;
+use crate::run::fingerprint::fingerprint;
+use crate::run::launch::{self, Launch};
 use crate::run::stop::{Ending, StopSignal, exit_code};
+use crate::run::{directory, manifest};
 use crate::task::Task;
 use crate::units::seconds;
 use crate::{report, results::layout};
@@ -76,15 +80,69 @@ impl Opened {
     }
 }
 
+/// A run that begins: where its directory is made, and what is written there as it was given.
+pub struct NewRun<'a> {
+    pub results: &'a Path,
+    /// Where the directory itself is to be, in place of a new one below the results.
+    pub directory: Option<&'a Path>,
+    /// The author's file.
+    pub text: &'a [u8],
+    pub origins: &'a BTreeMap<String, String>,
+    /// Ends the run after this many steps, with the plan of all of them.
+    pub stop_after: Option<u64>,
+}
+
+impl NewRun<'_> {
+    /// Makes the directory and trains; returns the directory and the exit code.
+    pub fn train(
+        &self,
+        opened: Opened,
+        task: Box<dyn Task>,
+        started: Instant,
+        display: &Display,
+        terminal: Terminal,
+    ) -> Result<(PathBuf, u8), Failure> {
+        let plan = &opened.plan;
+        let resolved = resolved::to_toml(&plan.experiment, None);
+        let fingerprint = fingerprint(plan);
+        // Until here a signal ends the program as it ends any other.
+        let stop = StopSignal::listen().map_err(Failure::failed)?;
+        let name = &plan.experiment.experiment.name;
+        let directory = match self.directory {
+            Some(path) => directory::create_at(path),
+            None => directory::create(self.results, name, &fingerprint, chrono::Utc::now()),
+        };
+        let directory = directory.map_err(Failure::failed)?;
+        let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let manifest = manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
+        launch::describe(&directory.path, self.text, &resolved, &manifest, plan, task.parameters())
+            .map_err(Failure::failed)?;
+        let launch = Launch {
+            plan,
+            ledger: &opened.ledger,
+            directory: &directory,
+            state: LoopState::default(),
+            segment: 0,
+            gpu: opened.gpu(),
+            started,
+            stop_after: self.stop_after,
+        };
+        let code = train(launch, task, &stop, display, terminal);
+        Ok((directory.path.clone(), code))
+    }
+}
+
 /// Trains, writes the report, says how it ended.
 pub fn train(launch: Launch<'_>, task: Box<dyn Task>, stop: &StopSignal, display: &Display, terminal: Terminal) -> u8 {
     let run = launch.directory.path.clone();
+    let stops_early = launch.stop_after.is_some();
     let mut observer = progress::observer(display.progress, terminal);
     let ending = launch.train(task, stop, observer.as_mut());
     drop(observer);
     let reported = report::write(&run);
-    tell(&run, &ending, display, terminal);
-    match (reported, ending.exit_code()) {
+    let as_asked = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
+    tell(&run, &ending, as_asked, display, terminal);
+    match (reported, if as_asked { 0 } else { ending.exit_code() }) {
         (Err(error), code) => {
             terminal.error(&format!("the report cannot be written: {error}; `xrun report` does it later"));
             if code == 0 { exit_code(Outcome::Failed) } else { code }
@@ -98,7 +156,7 @@ pub fn train(launch: Launch<'_>, task: Box<dyn Task>, stop: &StopSignal, display
     }
 }
 
-fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
+fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
     if let Ok(Some(verdict)) = read::verdict(run) {
         if let Ok(table) = report::epochs::table(run) {
@@ -106,7 +164,9 @@ fn tell(run: &Path, ending: &Ending, display: &Display, terminal: Terminal) {
         }
         terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
     }
-    if ending.exit_code() == 0 {
+    if as_asked {
+        terminal.say(&ending.message);
+    } else if ending.exit_code() == 0 {
         let time = summary.as_ref().map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
         terminal.say(&format!("{}{time}", ending.message));
     } else {

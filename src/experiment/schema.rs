@@ -10,7 +10,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::Experiment;
+use crate::results::comparison::Comparison;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
+use crate::results::reproduction::Reproduction;
 use crate::results::verdict::Verdict;
 
 /// The schema of an experiment file, JSON Schema draft 2020-12, without references.
@@ -49,6 +51,8 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("verdict", titled("verdict", "verdict.json of a run", generate::<Verdict>(false))),
         ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
         ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
+        ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
+        ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]
 }

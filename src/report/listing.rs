@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::axes::{number, time_of_day};
 use crate::results::index::{Entry, RunState};
-use crate::results::printable;
+use crate::results::{printable, read};
 use crate::units::Bytes;
 
 /// A line a run, in the order given, with aligned columns of at most 120 characters together. Ends with a line break.
@@ -57,6 +57,7 @@ pub fn json(runs: &[Entry]) -> Value {
             "loss": run.last_loss,
             "best": run.summary.as_ref().and_then(|summary| summary.best.as_ref()),
             "resident_peak": run.resident_peak,
+            "verdict": read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict),
         })
     };
     Value::Array(runs.iter().map(of).collect())

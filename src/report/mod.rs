@@ -5,6 +5,7 @@
 
 pub mod axes;
 pub mod base64;
+pub mod compare;
 pub mod curves;
 pub mod epochs;
 pub mod listing;
@@ -12,6 +13,7 @@ pub mod material;
 pub mod page;
 pub mod perfetto;
 pub mod plots;
+pub mod reproduction;
 pub mod series;
 pub mod summary;
 pub mod trace;

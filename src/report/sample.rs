@@ -115,6 +115,9 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             git_patch: None,
             features: vec!["train".into()],
             lock_digest: "ab".into(),
+            source_digest: None,
+            built_commit: None,
+            built_with_changes: None,
         },
         host: Host {
             name: "workbench".into(),

@@ -66,7 +66,7 @@ fn json_has_the_facts_and_null_for_what_is_not_known() {
 
 /// The whole page is well-formed: all that is opened is closed, and in order. (As XML, once what only HTML allows
 /// is taken out.)
-fn well_formed(page: &str) {
+pub fn well_formed(page: &str) {
     let mut text = page.replace("<!DOCTYPE html>", "");
     for tag in ["meta", "img"] {
         let mut closed = String::new();

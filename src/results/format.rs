@@ -21,7 +21,8 @@ pub struct Manifest {
     pub experiment: String,
     pub description: String,
     pub run: String,
-    /// SHA-256 over the resolved experiment, the data's digests, the code's version and lock file.
+    /// SHA-256 over the resolved experiment without what changes no number, the data's digests, the code's version,
+    /// sources and lock file.
     pub fingerprint: String,
     pub seed: u32,
     /// The command as it was typed, one entry a word.
@@ -53,6 +54,15 @@ pub struct Code {
     pub features: Vec<String>,
     /// SHA-256 of the lock file that the program was built from.
     pub lock_digest: String,
+    /// SHA-256 of the sources that the program was built from; `null` of runs by an older xrun, as below.
+    #[serde(default)]
+    pub source_digest: Option<String>,
+    /// The commit that the program was built from; `null` also when it was built without git.
+    #[serde(default)]
+    pub built_commit: Option<String>,
+    /// Whether the sources differed from that commit.
+    #[serde(default)]
+    pub built_with_changes: Option<bool>,
 }
 
 /// The machine.

@@ -4,7 +4,7 @@
 //! of the runs; a folder with another name goes by the time of its last change.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom};
@@ -74,6 +74,8 @@ pub enum IndexError {
     NotFound { text: String, suggestion: Option<String>, candidates: Candidates },
     #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
     Ambiguous { text: String, candidates: Candidates },
+    #[error("no experiment is called \"{text}\"{}; there are runs of{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    NoExperiment { text: String, suggestion: Option<String>, candidates: Candidates },
     #[error("\"{text}\" goes too far back: there are {count} runs")]
     TooFarBack { text: String, count: usize },
 }
@@ -129,17 +131,22 @@ pub fn entry(run: &Path) -> Entry {
 }
 
 /// The directory that `text` means: a path to a run, `experiment/run`, the beginning of a run id or what stands
-/// behind its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`.
+/// behind its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`, or an experiment's name, which means
+/// its newest run.
 pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     let as_path = Path::new(text);
     if is_run(as_path) {
         return Ok(as_path.to_path_buf());
     }
+    let text = text.trim_end_matches('/');
+    let reference = results.join(text);
+    if text.strip_prefix(layout::REFERENCE).is_some_and(|rest| rest.starts_with('/')) && is_run(&reference) {
+        return Ok(reference);
+    }
     let places = places(results);
     if places.is_empty() {
         return Err(IndexError::Empty { results: results.to_path_buf() });
     }
-    let text = text.trim_end_matches('/');
     let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
     let of_experiment: Vec<&Place> =
         places.iter().filter(|place| experiment.is_none_or(|name| name == place.experiment)).collect();
@@ -152,6 +159,11 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         };
     }
     let exact: Vec<&Place> = of_experiment.iter().copied().filter(|place| place.run == run).collect();
+    if exact.is_empty()
+        && let Some(newest) = places.iter().rev().find(|place| place.experiment == text)
+    {
+        return Ok(newest.path.clone());
+    }
     let alike = || {
         let ends = |place: &Place| place.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
         of_experiment.iter().copied().filter(|place| place.run.starts_with(run) || ends(place)).collect()
@@ -188,6 +200,40 @@ fn not_found(places: &[Place], text: &str) -> IndexError {
     }
 }
 
+/// The names of all experiments that have runs, sorted.
+pub fn experiments(results: &Path) -> Vec<String> {
+    let names: BTreeSet<String> = places(results).into_iter().map(|place| place.experiment).collect();
+    names.into_iter().collect()
+}
+
+/// The experiments that have runs, or an error that names the one that was probably meant.
+pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
+    let known = experiments(results);
+    if known.iter().any(|one| one == name) {
+        return Ok(());
+    }
+    if known.is_empty() {
+        return Err(IndexError::Empty { results: results.to_path_buf() });
+    }
+    let shown = |name: &String| printable::line(name, 200);
+    Err(IndexError::NoExperiment {
+        text: printable::line(name, 200),
+        suggestion: nearest(name, known.iter().map(String::as_str)).map(|near| printable::line(near, 200)),
+        candidates: Candidates { names: known.iter().take(CANDIDATES_MAX).map(shown).collect(), count: known.len() },
+    })
+}
+
+/// The newest finished run with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`), of any experiment.
+pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
+    let same = |place: &Place| {
+        let manifest = read::manifest(&place.path).ok()?;
+        let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
+        let summary = read::summary(&place.path).ok()??;
+        (manifest.fingerprint == fingerprint && kind == device && summary.outcome == Outcome::Finished).then_some(())
+    };
+    places(results).into_iter().rev().find(|place| same(place).is_some()).map(|place| place.path)
+}
+
 fn candidates(places: &[&Place]) -> Candidates {
     let names = places.iter().rev().take(CANDIDATES_MAX).map(|place| printable::line(&place.name(), 200)).collect();
     Candidates { names, count: places.len() }
@@ -197,12 +243,30 @@ fn is_run(path: &Path) -> bool {
     [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
 }
 
+/// The runs in a folder that is no run itself, sorted by name: directly in it, or in its `points` as in a sweep.
+pub fn within(folder: &Path) -> Vec<PathBuf> {
+    if is_run(folder) {
+        return Vec::new();
+    }
+    let mut runs: Vec<PathBuf> = [folder.to_path_buf(), folder.join("points")]
+        .iter()
+        .flat_map(|folder| folders(folder, folder).map(|(_, path)| path))
+        .filter(|path| is_run(path))
+        .collect();
+    runs.sort();
+    runs
+}
+
 /// Folders two levels below `results`, oldest first. Never holds more than [`RUNS_MAX`].
 fn places(results: &Path) -> Vec<Place> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, folder) in folders(results, &root) {
         for (run, path) in folders(&folder, &root).filter(|(name, _)| name != layout::SWEEPS) {
+            // Committed results are found by name and are not the newest of anything: git gives them the time of the checkout.
+            if experiment == layout::REFERENCE && !begins_with_a_date(&run) {
+                continue;
+            }
             let time = time_of(&run, &path);
             newest.push(Reverse(Place { time, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
@@ -227,8 +291,12 @@ fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, P
     })
 }
 
+fn begins_with_a_date(run: &str) -> bool {
+    chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
+}
+
 fn time_of(run: &str, path: &Path) -> String {
-    if chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok() {
+    if begins_with_a_date(run) {
         return run.to_owned();
     }
     let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();

@@ -45,6 +45,26 @@ fn a_run_is_found_by_path_name_beginning_end_and_age() {
     assert_eq!(find("latest~2"), first);
     assert_eq!(find("stage2/latest~1"), first);
     assert_eq!(find("cards/latest"), second);
+    assert_eq!((find("stage2"), find("cards/")), (third, second));
+}
+
+#[test]
+fn committed_results_are_found_by_name_and_are_never_the_newest() {
+    let (results, [_, _, third]) = three_runs();
+    let reference = run(results.path(), "reference/stage2");
+    assert_eq!(find(results.path(), "reference/stage2").unwrap(), reference);
+    assert_eq!(find(results.path(), "latest").unwrap(), third);
+    assert_eq!(runs(results.path()).len(), 3);
+    let own = run(results.path(), "reference/2026-11-22T10-00-00_dddddd");
+    assert_eq!(find(results.path(), "latest").unwrap(), own, "an experiment may be called so");
+}
+
+#[test]
+fn an_experiment_without_runs_is_answered_with_those_that_have_some() {
+    let (results, _) = three_runs();
+    assert!(known_experiment(results.path(), "cards").is_ok());
+    let message = known_experiment(results.path(), "stage3").unwrap_err().to_string();
+    assert!(message.contains("did you mean \"stage2\"?") && message.contains("\n  cards"), "{message}");
 }
 
 #[test]

@@ -53,6 +53,11 @@ pub const TABLE_JSON: &str = "table.json";
 /// Points at the newest run of an experiment.
 pub const LATEST: &str = "latest";
 
+/// Below `results/`: committed results, a folder an experiment, found as `reference/<experiment>`.
+pub const REFERENCE: &str = "reference";
+/// Of a run that `xrun reproduce` made: what it was compared with, and what differed.
+pub const REPRODUCTION: &str = "reproduction.json";
+
 /// Inside a checkpoint: weights in safetensors.
 pub const WEIGHTS: &str = "model.safetensors";
 /// Inside a checkpoint: the optimiser's running values.

@@ -1,10 +1,15 @@
 //! What is a run directory?
 
+pub mod agreement;
+pub mod comparison;
 pub mod format;
 pub mod index;
 pub mod layout;
 pub mod need;
 pub mod printable;
 pub mod read;
+pub mod reproduction;
+pub mod resolved;
+pub mod selection;
 pub mod verdict;
 pub mod write;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub const OWNER: &str = "owner:";
 
 /// What a series does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
     /// Too few windows after the warm-up.

@@ -54,7 +54,8 @@ pub fn replace_with(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Res
 }
 
 fn try_replace_with(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    // A bare name has a parent, which is empty.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(folder)?;
     // The file itself: the wrapper's errors repeat the temporary name.
     content(file.as_file_mut())?;

@@ -28,10 +28,10 @@ pub struct Launch<'a> {
     pub segment: u32,
     /// The GPU in use, by the driver's number.
     pub gpu: Option<u32>,
-    /// Of a probe: the steps after which it ends, in good order.
-    pub stop_after: Option<u64>,
     /// When the program began: `training.time_limit` counts from there.
     pub started: Instant,
+    /// Ends the run after this many steps, with the plan of all of them; `None` does them all.
+    pub stop_after: Option<u64>,
 }
 
 /// Writes what is known before the first step: the author's file, the resolved one, the manifest and the plan.

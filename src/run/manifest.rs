@@ -5,13 +5,13 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::fingerprint::SOURCE_DIGEST;
 use crate::data::digest::digest;
-use crate::device::{self, Chosen};
+use crate::device::Chosen;
 use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
 
-/// The lock file that this program was built from.
 /// Identifies the versions of all libraries that this program was built with.
 pub fn lock_digest() -> String {
     digest(LOCK_FILE.as_bytes())
@@ -20,15 +20,6 @@ pub fn lock_digest() -> String {
 const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 /// Of uncommitted changes; more are cut off.
 const PATCH_BYTES_MAX: u64 = 1024 * 1024;
-
-/// What makes two runs the same experiment: the resolved file, the data, the code.
-pub fn fingerprint(resolved: &str, plan: &Plan) -> String {
-    let data: Vec<String> = plan.facts.data_digests.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    digest(
-        format!("{resolved}\n{}\n{}\n{}", data.join("\n"), env!("CARGO_PKG_VERSION"), digest(LOCK_FILE.as_bytes()))
-            .as_bytes(),
-    )
-}
 
 /// Everything known before the first step.
 pub fn manifest(
@@ -54,16 +45,21 @@ pub fn manifest(
         started: now(),
         resumed: Vec::new(),
         host: host(),
-        device: Device {
-            chosen: chosen.kind.to_string(),
-            because: chosen.because.clone(),
-            name: chosen.found.name.clone(),
-            driver: chosen.found.driver.clone(),
-            memory: chosen.found.memory,
-        },
+        device: device(chosen),
         data: plan.facts.data_digests.iter().cloned().collect(),
         data_skipped: plan.facts.data_skipped.iter().cloned().collect(),
         origins: origins.clone(),
+    }
+}
+
+/// The device as it is recorded.
+pub fn device(chosen: &Chosen) -> Device {
+    Device {
+        chosen: chosen.kind.to_string(),
+        because: chosen.because.clone(),
+        name: chosen.found.name.clone(),
+        driver: chosen.found.driver.clone(),
+        memory: chosen.found.memory,
     }
 }
 
@@ -72,7 +68,8 @@ pub fn now() -> String {
     chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }
 
-fn code(folder: &Path) -> Code {
+/// The program that runs, and the checkout it is run in.
+pub fn code(folder: &Path) -> Code {
     let commit = git(folder, &["rev-parse", "HEAD"]).map(|text| text.trim().to_owned());
     let patch = commit.as_ref().and_then(|_| git(folder, &["diff", "HEAD"])).filter(|patch| !patch.is_empty());
     let features =
@@ -83,6 +80,9 @@ fn code(folder: &Path) -> Code {
         git_patch: patch,
         features: features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
         lock_digest: lock_digest(),
+        source_digest: Some(SOURCE_DIGEST.to_owned()),
+        built_commit: Some(env!("XRUN_BUILT_COMMIT").to_owned()).filter(|commit| !commit.is_empty()),
+        built_with_changes: env!("XRUN_BUILT_WITH_CHANGES").parse().ok(),
     }
 }
 
@@ -105,12 +105,13 @@ fn git(folder: &Path, arguments: &[&str]) -> Option<String> {
     (read.is_ok() && (status.success() || cut_off)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn host() -> Host {
+/// This machine.
+pub fn host() -> Host {
     let text = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     Host {
         name: text("/proc/sys/kernel/hostname"),
         system: format!("{} {}", std::env::consts::OS, text("/proc/sys/kernel/osrelease")),
-        processor: device::processor(),
+        processor: crate::device::processor(),
         cores: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
         memory: sources::machine().map(|(all, _)| all),
         memory_limit: sources::container().and_then(|container| container.limit),
@@ -125,12 +126,5 @@ mod tests {
     fn digests_are_those_of_the_standard() {
         // FIPS 180-4, example "abc".
         assert_eq!(digest(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    }
-
-    #[test]
-    fn a_changed_value_changes_the_fingerprint() {
-        let plan = crate::plan::tests::plan_of("[pipeline.dummy]\n");
-        assert_eq!(fingerprint("a = 1", &plan), fingerprint("a = 1", &plan));
-        assert_ne!(fingerprint("a = 1", &plan), fingerprint("a = 2", &plan));
     }
 }

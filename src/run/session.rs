@@ -31,7 +31,7 @@ pub struct Session<'a> {
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     pub bounds: Bounds,
-    /// Of a probe: the steps after which it ends.
+    /// Ends the run after this many steps.
     pub stop_after: Option<u64>,
     stop: &'a StopSignal,
     started: Instant,
@@ -99,10 +99,10 @@ impl<'a> Session<'a> {
         Ok(Ending::new(Outcome::MemoryLimit, post_mortem::sentence(&dead)))
     }
 
-    /// A probe has done its steps.
-    pub fn probed(&self) -> Option<Ending> {
-        let enough = self.state.step >= self.stop_after?;
-        enough.then(|| Ending::new(Outcome::Finished, format!("the probe did {} steps", self.state.step)))
+    /// All steps are done that were asked for. What is due after the last of them has been done, too.
+    pub fn far_enough(&self) -> Option<Ending> {
+        let message = || format!("stopped after step {}, as far as was asked for", self.state.step);
+        (self.state.step >= self.stop_after?).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 
     /// The state as a checkpoint keeps it.

@@ -51,7 +51,7 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
         return stopped(task, session, ending);
     }
     while session.state.step < plan.steps {
-        if let Some(ending) = session.asked_to_stop().or_else(|| session.probed()) {
+        if let Some(ending) = session.asked_to_stop().or_else(|| session.far_enough()) {
             return stopped(task, session, ending);
         }
         let step = session.state.step + 1;

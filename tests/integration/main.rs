@@ -3,11 +3,15 @@
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
 mod command_line;
+mod comparison;
 mod disk;
 mod experiments;
 mod interruption;
+mod listing;
 mod outcomes;
 mod plan;
+mod reference;
+mod reproduction;
 mod schemas;
 mod sweep;
 mod sweep_kills;

@@ -116,6 +116,8 @@ fn every_record_of_a_run_follows_its_schema() {
     workplace.file("trial.toml", "[pipeline.dummy]\n[checkpoint]\nevery_steps = 4\n");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let run = workplace.latest("trial");
+    assert_eq!(workplace.xrun(&["reproduce", "trial", "-q"]).code, 0);
+    let reproduction = workplace.latest("trial");
     let lines = |name: &str| -> Vec<Value> {
         text(&run.join(name)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
@@ -128,6 +130,10 @@ fn every_record_of_a_run_follows_its_schema() {
             "memory" => lines("memory.jsonl"),
             "loop_state" => states.clone(),
             "post_mortem" => vec![limited()],
+            "comparison" => {
+                vec![serde_json::from_str(&workplace.xrun(&["compare", "trial", "latest~1", "--json"]).out).unwrap()]
+            }
+            "reproduction" => vec![json(&reproduction.join("reproduction.json"))],
             other => vec![json(&run.join(format!("{other}.json")))],
         };
         assert!(!values.is_empty(), "{name}");

@@ -70,8 +70,8 @@ fn facts(material: &Material) -> Markup {
                 (fact("Machine", &host.name, Some(format!("{}, {} cores{limit}", host.processor, host.cores))))
                 (fact("Seed", &manifest.seed.to_string(), Some(format!("fingerprint {}", printable::line(&manifest.fingerprint, 13)))))
                 @let code = &manifest.code;
-                @let commit = code.git_commit.as_ref().map(|commit| {
-                    let dirty = if code.git_patch.is_some() { " with changes" } else { "" };
+                @let commit = code.built_commit.as_ref().map(|commit| {
+                    let dirty = if code.built_with_changes == Some(true) { " with changes" } else { "" };
                     format!("commit {}{dirty}", printable::line(commit, 13))
                 });
                 (fact("Program", &format!("xrun {}", code.xrun), commit))

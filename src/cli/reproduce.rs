@@ -1,0 +1,124 @@
+//! `xrun reproduce RUN`: does the same come out when a result's experiment is run again?
+
+use std::path::Path;
+use std::time::Instant;
+
+use clap::Args;
+
+use super::resume::refuse_other_keys;
+use super::terminal::{Failure, Terminal};
+use super::training::{NewRun, Planned};
+use super::{Display, Overrides, Results};
+use crate::device::{self, Kind};
+use crate::experiment::read;
+use crate::report;
+use crate::results::format::Outcome;
+use crate::results::{index, layout, write};
+use crate::run::fingerprint::LEFT_OUT;
+use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
+use crate::run::stop::exit_code;
+
+/// What may be otherwise and still has to give the same numbers, besides what no fingerprint covers.
+const CHANGEABLE: &[&str] = &[
+    "limits.workers",
+    "limits.prefetch",
+    "limits.frame_cache",
+    "limits.metrics_queue",
+    "limits.log_queue",
+    "cleanup.",
+    "memory.",
+    "checkpoint.every_steps",
+    "checkpoint.keep_last",
+];
+
+#[derive(Clone, Debug, Args)]
+pub struct ReproduceArguments {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
+    run: String,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// The share of its mean size by which a number may be off on average. Default: 0 on the CPU, which asks for the same
+    /// bits, and 0.1 on a GPU.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    tolerance: Option<f64>,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    display: Display,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0);
+    share.ok_or_else(|| "expected a number from 0 up, such as 0.05".into())
+}
+
+pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
+    let started = Instant::now();
+    let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
+    let found =
+        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    // Through `latest` the original would become the reproduction.
+    let path =
+        std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))?;
+    let original = Original::read(&path).map_err(Failure::failed)?;
+    if original.last_step.is_none() {
+        return Err(Failure::Failed(format!("{}: this run has no metrics to compare with", path.display())));
+    }
+    let planned = plan(&path, &original, arguments, terminal)?;
+    let chosen = planned.chosen.clone();
+    let changes = reproduce::changes(&original.manifest, &planned.plan, &chosen);
+    for change in &changes {
+        terminal.say(&format!("not as it was: {}", report::reproduction::change(change)));
+    }
+    let (opened, task) = planned.open(1)?;
+    let text = std::fs::read(path.join(layout::RESOLVED)).map_err(Failure::failed)?;
+    let new = NewRun {
+        directory: None,
+        results: &arguments.results.folder,
+        text: &text,
+        origins: &original.manifest.origins,
+        stop_after: original.stop_after(),
+    };
+    let mut display = arguments.display.clone();
+    display.json = false;
+    let (directory, code) = new.train(opened, task, started, &display, terminal)?;
+    if code == exit_code(Outcome::Interrupted) {
+        return Ok(code);
+    }
+    let on_cpu = chosen.kind == Kind::Cpu && original.manifest.device.chosen.starts_with("cpu");
+    let tolerance = arguments.tolerance.unwrap_or(if on_cpu { TOLERANCE_CPU } else { TOLERANCE_GPU });
+    let reproduction =
+        reproduce::conclude(&original, (&path, &directory), tolerance, &chosen, changes).map_err(Failure::failed)?;
+    write::replace_json(&directory.join(layout::REPRODUCTION), &reproduction).map_err(Failure::failed)?;
+    match arguments.display.json {
+        true => terminal.json(&reproduction),
+        false => terminal.answer(&report::reproduction::text(&reproduction)),
+    }
+    Ok(reproduction.exit_code)
+}
+
+/// The original's experiment on the device that it ran on, without the limits that only stop it: a slower machine is no
+/// other result.
+fn plan(
+    path: &Path,
+    original: &Original,
+    arguments: &ReproduceArguments,
+    terminal: Terminal,
+) -> Result<Planned, Failure> {
+    let overrides = arguments.overrides.all();
+    let changeable: Vec<&str> = LEFT_OUT.iter().chain(CHANGEABLE).copied().collect();
+    refuse_other_keys(&overrides, &changeable, "a run is reproduced", "run the experiment")?;
+    let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
+    experiment.training.time_limit = None;
+    experiment.limits.host_memory = None;
+    experiment.limits.device_memory = None;
+    let device = &original.manifest.device.chosen;
+    if overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
+        return Planned::new(experiment, terminal);
+    }
+    experiment.experiment.device.clone_from(device);
+    device::choose(device).map_err(|error| {
+        Failure::Failed(format!("the run was on `{device}`: {error}; --device reproduces it on another one"))
+    })?;
+    Planned::new(experiment, terminal)
+}

@@ -1,0 +1,159 @@
+//! Several runs -> what differs, as text, as a record, and as a page with their curves over one another.
+//!
+//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and of each the curves that [`curves`] keeps.
+
+mod curves;
+mod page;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::ReportError;
+use super::material::{self, Material};
+use crate::results::comparison::{ComparedMetric, ComparedRun, Comparison, Difference, Growth};
+use crate::results::format::{Manifest, VERSION};
+use crate::results::resolved;
+use crate::results::verdict::SeriesVerdict;
+use curves::RunCurves;
+
+pub use page::html;
+pub use text::text;
+
+/// More curves in one figure cannot be told apart: seven colours, each as a whole and as a broken line.
+pub const RUNS_MAX: usize = 14;
+
+/// The series of a verdict that are memory as a whole.
+const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"];
+
+/// Runs side by side, and their curves.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    pub record: Comparison,
+    curves: Vec<RunCurves>,
+}
+
+/// Reads the runs, in the order given.
+pub fn gather(runs: &[PathBuf]) -> Result<Compared, ReportError> {
+    let mut curves = Vec::with_capacity(runs.len());
+    let mut compared = Vec::with_capacity(runs.len());
+    let mut experiments = Vec::with_capacity(runs.len());
+    let mut surroundings = Vec::with_capacity(runs.len());
+    for run in runs {
+        let material = material::gather(run)?;
+        curves.push(RunCurves::of(&material));
+        compared.push(one(&material));
+        // Of a run whose experiment does not read, nothing is known to differ from nothing.
+        experiments.push(resolved::values(run).unwrap_or_default());
+        surroundings.push(material.manifest.as_ref().map(around).unwrap_or_default());
+    }
+    let record = Comparison {
+        version: VERSION,
+        runs: compared,
+        differences: differences(&experiments),
+        surroundings: differences(&surroundings),
+    };
+    Ok(Compared { record, curves })
+}
+
+fn one(material: &Material) -> ComparedRun {
+    let ending = material.ending();
+    let (loss_first, loss_last) = material.losses();
+    let verdict = material.verdict.as_ref();
+    ComparedRun {
+        experiment: material.experiment.clone(),
+        run: material.id.clone(),
+        path: material.run.display().to_string(),
+        state: material.state.words().to_owned(),
+        message: material.message(),
+        started: material.manifest.as_ref().map(|manifest| manifest.started.clone()),
+        fingerprint: material.manifest.as_ref().map(|manifest| manifest.fingerprint.clone()),
+        steps: material.steps(),
+        steps_planned: material.steps_planned(),
+        seconds: material.seconds(),
+        steps_per_second: ending.and_then(|summary| summary.steps_per_second),
+        items_per_second: ending.and_then(|summary| summary.items_per_second),
+        loss_first,
+        loss_last,
+        metrics: metrics(material),
+        best: ending.and_then(|summary| summary.best.clone()),
+        memory: material.memory().clone(),
+        verdict: verdict.map(|verdict| verdict.verdict),
+        growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),
+        growth: verdict.map_or(Vec::new(), |verdict| {
+            verdict.series.iter().filter(|one| SERIES.contains(&one.name.as_str())).map(growth).collect()
+        }),
+    }
+}
+
+fn growth(one: &SeriesVerdict) -> Growth {
+    let findings = &one.findings;
+    Growth {
+        series: one.name.clone(),
+        verdict: findings.verdict,
+        growth: findings.growth,
+        slope: findings.slope,
+        slope_low: findings.slope_low,
+        slope_high: findings.slope_high,
+    }
+}
+
+fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
+    let last: BTreeMap<String, Option<f64>> =
+        material.metrics().into_iter().map(|(name, _, after)| (name, after)).collect();
+    let range = |name: &str| {
+        let series = material.curves.metrics.iter().find(|(known, _)| known == name);
+        // The thinned points keep the lowest and the highest.
+        let trained = series.into_iter().flat_map(|(_, series)| series.points()).filter(|point| point.x > 0.0);
+        trained.fold((None::<f64>, None::<f64>), |(low, high), point| {
+            (Some(low.map_or(point.y, |low| low.min(point.y))), Some(high.map_or(point.y, |high| high.max(point.y))))
+        })
+    };
+    last.into_iter()
+        .map(|(name, last)| {
+            let (lowest, highest) = range(&name);
+            (name, ComparedMetric { last, lowest, highest })
+        })
+        .collect()
+}
+
+/// Code, data, machine and device by name.
+fn around(manifest: &Manifest) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            all.insert(name.to_owned(), Value::from(value));
+        }
+    };
+    let code = &manifest.code;
+    let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
+    add("code: version", Some(code.xrun.clone()));
+    add("code: lock file", Some(code.lock_digest.clone()));
+    add("code: sources", code.source_digest.clone());
+    add("code: built from commit", code.built_commit.as_ref().map(|commit| format!("{commit}{changed}")));
+    add("machine: name", Some(manifest.host.name.clone()));
+    add("machine: processor", Some(manifest.host.processor.clone()));
+    add("machine: cores", Some(manifest.host.cores.to_string()));
+    add("machine: system", Some(manifest.host.system.clone()));
+    add("device", Some(format!("{} {}", manifest.device.chosen, manifest.device.name)));
+    add("device: driver", manifest.device.driver.clone());
+    for (name, digest) in &manifest.data {
+        add(&format!("data: {name}"), Some(digest.clone()));
+    }
+    all
+}
+
+/// What is not the same in all.
+fn differences(all: &[BTreeMap<String, Value>]) -> Vec<Difference> {
+    let keys: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
+    let values = |key: &String| all.iter().map(|one| one.get(key).cloned()).collect::<Vec<_>>();
+    keys.into_iter()
+        .map(|key| Difference { key: key.clone(), values: values(key) })
+        .filter(|difference| difference.values.windows(2).any(|pair| pair[0] != pair[1]))
+        .collect()
+}

@@ -1,0 +1,164 @@
+//! A comparison as a page: the table, and the curves of all runs over one another.
+//!
+//! One file without scripts, and without anything from a network, as the page of a run.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::curves::RunCurves;
+use super::text::sections;
+use super::{Compared, RUNS_MAX};
+use crate::report::axes::{Unit, time_of_day};
+use crate::report::page::STYLE;
+use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::series::Series;
+use crate::results::comparison::ComparedRun;
+use crate::results::printable;
+
+/// More figures than this are left to the record.
+const FIGURES_MAX: usize = 24;
+const _: () = assert!(RUNS_MAX <= 2 * COLOURS, "each run has a line of its own");
+
+/// The page's text.
+pub fn html(compared: &Compared) -> String {
+    let runs = &compared.record.runs;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                title { (runs.len()) " runs compared" }
+                style { (PreEscaped(STYLE)) (PreEscaped(broken_lines())) }
+            }
+            body {
+                main {
+                    header { div.title { h1 { (runs.len()) " runs compared" } } }
+                    (legend(runs))
+                    (tables(compared))
+                    (figures(compared))
+                    footer { "Written by xrun " (env!("CARGO_PKG_VERSION")) " from the files of the runs' directories." }
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The eighth run has the first colour again, and a broken line.
+fn broken_lines() -> String {
+    let style = |at: usize| {
+        let (again, colour) = (at + COLOURS, format!("var(--c{at})"));
+        format!(
+            "\n.c{again} {{ background: repeating-linear-gradient(90deg, {colour} 0 4px, transparent 4px 7px); }} \
+             [stroke=\"#{again:06X}\"] {{ stroke: {colour}; stroke-dasharray: 7 5; }}"
+        )
+    };
+    (1..=COLOURS).map(style).collect()
+}
+
+fn legend(runs: &[ComparedRun]) -> Markup {
+    html! {
+        div.wide { table.full {
+            thead { tr { th { "" } th { "run" } th { "state" } th { "started" } th.why { "" } } }
+            tbody { @for (at, run) in runs.iter().enumerate() { tr {
+                th scope="row" { i.swatch.(format!("c{}", at + 1)) { } (at + 1) }
+                td { (printable::line(&run.experiment, 100)) "/" (printable::line(&run.run, 100)) }
+                td { (run.state) }
+                td { (run.started.as_deref().map_or("–".into(), time_of_day)) }
+                td.why { (printable::line(&run.message, 160)) }
+            } } }
+        } }
+    }
+}
+
+fn tables(compared: &Compared) -> Markup {
+    html! {
+        @for section in sections(compared) {
+            h2 { (title(section.title)) }
+            div.wide { table {
+                thead { tr { th { "" } @for run in 1..=compared.record.runs.len() { th.r { (run) } } } }
+                tbody { @for (label, cells) in &section.rows { tr {
+                    th scope="row" { (label.trim_start()) }
+                    @for cell in cells { td.r { (cell) } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn title(section: &str) -> String {
+    match section {
+        "experiment" => "What differs in the experiments".into(),
+        "code, data, machine" => "What differs around them".into(),
+        other => other[..1].to_uppercase() + &other[1..],
+    }
+}
+
+fn figures(compared: &Compared) -> Markup {
+    let all = &compared.curves;
+    let mut plots: Vec<Plot> = Vec::new();
+    for kind in names(all, |run| &run.losses) {
+        let caption = "Exponential moving average, as in the report of each run.";
+        let plot = over_one_another(all, Shape::Line, |run| named(&run.losses, &kind));
+        plots.extend(figure(&format!("Training loss, {kind} steps"), caption, Unit::Number, plot, "step"));
+    }
+    for metric in names(all, |run| &run.metrics) {
+        let caption = "Held-out data; step 0 is the untrained model.";
+        let plot = over_one_another(all, Shape::Points, |run| named(&run.metrics, &metric));
+        plots.extend(figure(&metric, caption, Unit::Number, plot, "step"));
+    }
+    let memory: [(&str, Pick); 4] = [
+        ("Heap", |run| &run.heap),
+        ("Resident memory", |run| &run.resident),
+        ("Device in use", |run| &run.in_use),
+        ("Device reserved", |run| &run.reserved),
+    ];
+    for (name, of) in memory {
+        let plot = over_one_another(all, Shape::Line, |run| Some(of(run)));
+        plots.extend(figure(name, "Sampled at rest.", Unit::Bytes, plot, "time of work"));
+    }
+    let left_out = plots.len().saturating_sub(FIGURES_MAX);
+    html! {
+        @if !plots.is_empty() {
+            h2 { "Curves" }
+            div.plots { @for plot in plots.iter().take(FIGURES_MAX) { (plot.figure()) } }
+            @if left_out > 0 { p.note { "And " (left_out) " figures more." } }
+        }
+    }
+}
+
+/// One of a run's curves.
+type Pick = fn(&RunCurves) -> &Series;
+
+/// The names that any of the runs has, in the order in which they come.
+fn names(all: &[RunCurves], of: fn(&RunCurves) -> &Vec<(String, Series)>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in all.iter().flat_map(of) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn named<'a>(series: &'a [(String, Series)], name: &str) -> Option<&'a Series> {
+    series.iter().find(|(known, _)| known == name).map(|(_, series)| series)
+}
+
+fn over_one_another<'a>(
+    all: &'a [RunCurves],
+    shape: Shape,
+    of: impl Fn(&'a RunCurves) -> Option<&'a Series>,
+) -> Vec<Curve> {
+    let curve = |(at, run): (usize, &'a RunCurves)| {
+        Curve::of(&format!("run {}", at + 1), of(run)?, (at + 1) as u8, shape.clone())
+    };
+    all.iter().enumerate().filter_map(curve).collect()
+}
+
+fn figure(title: &str, caption: &str, unit: Unit, curves: Vec<Curve>, x: &'static str) -> Option<Plot> {
+    let x_unit = if x == "step" { Unit::Number } else { Unit::Seconds };
+    let plot = Plot::of(&printable::line(title, 80), (x, x_unit), unit, curves)?;
+    Some(Plot { caption: caption.into(), half: true, ..plot })
+}

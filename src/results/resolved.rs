@@ -1,0 +1,115 @@
+//! What are the values of a run's experiment, key by key?
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::layout;
+use super::read::ReadError;
+use crate::units::Bytes;
+
+/// Longer files are not experiments.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Every value of `resolved.toml` by its dotted key, such as `optimizer.adamw.learning_rate`. A kind without keys of its
+/// own is an empty table.
+pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
+    let path = run.join(layout::RESOLVED);
+    let file_error = |source| ReadError::File { path: path.clone(), source };
+    let length = std::fs::metadata(&path).map_err(file_error)?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(ReadError::Content { message: format!("{length} bytes long"), path });
+    }
+    let text = std::fs::read_to_string(&path).map_err(file_error)?;
+    match toml::from_str(&text) {
+        Ok(value) => Ok(flat(&value)),
+        Err(error) => Err(ReadError::Content { message: error.to_string(), path }),
+    }
+}
+
+/// The values of a table by dotted key.
+pub fn flat(table: &Value) -> BTreeMap<String, Value> {
+    let mut values = BTreeMap::new();
+    flatten(table, "", &mut values);
+    values
+}
+
+fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(keys) if !keys.is_empty() => {
+            for (key, inner) in keys {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(inner, &path, into);
+            }
+        }
+        _ => {
+            into.insert(path.to_owned(), value.clone());
+        }
+    }
+}
+
+/// A value as it would be written in a file, on one line.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(keys) if keys.is_empty() => "chosen".into(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether what a person typed means this value: `2e-3` is 0.002, `50331648` is `"48 MiB"`, and quotes may be left out.
+pub fn means(value: &Value, typed: &str) -> bool {
+    let typed = typed.trim();
+    let parsed = toml::from_str::<Value>(&format!("v = {typed}")).ok().and_then(|table| table.get("v").cloned());
+    let plain = match &parsed {
+        Some(Value::String(text)) => text.as_str(),
+        _ => typed,
+    };
+    let number = |value: &Value| value.as_f64();
+    let size = |value: &Value| match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64().map(Bytes),
+    };
+    parsed.as_ref() == Some(value)
+        || value.as_str() == Some(plain)
+        || number(value).is_some_and(|found| parsed.as_ref().and_then(number) == Some(found))
+        || size(value).is_some_and(|found| plain.parse() == Ok(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn tables_become_dotted_keys() {
+        let table =
+            json!({ "training": { "epochs": 4, "schedule": { "constant": {} } }, "cleanup": { "actions": ["heap"] } });
+        let flat = flat(&table);
+        let keys: Vec<&str> = flat.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["cleanup.actions", "training.epochs", "training.schedule.constant"]);
+        assert_eq!(flat["cleanup.actions"], json!(["heap"]));
+    }
+
+    #[test]
+    fn a_value_is_recognised_however_it_is_typed() {
+        for (value, typed) in [
+            (json!(0.002), "2e-3"),
+            (json!(4), "4"),
+            (json!(1.0), "1"),
+            (json!("48 MiB"), "50331648"),
+            (json!("48 MiB"), "48 MiB"),
+            (json!("48 MiB"), "\"48MiB\""),
+            (json!(1000), "1000 B"),
+            (json!("batch-hard"), "batch-hard"),
+            (json!(true), "true"),
+            (json!(["heap"]), "[\"heap\"]"),
+        ] {
+            assert!(means(&value, typed), "{value} was not recognised in {typed}");
+        }
+        for (value, typed) in [(json!(4), "5"), (json!("48 MiB"), "49 MiB"), (json!(true), "1"), (json!("4"), "")] {
+            assert!(!means(&value, typed), "{value} was taken for {typed}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Which of the runs are asked for, and in which order?
+
+use std::cmp::Ordering;
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::format::Outcome;
+use super::index::{Entry, RunState};
+use super::verdict::Judgement;
+use super::{read, resolved};
+
+/// Where a run stands, as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Status {
+    Running,
+    Finished,
+    Interrupted,
+    TimeLimit,
+    MemoryGrew,
+    Diverged,
+    MemoryLimit,
+    Failed,
+    Panicked,
+    Killed,
+    Unreadable,
+}
+
+impl Status {
+    fn of(state: &RunState) -> Self {
+        match state {
+            RunState::Running => Self::Running,
+            RunState::Killed => Self::Killed,
+            RunState::Unreadable(_) => Self::Unreadable,
+            RunState::Ended(outcome) => match outcome {
+                Outcome::Finished => Self::Finished,
+                Outcome::Interrupted => Self::Interrupted,
+                Outcome::TimeLimit => Self::TimeLimit,
+                Outcome::MemoryGrew => Self::MemoryGrew,
+                Outcome::Diverged => Self::Diverged,
+                Outcome::MemoryLimit => Self::MemoryLimit,
+                Outcome::Failed => Self::Failed,
+                Outcome::Panicked => Self::Panicked,
+            },
+        }
+    }
+}
+
+/// What a run must be to be listed; empty takes all.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    pub experiment: Option<String>,
+    pub status: Option<Status>,
+    pub verdict: Option<Judgement>,
+    /// A dotted key of the resolved experiment, and its value as it was typed.
+    pub values: Vec<(String, String)>,
+}
+
+impl Selection {
+    pub fn takes(&self, run: &Entry) -> bool {
+        let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
+        let values_fit = || {
+            let found = resolved::values(&run.path).unwrap_or_default();
+            self.values.iter().all(|(key, typed)| found.get(key).is_some_and(|value| resolved::means(value, typed)))
+        };
+        // What costs a file comes last.
+        self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
+            && self.status.is_none_or(|status| status == Status::of(&run.state))
+            && self.verdict.is_none_or(|asked| verdict() == Some(asked))
+            && (self.values.is_empty() || values_fit())
+    }
+}
+
+/// What runs are sorted by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    Started,
+    Experiment,
+    State,
+    Steps,
+    Loss,
+    Best,
+    Memory,
+    Seconds,
+    Speed,
+    /// A dotted key of the resolved experiment.
+    Value(String),
+    /// A metric of the last validation.
+    Metric(String),
+}
+
+/// Words for orders that are no keys of an experiment.
+pub const ORDERS: &[&str] = &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
+/// What stands before the name of a metric.
+pub const METRIC: &str = "metrics.";
+
+impl Order {
+    /// `None` for a word that is none of [`ORDERS`]; what has a dot is a metric or a key.
+    pub fn from_text(text: &str) -> Option<Self> {
+        Some(match text {
+            "started" => Self::Started,
+            "experiment" => Self::Experiment,
+            "state" => Self::State,
+            "steps" => Self::Steps,
+            "loss" => Self::Loss,
+            "best" => Self::Best,
+            "memory" => Self::Memory,
+            "seconds" => Self::Seconds,
+            "speed" => Self::Speed,
+            other => match other.strip_prefix(METRIC) {
+                Some(name) => Self::Metric(name.to_owned()),
+                None if other.contains('.') => Self::Value(other.to_owned()),
+                None => return None,
+            },
+        })
+    }
+
+    fn of(&self, run: &Entry) -> Value {
+        let summary = run.summary.as_ref();
+        let number = |value: Option<f64>| value.map_or(Value::Null, Value::from);
+        match self {
+            Self::Started => run.started.clone().map_or(Value::Null, Value::from),
+            Self::Experiment => run.experiment.clone().into(),
+            Self::State => run.state.words().into(),
+            Self::Steps => run.last_step.map_or(Value::Null, Value::from),
+            Self::Loss => number(run.last_loss),
+            Self::Best => number(summary.and_then(|summary| Some(summary.best.as_ref()?.value))),
+            Self::Memory => run.resident_peak.map_or(Value::Null, Value::from),
+            Self::Seconds => number(summary.map(|summary| summary.seconds)),
+            Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
+            Self::Value(key) => resolved::values(&run.path).unwrap_or_default().remove(key).unwrap_or(Value::Null),
+            Self::Metric(name) => number(summary.and_then(|summary| summary.metrics_last.get(name).copied().flatten())),
+        }
+    }
+}
+
+/// Sorts upwards, with what has no such value last; of equals, and by the start, the newest first. `reverse` turns it
+/// round, still with what has no value last.
+pub fn sort(runs: &mut [Entry], order: &Order, reverse: bool) {
+    // `runs` comes newest first, and sorting keeps the order of equals.
+    let downwards = reverse != (*order == Order::Started);
+    runs.sort_by_cached_key(|run| Key { value: order.of(run), downwards });
+}
+
+#[derive(PartialEq)]
+struct Key {
+    value: Value,
+    downwards: bool,
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = |value: &Value| match value {
+            Value::Null => 2,
+            Value::Number(_) => 0,
+            _ => 1,
+        };
+        let (a, b) = (&self.value, &other.value);
+        let within = match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            _ => resolved::text(a).cmp(&resolved::text(b)),
+        };
+        rank(a).cmp(&rank(b)).then(if self.downwards { within.reverse() } else { within })
+    }
+}

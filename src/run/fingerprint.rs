@@ -1,0 +1,90 @@
+//! Are two experiments the same? One digest over what is asked for and the code that answers.
+//!
+//! In it: every value of the resolved experiment but [`LEFT_OUT`], the data sets' digests, xrun's version, the digest of
+//! its sources and of its lock file. Not in it: the machine and the device, which are compared by name.
+
+use super::manifest::lock_digest;
+use crate::data::digest::digest;
+use crate::experiment::Experiment;
+use crate::plan::Plan;
+use crate::results::resolved;
+
+/// Keys that change neither the numbers nor the memory of a run that does all its steps: what it is called, where it
+/// runs, where its data lies (the data's digest is in), limits that only stop it, and the look ahead at what it will need.
+///
+/// What moves memory is not left out, though it does not change a metric: buffers, cleanup and the trace are what a
+/// result of xrun is about.
+pub const LEFT_OUT: &[&str] = &[
+    "experiment.name",
+    "experiment.description",
+    "experiment.device",
+    "dataset.reference-video.path",
+    "training.time_limit",
+    "limits.host_memory",
+    "limits.device_memory",
+    "memory.probe",
+];
+
+/// SHA-256 of the sources that this program was built from.
+pub const SOURCE_DIGEST: &str = env!("XRUN_SOURCE_DIGEST");
+
+/// The fingerprint of a planned experiment.
+pub fn fingerprint(plan: &Plan) -> String {
+    let mut lines = asked(&plan.experiment);
+    lines.extend(plan.facts.data_digests.iter().map(|(name, value)| format!("data {name} = {value}")));
+    lines.push(format!("xrun {} {SOURCE_DIGEST} {}", env!("CARGO_PKG_VERSION"), lock_digest()));
+    digest(lines.join("\n").as_bytes())
+}
+
+/// A line for each value that counts, sorted by key.
+fn asked(experiment: &Experiment) -> Vec<String> {
+    // Serialises: no map in it has keys other than strings.
+    let values = resolved::flat(&serde_json::to_value(experiment).unwrap_or_default());
+    let counts = |key: &str| !LEFT_OUT.contains(&key);
+    values.into_iter().filter(|(key, _)| counts(key)).map(|(key, value)| format!("{key} = {value}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{schema, shape};
+    use crate::plan::tests::plan_of;
+
+    #[test]
+    fn what_changes_numbers_or_memory_changes_the_fingerprint() {
+        let of = |text: &str| fingerprint(&plan_of(&format!("[pipeline.dummy]\n{text}")));
+        let plain = of("");
+        for same in [
+            "[experiment]\nname = \"other\"\ndescription = \"words\"\ndevice = \"cpu\"\n",
+            "[training]\ntime_limit = \"1 h\"\n",
+            "[limits]\nhost_memory = \"1 GiB\"\ndevice_memory = \"2 GiB\"\n",
+            "[limits]\nworkers = 1\n",
+        ] {
+            assert_eq!(of(same), plain, "{same}");
+        }
+        for other in [
+            "[experiment]\nseed = 1\n",
+            "[training]\nmax_steps = 5\n",
+            "[limits]\nbatch_size = 16\n",
+            "[cleanup]\nevery_steps = 3\n",
+            "[memory]\nfail_on = \"growing\"\n",
+        ] {
+            assert_ne!(of(other), plain, "{other}");
+        }
+    }
+
+    #[test]
+    fn other_data_is_another_experiment() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        let before = fingerprint(&plan);
+        plan.facts.data_digests.push(("reference-video".into(), "ab".into()));
+        assert_ne!(fingerprint(&plan), before);
+    }
+
+    #[test]
+    fn every_key_that_is_left_out_exists() {
+        for key in LEFT_OUT {
+            assert!(shape::at(schema::shared(), key).is_some(), "{key}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `xrun compare`: are runs put side by side as a user names them?
+
+use serde_json::Value;
+
+use crate::workplace::{Workplace, text};
+
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    for arguments in [&["trial.toml"][..], &["trial.toml", "--name", "other", "-s", "training.epochs=3"]] {
+        assert_eq!(workplace.xrun(&[arguments, &["-q"]].concat()).code, 0);
+    }
+    workplace
+}
+
+#[test]
+fn two_runs_are_compared_in_text_as_a_record_and_on_a_page() {
+    let workplace = workplace();
+    let said = workplace.xrun(&["compare", "trial", "other"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let line = said.out.lines().find(|line| line.contains("training.epochs")).unwrap();
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["training.epochs", "1", "3"]);
+    assert!(!said.out.contains("experiment.seed"), "what is the same is not listed: {said:?}");
+    let said = workplace.xrun(&["compare", "trial", "other", "--json", "--html", "both.html"]);
+    let record: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&record["runs"][0]["steps"], &record["runs"][1]["steps"]), (&10.into(), &30.into()));
+    let page = text(&workplace.path("both.html"));
+    assert!(page.contains("2 runs compared") && page.contains("training.epochs") && page.contains("<polyline"));
+}
+
+#[test]
+fn a_folder_stands_for_its_runs_and_one_run_is_no_comparison() {
+    let workplace = workplace();
+    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.seed=1"]).code, 0);
+    let said = workplace.xrun(&["compare", "results/trial", "--json"]);
+    let record: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(record["runs"].as_array().unwrap().len(), 2, "the link to the newest is not a third");
+    let keys: Vec<&str> =
+        record["differences"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["experiment.seed"]);
+    let alone = workplace.xrun(&["compare", "trial"]);
+    assert!(alone.code == 2 && alone.err.contains("two runs or more"), "{alone:?}");
+    let many = workplace.xrun(&[&["compare"][..], &["trial"; 15]].concat());
+    assert!(many.code == 2 && many.err.contains("15 runs"), "{many:?}");
+    let unknown = workplace.xrun(&["compare", "trial", "othre"]);
+    assert!(unknown.code == 2 && unknown.err.contains("did you mean"), "{unknown:?}");
+}
+
+#[test]
+fn a_narrow_terminal_gets_narrow_lines() {
+    let workplace = workplace();
+    let mut command = workplace.command(&["compare", "trial", "other", "trial", "other"]);
+    let said = crate::workplace::said(command.env("COLUMNS", "60").output().unwrap());
+    let (_, tables) = said.out.split_once("\n\n").unwrap();
+    assert!(tables.lines().all(|line| line.chars().count() <= 60), "{said:?}");
+    assert!(tables.contains("\n\n"), "folded into more than one table: {said:?}");
+}

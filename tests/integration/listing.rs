@@ -1,0 +1,97 @@
+//! `xrun ls`: are the runs that are asked for found, in the order that is asked for?
+
+use serde_json::Value;
+
+use crate::workplace::Workplace;
+
+/// Three finished runs and one that diverged.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", "[pipeline.dummy]\n[limits]\nframe_cache = \"48 MiB\"\n");
+    workplace.file("large.toml", "[pipeline.dummy]\n[training]\nepochs = 30\n");
+    for arguments in [
+        &["small.toml"][..],
+        &["large.toml"],
+        &["small.toml", "-s", "optimizer.adamw.learning_rate=2e-4"],
+        &["small.toml", "-s", "pipeline.dummy.nan_at_step=4"],
+    ] {
+        workplace.xrun(&[arguments, &["-q"]].concat());
+    }
+    workplace
+}
+
+fn listed(workplace: &Workplace, arguments: &[&str]) -> Vec<Value> {
+    let said = workplace.xrun(&[&["ls", "--json"], arguments].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    serde_json::from_str(&said.out).unwrap()
+}
+
+#[test]
+fn runs_are_chosen_by_experiment_state_verdict_and_value() {
+    let workplace = workplace();
+    let count = |arguments: &[&str]| listed(&workplace, arguments).len();
+    assert_eq!(count(&[]), 4);
+    assert_eq!((count(&["small"]), count(&["--experiment", "large"])), (3, 1));
+    assert_eq!((count(&["--status", "finished"]), count(&["--status", "diverged"])), (3, 1));
+    assert_eq!(count(&["--status", "time-limit"]), 0);
+    assert_eq!(count(&["-s", "optimizer.adamw.learning_rate=0.0002"]), 1);
+    assert_eq!(count(&["-s", "limits.frame_cache=50331648"]), 3);
+    assert_eq!(count(&["-s", "limits.frame_cache=48 MiB", "--status", "finished"]), 2);
+    let bounded = count(&["--verdict", "bounded"]);
+    let others = ["inconclusive", "stepped", "grew-then-flat", "retained", "suspect", "growing", "exceeded"];
+    let all: usize = others.iter().map(|verdict| count(&["--verdict", verdict])).sum();
+    assert_eq!(bounded + all, 4, "each run has one verdict");
+}
+
+#[test]
+fn runs_are_sorted_by_columns_values_and_metrics() {
+    let workplace = workplace();
+    let order = |arguments: &[&str], key: &str| -> Vec<Value> {
+        listed(&workplace, arguments).iter().map(|run| run[key].clone()).collect()
+    };
+    let steps = order(&["--sort", "steps"], "steps");
+    assert_eq!(steps, [3, 10, 10, 300]);
+    assert_eq!(order(&["--sort", "steps", "--reverse"], "steps"), [300, 10, 10, 3]);
+    let by_value = order(&["--sort", "training.epochs", "--reverse"], "experiment");
+    assert_eq!(by_value[0], "large");
+    let by_metric = order(&["--sort", "metrics.score", "--reverse"], "experiment");
+    assert_eq!(by_metric[0], "large", "it trained longest");
+    let started = order(&[], "started");
+    assert!(started.is_sorted_by(|a, b| a.as_str() >= b.as_str()), "newest first: {started:?}");
+    let oldest = order(&["--reverse"], "started");
+    assert!(oldest.is_sorted_by(|a, b| a.as_str() <= b.as_str()), "oldest first: {oldest:?}");
+}
+
+#[test]
+fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
+    let workplace = workplace();
+    for (arguments, part) in [
+        (&["smal"][..], "did you mean \"small\"?"),
+        (&["--experiment", "nope"], "no experiment is called \"nope\""),
+        (&["--sort", "step"], "did you mean `steps`?"),
+        (&["--sort", "training.epoch"], "did you mean `training.epochs`?"),
+        (&["-s", "limits.worker=2"], "did you mean `limits.workers`?"),
+        (&["-s", "limits.workers"], "no `=`"),
+        (&["--status", "done"], "possible values"),
+    ] {
+        let said = workplace.xrun(&[&["ls"], arguments].concat());
+        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
+        assert!(said.err.contains(part) && said.out.is_empty(), "{arguments:?}: {said:?}");
+    }
+}
+
+#[test]
+fn the_name_of_an_experiment_means_its_newest_run() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["small.toml", "-q"]).code, 0);
+    // The names of runs tell seconds apart.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    assert_eq!(workplace.xrun(&["small.toml", "-q", "-s", "training.epochs=2"]).code, 0);
+    let shown = workplace.xrun(&["show", "small", "--json"]);
+    let shown: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(shown["steps"], 20);
+    for command in ["report", "verdict"] {
+        assert_eq!(workplace.xrun(&[command, "small"]).code, 0, "{command}");
+    }
+}

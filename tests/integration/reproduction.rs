@@ -1,0 +1,173 @@
+//! Does a result, wherever its folder lies, give the same numbers again, and is it said when it does not?
+
+use std::path::Path;
+
+use crate::workplace::{Workplace, json, text, wait_until};
+
+const EXPERIMENT: &str = "
+[experiment]
+seed = 5
+[pipeline.dummy]
+steps_per_epoch = 20
+[training]
+epochs = 3
+[training.schedule.cosine]
+warmup_steps = 5
+[validation]
+every_steps = 15
+";
+
+fn workplace(overrides: &[&str]) -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", EXPERIMENT);
+    let mut arguments = vec!["trial.toml", "-q"];
+    arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
+    workplace.xrun(&arguments);
+    workplace
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// Changes one piece of a file, which must be there.
+fn edit(path: &Path, from: &str, to: &str) {
+    let before = text(path);
+    assert!(before.contains(from), "{} has no {from}: {before}", path.display());
+    std::fs::write(path, before.replacen(from, to, 1)).unwrap();
+}
+
+#[test]
+fn a_copy_of_a_result_in_another_place_gives_the_same_bytes() {
+    let first = workplace(&[]);
+    let elsewhere = Workplace::new();
+    copy(&first.latest("trial"), &elsewhere.path("a copy"));
+    let said = elsewhere.xrun(&["reproduce", "a copy", "--progress", "none"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("identical: the same bits in 67 lines with 307 numbers"), "{said:?}");
+    assert!(!said.err.contains("not as it was"), "nothing has changed: {said:?}");
+    let again = elsewhere.latest("trial");
+    assert_eq!(text(&again.join("metrics.jsonl")), text(&first.latest("trial").join("metrics.jsonl")));
+    let record = json(&again.join("reproduction.json"));
+    assert_eq!((&record["agreement"], &record["values_different"]), (&"identical".into(), &0.into()));
+    let fingerprint = |run: &Path| json(&run.join("manifest.json"))["fingerprint"].clone();
+    assert_eq!(fingerprint(&again), fingerprint(&first.latest("trial")));
+}
+
+#[test]
+fn a_number_that_differs_is_named_with_its_step() {
+    let workplace = workplace(&[]);
+    let run = workplace.latest("trial");
+    let metrics = text(&run.join("metrics.jsonl"));
+    let line = metrics.lines().find(|line| line.contains("\"step\":7,")).unwrap();
+    let loss = serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap();
+    let other = line.replacen(&format!("\"loss\":{loss}"), &format!("\"loss\":{}", loss.next_up()), 1);
+    edit(&run.join("metrics.jsonl"), line, &other);
+    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("1 of 307 numbers differ; the first difference is at step 7: loss"), "{said:?}");
+    let near = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q", "--tolerance", "1e-9", "--json"]);
+    assert_eq!(near.code, 0, "{near:?}");
+    let record: serde_json::Value = serde_json::from_str(&near.out).unwrap();
+    assert_eq!((&record["agreement"], &record["tolerance"]), (&"within_tolerance".into(), &1e-9.into()));
+}
+
+#[test]
+fn what_is_not_as_it_was_is_said_by_name() {
+    let workplace = workplace(&[]);
+    let run = workplace.latest("trial");
+    let manifest = json(&run.join("manifest.json"));
+    let lock = manifest["code"]["lock_digest"].as_str().unwrap();
+    let processor = manifest["host"]["processor"].as_str().unwrap();
+    edit(&run.join("manifest.json"), lock, "0000");
+    edit(&run.join("manifest.json"), &format!("\"processor\": \"{processor}\""), "\"processor\": \"Z80\"");
+    let said = workplace.xrun(&["reproduce", run.to_str().unwrap()]);
+    assert_eq!(said.code, 0, "the numbers are the same all the same: {said:?}");
+    assert!(said.err.contains("code: lock file: 0000 became "), "{said:?}");
+    assert!(said.out.contains("machine: processor: Z80 became "), "{said:?}");
+    assert!(!said.out.contains("machine: cores"), "{said:?}");
+}
+
+/// A run that a signal ended before its last step.
+fn cut(signal: i32) -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", EXPERIMENT);
+    let slow = "pipeline.dummy.step_microseconds=20000";
+    let mut child = workplace.spawn(&["trial.toml", "-s", slow, "-s", "limits.metrics_queue=1"]);
+    let metrics = workplace.path("results/trial/latest/metrics.jsonl");
+    wait_until("steps are written", || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() > 5);
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+    child.wait().unwrap();
+    workplace
+}
+
+#[test]
+fn a_run_that_ended_early_is_compared_as_far_as_it_came() {
+    let workplace = cut(libc::SIGINT);
+    let run = workplace.latest("trial");
+    let steps = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
+    assert!(steps < 60);
+    let said = workplace.xrun(&["reproduce", run.to_str().unwrap()]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("ended early (interrupted)") && said.out.contains("identical"), "{said:?}");
+    assert!(!said.err.contains("error"), "{said:?}");
+    let again = json(&workplace.latest("trial").join("summary.json"));
+    assert_eq!(again["steps"], steps, "no farther than the run came");
+    assert_eq!(again["steps_planned"], 60, "with the schedule of the whole run");
+}
+
+#[test]
+fn a_killed_run_is_reproduced_up_to_its_last_line() {
+    let workplace = cut(libc::SIGKILL);
+    let run = workplace.latest("trial");
+    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    assert!(said.code == 0 && said.out.contains("has no summary"), "{said:?}");
+}
+
+#[test]
+fn a_loss_that_was_no_number_has_to_be_none_again() {
+    let workplace = workplace(&["pipeline.dummy.nan_at_step=33"]);
+    let run = workplace.latest("trial");
+    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    assert!(said.code == 0 && said.out.contains("identical"), "{said:?}");
+    edit(&run.join("resolved.toml"), "nan_at_step = 33\n", "");
+    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    assert!(said.code == 1 && said.out.contains("ended as diverged"), "{said:?}");
+}
+
+#[test]
+fn values_that_the_numbers_depend_on_stay_and_others_may_change() {
+    let workplace = workplace(&[]);
+    let refused = workplace.xrun(&["reproduce", "trial", "-s", "experiment.seed=6"]);
+    assert!(refused.code == 2 && refused.err.contains("experiment.seed"), "{refused:?}");
+    let renamed =
+        workplace.xrun(&["reproduce", "trial", "-q", "-s", "experiment.name=again", "-s", "limits.workers=0"]);
+    assert_eq!(renamed.code, 0, "{renamed:?}");
+    assert!(workplace.latest("again").join("reproduction.json").is_file());
+}
+
+#[test]
+fn an_experiment_that_has_not_changed_is_not_run_again() {
+    let workplace = workplace(&[]);
+    let run = workplace.latest("trial");
+    let id = run.file_name().unwrap().to_str().unwrap();
+    let said = workplace.xrun(&["run", "trial.toml", "--if-changed", "--name", "other"]);
+    assert!(said.code == 0 && said.err.contains(id) && said.err.contains("nothing was run"), "{said:?}");
+    assert!(!workplace.path("results/other").exists());
+    let answer = workplace.xrun(&["trial.toml", "--if-changed", "--json", "-q"]);
+    let answer: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!((&answer["skipped"], &answer["summary"]["steps"]), (&true.into(), &60.into()));
+    let changed = workplace.xrun(&["trial.toml", "--if-changed", "-q", "-s", "training.epochs=2"]);
+    assert_eq!(changed.code, 0, "{changed:?}");
+    assert_ne!(workplace.latest("trial"), run, "other values are run");
+    std::fs::remove_file(run.join("summary.json")).unwrap();
+    let unfinished = workplace.latest("trial");
+    assert_eq!(workplace.xrun(&["trial.toml", "--if-changed", "-q"]).code, 0);
+    assert_ne!(workplace.latest("trial"), unfinished, "a run that was killed is no result");
+}

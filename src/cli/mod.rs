@@ -3,6 +3,7 @@
 mod check;
 mod completions;
 mod devices;
+mod export;
 mod leaks;
 mod list;
 mod man;
@@ -26,6 +27,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::experiment::sections::FailOn;
 use crate::experiment::sweep::Mode;
+use crate::export::{Format, Table};
 use crate::panics;
 use terminal::{Failure, Terminal};
 
@@ -97,6 +99,8 @@ enum Command {
     Leaks(LeaksArguments),
     /// Write a run's report.html again.
     Report(RunName),
+    /// Write a run's metrics and memory as Parquet or CSV, for other tools.
+    Export(ExportArguments),
     /// List devices: memory, driver, and what is missing.
     Devices(DevicesArguments),
     /// Print the JSON Schema of experiment files, or of a record of the results.
@@ -343,6 +347,27 @@ pub struct LeaksArguments {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct ExportArguments {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    #[arg(default_value = "latest")]
+    run: String,
+    /// What to write.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Format,
+    /// Where to write; `export` in the run's folder when absent.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Which tables; all when absent.
+    #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]
+    tables: Vec<Table>,
+    #[command(flatten)]
+    results: Results,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct DevicesArguments {
     /// Print as JSON.
     #[arg(long)]
@@ -402,6 +427,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
         Command::Report(arguments) => report::run(&arguments, &terminal),
+        Command::Export(arguments) => export::run(&arguments, &terminal),
         Command::Devices(arguments) => devices::run(&arguments, &terminal),
         Command::Schema(arguments) => schema::run(&arguments, &terminal),
         Command::Completions(arguments) => completions::run(&arguments, &terminal),

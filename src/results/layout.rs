@@ -34,6 +34,8 @@ pub const CHECKPOINTS: &str = "checkpoints";
 pub const PICTURES: &str = "pictures";
 /// Inside it: which pictures, and what they show.
 pub const PICTURES_INDEX: &str = "index.json";
+/// Tables for other tools, when asked for.
+pub const EXPORT: &str = "export";
 /// Held by the process that writes into the directory.
 pub const LOCK: &str = "run.lock";
 /// Below an experiment's folder: its sweeps.

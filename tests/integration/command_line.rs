@@ -11,6 +11,7 @@ const SUBCOMMANDS: &[&str] = &[
     "ls",
     "show",
     "report",
+    "export",
     "verdict",
     "leaks",
     "devices",

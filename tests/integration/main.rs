@@ -5,6 +5,7 @@
 mod command_line;
 mod disk;
 mod experiments;
+mod export;
 mod interruption;
 mod outcomes;
 mod plan;

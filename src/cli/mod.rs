@@ -18,6 +18,7 @@ mod show;
 mod sweep;
 mod terminal;
 mod training;
+mod typo;
 mod verdict;
 
 use std::path::PathBuf;
@@ -400,6 +401,13 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 
 /// Reads the command line, does what it says, and answers with the exit code.
 pub fn main() -> ExitCode {
+    if let Some(first) = std::env::args_os().nth(1)
+        && let Some(meant) = typo::subcommand_meant(&first)
+    {
+        let word = first.to_string_lossy();
+        let message = format!("no such file `{word}`; did you mean the subcommand `{meant}`?");
+        return ExitCode::from(Failure::Usage(message).tell(&Terminal::default()));
+    }
     // Usage errors are clap's: its message, exit code 2.
     let line = CommandLine::parse();
     panics::keep();

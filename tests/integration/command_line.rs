@@ -136,3 +136,16 @@ fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
     let said = workplace.xrun(&["leaks", "--folder", "own"]);
     assert!(said.code == 1 && said.err.contains("[leaks.expected]"), "{said:?}");
 }
+
+#[test]
+fn a_subcommand_with_a_typo_is_answered_with_the_one_that_was_meant() {
+    let workplace = Workplace::new();
+    for line in [&["verdit", "latest"][..], &["verdit"]] {
+        let said = workplace.xrun(line);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains("no such file `verdit`; did you mean the subcommand `verdict`?"), "{said:?}");
+    }
+    // A file is a file, whatever it is called.
+    workplace.file("verdit", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["verdit", "-q"]).code, 0);
+}

@@ -417,7 +417,7 @@ pub fn main() -> ExitCode {
         terminal.error("this is a bug of xrun; results written so far are whole");
         crate::run::stop::EXIT_PANIC
     });
-    ExitCode::from(code)
+    ExitCode::from(terminal::delivered(code))
 }
 
 fn dispatch(line: CommandLine) -> u8 {

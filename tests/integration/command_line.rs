@@ -149,3 +149,23 @@ fn a_subcommand_with_a_typo_is_answered_with_the_one_that_was_meant() {
     workplace.file("verdit", "[pipeline.dummy]\n");
     assert_eq!(workplace.xrun(&["verdit", "-q"]).code, 0);
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not() {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+    let workplace = Workplace::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = workplace.command(&["schema"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("cannot be written to standard output") && err.contains("No space left"), "{err}");
+
+    let mut child = workplace.command(&["schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // More than fits into a pipe, so the write fails however slow the reader is to leave.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(13), "SIGPIPE");
+    assert_eq!(output.stderr, b"");
+}

@@ -50,7 +50,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         None => directory::create(&arguments.results.folder, name, &fingerprint, chrono::Utc::now()),
     };
     let directory = directory.map_err(Failure::failed)?;
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = manifest::command();
     let manifest =
         manifest::manifest(&opened.plan, &directory.id, &fingerprint, &opened.chosen, &command, &checked.origins);
     launch::describe(&directory.path, &checked.text, &resolved, &manifest, &opened.plan, task.parameters())

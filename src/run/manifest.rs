@@ -53,6 +53,7 @@ pub fn manifest(
         working_directory: working_directory.display().to_string(),
         started: now(),
         resumed: Vec::new(),
+        resume_commands: Vec::new(),
         host: host(),
         device: Device {
             chosen: chosen.kind.to_string(),
@@ -65,6 +66,11 @@ pub fn manifest(
         data_skipped: plan.facts.data_skipped.iter().cloned().collect(),
         origins: origins.clone(),
     }
+}
+
+/// The command line, one entry a word.
+pub fn command() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// RFC 3339, UTC, to the second.

@@ -24,7 +24,7 @@ mod verdict;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::sections::FailOn;
 use crate::experiment::sweep::Mode;
@@ -116,7 +116,7 @@ enum Command {
 pub struct RunArguments {
     /// The experiment to run.
     // Always there: an option only because a subcommand takes its place.
-    #[arg(required = true)]
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
@@ -191,6 +191,7 @@ pub struct SweepArguments {
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
     /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    #[arg(value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
     overrides: Overrides,
@@ -221,7 +222,7 @@ impl Overrides {
 #[derive(Clone, Debug, Args)]
 pub struct Results {
     /// Where result directories are.
-    #[arg(long = "results", value_name = "DIR", default_value = "results")]
+    #[arg(long = "results", value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
 }
 
@@ -258,7 +259,7 @@ pub enum Progress {
 #[derive(Clone, Debug, Args)]
 pub struct CheckArguments {
     /// The files to check.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
@@ -310,7 +311,7 @@ pub struct ListArguments {
 #[derive(Clone, Debug, Args)]
 pub struct RunName {
     /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
-    #[arg(default_value = "latest")]
+    #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
     results: Results,
@@ -322,6 +323,7 @@ pub struct RunName {
 #[derive(Clone, Debug, Args)]
 pub struct VerdictArguments {
     /// A run (a folder, or its name as in `show`), a memory.jsonl, or a CSV file.
+    #[arg(value_hint = ValueHint::AnyPath)]
     path: String,
     /// The verdict that fails: exit code 6.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
@@ -338,7 +340,7 @@ pub struct LeaksArguments {
     /// The leaks to try; all when none is named.
     names: Vec<String>,
     /// Where <name>.leaky.toml and <name>.bounded.toml are.
-    #[arg(long, value_name = "DIR", default_value = "experiments/leaks")]
+    #[arg(long, value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
@@ -350,13 +352,13 @@ pub struct LeaksArguments {
 #[derive(Clone, Debug, Args)]
 pub struct ExportArguments {
     /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
-    #[arg(default_value = "latest")]
+    #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     /// What to write.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
     /// Where to write; `export` in the run's folder when absent.
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
     /// Which tables; all when absent.
     #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]

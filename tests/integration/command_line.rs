@@ -34,6 +34,9 @@ fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
         assert_eq!(workplace.xrun(&["man", subcommand]).code, 0);
     }
     assert!(help.out.contains("stopped by a signal"), "{help:?}");
+    for word in [".SH ENVIRONMENT", "XRUN_CACHE", "CUDA_VISIBLE_DEVICES", ".SH FILES", "summary.json"] {
+        assert!(manual.out.contains(word), "{word} is not in the manual");
+    }
 }
 
 #[test]
@@ -50,6 +53,8 @@ fn completions_are_printed_for_each_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(workplace.xrun(&["completions", shell]).out.contains("xrun"), "{shell}");
     }
+    let zsh = workplace.xrun(&["completions", "zsh"]).out;
+    assert!(zsh.contains("_files -/") && zsh.contains("':file -- The experiment to run:_files'"), "{zsh}");
 }
 
 #[test]

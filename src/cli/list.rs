@@ -14,7 +14,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     match arguments.json {
         true => terminal.json(&listing::json(&runs)),
         false if runs.is_empty() => terminal.say(&format!("no runs in {}", arguments.results.folder.display())),
-        false => terminal.answer(&listing::text(&runs)),
+        false => terminal.answer(&listing::text(&runs, terminal.width())),
     }
     Ok(0)
 }

@@ -27,6 +27,11 @@ impl Terminal {
         }
     }
 
+    /// Characters in a line of standard output; `None` when it is no terminal.
+    pub fn width(self) -> Option<usize> {
+        terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0))
+    }
+
     /// An answer as indented JSON.
     pub fn json(self, value: &impl serde::Serialize) {
         // Records of ours always serialise: their keys are strings.

@@ -16,6 +16,7 @@ pub mod cli;
 pub mod data;
 pub mod device;
 pub mod experiment;
+pub mod export;
 pub mod memory;
 pub mod metrics;
 #[cfg(feature = "train")]

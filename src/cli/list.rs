@@ -68,7 +68,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         true => terminal.json(&listing::json(&runs)),
         false if all == 0 => terminal.say(&format!("no runs in {}", results.display())),
         false if runs.is_empty() => terminal.say(&format!("none of {all} runs is so")),
-        false => terminal.answer(&listing::text(&runs)),
+        false => terminal.answer(&listing::text(&runs, terminal.width())),
     }
     Ok(0)
 }

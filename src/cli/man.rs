@@ -1,9 +1,40 @@
 //! `xrun man`: the manual page.
 
 use clap::CommandFactory;
+use clap_mangen::roff::{Roff, bold, roman};
 
 use super::terminal::{Failure, Terminal};
 use super::{CommandLine, ManArguments};
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("XRUN_CACHE", "Where generated data is kept; ~/.cache/xrun when not set."),
+    (
+        "XRUN__SECTION__KEY",
+        "A value of the experiment, with two underscores between section and key: XRUN__LIMITS__WORKERS=2. It wins over \
+         the file, and -s wins over it.",
+    ),
+    ("NO_COLOR", "No colours, when set to anything."),
+    ("CUDA_VISIBLE_DEVICES", "Which GPUs there are, for cuda:N too."),
+];
+
+const FILES: &[(&str, &str)] = &[
+    ("FILE.toml", "An experiment; xrun new prints one with every key, xrun schema its JSON Schema."),
+    ("results/<experiment>/<run>/", "What a run leaves: records, lines, checkpoints, report.html."),
+    ("results/<experiment>/latest", "A link to the newest run."),
+    ("results/<experiment>/<run>/summary.json", "How the run ended; written last."),
+    ("~/.cache/xrun", "Generated data."),
+];
+
+fn list(title: &str, entries: &[(&str, &str)]) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", [title]);
+    for (name, meaning) in entries {
+        section.control("TP", []);
+        section.text([bold(*name)]);
+        section.text([roman(*meaning)]);
+    }
+    section
+}
 
 pub fn run(arguments: &ManArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut command = CommandLine::command();
@@ -16,7 +47,12 @@ pub fn run(arguments: &ManArguments, terminal: &Terminal) -> Result<u8, Failure>
             .ok_or_else(|| Failure::Usage(format!("there is no subcommand `{name}`; see xrun --help")))?,
     };
     let mut page = Vec::new();
+    let whole = arguments.subcommand.is_none();
     clap_mangen::Man::new(command).render(&mut page).map_err(Failure::failed)?;
+    if whole {
+        list("ENVIRONMENT", ENVIRONMENT).to_writer(&mut page).map_err(Failure::failed)?;
+        list("FILES", FILES).to_writer(&mut page).map_err(Failure::failed)?;
+    }
     terminal.answer(&String::from_utf8_lossy(&page));
     Ok(0)
 }

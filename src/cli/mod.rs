@@ -4,6 +4,7 @@ mod check;
 mod compare;
 mod completions;
 mod devices;
+mod export;
 mod leaks;
 mod list;
 mod man;
@@ -19,15 +20,17 @@ mod show;
 mod sweep;
 mod terminal;
 mod training;
+mod typo;
 mod verdict;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::sections::FailOn;
 use crate::experiment::sweep::Mode;
+use crate::export::{Format, Table};
 use crate::panics;
 use terminal::{Failure, Terminal};
 
@@ -110,6 +113,8 @@ enum Command {
     Leaks(LeaksArguments),
     /// Write a run's report.html again.
     Report(RunName),
+    /// Write a run's metrics and memory as Parquet or CSV, for other tools.
+    Export(ExportArguments),
     /// List devices: memory, driver, and what is missing.
     Devices(DevicesArguments),
     /// Print the JSON Schema of experiment files, or of a record of the results.
@@ -124,7 +129,7 @@ enum Command {
 pub struct RunArguments {
     /// The experiment to run.
     // Always there: an option only because a subcommand takes its place.
-    #[arg(required = true)]
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
@@ -202,6 +207,7 @@ pub struct SweepArguments {
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
     /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
+    #[arg(value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
     overrides: Overrides,
@@ -232,7 +238,7 @@ impl Overrides {
 #[derive(Clone, Debug, Args)]
 pub struct Results {
     /// Where result directories are.
-    #[arg(long = "results", value_name = "DIR", default_value = "results")]
+    #[arg(long = "results", value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
 }
 
@@ -269,7 +275,7 @@ pub enum Progress {
 #[derive(Clone, Debug, Args)]
 pub struct CheckArguments {
     /// The files to check.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
@@ -307,7 +313,7 @@ pub struct NewArguments {
 #[derive(Clone, Debug, Args)]
 pub struct RunName {
     /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
-    #[arg(default_value = "latest")]
+    #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
     results: Results,
@@ -319,6 +325,7 @@ pub struct RunName {
 #[derive(Clone, Debug, Args)]
 pub struct VerdictArguments {
     /// A run (a folder, or its name as in `show`), a memory.jsonl, or a CSV file.
+    #[arg(value_hint = ValueHint::AnyPath)]
     path: String,
     /// The verdict that fails: exit code 6.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
@@ -335,10 +342,31 @@ pub struct LeaksArguments {
     /// The leaks to try; all when none is named.
     names: Vec<String>,
     /// Where <name>.leaky.toml and <name>.bounded.toml are.
-    #[arg(long, value_name = "DIR", default_value = "experiments/leaks")]
+    #[arg(long, value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ExportArguments {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
+    run: String,
+    /// What to write.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Format,
+    /// Where to write; `export` in the run's folder when absent.
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    output: Option<PathBuf>,
+    /// Which tables; all when absent.
+    #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]
+    tables: Vec<Table>,
+    #[command(flatten)]
+    results: Results,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -377,6 +405,13 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 
 /// Reads the command line, does what it says, and answers with the exit code.
 pub fn main() -> ExitCode {
+    if let Some(first) = std::env::args_os().nth(1)
+        && let Some(meant) = typo::subcommand_meant(&first)
+    {
+        let word = first.to_string_lossy();
+        let message = format!("no such file `{word}`; did you mean the subcommand `{meant}`?");
+        return ExitCode::from(Failure::Usage(message).tell(&Terminal::default()));
+    }
     // Usage errors are clap's: its message, exit code 2.
     let line = CommandLine::parse();
     panics::keep();
@@ -386,7 +421,7 @@ pub fn main() -> ExitCode {
         terminal.error("this is a bug of xrun; results written so far are whole");
         crate::run::stop::EXIT_PANIC
     });
-    ExitCode::from(code)
+    ExitCode::from(terminal::delivered(code))
 }
 
 fn dispatch(line: CommandLine) -> u8 {
@@ -406,6 +441,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Compare(arguments) => compare::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
         Command::Report(arguments) => report::run(&arguments, &terminal),
+        Command::Export(arguments) => export::run(&arguments, &terminal),
         Command::Devices(arguments) => devices::run(&arguments, &terminal),
         Command::Schema(arguments) => schema::run(&arguments, &terminal),
         Command::Completions(arguments) => completions::run(&arguments, &terminal),

@@ -81,7 +81,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    resume::rewind(&path, &mut continuation).map_err(Failure::failed)?;
+    resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;
     let launch = Launch {
         plan: &opened.plan,
         ledger: &opened.ledger,

@@ -10,7 +10,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     match arguments.json {
         true => terminal.json(&summary::json(&run).map_err(Failure::failed)?),
-        false => terminal.answer(&summary::text(&run).map_err(Failure::failed)?),
+        false => terminal.answer(&summary::text(&run, terminal.width()).map_err(Failure::failed)?),
     }
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! How is something said on the terminal? The only file that prints.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use crate::experiment::render;
 use crate::problem::Problems;
@@ -15,14 +16,20 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// An answer. A reader that has gone away (`xrun ls | head`) is no error.
+    /// An answer. What could not be written is told by [`delivered`], when all else is done.
     pub fn answer(self, text: &str) {
         let mut out = std::io::stdout().lock();
-        let _ = out.write_all(text.as_bytes());
-        if !text.ends_with('\n') {
-            let _ = out.write_all(b"\n");
+        let line_break = if text.ends_with('\n') { "" } else { "\n" };
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(line_break.as_bytes()));
+        if let Err(error) = written.and_then(|()| out.flush()) {
+            // The first one says why.
+            let _ = NOT_WRITTEN.set(error);
         }
-        let _ = out.flush();
+    }
+
+    /// Characters in a line of standard output; `None` when it is no terminal.
+    pub fn width(self) -> Option<usize> {
+        terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0))
     }
 
     /// An answer as indented JSON.
@@ -62,6 +69,37 @@ impl Terminal {
         let _ = writeln!(err, "{text}");
     }
 }
+
+/// Why an answer did not reach standard output.
+static NOT_WRITTEN: OnceLock<io::Error> = OnceLock::new();
+
+/// The exit code, when an answer did not reach standard output. A reader that has gone away (`xrun ls | head`) ends the
+/// program in silence, as it ends other Unix tools: by SIGPIPE. Anything else is said, and 0 becomes 1.
+pub fn delivered(code: u8) -> u8 {
+    match NOT_WRITTEN.get() {
+        None => code,
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            end_by_pipe();
+            code
+        }
+        Some(error) => {
+            Terminal::default().error(&format!("the answer cannot be written to standard output: {error}"));
+            if code == 0 { exit_code(Outcome::Failed) } else { code }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn end_by_pipe() {
+    // SAFETY: the default action of a signal is no code of ours; everything is written and closed by now.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::raise(libc::SIGPIPE);
+    }
+}
+
+#[cfg(not(unix))]
+fn end_by_pipe() {}
 
 /// Whether standard error takes colours.
 pub fn coloured() -> bool {

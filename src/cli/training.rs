@@ -113,7 +113,7 @@ impl NewRun<'_> {
             None => directory::create(self.results, name, &fingerprint, chrono::Utc::now()),
         };
         let directory = directory.map_err(Failure::failed)?;
-        let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let command = manifest::command();
         let manifest = manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
         launch::describe(&directory.path, self.text, &resolved, &manifest, plan, task.parameters())
             .map_err(Failure::failed)?;

@@ -28,7 +28,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     }
     match arguments.json {
         true => terminal.json(&found),
-        false => terminal.answer(&verdict::text(&found)),
+        false => terminal.answer(&verdict::text(&found, terminal.width())),
     }
     Ok(if arguments.fail_on.fails(found.verdict) { EXIT_VERDICT } else { 0 })
 }

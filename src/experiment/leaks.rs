@@ -11,27 +11,27 @@ use crate::memory::ledger::Ledger;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Leaks {
-    /// Keep the gradients of each step (seed 001: zeroed and not released).
+    /// Keep the gradients of each step (post-mortem 001: zeroed and not released).
     pub gradients: bool,
-    /// Keep outputs of a forward pass with their graph (seed 001: adapter outputs of each batch).
+    /// Keep outputs of a forward pass with their graph (post-mortem 001: adapter outputs of each batch).
     pub outputs_with_graph: bool,
-    /// Keep the embeddings of reference pictures with their graph (seed 001: cached embeddings).
+    /// Keep the embeddings of reference pictures with their graph (post-mortem 001: cached embeddings).
     pub embeddings_with_graph: bool,
-    /// Keep the pictures of each batch as tensors on the device (seed 001: a data set moved as a whole).
+    /// Keep the pictures of each batch as tensors on the device (post-mortem 001: a data set moved as a whole).
     pub batches_on_device: bool,
-    /// Add up the losses with their graphs, as a progress line does that shows their mean (seed 001, 004).
+    /// Add up the losses with their graphs, as a progress line does that shows their mean (post-mortem 001, 004).
     pub loss_with_graph: bool,
-    /// Keep every detection of every validation (seed 003).
+    /// Keep every detection of every validation (post-mortem 003).
     pub validation_predictions: bool,
-    /// Run the validation with autodiff and keep what it gives (seed 002: validation accumulates over the whole set).
+    /// Run the validation with autodiff and keep what it gives (post-mortem 002: validation accumulates over the whole set).
     pub validation_with_graph: bool,
-    /// Keep each decoded frame: a cache bounded by a count that is never reached (seed 003).
+    /// Keep each decoded frame: a cache bounded by a count that is never reached (post-mortem 003).
     pub frame_cache: bool,
-    /// Each worker keeps a copy of the data that it has seen (seed 002, 003).
+    /// Each worker keeps a copy of the data that it has seen (post-mortem 002, 003).
     pub data_per_worker: bool,
-    /// Let the queue of the workers grow by a batch with each batch taken (seed 003: workers each with large batches).
+    /// Let the queue of the workers grow by a batch with each batch taken (post-mortem 003: workers each with large batches).
     pub worker_queue: bool,
-    /// Keep a line of text for each step (seed 003: the logger's history).
+    /// Keep a line of text for each step (post-mortem 003: the logger's history).
     pub log_history: bool,
     /// What is to be seen when `xrun leaks` runs this file.
     #[serde(skip_serializing_if = "Option::is_none")]

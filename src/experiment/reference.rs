@@ -66,7 +66,7 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
 
 /// What a key means, and what each of its words does.
 fn meaning(schema: &Value) -> String {
-    let mut text = shape::meaning(schema).to_owned();
+    let mut text = shape::meaning_beside_default(schema);
     let words = match shape::of(schema) {
         Shape::Choice(words) => words,
         Shape::Array { items, .. } => match shape::of(items) {

@@ -100,7 +100,7 @@ impl Default for Limits {
 pub struct Cleanup {
     /// Clean after every this many steps; 0 never. Default: 10, as in seeds 002 and 004.
     pub every_steps: u64,
-    /// Clean after each validation. Default: true; validation is where seed 003 grew most.
+    /// Clean after each validation. Default: true; validation is where the trainer of post-mortem 003 grew most.
     pub after_validation: bool,
     /// Clean after each epoch. Default: true.
     pub after_epoch: bool,
@@ -149,7 +149,7 @@ pub struct Validation {
     pub every_epochs: u64,
     /// Validate before the first step, so that the result shows what training changed. Default: true.
     pub at_start: bool,
-    /// Episodes (or batches) in one validation; the same ones each time. Default: 10; seed 003 came down from 20.
+    /// Episodes (or batches) in one validation; the same ones each time. Default: 10; post-mortem 003 came down from 20.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: usize,
     /// Pictures with the detections drawn in, kept of the last validation for the report. Default: 6.
@@ -331,7 +331,7 @@ crate::experiment::kinds::kinds! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamW {
-    /// Default: 0.001.
+    /// The size of a step, before the schedule. Default: 0.001.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
     /// Decay of the running mean of gradients. Default: 0.9.
@@ -358,7 +358,7 @@ impl Default for AdamW {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sgd {
-    /// Default: 0.01.
+    /// The size of a step, before the schedule. Default: 0.01.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
     /// Share of the last update that is carried on; 0 carries nothing. Default: 0.9.

@@ -71,7 +71,7 @@ fn table(text: &mut String, schema: &Value, path: &str) {
 fn values(text: &mut String, properties: &Map<String, Value>) {
     for (key, part) in properties {
         if !matches!(shape::of(part), Shape::Table { .. }) {
-            comment(text, shape::meaning(part));
+            comment(text, &shape::meaning_beside_default(part));
             text.push_str(&format!("# {key} = {}\n", shape::sample(part)));
         }
     }
@@ -134,5 +134,21 @@ mod tests {
                 assert!(shown.lines().any(|other| other == line), "{kind}: {line} is not in the template");
             }
         }
+    }
+
+    #[test]
+    fn a_default_that_stands_beside_its_meaning_is_not_said_twice() {
+        let beside = |default: serde_json::Value, text: &str| {
+            shape::meaning_beside_default(&serde_json::json!({ "default": default, "description": text }))
+        };
+        assert_eq!(beside(8.into(), "Triplets. Default: 8; more cost memory."), "Triplets. More cost memory.");
+        assert_eq!(beside(0.3.into(), "A share. Default: 0.3."), "A share.");
+        assert_eq!(beside(2.0.into(), "Weight. Default: 2. Of the box."), "Weight. Of the box.");
+        assert_eq!(beside("1 KiB".into(), "Bytes. Default: 1 KiB."), "Bytes.");
+        // Said in other words: the reader needs them.
+        assert_eq!(beside("".into(), "Name. Default: the file's name."), "Name. Default: the file's name.");
+        let none = serde_json::json!({ "description": "A step. Default: none." });
+        assert_eq!(shape::meaning_beside_default(&none), "A step. Default: none.");
+        assert!(!template("dummy").unwrap().contains("Default: 10."));
     }
 }

@@ -1,10 +1,11 @@
 //! memory.jsonl -> memory_epochs.csv: how much memory did each epoch hold?
 //!
 //! A row for each epoch of each process (segment). Sizes are bytes; what was not measured is empty, never 0. The file
-//! is read twice, the first time for the names of the owners: nothing is kept but one row and the text, which has a cap.
+//! is read twice, the first time for the names of the owners, and written as it is read: nothing is kept but one row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::io;
 use std::path::Path;
 
 use super::axes::bytes;
@@ -54,12 +55,26 @@ impl Span {
 
 /// Writes `memory_epochs.csv`; a run without a trace gets the header alone.
 pub fn write(run: &Path) -> Result<(), ReportError> {
-    let text = csv(run)?;
-    Ok(write::replace(&run.join(layout::MEMORY_EPOCHS), text.as_bytes())?)
+    let path = run.join(layout::MEMORY_EPOCHS);
+    let mut failed = None;
+    let written = write::replace_with(&path, |file| {
+        csv(run, file).map_err(|error| match error {
+            ReportError::Write(error) => error.source,
+            other => {
+                failed = Some(other);
+                io::ErrorKind::Other.into()
+            }
+        })
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(written?),
+    }
 }
 
-/// The file's text.
-pub fn csv(run: &Path) -> Result<String, ReportError> {
+/// Writes the rows to a file.
+fn csv(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
+    let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
     let mut names = BTreeSet::new();
     each_sample(run, |line| {
         for name in line.owners.keys() {
@@ -77,11 +92,12 @@ pub fn csv(run: &Path) -> Result<String, ReportError> {
         let _ = write!(text, ",{}", field(&format!("owner_{name}_peak")));
     }
     text.push('\n');
+    out(&text)?;
     let mut row: Option<Row> = None;
     let mut rows = 0;
     each_sample(run, |line| {
         if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
-            finish(row.take(), &names, &mut text, &mut rows);
+            out(&finish(row.take(), &names, &mut rows))?;
             row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
         }
         if let Some(row) = &mut row {
@@ -89,8 +105,7 @@ pub fn csv(run: &Path) -> Result<String, ReportError> {
         }
         Ok(())
     })?;
-    finish(row, &names, &mut text, &mut rows);
-    Ok(text)
+    out(&finish(row, &names, &mut rows))
 }
 
 /// Memory by epoch with the change since the start, as seed 001 prints it: the floor of what is in use, and what is
@@ -172,8 +187,10 @@ impl Row {
     }
 }
 
-fn finish(row: Option<Row>, names: &BTreeSet<String>, text: &mut String, rows: &mut usize) {
-    let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return };
+/// A line of the file; nothing beyond the cap.
+fn finish(row: Option<Row>, names: &BTreeSet<String>, rows: &mut usize) -> String {
+    let mut text = String::new();
+    let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
     *rows += 1;
     let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
     let (heap, resident, in_use) = (row.heap, row.resident, row.in_use);
@@ -187,6 +204,7 @@ fn finish(row: Option<Row>, names: &BTreeSet<String>, text: &mut String, rows: &
         }
     }
     text.push('\n');
+    text
 }
 
 /// A field of a table (RFC 4180). A beginning that a spreadsheet takes for a formula is for the caller to avoid.

@@ -3,15 +3,17 @@
 use serde_json::{Value, json};
 
 use super::axes::{number, time_of_day};
+use super::width::columns_within;
 use crate::results::index::{Entry, RunState};
 use crate::results::{printable, read};
 use crate::units::Bytes;
 
-/// A line a run, in the order given, with aligned columns of at most 120 characters together. Ends with a line break.
-pub fn text(runs: &[Entry]) -> String {
+/// A line a run, in the order given, with aligned columns of at most 120 characters together; in a narrower terminal of
+/// `width` characters the least important ones are left out. Ends with a line break.
+pub fn text(runs: &[Entry], width: Option<usize>) -> String {
     let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory"];
-    let mut text = columns(&header, &rows);
+    let mut text = columns_within(&header, &rows, width, &["best", "loss", "memory", "experiment"]);
     for run in runs {
         if let RunState::Unreadable(why) = &run.state {
             text.push_str(&format!("{}: {}\n", printable::line(&run.run, 28), printable::line(why, 400)));

@@ -18,6 +18,7 @@ pub mod series;
 pub mod summary;
 pub mod trace;
 pub mod verdict;
+mod width;
 
 #[cfg(test)]
 mod sample;

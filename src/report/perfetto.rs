@@ -13,20 +13,27 @@ use super::{ReportError, each_sample};
 use crate::results::format::{MemoryLine, Point};
 use crate::results::{layout, write};
 
-/// Of more samples of steps than this only some are written, evenly.
-const STEPS_MAX: u64 = 50_000;
+/// Of more steps, epochs, or other samples than this only some are written, evenly: a browser has to hold them.
+const EACH_MAX: u64 = 50_000;
 /// The one thread there is: the training loop.
 const THREAD: u64 = 1;
 const PROCESS: u64 = 1;
 
 /// Writes `memory.perfetto.json`; a run without a trace gets a time line without events.
 pub fn write(run: &Path) -> Result<(), ReportError> {
-    let mut steps = 0;
+    write_at_most(run, EACH_MAX)
+}
+
+fn write_at_most(run: &Path, each_max: u64) -> Result<(), ReportError> {
+    let (mut steps, mut epochs, mut others, mut epoch) = (0u64, 0u64, 0u64, None);
     each_sample(run, |line| {
         steps += u64::from(line.point == Point::Step);
+        others += u64::from(!is_of_a_step(line.point));
+        epochs += u64::from(epoch.replace((line.segment, line.epoch)) != Some((line.segment, line.epoch)));
         Ok(())
     })?;
-    let every = steps.div_ceil(STEPS_MAX).max(1);
+    let every = |count: u64| count.div_ceil(each_max).max(1);
+    let every = Every { step: every(steps), epoch: every(epochs), other: every(others) };
     let path = run.join(layout::PERFETTO);
     let mut failed = None;
     let written = write::replace_with(&path, |file| {
@@ -89,10 +96,24 @@ impl Events<'_> {
     }
 }
 
+/// One of how many is written.
+#[derive(Clone, Copy, Default)]
+struct Every {
+    step: u64,
+    epoch: u64,
+    other: u64,
+}
+
+fn is_of_a_step(point: Point) -> bool {
+    matches!(point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup)
+}
+
 /// Where the samples are on one time line, though each process began its clock anew.
 #[derive(Default)]
 struct TimeLine {
-    every: u64,
+    every: Every,
+    epochs: u64,
+    others: u64,
     /// When the process at hand began.
     offset: u64,
     segment: u32,
@@ -114,12 +135,18 @@ impl TimeLine {
             self.epoch = Some((line.epoch, self.before.max(self.offset)));
         }
         let from = self.before.max(self.offset);
-        let kept = line.step.is_multiple_of(self.every) || line.step == 1;
+        let kept = match is_of_a_step(line.point) {
+            true => line.step.is_multiple_of(self.every.step) || line.step == 1,
+            false => {
+                self.others += 1;
+                self.others.is_multiple_of(self.every.other)
+            }
+        };
         let name = match line.point {
             Point::Step if kept => Some((format!("step {}", line.step), "step")),
-            Point::AfterValidation => Some(("validation".to_owned(), "validation")),
+            Point::AfterValidation if kept => Some(("validation".to_owned(), "validation")),
             Point::AfterCleanup if kept => Some(("cleanup".to_owned(), "cleanup")),
-            Point::Checkpoint => Some(("checkpoint".to_owned(), "checkpoint")),
+            Point::Checkpoint if kept => Some(("checkpoint".to_owned(), "checkpoint")),
             _ => None,
         };
         if let Some((name, category)) = name {
@@ -129,7 +156,7 @@ impl TimeLine {
             }
             events.slice(&name, category, from, now, arguments)?;
         }
-        if kept || !matches!(line.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup) {
+        if kept {
             self.counters(line, now, events)?;
         }
         self.before = now;
@@ -152,7 +179,9 @@ impl TimeLine {
     }
 
     fn close_epoch(&mut self, events: &mut Events<'_>) -> io::Result<()> {
+        self.epochs += 1;
         match self.epoch.take() {
+            _ if !self.epochs.is_multiple_of(self.every.epoch) => Ok(()),
             Some((0, from)) => events.slice("before the first step", "epoch", from, self.before, json!({})),
             Some((epoch, from)) => events.slice(&format!("epoch {epoch}"), "epoch", from, self.before, json!({})),
             None => Ok(()),
@@ -161,5 +190,37 @@ impl TimeLine {
 
     fn end(&mut self, events: &mut Events<'_>) -> io::Result<()> {
         self.close_epoch(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample::{PLAIN, finished};
+
+    /// Events by what they are: the name without its number.
+    fn counts(run: &Path) -> std::collections::BTreeMap<String, usize> {
+        let text = std::fs::read_to_string(run.join(layout::PERFETTO)).unwrap();
+        let trace: Value = serde_json::from_str(&text).unwrap();
+        let mut counts = std::collections::BTreeMap::new();
+        for event in trace["traceEvents"].as_array().unwrap() {
+            let name = event["name"].as_str().unwrap();
+            *counts.entry(name.split(' ').next().unwrap().to_owned()).or_default() += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn a_long_run_gives_a_bounded_number_of_events() {
+        let results = tempfile::tempdir().unwrap();
+        let run = finished(results.path(), PLAIN);
+        write(&run).unwrap();
+        let all = counts(&run);
+        assert_eq!((all["step"], all["epoch"]), (200, 5), "{all:?}");
+        write_at_most(&run, 4).unwrap();
+        let few = counts(&run);
+        // Step 1 is always there.
+        assert!((2..=5).contains(&few["step"]) && (1..=4).contains(&few["epoch"]), "{few:?}");
+        assert!(few["host"] <= 3 * 5 + 4, "counters of steps, of their cleanups, and of other samples: {few:?}");
     }
 }

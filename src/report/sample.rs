@@ -109,6 +109,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
         working_directory: "/home/ada/xrun".into(),
         started: "2026-11-20T18:02:11Z".into(),
         resumed: if resumed { vec!["2026-11-20T18:31:40Z".into()] } else { Vec::new() },
+        resume_commands: Vec::new(),
         code: Code {
             xrun: "0.1.0".into(),
             git_commit: Some("e02771b8f1c94f0e".into()),

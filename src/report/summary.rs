@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::ReportError;
 use super::axes::{number, time_of_day};
 use super::material::{Material, gather};
+use super::width::{columns_within, fold};
 use crate::results::format::MemorySummary;
 use crate::results::{layout, printable};
 use crate::units::{Bytes, seconds};
@@ -21,9 +22,10 @@ const PLANNED_SHOWN_MIN: u64 = 64 * 1024;
 /// Wide enough for a message, narrow enough for a terminal that wraps.
 const LINE_CHARACTERS_MAX: usize = 400;
 
-/// A run in about forty lines; works on running, killed and damaged runs. Ends with a line break.
-pub fn text(run: &Path) -> Result<String, ReportError> {
-    Ok(printable::lines(&describe(&gather(run)?)))
+/// A run in about forty lines; works on running, killed and damaged runs. Fits a terminal of `width` characters. Ends
+/// with a line break.
+pub fn text(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
+    Ok(printable::lines(&describe(&gather(run)?, width)))
 }
 
 /// The same facts for programs. What is not known is `null`.
@@ -75,25 +77,35 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
 
 /// Lines of `label  value`, and tables.
 #[derive(Default)]
-struct Page(String);
+struct Page {
+    text: String,
+    width: Option<usize>,
+}
+
+/// Where values begin.
+const INDENT: usize = 14;
+
+/// Columns of the tables that a narrow terminal does without.
+const FIRST_TO_GO: &[&str] = &["longest", "policy", "best", "share"];
 
 impl Page {
     fn line(&mut self, label: &str, value: &str) {
         let value = printable::line(value, LINE_CHARACTERS_MAX);
-        let _ = writeln!(self.0, "{}", format!("{label:<14}{value}").trim_end());
+        let line = format!("{label:<INDENT$}{value}");
+        let _ = writeln!(self.text, "{}", fold(line.trim_end(), self.width, INDENT));
     }
 
     fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
         if rows.is_empty() {
             return;
         }
-        self.0.push('\n');
-        self.0.push_str(&super::listing::columns(header, rows));
+        self.text.push('\n');
+        self.text.push_str(&columns_within(header, rows, self.width, FIRST_TO_GO));
     }
 }
 
-fn describe(material: &Material) -> String {
-    let mut page = Page::default();
+fn describe(material: &Material, width: Option<usize>) -> String {
+    let mut page = Page { width, ..Page::default() };
     page.line("experiment", &material.experiment);
     if let Some(manifest) = &material.manifest
         && !manifest.description.is_empty()
@@ -126,13 +138,13 @@ fn describe(material: &Material) -> String {
         }
     }
     if let Ok(table) = super::epochs::table(&material.run) {
-        page.0.push('\n');
-        page.0.push_str(&table);
+        page.text.push('\n');
+        page.text.push_str(&table);
     }
     planned(material, &mut page);
     buffers(material, &mut page);
     phases(material, &mut page);
-    page.0.push('\n');
+    page.text.push('\n');
     let steps: Vec<String> = material.checkpoints.iter().map(u64::to_string).collect();
     page.line(
         "checkpoints",
@@ -147,7 +159,7 @@ fn describe(material: &Material) -> String {
     for damage in &material.damage {
         page.line("damaged", damage);
     }
-    page.0
+    page.text
 }
 
 fn progress(material: &Material, page: &mut Page) {

@@ -26,14 +26,14 @@ fn show_tells_a_finished_run() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     write(&run).unwrap();
-    insta::assert_snapshot!(without_folder(&summary::text(&run).unwrap(), results.path()));
+    insta::assert_snapshot!(without_folder(&summary::text(&run, None).unwrap(), results.path()));
 }
 
 #[test]
 fn show_tells_a_killed_run_from_what_is_there() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
-    insta::assert_snapshot!(without_folder(&summary::text(&run).unwrap(), results.path()));
+    insta::assert_snapshot!(without_folder(&summary::text(&run, None).unwrap(), results.path()));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn ls_has_a_line_for_each_run_and_says_why_one_does_not_read() {
     killed(results.path());
     std::fs::create_dir_all(results.path().join("stage2/2026-11-19T09-00-00_ffffff")).unwrap();
     let runs = index::runs(results.path());
-    let text = listing::text(&runs);
+    let text = listing::text(&runs, None);
     assert!(text.lines().take(4).all(|line| line.chars().count() <= 120));
     insta::assert_snapshot!(without_folder(&text, results.path()));
     assert_eq!(listing::json(&runs)[0]["state"], "killed");
@@ -143,7 +143,7 @@ fn a_running_run_shows_that_it_goes_on() {
     let run = killed(results.path());
     let lock = std::fs::File::options().create(true).append(true).open(run.join(layout::LOCK)).unwrap();
     lock.try_lock().unwrap();
-    let text = summary::text(&run).unwrap();
+    let text = summary::text(&run, None).unwrap();
     assert!(text.contains("running: this run has not ended"), "{text}");
     assert!(!text.contains("go on"), "it is going on");
 }
@@ -160,8 +160,8 @@ fn hostile_names_are_shown_and_do_nothing() {
     assert!(page.contains("&lt;script&gt;alert(3)"), "the kind of step is shown");
     assert!(page.contains("&lt;script&gt;alert(4)"), "the caption is shown");
     assert!(!page.contains("<img src=x"));
-    let text = summary::text(&run).unwrap();
-    let listed = listing::text(&index::runs(results.path()));
+    let text = summary::text(&run, None).unwrap();
+    let listed = listing::text(&index::runs(results.path()), None);
     for shown in [&page, &text, &listed] {
         assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']));
     }
@@ -193,7 +193,7 @@ fn an_empty_folder_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let error = write(folder.path()).unwrap_err().to_string();
     assert!(error.contains("is not the directory of a run") && error.contains("manifest.json"), "{error}");
-    assert!(summary::text(folder.path()).is_err());
+    assert!(summary::text(folder.path(), None).is_err());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is written into it");
 }
 
@@ -207,7 +207,7 @@ fn damaged_files_are_named_and_the_rest_is_shown() {
     crate::results::write::replace(&run.join(layout::PLAN), b"not json").unwrap();
     std::fs::remove_file(run.join(layout::MEMORY)).unwrap();
     std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
-    let text = summary::text(&run).unwrap();
+    let text = summary::text(&run, None).unwrap();
     assert!(text.contains("2 lines of metrics.jsonl do not parse") && text.contains("plan.json"), "{text}");
     let page = page::html(&material::gather(&run).unwrap());
     well_formed(&page);
@@ -221,7 +221,8 @@ fn damaged_files_are_named_and_the_rest_is_shown() {
 fn each_epoch_of_each_process_has_a_row() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let csv = epochs::csv(&run).unwrap();
+    epochs::write(&run).unwrap();
+    let csv = std::fs::read_to_string(run.join(layout::MEMORY_EPOCHS)).unwrap();
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == rows[0].len()));
     // Epoch 3 has steps 101 to 150 and was cut in two by the resume after step 120.

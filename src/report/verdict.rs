@@ -4,11 +4,12 @@ use serde::Serialize;
 
 use super::axes::{bytes, number};
 use super::listing::columns;
+use super::width::{columns_within, fold};
 use crate::results::printable;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 
-/// The sentence, then a table of all series: what grows first.
-pub fn text(verdict: &Verdict) -> String {
+/// The sentence, then a table of all series: what grows first. Fits a terminal of `width` characters.
+pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
     let mut series: Vec<&SeriesVerdict> = verdict.series.iter().collect();
     series.sort_by(|a, b| b.findings.verdict.cmp(&a.findings.verdict).then(a.name.cmp(&b.name)));
     let rows: Vec<Vec<String>> = series.into_iter().map(row).collect();
@@ -16,10 +17,10 @@ pub fn text(verdict: &Verdict) -> String {
     let windows =
         format!("floors of windows of {} steps, after a warm-up of {} steps", verdict.window, verdict.warm_up);
     printable::lines(&format!(
-        "{}: {}\n{windows}\n\n{}",
-        verdict.verdict.words(),
-        verdict.message,
-        columns(&header, &rows)
+        "{}\n{}\n\n{}",
+        fold(&format!("{}: {}", verdict.verdict.words(), verdict.message), width, 2),
+        fold(&windows, width, 2),
+        columns_within(&header, &rows, width, &["windows", "interval", "first", "peak"])
     ))
 }
 

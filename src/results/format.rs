@@ -32,6 +32,9 @@ pub struct Manifest {
     pub started: String,
     /// Times of later resumes.
     pub resumed: Vec<String>,
+    /// The command of each of them, as it was typed, one entry a word; of older versions of xrun, none.
+    #[serde(default)]
+    pub resume_commands: Vec<Vec<String>>,
     pub code: Code,
     pub host: Host,
     pub device: Device,

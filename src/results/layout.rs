@@ -34,8 +34,12 @@ pub const CHECKPOINTS: &str = "checkpoints";
 pub const PICTURES: &str = "pictures";
 /// Inside it: which pictures, and what they show.
 pub const PICTURES_INDEX: &str = "index.json";
+/// Tables for other tools, when asked for.
+pub const EXPORT: &str = "export";
 /// Held by the process that writes into the directory.
 pub const LOCK: &str = "run.lock";
+/// Room kept free on the disk for the last records; there only while a process writes into the directory.
+pub const RESERVE: &str = ".reserve";
 /// Below an experiment's folder: its sweeps.
 pub const SWEEPS: &str = "sweeps";
 /// Of a sweep: what is swept, all points, and the order of the runs.

@@ -44,7 +44,10 @@ fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// As [`replace`], of a file that is too large to be held in memory.
-pub fn replace_with(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), WriteError> {
+pub fn replace_with(
+    path: &Path,
+    content: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+) -> Result<(), WriteError> {
     let buffered = |file: &mut File| {
         let mut writer = BufWriter::new(file);
         content(&mut writer)?;

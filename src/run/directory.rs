@@ -16,6 +16,30 @@ pub struct RunDirectory {
     /// The folder's name: sorts by time, and tells experiments apart.
     pub id: String,
     _lock: File,
+    reserve: PathBuf,
+}
+
+/// Enough for the lines that wait, the verdict and the summary, whatever else fills the disk.
+const RESERVE_BYTES: usize = 256 * 1024;
+
+impl RunDirectory {
+    fn held(path: PathBuf, id: String, lock: File) -> Result<Self, WriteError> {
+        let reserve = path.join(layout::RESERVE);
+        write::replace(&reserve, &vec![0; RESERVE_BYTES])?;
+        Ok(Self { path, id, _lock: lock, reserve })
+    }
+
+    /// Gives back the room that was kept for the last records: they are written next.
+    pub fn free_reserve(&self) {
+        // Gone already, or on a disk that takes nothing more: the writes that follow say so.
+        let _ = std::fs::remove_file(&self.reserve);
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        self.free_reserve();
+    }
 }
 
 /// More runs than this with one name in one second are not believed.
@@ -39,7 +63,7 @@ pub fn create(
                 let lock = lock(&path)?;
                 write::at(&path, write::sync_folder(&parent))?;
                 point_latest(&parent, &id);
-                return Ok(RunDirectory { path, id, _lock: lock });
+                return RunDirectory::held(path, id, lock);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(WriteError { path, source }),
@@ -62,7 +86,7 @@ pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
 /// Takes hold of an existing run; an error of kind `WouldBlock` says that another process has it.
 pub fn reopen(path: &Path) -> Result<RunDirectory, WriteError> {
     let id = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Ok(RunDirectory { _lock: lock(path)?, path: path.to_path_buf(), id })
+    RunDirectory::held(path.to_path_buf(), id, lock(path)?)
 }
 
 fn lock(run: &Path) -> Result<File, WriteError> {

@@ -106,6 +106,7 @@ fn finish(
     ending: &Ending,
     directory: &RunDirectory,
 ) -> Result<(), WriteError> {
+    directory.free_reserve();
     // All of them, also when the disk has no room for one.
     let logged = session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message));
     let synced = session.recorder.sync();

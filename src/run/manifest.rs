@@ -44,6 +44,7 @@ pub fn manifest(
         working_directory: working_directory.display().to_string(),
         started: now(),
         resumed: Vec::new(),
+        resume_commands: Vec::new(),
         host: host(),
         device: device(chosen),
         data: plan.facts.data_digests.iter().cloned().collect(),
@@ -61,6 +62,11 @@ pub fn device(chosen: &Chosen) -> Device {
         driver: chosen.found.driver.clone(),
         memory: chosen.found.memory,
     }
+}
+
+/// The command line, one entry a word.
+pub fn command() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// RFC 3339, UTC, to the second.

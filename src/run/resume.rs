@@ -63,8 +63,9 @@ pub fn same_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), Resum
 }
 
 /// Makes the directory what it was at the checkpoint: lines of later steps go, the summary goes, and the manifest
-/// says that the run was resumed. The caller holds the run's lock.
-pub fn rewind(run: &Path, continuation: &mut Continuation) -> Result<(), WriteError> {
+/// says that the run was resumed, by which command, and which values (`section.key=value`) changed. The caller holds the
+/// run's lock.
+pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
     let state = &continuation.state;
     write::keep_first_lines(&run.join(layout::METRICS), |line| match serde_json::from_str(line) {
         Ok(MetricsLine::Train { step, .. }) => step <= state.step,
@@ -83,6 +84,11 @@ pub fn rewind(run: &Path, continuation: &mut Continuation) -> Result<(), WriteEr
             write::at(&path, std::fs::remove_file(&path))?;
         }
     }
-    continuation.manifest.resumed.push(manifest::now());
-    write::replace_json(&run.join(layout::MANIFEST), &continuation.manifest)
+    let (now, manifest) = (manifest::now(), &mut continuation.manifest);
+    for (key, _) in overrides.iter().filter_map(|text| text.split_once('=')) {
+        manifest.origins.insert(key.trim().to_owned(), format!("command line of the resume at {now}"));
+    }
+    manifest.resumed.push(now);
+    manifest.resume_commands.push(manifest::command());
+    write::replace_json(&run.join(layout::MANIFEST), manifest)
 }

@@ -13,6 +13,7 @@ const SUBCOMMANDS: &[&str] = &[
     "compare",
     "show",
     "report",
+    "export",
     "verdict",
     "leaks",
     "devices",
@@ -35,6 +36,9 @@ fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
         assert_eq!(workplace.xrun(&["man", subcommand]).code, 0);
     }
     assert!(help.out.contains("stopped by a signal"), "{help:?}");
+    for word in [".SH ENVIRONMENT", "XRUN_CACHE", "CUDA_VISIBLE_DEVICES", ".SH FILES", "summary.json"] {
+        assert!(manual.out.contains(word), "{word} is not in the manual");
+    }
 }
 
 #[test]
@@ -51,6 +55,8 @@ fn completions_are_printed_for_each_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(workplace.xrun(&["completions", shell]).out.contains("xrun"), "{shell}");
     }
+    let zsh = workplace.xrun(&["completions", "zsh"]).out;
+    assert!(zsh.contains("_files -/") && zsh.contains("':file -- The experiment to run:_files'"), "{zsh}");
 }
 
 #[test]
@@ -136,4 +142,37 @@ fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
     workplace.file("own/a.leaky.toml", "[pipeline.dummy]\n");
     let said = workplace.xrun(&["leaks", "--folder", "own"]);
     assert!(said.code == 1 && said.err.contains("[leaks.expected]"), "{said:?}");
+}
+
+#[test]
+fn a_subcommand_with_a_typo_is_answered_with_the_one_that_was_meant() {
+    let workplace = Workplace::new();
+    for line in [&["verdit", "latest"][..], &["verdit"]] {
+        let said = workplace.xrun(line);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains("no such file `verdit`; did you mean the subcommand `verdict`?"), "{said:?}");
+    }
+    // A file is a file, whatever it is called.
+    workplace.file("verdit", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["verdit", "-q"]).code, 0);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not() {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+    let workplace = Workplace::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = workplace.command(&["schema"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("cannot be written to standard output") && err.contains("No space left"), "{err}");
+
+    let mut child = workplace.command(&["schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // More than fits into a pipe, so the write fails however slow the reader is to leave.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(13), "SIGPIPE");
+    assert_eq!(output.stderr, b"");
 }

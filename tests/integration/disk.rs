@@ -33,3 +33,26 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
     let resumed = workplace.xrun(&["resume", "latest", "-s", "memory.every_steps=100"]);
     assert_eq!(resumed.code, 0, "with space again the run goes on: {resumed:?}");
 }
+
+/// A small file system of its own, where the kernel lets people make one; elsewhere there is nothing to test with.
+#[test]
+#[cfg(target_os = "linux")]
+fn on_a_full_disk_the_summary_still_says_how_the_run_ended() {
+    let workplace = Workplace::new();
+    std::fs::create_dir(workplace.path("small")).unwrap();
+    let inside = |script: &str| {
+        let script = format!("mount -t tmpfs -o size=1m none small && {script}");
+        let words = ["--user", "--map-root-user", "--mount", "bash", "-c", &script];
+        let output = std::process::Command::new("unshare").args(words).current_dir(workplace.folder.path()).output();
+        output.ok().map(said)
+    };
+    if inside("true").is_none_or(|said| said.code != 0) {
+        return;
+    }
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 100000\n[checkpoint]\nevery_steps = 50000\n");
+    let xrun = env!("CARGO_BIN_EXE_xrun");
+    let said = inside(&format!("{xrun} trial.toml --results small; {xrun} ls --results small --json")).unwrap();
+    assert!(said.err.contains("No space left"), "{said:?}");
+    let runs: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(runs[0]["state"], "failed", "{said:?}");
+}

@@ -134,6 +134,11 @@ fn a_time_limit_stops_in_good_order_and_a_resume_with_more_time_finishes() {
     let run = workplace.latest("cut");
     let said = workplace.xrun(&["resume", run.to_str().unwrap(), "-s", "training.time_limit=1h"]);
     assert_eq!(said.code, 0, "{said:?}");
+    let manifest = json(&run.join("manifest.json"));
+    let command = manifest["resume_commands"][0].as_array().unwrap();
+    assert!(command.iter().any(|word| word == "training.time_limit=1h"), "{command:?}");
+    let origin = manifest["origins"]["training.time_limit"].as_str().unwrap();
+    assert!(origin.starts_with("command line of the resume at 20"), "{origin}");
     assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
 }
 

@@ -6,6 +6,7 @@ mod command_line;
 mod comparison;
 mod disk;
 mod experiments;
+mod export;
 mod interruption;
 mod listing;
 mod outcomes;

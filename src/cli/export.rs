@@ -1,0 +1,50 @@
+//! `xrun export RUN --to parquet`: tables of a run for other tools.
+
+use super::ExportArguments;
+use super::terminal::{Failure, Terminal};
+use crate::export::{self, Exported, Table};
+use crate::results::{index, layout, write};
+
+pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let run =
+        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    let output = arguments.output.clone().unwrap_or_else(|| run.join(layout::EXPORT));
+    write::at(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
+    let tables = Table::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
+    let mut written = Vec::new();
+    for table in tables {
+        let one = export::export(&run, table, arguments.to, &output).map_err(Failure::failed)?;
+        tell_what_is_missing(&one, terminal);
+        written.push(one);
+    }
+    match arguments.json {
+        true => terminal.json(&written.iter().map(json).collect::<Vec<_>>()),
+        false => terminal.answer(&written.iter().map(text).collect::<Vec<_>>().join("\n")),
+    }
+    Ok(0)
+}
+
+fn tell_what_is_missing(one: &Exported, terminal: &Terminal) {
+    let name = one.table.name();
+    if one.lines_left_out > 0 {
+        terminal.say(&format!("{name}: {} lines do not parse and are left out", one.lines_left_out));
+    }
+    if one.names_left_out {
+        terminal.say(&format!("{name}: some names are too many or too long for columns and are left out"));
+    }
+}
+
+fn text(one: &Exported) -> String {
+    format!("{}: {} rows, {} columns", one.path.display(), one.rows, one.columns)
+}
+
+fn json(one: &Exported) -> serde_json::Value {
+    serde_json::json!({
+        "table": one.table.name(),
+        "path": one.path.display().to_string(),
+        "rows": one.rows,
+        "columns": one.columns,
+        "lines_left_out": one.lines_left_out,
+        "names_left_out": one.names_left_out,
+    })
+}

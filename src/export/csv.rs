@@ -1,0 +1,36 @@
+//! Columns -> text with commas. What was not measured is empty.
+
+use std::io::{self, Write};
+
+use super::columns::{Column, Values};
+
+/// A file that takes blocks of rows.
+pub struct Writer<'a>(csv::Writer<&'a mut (dyn Write + Send)>);
+
+impl<'a> Writer<'a> {
+    pub fn open<L>(file: &'a mut (dyn Write + Send), columns: &[Column<L>]) -> io::Result<Self> {
+        let mut writer = csv::Writer::from_writer(file);
+        writer.write_record(columns.iter().map(|column| &column.name))?;
+        Ok(Self(writer))
+    }
+
+    pub fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+        for row in 0..columns.first().map_or(0, Column::rows) {
+            for column in columns {
+                let cell = match &column.values {
+                    Values::Integers(_, values) => values[row].map(|value| value.to_string()),
+                    // With an exponent where that is shorter; reads back to the same bits.
+                    Values::Numbers(_, values) => values[row].map(|value| format!("{value:?}")),
+                    Values::Words(_, values) => values[row].clone(),
+                };
+                self.0.write_field(cell.unwrap_or_default())?;
+            }
+            self.0.write_record(None::<&[u8]>)?;
+        }
+        Ok(())
+    }
+
+    pub fn close(mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

@@ -1,0 +1,226 @@
+//! A run's lines -> tables for other tools: Parquet and CSV.
+//!
+//! A file of lines is read twice, first for the names that columns are made of, then row by row. What is held is one
+//! block of [`columns::ROWS_MAX`] rows, whatever the length of the run.
+
+pub mod columns;
+mod csv;
+mod parquet;
+mod tables;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use self::columns::{Column, Names, ROWS_MAX};
+use crate::results::format::MetricsLine;
+use crate::results::read::{self, ReadError};
+use crate::results::write::{self, WriteError};
+
+/// A run could not be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// What to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Apache Parquet, compressed with Snappy.
+    Parquet,
+    /// Text with commas (RFC 4180) and a header.
+    Csv,
+}
+
+impl Format {
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+/// A table of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Table {
+    /// A row each training step.
+    Metrics,
+    /// A row each validation.
+    Validation,
+    /// A row each memory sample.
+    Memory,
+}
+
+impl Table {
+    pub const ALL: [Self; 3] = [Self::Metrics, Self::Validation, Self::Memory];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Validation => "validation",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    pub table: Table,
+    pub path: PathBuf,
+    pub rows: u64,
+    pub columns: usize,
+    /// Lines that do not parse.
+    pub lines_left_out: u64,
+    /// Names beyond [`columns::NAMES_MAX`], or too long.
+    pub names_left_out: bool,
+}
+
+/// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. A run without the file of
+/// lines gives a table without rows.
+pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result<Exported, ExportError> {
+    let file = output.join(format!("{}.{}", table.name(), format.extension()));
+    let target = Target { table, format, path: file };
+    match table {
+        Table::Memory => {
+            let (mut owners, mut phases) = (Names::default(), Names::default());
+            each(read::memory(run), |line| {
+                owners.add(line.owners.keys());
+                phases.add(line.phases_us.keys());
+                Ok(())
+            })?;
+            let columns = tables::memory(&owners, &phases);
+            let left_out = owners.left_out || phases.left_out;
+            target.write(columns, left_out, |with| each(read::memory(run), with))
+        }
+        Table::Metrics => {
+            let mut values = Names::default();
+            each(read::metrics(run), |line| {
+                if let MetricsLine::Train { values: inside, .. } = &line {
+                    values.add(inside.keys());
+                }
+                Ok(())
+            })?;
+            let is_step = |line: &MetricsLine| matches!(line, MetricsLine::Train { .. });
+            target.write(tables::training(&values), values.left_out, |with| {
+                each(read::metrics(run), |line| if is_step(&line) { with(line) } else { Ok(()) })
+            })
+        }
+        Table::Validation => {
+            let mut metrics = Names::default();
+            each(read::metrics(run), |line| {
+                if let MetricsLine::Validation { metrics: inside, .. } = &line {
+                    metrics.add(inside.keys());
+                }
+                Ok(())
+            })?;
+            let is_validation = |line: &MetricsLine| matches!(line, MetricsLine::Validation { .. });
+            target.write(tables::validation(&metrics), metrics.left_out, |with| {
+                each(read::metrics(run), |line| if is_validation(&line) { with(line) } else { Ok(()) })
+            })
+        }
+    }
+}
+
+/// Goes through lines one by one, and answers how many did not parse. A file that is not there has none.
+fn each<L>(
+    lines: Result<impl Iterator<Item = Result<L, ReadError>>, ReadError>,
+    mut with: impl FnMut(L) -> Result<(), ExportError>,
+) -> Result<u64, ExportError> {
+    let lines = match lines {
+        Ok(lines) => lines,
+        Err(ReadError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error.into()),
+    };
+    let mut left_out = 0;
+    for line in lines {
+        match line {
+            Ok(line) => with(line)?,
+            Err(ReadError::Content { .. }) => left_out += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(left_out)
+}
+
+/// A file about to be written.
+struct Target {
+    table: Table,
+    format: Format,
+    path: PathBuf,
+}
+
+impl Target {
+    /// Writes the rows that `feed` gives, a block at a time. `feed` answers how many lines it left out.
+    fn write<L>(
+        self,
+        mut columns: Vec<Column<L>>,
+        names_left_out: bool,
+        feed: impl FnOnce(&mut dyn FnMut(L) -> Result<(), ExportError>) -> Result<u64, ExportError>,
+    ) -> Result<Exported, ExportError> {
+        let Self { table, format, path } = self;
+        let (mut rows, mut lines_left_out, mut failed) = (0u64, 0, None);
+        let written = write::replace_with(&path, |file| {
+            let mut sink = Sink::open(format, file, &columns)?;
+            let fed = feed(&mut |line| {
+                columns.iter_mut().for_each(|column| column.add(&line));
+                rows += 1;
+                if rows.is_multiple_of(ROWS_MAX) {
+                    write::at(&path, sink.block(&columns))?;
+                    columns.iter_mut().for_each(Column::clear);
+                }
+                Ok(())
+            });
+            match fed {
+                Ok(left_out) => lines_left_out = left_out,
+                Err(error) => {
+                    failed = Some(error);
+                    return Err(io::ErrorKind::Other.into());
+                }
+            }
+            if !rows.is_multiple_of(ROWS_MAX) {
+                sink.block(&columns)?;
+            }
+            sink.close()
+        });
+        match failed {
+            Some(error) => return Err(error),
+            None => written?,
+        }
+        Ok(Exported { table, path, rows, columns: columns.len(), lines_left_out, names_left_out })
+    }
+}
+
+/// A file of one of the formats.
+enum Sink<'a> {
+    Parquet(parquet::Writer<'a>),
+    Csv(csv::Writer<'a>),
+}
+
+impl<'a> Sink<'a> {
+    fn open<L>(format: Format, file: &'a mut (dyn Write + Send), columns: &[Column<L>]) -> io::Result<Self> {
+        match format {
+            Format::Parquet => parquet::Writer::open(file, columns).map(Self::Parquet),
+            Format::Csv => csv::Writer::open(file, columns).map(Self::Csv),
+        }
+    }
+
+    fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+        match self {
+            Self::Parquet(writer) => writer.block(columns),
+            Self::Csv(writer) => writer.block(columns),
+        }
+    }
+
+    fn close(self) -> io::Result<()> {
+        match self {
+            Self::Parquet(writer) => writer.close(),
+            Self::Csv(writer) => writer.close(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Columns -> Parquet, a row group a block. All columns are optional: what was not measured is null.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::Type;
+
+use super::columns::{Column, Values};
+
+/// A file that takes blocks of rows.
+pub struct Writer<'a>(SerializedFileWriter<&'a mut (dyn Write + Send)>);
+
+impl<'a> Writer<'a> {
+    pub fn open<L>(file: &'a mut (dyn Write + Send), columns: &[Column<L>]) -> io::Result<Self> {
+        let fields: Result<_, ParquetError> = columns.iter().map(|column| field(column).map(Arc::new)).collect();
+        let schema = fields.and_then(|fields| Type::group_type_builder("run").with_fields(fields).build());
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            // Of whole row groups: what is kept until the end of the file must not grow with each page.
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true)
+            .set_created_by(concat!("xrun version ", env!("CARGO_PKG_VERSION")).into())
+            .build();
+        let schema = schema.map_err(io_error)?;
+        SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)).map(Self).map_err(io_error)
+    }
+
+    pub fn block<L>(&mut self, columns: &[Column<L>]) -> io::Result<()> {
+        self.row_group(columns).map_err(io_error)
+    }
+
+    fn row_group<L>(&mut self, columns: &[Column<L>]) -> Result<(), ParquetError> {
+        let mut group = self.0.next_row_group()?;
+        for column in columns {
+            let Some(mut out) = group.next_column()? else { break };
+            match &column.values {
+                Values::Integers(_, values) => put::<Int64Type, _>(&mut out, values, |value| *value)?,
+                Values::Numbers(_, values) => put::<DoubleType, _>(&mut out, values, |value| *value)?,
+                Values::Words(_, values) => {
+                    put::<ByteArrayType, _>(&mut out, values, |word| ByteArray::from(word.as_str()))?;
+                }
+            }
+            out.close()?;
+        }
+        group.close().map(drop)
+    }
+
+    pub fn close(self) -> io::Result<()> {
+        self.0.close().map(drop).map_err(io_error)
+    }
+}
+
+fn field<L>(column: &Column<L>) -> Result<Type, ParquetError> {
+    let (physical, logical) = match &column.values {
+        Values::Integers(..) => (Physical::INT64, None),
+        Values::Numbers(..) => (Physical::DOUBLE, None),
+        Values::Words(..) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+    };
+    Type::primitive_type_builder(&column.name, physical)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(logical)
+        .build()
+}
+
+/// Writes a column of a row group: which values are there, and those.
+fn put<T: DataType, V>(
+    out: &mut SerializedColumnWriter<'_>,
+    values: &[Option<V>],
+    of: impl Fn(&V) -> T::T,
+) -> Result<(), ParquetError> {
+    let there: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+    let present: Vec<T::T> = values.iter().flatten().map(of).collect();
+    out.typed::<T>().write_batch(&present, Some(&there), None).map(drop)
+}
+
+/// A full disk stays a full disk, whoever reports it.
+fn io_error(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(source) => match source.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(source) => io::Error::other(source),
+        },
+        other => io::Error::other(other),
+    }
+}

@@ -9,8 +9,8 @@ use rand::seq::SliceRandom;
 use serde_json::{Value, json};
 
 use super::settings::Generated;
-use crate::data::error::DataError;
 use crate::data::cache;
+use crate::data::error::DataError;
 use crate::data::seed::generator;
 use crate::results::write;
 

@@ -3,12 +3,26 @@
 use super::precision::FULL;
 use super::settings::{Base, Layer, Model, Scheme, Settings, WeightScale};
 use crate::data::question_answers::check::file;
+use crate::experiment::leaks::{Leak, Leaks};
 use crate::problem::{Problem, Problems};
 
 const PIPELINE: &str = "pipeline.qat-language-model";
 const MODEL: &str = "model.gpt2";
 /// The widest that is quantised: more levels than this a 32-bit float cannot tell apart.
 const QUANTISED_BITS_MAX: u32 = 16;
+
+/// The leaks that this pipeline has.
+pub const LEAKS: [Leak; 5] =
+    [Leak::LossWithGraph, Leak::RangeHistory, Leak::QuantisedWeights, Leak::PreprocessedExamples, Leak::BlockInputs];
+
+/// Adds leaks that this pipeline does not have.
+pub fn check_leaks(leaks: &Leaks, problems: &mut Problems) {
+    for leak in leaks.on().into_iter().filter(|leak| !LEAKS.contains(leak)) {
+        let known: Vec<&str> = LEAKS.iter().map(|leak| leak.key()).collect();
+        let problem = Problem::new(format!("leaks.{}", leak.key()), "`qat-language-model` has no such leak");
+        problems.add(problem.help(format!("it has {}", known.join(", "))).related("pipeline"));
+    }
+}
 
 /// Adds what is wrong; places are filled in by the caller.
 pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems) {

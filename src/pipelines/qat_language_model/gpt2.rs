@@ -202,6 +202,11 @@ impl Gpt2<Backend> {
         self
     }
 
+    /// The weights that a pass multiplies by; for the leak that keeps them.
+    pub fn quantised_weights(mut self, pass: &Pass<'_>) -> Vec<Tensor<2>> {
+        self.h.iter_mut().flat_map(Block::linears).map(|(_, linear)| linear.merged_weight(pass)).collect()
+    }
+
     /// With the weights of a pass in the place of its own: LoRA and grids are in them, and no longer beside them.
     pub fn merged(mut self, pass: &Pass<'_>) -> Self {
         for block in &mut self.h {

@@ -32,6 +32,11 @@ fn numbers(value: &Value) -> Vec<f32> {
     }
 }
 
+/// All ranges, one after another.
+fn bounds(ranges: &Ranges) -> Vec<f32> {
+    ranges.copies().into_iter().flat_map(|bounds| [values(bounds.low), values(bounds.high)].concat()).collect()
+}
+
 fn reference(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference").join(name)
 }
@@ -163,7 +168,8 @@ fn activations_that_are_computed_again_give_the_same_gradients() {
             let (loss, kept) = gradients(&network, &settings, at, &mut one, false);
             let (again, computed) = gradients(&network, &settings, at, &mut two, true);
             close(&[again], &[loss], 1e-6);
-            assert_eq!(one.to_json(), two.to_json(), "ranges see a batch once");
+            // Ranges see a batch once. Straight through, a value is put together from two and rounded once more.
+            close(&bounds(&one), &bounds(&two), 1e-5);
             assert_eq!(kept.len(), computed.len());
             for ((path, kept), (other, computed)) in kept.iter().zip(&computed) {
                 assert_eq!(path, other);

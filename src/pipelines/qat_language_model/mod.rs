@@ -7,6 +7,8 @@ pub mod check;
 #[cfg(feature = "train")]
 pub mod gpt2;
 #[cfg(feature = "train")]
+pub mod leaks;
+#[cfg(feature = "train")]
 pub mod linear;
 #[cfg(feature = "train")]
 pub mod pass;

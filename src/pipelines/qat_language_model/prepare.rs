@@ -11,7 +11,7 @@ use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
 use crate::experiment::Experiment;
-use crate::memory::ledger::{Ledger, Policy};
+use crate::memory::ledger::{Ledger, NO_CAP, Policy};
 use crate::results::format::{Place, PlannedOwner};
 use crate::task::{TaskError, TaskFacts};
 
@@ -58,6 +58,14 @@ pub fn prepare(
         bytes,
         because: "one batch of a validation or of the calibration".into(),
     });
+    owners.extend(experiment.leaks.on().into_iter().map(|leak| PlannedOwner {
+        name: leak.owner().into(),
+        place: Place::Host,
+        policy: Policy::Leak,
+        items: NO_CAP.items,
+        bytes: NO_CAP.bytes,
+        because: format!("`leaks.{}` is switched on", leak.key()),
+    }));
     let batches = Batches::new(store, settings, experiment.experiment.seed, limits.batch_size);
     let facts = TaskFacts {
         batches_per_epoch: batches.per_epoch(),

@@ -37,6 +37,13 @@ impl Ranges {
         &mut self.0[precision][quantiser]
     }
 
+    /// Copies of all ranges, which share nothing with them: for the leak that keeps them.
+    pub fn copies(&self) -> Vec<Bounds> {
+        let copy = |tensor: &Tensor<1>| tensor.clone().mul_scalar(1.0);
+        let all = self.0.iter().flatten().filter_map(MovingRange::bounds);
+        all.map(|bounds| Bounds { low: copy(&bounds.low), high: copy(&bounds.high) }).collect()
+    }
+
     /// Numbers that are exact when they are read again.
     pub fn to_json(&self) -> Vec<u8> {
         let numbers = |tensor: &Tensor<1>| -> Vec<f32> { tensor.clone().into_data().iter::<f32>().collect() };

@@ -10,6 +10,7 @@ use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::batch::{TokenBatch, batch_bytes_max};
 use super::gpt2::{Gpt2, Tokens, tokens};
+use super::leaks::StepLeaks;
 use super::pass::{Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::prepare::Prepared;
@@ -55,6 +56,7 @@ pub struct QatLanguageModel {
     parameters: u64,
     /// The last step that was made.
     step: u64,
+    leaks: StepLeaks,
 }
 
 /// Gradients and numbers of a step while it is put together.
@@ -109,6 +111,7 @@ impl QatLanguageModel {
             optimizer: Some(ModuleOptimizer::new(&experiment.optimizer)),
             validation: Validation::new(&prepared, experiment, ledger),
             step: first_step.saturating_sub(1),
+            leaks: StepLeaks::new(&experiment.leaks, ledger),
             precisions,
             settings,
             device,
@@ -207,6 +210,8 @@ impl QatLanguageModel {
             gathered.parts.push(("divergence", divergence.mul_scalar(share)));
         }
         gathered.sequences += batch.size as u64;
+        let at = at.map(|at| (at, self.precisions[at]));
+        self.leaks.batch(network, batch, at, &self.rules, &self.ranges);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ pub mod cache;
 pub mod digest;
 pub mod error;
 pub mod feed;
+pub mod question_answers;
 pub mod reference_video;
 pub mod sample;
 pub mod seed;
@@ -16,6 +17,7 @@ kinds! {
     /// The data that a pipeline is trained on.
     pub enum Dataset {
         "reference-video" => ReferenceVideo(reference_video::settings::Settings),
+        "question-answers" => QuestionAnswers(question_answers::settings::Settings),
     }
 }
 
@@ -23,5 +25,20 @@ kinds! {
 pub fn check(dataset: &Dataset, problems: &mut Problems) {
     match dataset {
         Dataset::ReferenceVideo(settings) => reference_video::check::check(settings, problems),
+        Dataset::QuestionAnswers(settings) => question_answers::check::check(settings, problems),
     }
+}
+
+/// Files and folders that the data's settings name, with their keys.
+pub fn paths(dataset: &mut Dataset) -> Vec<(&'static str, &mut String)> {
+    let all = match dataset {
+        Dataset::ReferenceVideo(settings) => vec![("dataset.reference-video.path", &mut settings.path)],
+        Dataset::QuestionAnswers(settings) => vec![
+            ("dataset.question-answers.path", &mut settings.path),
+            ("dataset.question-answers.validation_path", &mut settings.validation_path),
+            ("dataset.question-answers.encoder", &mut settings.encoder),
+            ("dataset.question-answers.merges", &mut settings.merges),
+        ],
+    };
+    all.into_iter().filter_map(|(key, path)| Some((key, path.as_mut()?))).collect()
 }

@@ -33,6 +33,14 @@ pub struct Leaks {
     pub worker_queue: bool,
     /// Keep a line of text for each step (post-mortem 003: the logger's history).
     pub log_history: bool,
+    /// Keep the ranges of activations as they were at each step (seed 004: statistics that keep old tensors).
+    pub range_history: bool,
+    /// Keep the quantised weights of each forward pass (seed 004: made anew and kept).
+    pub quantised_weights: bool,
+    /// Keep the tokenised examples of each batch (seed 004: the whole data set preprocessed).
+    pub preprocessed_examples: bool,
+    /// Keep what went into each block (seed 004: checkpointing that keeps activations).
+    pub block_inputs: bool,
     /// What is to be seen when `xrun leaks` runs this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
@@ -74,6 +82,10 @@ pub enum Leak {
     DataPerWorker,
     WorkerQueue,
     LogHistory,
+    RangeHistory,
+    QuantisedWeights,
+    PreprocessedExamples,
+    BlockInputs,
 }
 
 impl Leak {
@@ -96,6 +108,10 @@ impl Leak {
             Self::DataPerWorker => "leak_data_per_worker",
             Self::WorkerQueue => "leak_worker_queue",
             Self::LogHistory => "leak_log_history",
+            Self::RangeHistory => "leak_range_history",
+            Self::QuantisedWeights => "leak_quantised_weights",
+            Self::PreprocessedExamples => "leak_preprocessed_examples",
+            Self::BlockInputs => "leak_block_inputs",
         }
     }
 }
@@ -118,6 +134,10 @@ impl Leaks {
             (self.data_per_worker, Leak::DataPerWorker),
             (self.worker_queue, Leak::WorkerQueue),
             (self.log_history, Leak::LogHistory),
+            (self.range_history, Leak::RangeHistory),
+            (self.quantised_weights, Leak::QuantisedWeights),
+            (self.preprocessed_examples, Leak::PreprocessedExamples),
+            (self.block_inputs, Leak::BlockInputs),
         ];
         all.into_iter().filter_map(|(on, leak)| on.then_some(leak)).collect()
     }

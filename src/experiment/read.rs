@@ -1,6 +1,7 @@
 //! From the path of a file to a checked experiment, or to everything that is wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -9,7 +10,6 @@ use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::Merged;
 use super::{Experiment, check, overrides, pattern, schema, walk};
-use crate::data::Dataset;
 use crate::problem::{Problem, Problems};
 
 /// An experiment in which every value is known and allowed.
@@ -120,14 +120,22 @@ impl Loaded {
     /// Looks for values that contradict one another.
     fn whole(&self, mut experiment: Experiment, merged: &Merged<'_>) -> Result<Experiment, Vec<Problem>> {
         let mut whole = Problems::default();
-        let as_written = locate(&mut experiment, merged, &self.environment, &mut whole);
-        check::check(&experiment, &mut whole);
-        for problem in whole.iter_mut().filter(|problem| problem.key == DATA_FOLDER) {
-            if let Some(written) = as_written.as_ref().filter(|written| written.contains("${")) {
-                problem.help = Some(format!(
-                    "`path` is written as {written}: set the environment variable, or write another path"
-                ));
+        let written = locate(&mut experiment, merged, &self.environment, &mut whole);
+        let mut found = Problems::default();
+        check::check(&experiment, &mut found);
+        for mut problem in found.iter().cloned() {
+            match written.iter().find(|(key, _)| problem.key == *key) {
+                // Nothing to look for on the disk: the path itself is wrong, and that is said already.
+                Some((_, None)) => continue,
+                Some((_, Some(written))) if written.contains("${") => {
+                    problem.help = Some(format!(
+                        "`{}` is written as {written}: set the environment variable, or write another path",
+                        problem.key.rsplit('.').next().unwrap_or_default()
+                    ));
+                }
+                _ => {}
             }
+            whole.add(problem);
         }
         match placed(whole, merged, &self.doubtful, self.files.start.as_ref()) {
             none if none.is_empty() => Ok(experiment),
@@ -145,37 +153,39 @@ pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Pr
     read(path, command_line, std::iter::empty())
 }
 
-/// The key that names the data's folder.
-const DATA_FOLDER: &str = "dataset.reference-video.path";
+/// A key that names a file or folder, and how the path was written; `None` where it names none.
+type Written = (&'static str, Option<String>);
 
-/// Makes the data's folder absolute: a relative one is meant from the file that names it, or, in the environment and
-/// on the command line, from the current folder. Returns it as it was written.
+/// Makes the paths of data and model absolute: a relative one is meant from the file that names it, or, in the
+/// environment and on the command line, from the current folder.
 fn locate(
     experiment: &mut Experiment,
     merged: &Merged<'_>,
     environment: &BTreeMap<String, String>,
     problems: &mut Problems,
-) -> Option<String> {
-    let Some(Dataset::ReferenceVideo(settings)) = &mut experiment.dataset else { return None };
-    let written = settings.path.clone()?;
+) -> Vec<Written> {
     let variable = |name: &str| environment.get(name).cloned();
-    let expanded = match expand(&written, &variable) {
-        Ok(expanded) => expanded,
-        Err(message) => {
-            // Nothing to look for on the disk.
-            settings.path = Some(std::env::temp_dir().to_string_lossy().into_owned());
-            problems.add(Problem::new(DATA_FOLDER, message));
-            return None;
+    let data = experiment.dataset.iter_mut().flat_map(crate::data::paths);
+    let model = experiment.model.iter_mut().flat_map(crate::pipelines::paths);
+    let mut all = Vec::new();
+    for (key, path) in data.chain(model) {
+        let folder = merged.layer(key).and_then(|layer| layer.folder.clone()).unwrap_or_default();
+        let absolute = expand(path, &variable).and_then(|expanded| {
+            match std::path::absolute(folder.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string) {
+                Ok(Ok(text)) => Ok(text),
+                Ok(Err(_)) => Err("this name is not UTF-8".into()),
+                Err(error) => Err(format!("this names nothing: {error}")),
+            }
+        });
+        match absolute {
+            Ok(absolute) => all.push((key, Some(std::mem::replace(path, absolute)))),
+            Err(message) => {
+                problems.add(Problem::new(key, message));
+                all.push((key, None));
+            }
         }
-    };
-    let folder = merged.layer(DATA_FOLDER).and_then(|layer| layer.folder.clone()).unwrap_or_default();
-    let path = folder.join(expanded);
-    match std::path::absolute(&path).map(PathBuf::into_os_string).map(std::ffi::OsString::into_string) {
-        Ok(Ok(text)) => settings.path = Some(text),
-        Ok(Err(_)) => problems.add(Problem::new(DATA_FOLDER, "this folder's name is not UTF-8")),
-        Err(error) => problems.add(Problem::new(DATA_FOLDER, format!("this names no folder: {error}"))),
     }
-    Some(written)
+    all
 }
 
 /// Gives problems that were found in the whole their places, and leaves out those that follow from another mistake.

@@ -1,5 +1,6 @@
 //! How good is a model? Numbers whose memory does not grow with the number of episodes.
 
+pub mod answers;
 pub mod average_precision;
 pub mod separation;
 pub mod st_iou;

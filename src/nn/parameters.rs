@@ -14,12 +14,19 @@ use crate::data::seed::generator;
 /// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its
 /// own generator, become 0.
 pub fn initialise<M: Module<Backend>>(module: M, seed: u32) -> M {
-    module.map(&mut Initialise { seed, next: 1 })
+    module.map(&mut Initialise { seed, next: 1, deviation: None })
+}
+
+/// As [`initialise`], with one standard deviation for all matrices (GPT-2's is 0.02).
+pub fn initialise_normal<M: Module<Backend>>(module: M, seed: u32, deviation: f64) -> M {
+    module.map(&mut Initialise { seed, next: 1, deviation: Some(deviation) })
 }
 
 struct Initialise {
     seed: u32,
     next: u64,
+    /// `None` takes it from the shape.
+    deviation: Option<f64>,
 }
 
 impl ModuleMapper<Backend> for Initialise {
@@ -33,7 +40,7 @@ impl ModuleMapper<Backend> for Initialise {
             _ => {
                 let shape = tensor.dims();
                 let fan_in: usize = shape[1..].iter().product();
-                let scale = (2.0 / fan_in.max(1) as f64).sqrt();
+                let scale = self.deviation.unwrap_or_else(|| (2.0 / fan_in.max(1) as f64).sqrt());
                 let random = &mut generator(self.seed, "weights", number);
                 let values: Vec<f32> = (0..shape.iter().product()).map(|_| (normal(random) * scale) as f32).collect();
                 Tensor::from_data(TensorData::new(values, shape), &tensor.device())

@@ -10,8 +10,11 @@ mod open;
 #[path = "open_without_burn.rs"]
 mod open;
 
+pub mod qat_language_model;
+
 pub use open::open;
 
+use crate::data::Dataset;
 use crate::experiment::Experiment;
 use crate::experiment::kinds::kinds;
 use crate::memory::ledger::Ledger;
@@ -22,6 +25,7 @@ kinds! {
     /// The task: what a step and a validation do.
     pub enum Pipeline {
         "fewshot-detection" => FewshotDetection(fewshot_detection::settings::Settings),
+        "qat-language-model" => QatLanguageModel(qat_language_model::settings::Settings),
         "dummy" => Dummy(dummy::settings::Settings),
     }
 }
@@ -30,6 +34,7 @@ kinds! {
     /// The network that a pipeline trains.
     pub enum Model {
         "reference-detector" => ReferenceDetector(fewshot_detection::settings::Model),
+        "gpt2" => Gpt2(qat_language_model::settings::Model),
     }
 }
 
@@ -45,6 +50,7 @@ pub struct Needs {
 pub fn needs(kind: &str) -> Needs {
     match kind {
         "fewshot-detection" => Needs { models: &["reference-detector"], datasets: &["reference-video"] },
+        "qat-language-model" => Needs { models: &["gpt2"], datasets: &["question-answers"] },
         _ => Needs { models: &[], datasets: &[] },
     }
 }
@@ -53,6 +59,7 @@ pub fn needs(kind: &str) -> Needs {
 pub fn metrics(pipeline: &Pipeline) -> &'static [(&'static str, Better)] {
     match pipeline {
         Pipeline::FewshotDetection(_) => fewshot_detection::prepare::METRICS,
+        Pipeline::QatLanguageModel(_) => qat_language_model::precision::METRICS,
         Pipeline::Dummy(_) => dummy::task::METRICS,
     }
 }
@@ -86,6 +93,14 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
         Pipeline::FewshotDetection(settings) => {
             fewshot_detection::check::check(settings, experiment.dataset.as_ref(), problems);
         }
+        Pipeline::QatLanguageModel(settings) => {
+            let model = match &experiment.model {
+                Some(Model::Gpt2(model)) => Some(model),
+                _ => None,
+            };
+            qat_language_model::check::check(settings, model, problems);
+            qat_language_model::check::check_leaks(&experiment.leaks, problems);
+        }
         Pipeline::Dummy(_) => {
             if let Some(leak) = experiment.leaks.on().first() {
                 let problem = Problem::new(format!("leaks.{}", leak.key()), "`dummy` has no such leak");
@@ -95,7 +110,16 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     }
     match &experiment.model {
         Some(Model::ReferenceDetector(model)) => fewshot_detection::check::check_model(model, problems),
+        Some(Model::Gpt2(model)) => qat_language_model::check::check_model(model, problems),
         None => {}
+    }
+}
+
+/// Files that the model's settings name, with their keys.
+pub fn paths(model: &mut Model) -> Vec<(&'static str, &mut String)> {
+    match model {
+        Model::ReferenceDetector(_) => Vec::new(),
+        Model::Gpt2(model) => model.weights.iter_mut().map(|path| ("model.gpt2.weights", path)).collect(),
     }
 }
 
@@ -103,6 +127,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
 #[derive(Debug)]
 pub enum Prepared {
     FewshotDetection(Box<fewshot_detection::prepare::Prepared>),
+    QatLanguageModel(Box<qat_language_model::prepare::Prepared>),
     Dummy(dummy::settings::Settings),
 }
 
@@ -111,12 +136,22 @@ pub fn prepare(experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, P
     match &experiment.pipeline {
         Pipeline::FewshotDetection(settings) => {
             // `xrun check` asks for both; this is for whoever builds an experiment in code.
-            let (Some(Model::ReferenceDetector(model)), Some(dataset)) = (&experiment.model, &experiment.dataset)
+            let (Some(Model::ReferenceDetector(model)), Some(Dataset::ReferenceVideo(dataset))) =
+                (&experiment.model, &experiment.dataset)
             else {
                 return Err(TaskError::Data("fewshot-detection needs a model and a dataset".into()));
             };
             let (facts, prepared) = fewshot_detection::prepare::prepare(settings, model, dataset, experiment, ledger)?;
             Ok((facts, Prepared::FewshotDetection(Box::new(prepared))))
+        }
+        Pipeline::QatLanguageModel(settings) => {
+            let (Some(Model::Gpt2(model)), Some(Dataset::QuestionAnswers(dataset))) =
+                (&experiment.model, &experiment.dataset)
+            else {
+                return Err(TaskError::Data("qat-language-model needs a model and a dataset".into()));
+            };
+            let (facts, prepared) = qat_language_model::prepare::prepare(settings, model, dataset, experiment, ledger)?;
+            Ok((facts, Prepared::QatLanguageModel(Box::new(prepared))))
         }
         Pipeline::Dummy(settings) => Ok((dummy::task::facts(settings), Prepared::Dummy(settings.clone()))),
     }

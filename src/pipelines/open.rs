@@ -3,6 +3,7 @@
 use super::Prepared;
 use super::dummy::task::Dummy;
 use super::fewshot_detection::task::FewshotDetection;
+use super::qat_language_model::task::QatLanguageModel;
 use crate::device::Chosen;
 use crate::memory::ledger::Ledger;
 use crate::plan::Plan;
@@ -19,6 +20,10 @@ pub fn open(
     match prepared {
         Prepared::FewshotDetection(prepared) => {
             let task = FewshotDetection::open(*prepared, &plan.experiment, chosen.kind, ledger, first_step)?;
+            Ok(Box::new(task))
+        }
+        Prepared::QatLanguageModel(prepared) => {
+            let task = QatLanguageModel::open(*prepared, &plan.experiment, chosen.kind, ledger, first_step)?;
             Ok(Box::new(task))
         }
         Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed, ledger))),

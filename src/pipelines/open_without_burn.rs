@@ -16,7 +16,7 @@ pub fn open(
     _first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
     match prepared {
-        Prepared::FewshotDetection(_) => Err(TaskError::Device(
+        Prepared::FewshotDetection(_) | Prepared::QatLanguageModel(_) => Err(TaskError::Device(
             "this xrun was built without Burn and trains no models (cargo build --release)".into(),
         )),
         Prepared::Dummy(settings) => Ok(Box::new(Dummy::new(settings, plan.experiment.experiment.seed, ledger))),

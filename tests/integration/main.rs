@@ -11,6 +11,8 @@ mod interruption;
 mod listing;
 mod outcomes;
 mod plan;
+#[cfg(feature = "train")]
+mod quantised_training;
 mod reference;
 mod reproduction;
 mod schemas;

@@ -8,11 +8,11 @@ use super::hoard;
 use super::mix::batches_per_epoch;
 use super::pictures::picture_bytes_max;
 use super::settings::{Model, Settings};
-use crate::data::Dataset;
 use crate::data::feed;
 use crate::data::reference_video::frames::{self, FrameStore};
 use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
+use crate::data::reference_video::settings::Settings as Data;
 use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
@@ -76,11 +76,10 @@ fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
 pub fn prepare(
     settings: &Settings,
     model: &Model,
-    dataset: &Dataset,
+    dataset: &Data,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
-    let Dataset::ReferenceVideo(dataset) = dataset;
     let data = |error: crate::data::error::DataError| TaskError::Data(error.to_string());
     let library = Arc::new(open(dataset).map_err(data)?);
     let limits = &experiment.limits;

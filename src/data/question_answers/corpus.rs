@@ -1,0 +1,132 @@
+//! From files to questions: which are trained on, which are held out, and how is their text cut into tokens?
+
+use std::path::{Path, PathBuf};
+
+use super::files::QuestionFile;
+use super::generate::generate;
+use super::settings::{Settings, Source};
+use super::squad::{Index, Place};
+use super::tokenizer::Tokenizer;
+use crate::data::error::DataError;
+use crate::data::reference_video::raw::{Judge, LEAVE_OUT};
+use crate::data::reference_video::settings::OnBroken;
+
+/// Paragraphs that a vocabulary is learnt from; more change it little.
+const LEARN_PARAGRAPHS_MAX: usize = 20_000;
+
+/// What questions are for. No article is for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    Train,
+    Validation,
+}
+
+/// The index of a data set: places, never text.
+#[derive(Debug)]
+pub struct Corpus {
+    train: QuestionFile,
+    /// `None` when articles of `train` are held out.
+    validation: Option<QuestionFile>,
+    train_places: Vec<Place>,
+    validation_places: Vec<Place>,
+    pub tokenizer: Tokenizer,
+    pub digest: String,
+    /// What was left out, by reason.
+    pub skipped: Vec<(String, u64)>,
+}
+
+impl Corpus {
+    /// Opens the files that the settings name.
+    pub fn open(settings: &Settings) -> Result<Self, DataError> {
+        let (path, policy) = match settings.source {
+            // What xrun wrote itself is never left out in part.
+            Source::Generated => (generate(&settings.generated)?, OnBroken::Fail),
+            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), settings.on_broken),
+        };
+        let mut judge = Judge::new(policy);
+        let opened = QuestionFile::open(&path, &mut judge).map_err(|error| damaged(error, settings.source, &path))?;
+        let (train, Index { places, articles }) = opened;
+        let mut digests = train.digest.clone();
+        let (validation, train_places, validation_places) = match &settings.validation_path {
+            Some(path) => {
+                let (file, index) = QuestionFile::open(Path::new(path), &mut judge)?;
+                digests += &file.digest;
+                (Some(file), places, index.places)
+            }
+            None => {
+                let held_out = ((f64::from(articles) * settings.validation_share).round() as u32).max(1);
+                let first = articles.saturating_sub(held_out);
+                let (train, validation) = places.into_iter().partition(|place| place.article < first);
+                (None, train, validation)
+            }
+        };
+        for (places, what) in [(&train_places, "to train on"), (&validation_places, "held out for validation")] {
+            if places.is_empty() {
+                return Err(DataError::file(
+                    &path,
+                    format!(
+                        "{articles} articles, and no question of them is {what}; a second file can be named with \
+                             `validation_path`"
+                    ),
+                ));
+            }
+        }
+        let tokenizer = tokenizer(settings, &train, &train_places)?;
+        let digest = crate::data::digest::digest(digests.as_bytes());
+        let skipped = judge.skipped.into_iter().collect();
+        Ok(Self { train, validation, train_places, validation_places, tokenizer, digest, skipped })
+    }
+
+    pub fn places(&self, split: Split) -> &[Place] {
+        match split {
+            Split::Train => &self.train_places,
+            Split::Validation => &self.validation_places,
+        }
+    }
+
+    pub fn file(&self, split: Split) -> &QuestionFile {
+        match (split, &self.validation) {
+            (Split::Validation, Some(file)) => file,
+            _ => &self.train,
+        }
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> u64 {
+        ((self.train_places.capacity() + self.validation_places.capacity()) * size_of::<Place>()) as u64
+    }
+}
+
+fn damaged(error: DataError, source: Source, path: &Path) -> DataError {
+    match (source, error) {
+        (Source::Generated, DataError::File { message, .. }) => {
+            let cause = message.strip_suffix(LEAVE_OUT).unwrap_or(&message);
+            DataError::file(
+                path,
+                format!("the generated file is damaged; delete it, and it is written again ({cause})"),
+            )
+        }
+        (_, error) => error,
+    }
+}
+
+/// GPT-2's own, or one that is learnt from contexts and questions to train on.
+fn tokenizer(settings: &Settings, file: &QuestionFile, places: &[Place]) -> Result<Tokenizer, DataError> {
+    if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
+        return Tokenizer::read(Path::new(encoder), Path::new(merges));
+    }
+    let first_of_each = places
+        .iter()
+        .enumerate()
+        .filter(|(at, place)| at.checked_sub(1).is_none_or(|before| places[before].offset != place.offset));
+    let texts = first_of_each.take(LEARN_PARAGRAPHS_MAX).map(|(_, place)| {
+        let paragraph = file.paragraph(place)?;
+        let questions: Vec<String> = paragraph
+            .qas
+            .iter()
+            .map(|asked| format!("Question: {}\nContext: {}\nAnswer:", asked.question, paragraph.context))
+            .collect();
+        Ok(questions.join("\n"))
+    });
+    Tokenizer::learn(texts, settings.vocabulary_size)
+}

@@ -1,0 +1,154 @@
+//! Who tokenises examples, and how many of them are kept? On demand with a cache bounded by bytes, or all at once.
+
+use std::sync::Arc;
+
+use super::corpus::{Corpus, Split};
+use super::example::{Example, example};
+use super::settings::Settings;
+use crate::bounded::HeldBytes;
+use crate::bounded::cache::{ByteCache, CacheCounters};
+use crate::data::error::DataError;
+use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::results::format::{Place, PlannedOwner};
+
+const EXAMPLE_CACHE: &str = "example_cache";
+const PREPROCESSED: &str = "preprocessed_examples";
+const INDEX: &str = "dataset_index";
+/// Examples in the cache; the bytes are reached first.
+const EXAMPLES_MAX: u64 = 10_000_000;
+
+type Shared = Arc<Example>;
+
+impl HeldBytes for Shared {
+    fn held_bytes(&self) -> u64 {
+        self.as_ref().held_bytes() + size_of::<Self>() as u64
+    }
+}
+
+/// Examples of a data set by their number; used by many threads at once.
+#[derive(Debug)]
+pub struct ExampleStore {
+    corpus: Corpus,
+    /// Tokens that a model sees at once.
+    length: usize,
+    kept: Kept,
+    _index: Holding,
+}
+
+/// What is kept of examples that were made.
+#[derive(Debug)]
+enum Kept {
+    Cache(ByteCache<(Split, u64), Shared>),
+    All { train: Vec<Shared>, validation: Vec<Shared>, _holding: Holding, cap: Cap },
+}
+
+impl ExampleStore {
+    /// With `preprocess_all`, tokenises everything now.
+    pub fn new(corpus: Corpus, settings: &Settings, length: usize, ledger: &Ledger) -> Result<Self, DataError> {
+        let kept = match settings.preprocess_all {
+            false => {
+                let cap = Cap { items: EXAMPLES_MAX, bytes: settings.example_cache.0 };
+                Kept::Cache(ByteCache::new(ledger, EXAMPLE_CACHE, cap))
+            }
+            true => {
+                let all = |split| -> Result<Vec<Shared>, DataError> {
+                    (0..corpus.places(split).len() as u64)
+                        .map(|number| Ok(Arc::new(made(&corpus, split, number, length)?)))
+                        .collect()
+                };
+                let (train, validation) = (all(Split::Train)?, all(Split::Validation)?);
+                let items = (train.len() + validation.len()) as u64;
+                let bytes = train.iter().chain(&validation).map(HeldBytes::held_bytes).sum();
+                let cap = Cap { items, bytes };
+                let holding = ledger.register(PREPROCESSED, cap, Policy::Refuse);
+                holding.set(items, bytes);
+                Kept::All { train, validation, _holding: holding, cap }
+            }
+        };
+        let items = (corpus.places(Split::Train).len() + corpus.places(Split::Validation).len()) as u64;
+        let bytes = corpus.index_bytes();
+        let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
+        index.set(items, bytes);
+        Ok(Self { corpus, length, kept, _index: index })
+    }
+
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// Questions of a split.
+    pub fn count(&self, split: Split) -> u64 {
+        self.corpus.places(split).len() as u64
+    }
+
+    /// Example `number` of a split; the same whatever is kept.
+    pub fn example(&self, split: Split, number: u64) -> Result<Shared, DataError> {
+        match &self.kept {
+            Kept::All { train, validation, .. } => {
+                let all = if split == Split::Train { train } else { validation };
+                let found = all.get(number as usize).cloned();
+                found.ok_or_else(|| DataError::content(format!("there is no example {number}")))
+            }
+            Kept::Cache(cache) => {
+                if let Some(found) = cache.get(&(split, number)) {
+                    return Ok(found);
+                }
+                let example = Arc::new(made(&self.corpus, split, number, self.length)?);
+                cache.insert((split, number), example.clone());
+                Ok(example)
+            }
+        }
+    }
+
+    /// Of the cache; all zero with `preprocess_all`.
+    pub fn counters(&self) -> CacheCounters {
+        match &self.kept {
+            Kept::Cache(cache) => cache.counters(),
+            Kept::All { .. } => CacheCounters::default(),
+        }
+    }
+
+    /// Evicts down to a share of the cap; returns the bytes that went.
+    pub fn evict_to_share(&self, share: f64) -> u64 {
+        match &self.kept {
+            Kept::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
+            Kept::All { .. } => 0,
+        }
+    }
+
+    /// The owners that [`ExampleStore::new`] registered.
+    pub fn planned_owners(&self) -> Vec<PlannedOwner> {
+        let owner = |name: &str, policy, cap: Cap, because: &str| PlannedOwner {
+            name: name.into(),
+            place: Place::Host,
+            policy,
+            items: cap.items,
+            bytes: cap.bytes,
+            because: because.into(),
+        };
+        let kept = match &self.kept {
+            Kept::Cache(cache) => {
+                owner(EXAMPLE_CACHE, Policy::Evict, cache.cap(), "`dataset.question-answers.example_cache`")
+            }
+            Kept::All { cap, .. } => {
+                owner(PREPROCESSED, Policy::Refuse, *cap, "`dataset.question-answers.preprocess_all`")
+            }
+        };
+        let index = self._index.cap();
+        vec![kept, owner(INDEX, Policy::Refuse, index, "where each question stands in its file")]
+    }
+}
+
+fn made(corpus: &Corpus, split: Split, number: u64, length: usize) -> Result<Example, DataError> {
+    let place = corpus.places(split).get(number as usize);
+    let place = place.ok_or_else(|| DataError::content(format!("there is no question {number}")))?;
+    let paragraph = corpus.file(split).paragraph(place)?;
+    example(&paragraph, place.question as usize, length, &corpus.tokenizer).map_err(|error| {
+        let path = corpus.file(split).path();
+        DataError::file(path, format!("question {} of the paragraph at byte {}: {error}", place.question, place.offset))
+    })
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+//! How does text become tokens? Byte-level BPE (Radford et al. 2019): GPT-2's own files, or merges that are learnt.
+//!
+//! Every text can be written in it and read back: what no merge covers stays single bytes. Text that looks like the end
+//! of a text is not taken for it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use tokenizers::models::bpe::{BPE, BpeTrainer, Merges, Vocab};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{
+    AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner, Trainer,
+};
+
+use crate::data::error::DataError;
+
+/// What GPT-2 calls the end of a text.
+pub const END_OF_TEXT: &str = "<|endoftext|>";
+/// More than this is no vocabulary.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Text to tokens and back; used by many threads at once. It keeps nothing of what it has seen.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    inner: Inner,
+    size: usize,
+    end: u32,
+}
+
+impl Tokenizer {
+    /// From GPT-2's `encoder.json` and `vocab.bpe`.
+    pub fn read(encoder: &Path, merges: &Path) -> Result<Self, DataError> {
+        let vocabulary = vocabulary(&text(encoder)?, encoder)?;
+        let list = merge_list(&text(merges)?, merges, &vocabulary, encoder)?;
+        let end = vocabulary[END_OF_TEXT];
+        let size = vocabulary.len();
+        let vocabulary: Vocab = vocabulary.into_iter().collect();
+        let model = BPE::builder().vocab_and_merges(vocabulary, list).cache_capacity(0).build();
+        let model = model.map_err(|error| DataError::file(merges, format!("does not fit the encoder: {error}")))?;
+        Ok(Self { inner: around(model), size, end })
+    }
+
+    /// Learns merges from texts, until there are `size` tokens or nothing to merge. The same texts give the same tokens,
+    /// whatever their order.
+    pub fn learn(
+        texts: impl Iterator<Item = Result<String, DataError>> + Send,
+        size: usize,
+    ) -> Result<Self, DataError> {
+        let mut failure = None;
+        let texts = texts.map_while(|text| text.map_err(|error| failure = Some(error)).ok());
+        let mut trainer = BpeTrainer::builder()
+            .vocab_size(size)
+            .min_frequency(2)
+            .show_progress(false)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .special_tokens(vec![AddedToken::from(END_OF_TEXT, true)])
+            .build();
+        let learnt = |error: tokenizers::Error| DataError::content(format!("no vocabulary can be learnt: {error}"));
+        trainer.feed(texts, words).map_err(learnt)?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let mut model = BPE::builder().cache_capacity(0).build().map_err(learnt)?;
+        trainer.train(&mut model).map_err(learnt)?;
+        let inner = around(model);
+        let end = inner.token_to_id(END_OF_TEXT).ok_or_else(|| DataError::content("no end of text was learnt"))?;
+        Ok(Self { size: inner.get_vocab_size(false), inner, end })
+    }
+
+    /// Tokens in the vocabulary.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The token that ends a text.
+    pub fn end(&self) -> u32 {
+        self.end
+    }
+
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let encoded = self.inner.encode_fast(text, false);
+        let encoded = encoded.map_err(|error| DataError::content(format!("a text cannot be tokenised: {error}")))?;
+        Ok(encoded.get_ids().to_vec())
+    }
+
+    /// Text of tokens; bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        let known: Vec<u32> = tokens.iter().copied().filter(|token| *token != self.end).collect();
+        self.inner.decode(&known, false).unwrap_or_default()
+    }
+}
+
+/// Splits as GPT-2 does: before spaces, at marks, between letters and digits.
+fn splitter() -> ByteLevel {
+    ByteLevel::new(false, true, true)
+}
+
+fn around(model: BPE) -> Inner {
+    let mut inner = Inner::new(model);
+    inner.with_pre_tokenizer(Some(splitter()));
+    inner.with_decoder(Some(splitter()));
+    inner
+}
+
+/// The words of a text, in GPT-2's alphabet of bytes.
+fn words(text: &str) -> tokenizers::Result<Vec<String>> {
+    let mut split = PreTokenizedString::from(text);
+    splitter().pre_tokenize(&mut split)?;
+    let words = split.get_splits(OffsetReferential::Original, OffsetType::Byte);
+    Ok(words.into_iter().map(|(word, _, _)| word.to_owned()).collect())
+}
+
+fn text(path: &Path) -> Result<String, DataError> {
+    let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes, and is no vocabulary")));
+    }
+    String::from_utf8(bytes).map_err(|error| DataError::file(path, format!("is not UTF-8: {error}")))
+}
+
+/// `encoder.json`: an object of token texts and their numbers, which begin at 0 and leave none out.
+fn vocabulary(text: &str, path: &Path) -> Result<BTreeMap<String, u32>, DataError> {
+    let wrong = |message: String| Err(DataError::file(path, format!("is not GPT-2's encoder: {message}")));
+    let tokens: BTreeMap<String, u32> = match serde_json::from_str(text) {
+        Ok(tokens) => tokens,
+        Err(error) => return wrong(format!("{error}; expected an object of texts and numbers")),
+    };
+    let mut numbers: Vec<u32> = tokens.values().copied().collect();
+    numbers.sort_unstable();
+    if let Some((at, found)) = numbers.iter().enumerate().find(|(at, number)| *at != **number as usize) {
+        return wrong(format!("its {} numbers must be 0, 1, 2, …; where {at} should be, {found} is", numbers.len()));
+    }
+    if !tokens.contains_key(END_OF_TEXT) {
+        return wrong(format!("it has no \"{END_OF_TEXT}\""));
+    }
+    let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    bytes.sort_unstable();
+    match bytes.into_iter().find(|byte| !tokens.contains_key(byte.to_string().as_str())) {
+        Some(byte) => wrong(format!("it has no token for the byte that GPT-2 writes as \"{byte}\"")),
+        None => Ok(tokens),
+    }
+}
+
+/// `vocab.bpe`: a line with the version, then two texts a line, most frequent first.
+fn merge_list(
+    text: &str,
+    path: &Path,
+    vocabulary: &BTreeMap<String, u32>,
+    encoder: &Path,
+) -> Result<Merges, DataError> {
+    let mut list = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.is_empty() || (number == 0 && line.starts_with("#version")) {
+            continue;
+        }
+        let wrong = |message: String| Err(DataError::file(path, format!("line {}: {message}", number + 1)));
+        let Some((left, right)) = line.split_once(' ').filter(|(_, right)| !right.contains(' ')) else {
+            return wrong(format!("expected two texts with a space between them, found \"{line}\""));
+        };
+        let whole = format!("{left}{right}");
+        if let Some(unknown) = [left, right, &whole].into_iter().find(|part| !vocabulary.contains_key(*part)) {
+            return wrong(format!("\"{unknown}\" is not in {}; the two files belong together", encoder.display()));
+        }
+        list.push((left.to_owned(), right.to_owned()));
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+#[path = "tokenizer_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! Does text come back from tokens, and are the real files read as GPT-2 reads them?
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::results::write;
+
+const TEXTS: [&str; 4] = ["the cat sat on the mat", "the dog sat on the log", "the cat and the dog", "on and on"];
+
+fn learnt(size: usize) -> Tokenizer {
+    Tokenizer::learn(TEXTS.into_iter().map(|text| Ok(text.to_owned())), size).unwrap()
+}
+
+/// Files of a vocabulary of bytes with two merges.
+fn files(folder: &Path) -> (PathBuf, PathBuf) {
+    let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    bytes.sort_unstable();
+    let mut tokens: BTreeMap<String, u32> = BTreeMap::new();
+    for text in bytes.into_iter().map(String::from).chain(["th".into(), "the".into(), END_OF_TEXT.into()]) {
+        let next = tokens.len() as u32;
+        tokens.insert(text, next);
+    }
+    let (encoder, merges) = (folder.join("encoder.json"), folder.join("vocab.bpe"));
+    write::replace(&encoder, &serde_json::to_vec(&tokens).unwrap()).unwrap();
+    write::replace(&merges, b"#version: 0.2\nt h\nth e\n").unwrap();
+    (encoder, merges)
+}
+
+#[test]
+fn what_is_learnt_is_shorter_and_the_same_each_time() {
+    let (small, large) = (learnt(257), learnt(280));
+    assert_eq!((small.size(), small.encode("the cat").unwrap().len()), (257, 7));
+    assert!(large.size() > 260 && large.encode("the cat").unwrap().len() <= 3);
+    let again = Tokenizer::learn(TEXTS.into_iter().rev().map(|text| Ok(text.to_owned())), 280).unwrap();
+    assert_eq!(large.encode("the dog sat").unwrap(), again.encode("the dog sat").unwrap());
+    assert_eq!(large.end(), again.end());
+}
+
+#[test]
+fn files_are_read_and_merged_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (encoder, merges) = files(folder.path());
+    let tokenizer = Tokenizer::read(&encoder, &merges).unwrap();
+    assert_eq!((tokenizer.size(), tokenizer.end()), (259, 258));
+    assert_eq!(tokenizer.encode("the th").unwrap().len(), 3, "the, space, th");
+    assert_eq!(tokenizer.decode(&tokenizer.encode("the źrebię").unwrap()), "the źrebię");
+}
+
+#[test]
+fn broken_files_are_refused_with_line_and_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (encoder, merges) = files(folder.path());
+    let whole = (std::fs::read_to_string(&encoder).unwrap(), std::fs::read_to_string(&merges).unwrap());
+    for (path, text, part) in [
+        (&encoder, "[]".to_owned(), "expected an object"),
+        (&encoder, whole.0.replace(":258", ":300"), "where 258 should be, 300 is"),
+        (&encoder, whole.0.replace(END_OF_TEXT, "<|end|>"), "has no \"<|endoftext|>\""),
+        (&merges, "#version: 0.2\nt h\nth e x\n".into(), "line 3: expected two texts"),
+        (&merges, "#version: 0.2\nt h\nq z\n".into(), "line 3: \"qz\" is not in"),
+    ] {
+        write::replace(path, text.as_bytes()).unwrap();
+        let message = Tokenizer::read(&encoder, &merges).unwrap_err().to_string();
+        assert!(message.contains(part) && message.starts_with(path.to_str().unwrap()), "{message}");
+        write::replace(&encoder, whole.0.as_bytes()).unwrap();
+        write::replace(&merges, whole.1.as_bytes()).unwrap();
+    }
+    let gone = Tokenizer::read(&folder.path().join("none.json"), &merges).unwrap_err().to_string();
+    assert!(gone.contains("cannot be read"), "{gone}");
+}
+
+#[test]
+fn text_that_looks_like_the_end_is_text() {
+    let tokenizer = learnt(257);
+    let tokens = tokenizer.encode(END_OF_TEXT).unwrap();
+    assert!(!tokens.contains(&tokenizer.end()), "{tokens:?}");
+    assert_eq!(tokenizer.decode(&tokens), END_OF_TEXT);
+}
+
+proptest! {
+    #[test]
+    fn every_text_comes_back(text in "\\PC{0,40}") {
+        let tokenizer = learnt(270);
+        prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text).unwrap()), text);
+    }
+}
+
+/// Expected values: GPT-2's rules written out in Python, and transformers (`tests/reference/gpt2_tokens.py`). The files
+/// are where `XRUN_REAL_DATA` says, or in `../../shared/data`; absent in most places.
+#[test]
+fn the_real_files_give_the_tokens_of_gpt2() {
+    let data = std::env::var("XRUN_REAL_DATA").unwrap_or_else(|_| "../../shared/data".into());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(data).join("text/gpt2");
+    if !folder.is_dir() {
+        return; // the files are no part of the repository
+    }
+    let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
+    assert_eq!((tokenizer.size(), tokenizer.end()), (50257, 50256));
+    let cases: serde_json::Value =
+        serde_json::from_str(include_str!("../../../tests/reference/gpt2_tokens.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let text = case["text"].as_str().unwrap();
+        let expected: Vec<u32> = serde_json::from_value(case["tokens"].clone()).unwrap();
+        assert_eq!(tokenizer.encode(text).unwrap(), expected, "{text}");
+        assert_eq!(tokenizer.decode(&expected), text);
+    }
+}

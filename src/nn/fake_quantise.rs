@@ -1,0 +1,199 @@
+//! What would a number be with few bits? Rounded to a grid and back, with a gradient that passes straight through.
+//!
+//! `q = clamp(round(x / s) + z, least, most)`, `x' = (q - z) s` (Jacob et al. 2018). The gradient is one inside the grid and
+//! zero outside (Bengio et al. 2013). The grid follows from the least and the greatest value.
+
+use burn::DispatchDevice;
+
+use super::Tensor;
+
+/// Keeps the division finite where all values are zero.
+const SCALE_MIN: f32 = 1e-12;
+
+/// How many levels, and where they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// 2 to 16.
+    pub bits: u32,
+    /// As many levels below zero as above; or from the least value to the greatest, zero among them.
+    pub symmetric: bool,
+}
+
+/// The least and the greatest value, `[1]` each, or `[channels]` for a grid of its own for each index of the last dimension.
+/// On the plain device: they have no gradient.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    pub low: Tensor<1>,
+    pub high: Tensor<1>,
+}
+
+impl Bounds {
+    /// Of a tensor's values as they are; `per_channel` for each index of the last dimension.
+    pub fn of<const D: usize>(values: &Tensor<D>, per_channel: bool) -> Self {
+        let values = without_graph(values);
+        if !per_channel {
+            return Self { low: values.clone().min(), high: values.max() };
+        }
+        let channels = values.dims()[D - 1];
+        let rows = values.shape().num_elements() / channels;
+        let values = values.reshape([rows, channels]);
+        let flat = |edge: Tensor<2>| edge.reshape([channels]);
+        Self { low: flat(values.clone().min_dim(0)), high: flat(values.max_dim(0)) }
+    }
+}
+
+/// Whether operations on this tensor are recorded.
+pub fn has_graph<const D: usize>(tensor: &Tensor<D>) -> bool {
+    matches!(tensor.device(), DispatchDevice::Autodiff(_))
+}
+
+/// The same values on the plain device.
+pub fn without_graph<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
+    match has_graph(tensor) {
+        true => tensor.clone().inner(),
+        false => tensor.clone(),
+    }
+}
+
+/// A tensor of the plain device where `like` is: untracked on the device that records.
+pub fn beside<const D: usize, const E: usize>(plain: Tensor<D>, like: &Tensor<E>) -> Tensor<D> {
+    match has_graph(like) {
+        true => Tensor::from_inner(plain),
+        false => plain,
+    }
+}
+
+impl Grid {
+    /// The least and the most level.
+    fn ends(self) -> (f32, f32) {
+        match self.symmetric {
+            true => {
+                let most = ((1u32 << (self.bits - 1)) - 1) as f32;
+                (-most, most)
+            }
+            false => (0.0, ((1u32 << self.bits) - 1) as f32),
+        }
+    }
+
+    /// Scale and zero point, `[1]` or `[channels]`.
+    fn scale_and_zero(self, bounds: &Bounds) -> (Tensor<1>, Tensor<1>) {
+        let (_, most) = self.ends();
+        let (low, high) = (bounds.low.clone().clamp_max(0.0), bounds.high.clone().clamp_min(0.0));
+        match self.symmetric {
+            true => {
+                let reach = low.neg().max_pair(high);
+                let zero = reach.zeros_like();
+                ((reach / most).clamp_min(SCALE_MIN), zero)
+            }
+            false => {
+                let scale = ((high - low.clone()) / most).clamp_min(SCALE_MIN);
+                let zero = (low.neg() / scale.clone()).round();
+                (scale, zero)
+            }
+        }
+    }
+
+    /// The values on the grid, and 1 where the grid reaches and 0 beyond. On the plain device.
+    fn on_grid<const D: usize>(self, values: Tensor<D>, bounds: &Bounds) -> (Tensor<D>, impl FnOnce() -> Tensor<D>) {
+        let (least, most) = self.ends();
+        let (scale, zero) = self.scale_and_zero(bounds);
+        let (scale, zero) = (spread(scale), spread(zero));
+        let steps = (values / scale.clone()).round() + zero.clone();
+        let level = steps.clone().clamp(least, most);
+        let inside = {
+            let level = level.clone();
+            move || steps.equal(level).float()
+        };
+        ((level - zero) * scale, inside)
+    }
+
+    /// Values on the grid, without a gradient; where the input is.
+    pub fn quantise<const D: usize>(self, values: &Tensor<D>, bounds: &Bounds) -> Tensor<D> {
+        beside(self.on_grid(without_graph(values), bounds).0, values)
+    }
+
+    /// Values on the grid, with the gradient passed straight through inside it.
+    pub fn fake_quantise<const D: usize>(self, values: Tensor<D>, bounds: &Bounds) -> Tensor<D> {
+        if !has_graph(&values) {
+            return self.on_grid(values, bounds).0;
+        }
+        let fixed = without_graph(&values);
+        let (quantised, inside) = self.on_grid(fixed.clone(), bounds);
+        let inside = inside();
+        let rest = quantised - fixed * inside.clone();
+        values * Tensor::from_inner(inside) + Tensor::from_inner(rest)
+    }
+}
+
+/// `[n]` to `[1, …, n]`.
+fn spread<const D: usize>(values: Tensor<1>) -> Tensor<D> {
+    let mut shape = [1; D];
+    shape[D - 1] = values.dims()[0];
+    values.reshape(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::tests::{autodiff, close, plain, values};
+    use super::*;
+
+    pub fn numbers(value: &Value) -> Vec<f32> {
+        match value.as_array() {
+            Some(list) => list.iter().flat_map(numbers).collect(),
+            None => vec![value.as_f64().unwrap() as f32],
+        }
+    }
+
+    /// By hand: three levels of 1 between -1 and 1; four levels of 1 between -1 and 2, zero the second of them.
+    #[test]
+    fn two_bits_by_hand() {
+        let input = Tensor::<1>::from_floats([-2.0, -0.6, 0.4, 1.2, 9.0], &plain());
+        let bounds = |low: f32, high: f32| Bounds {
+            low: Tensor::from_floats([low], &plain()),
+            high: Tensor::from_floats([high], &plain()),
+        };
+        let on =
+            |symmetric, low, high| values(Grid { bits: 2, symmetric }.fake_quantise(input.clone(), &bounds(low, high)));
+        close(&on(true, -1.0, 0.5), &[-1.0, -1.0, 0.0, 1.0, 1.0], 1e-6);
+        close(&on(false, -1.0, 2.0), &[-1.0, -1.0, 0.0, 1.0, 2.0], 1e-6);
+        close(&on(false, 0.0, 0.0), &[0.0; 5], 1e-6);
+    }
+
+    /// PyTorch's values and gradients, `tests/reference/fake_quantise.py`.
+    #[test]
+    fn values_and_gradients_are_those_of_pytorch() {
+        let text = include_str!("../../tests/reference/fake_quantise.json");
+        let all: Value = serde_json::from_str(text).unwrap();
+        let tensor = |value: &Value, device: &DispatchDevice| {
+            let data = burn::tensor::TensorData::new(numbers(value), [4, 3]);
+            Tensor::<2>::from_data(data, device)
+        };
+        let upstream = tensor(&all["upstream"], &autodiff());
+        for case in all["cases"].as_array().unwrap() {
+            let grid = Grid { bits: case["bits"].as_u64().unwrap() as u32, symmetric: case["scheme"] == "symmetric" };
+            let edge = |name: &str| Tensor::<1>::from_floats(numbers(&case[name]).as_slice(), &plain());
+            let bounds = Bounds { low: edge("low"), high: edge("high") };
+            let input = tensor(&all["input"], &autodiff()).require_grad();
+            let output = grid.fake_quantise(input.clone(), &bounds);
+            close(&values(output.clone()), &numbers(&case["values"]), 2e-6);
+            close(&values(grid.quantise(&input, &bounds)), &numbers(&case["values"]), 2e-6);
+            let gradients = (output * upstream.clone()).sum().backward();
+            close(&values(input.grad(&gradients).unwrap()), &numbers(&case["gradient"]), 2e-6);
+        }
+    }
+
+    #[test]
+    fn bounds_are_of_all_values_or_of_each_channel() {
+        let input = Tensor::<3>::from_floats([[[1.0, -5.0], [2.0, 3.0]], [[-1.0, 0.0], [0.5, 7.0]]], &autodiff());
+        let (all, each) = (Bounds::of(&input, false), Bounds::of(&input, true));
+        assert_eq!((values(all.low), values(all.high)), (vec![-5.0], vec![7.0]));
+        assert_eq!((values(each.low), values(each.high)), (vec![-1.0, -5.0], vec![2.0, 7.0]));
+        assert!(!has_graph(&each_low(&input)), "bounds have no graph");
+    }
+
+    fn each_low(input: &Tensor<3>) -> Tensor<1> {
+        Bounds::of(input, true).low
+    }
+}

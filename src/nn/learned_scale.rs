@@ -1,0 +1,85 @@
+//! Can the scale of a grid be learnt? LSQ, learned step size quantisation (Esser et al. 2020).
+//!
+//! `w' = round(clamp(w / s)) s` on a symmetric grid. Rounding passes the gradient straight through, so the scale has one:
+//! `round(w / s) - w / s` inside the grid and its end outside, made smaller by `1 / sqrt(n most)`.
+
+use super::Tensor;
+
+const SCALE_MIN: f32 = 1e-8;
+
+/// The greatest level of a symmetric grid.
+pub fn most(bits: u32) -> f32 {
+    ((1u32 << (bits - 1)) - 1) as f32
+}
+
+/// The scale to start with, `2 mean(|w|) / sqrt(most)`: `[1]`, or one for each output of `weight` `[inputs, outputs]`.
+pub fn first_scale(weight: &Tensor<2>, per_channel: bool, bits: u32) -> Tensor<1> {
+    let sizes = weight.clone().abs();
+    let mean = match per_channel {
+        true => {
+            let outputs = sizes.dims()[1];
+            sizes.mean_dim(0).reshape([outputs])
+        }
+        false => sizes.mean(),
+    };
+    mean.mul_scalar(2.0 / most(bits).sqrt()).clamp_min(SCALE_MIN)
+}
+
+/// The weight on the grid of a scale `[1]` or `[outputs]`; both have a gradient.
+pub fn quantise(weight: Tensor<2>, scale: Tensor<1>, bits: u32) -> Tensor<2> {
+    let most = most(bits);
+    let channels = scale.dims()[0];
+    let sharing = weight.shape().num_elements() / channels;
+    let share = 1.0 / (sharing as f32 * most).sqrt();
+    let scale = scale.clamp_min(SCALE_MIN).reshape([1, channels]);
+    // The same value, with a share of the gradient.
+    let scaled = scale.clone().mul_scalar(share);
+    let scale = scaled.clone() + (scale - scaled).detach();
+    let ratio = (weight / scale.clone()).clamp(-most, most);
+    let rounded = ratio.clone() + (ratio.clone().round() - ratio).detach();
+    rounded * scale
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::tests::{autodiff, close, values};
+    use super::*;
+
+    fn numbers(value: &Value) -> Vec<f32> {
+        value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+    }
+
+    /// The formulas of the paper, in `tests/reference/fake_quantise.py`.
+    #[test]
+    fn values_and_both_gradients_are_those_of_the_paper() {
+        let text = include_str!("../../tests/reference/fake_quantise.json");
+        let all: Value = serde_json::from_str(text).unwrap();
+        let rows = |name: &str| -> Vec<f32> { all[name].as_array().unwrap().iter().flat_map(numbers).collect() };
+        let tensor =
+            |name: &str| Tensor::<2>::from_data(burn::tensor::TensorData::new(rows(name), [4, 3]), &autodiff());
+        for case in all["learned"].as_array().unwrap() {
+            let bits = case["bits"].as_u64().unwrap() as u32;
+            let weight = tensor("input").require_grad();
+            let scale = first_scale(&weight, false, bits).detach();
+            close(&values(scale.clone()), &[case["scale"].as_f64().unwrap() as f32], 1e-6);
+            let scale = scale.require_grad();
+            let output = quantise(weight.clone(), scale.clone(), bits);
+            close(&values(output.clone()), &numbers(&case["values"]), 1e-5);
+            let gradients = (output * tensor("upstream")).sum().backward();
+            close(&values(weight.grad(&gradients).unwrap()), &numbers(&case["gradient"]), 1e-5);
+            let expected = case["scale_gradient"].as_f64().unwrap() as f32;
+            close(&values(scale.grad(&gradients).unwrap()), &[expected], 1e-4);
+        }
+    }
+
+    #[test]
+    fn each_output_may_have_its_own_scale() {
+        // By hand: 2 |w| / sqrt(127) is 0.177 |w|; w / s is 5.63, which is rounded to 6: 1.0648 w.
+        let weight = Tensor::<2>::from_floats([[1.0, 10.0], [-1.0, -10.0]], &autodiff());
+        let scale = first_scale(&weight, true, 8);
+        assert_eq!(scale.dims(), [2]);
+        close(&values(quantise(weight, scale, 8)), &[1.0648, 10.648, -1.0648, -10.648], 1e-3);
+    }
+}

@@ -1,0 +1,96 @@
+//! Which settings of quantisation-aware training contradict each other?
+
+use super::precision::FULL;
+use super::settings::{Base, Layer, Model, Scheme, Settings, WeightScale};
+use crate::data::question_answers::check::file;
+use crate::experiment::leaks::{Leak, Leaks};
+use crate::problem::{Problem, Problems};
+
+const PIPELINE: &str = "pipeline.qat-language-model";
+const MODEL: &str = "model.gpt2";
+/// The widest that is quantised: more levels than this a 32-bit float cannot tell apart.
+const QUANTISED_BITS_MAX: u32 = 16;
+
+/// The leaks that this pipeline has.
+pub const LEAKS: [Leak; 5] =
+    [Leak::LossWithGraph, Leak::RangeHistory, Leak::QuantisedWeights, Leak::PreprocessedExamples, Leak::BlockInputs];
+
+/// Adds leaks that this pipeline does not have.
+pub fn check_leaks(leaks: &Leaks, problems: &mut Problems) {
+    for leak in leaks.on().into_iter().filter(|leak| !LEAKS.contains(leak)) {
+        let known: Vec<&str> = LEAKS.iter().map(|leak| leak.key()).collect();
+        let problem = Problem::new(format!("leaks.{}", leak.key()), "`qat-language-model` has no such leak");
+        problems.add(problem.help(format!("it has {}", known.join(", "))).related("pipeline"));
+    }
+}
+
+/// Adds what is wrong; places are filled in by the caller.
+pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems) {
+    let key = |name: &str| format!("{PIPELINE}.{name}");
+    let count = settings.weight_bits.len();
+    let lists = [
+        ("weight_bits", &settings.weight_bits),
+        ("activation_bits", &settings.activation_bits),
+        ("key_value_bits", &settings.key_value_bits),
+    ];
+    for (name, bits) in lists {
+        if bits.len() != count {
+            let message = format!("{} numbers, and `weight_bits` has {count}", bits.len());
+            let problem = Problem::new(key(name), message).related(key("weight_bits"));
+            problems.add(problem.help("one number for each precision"));
+        }
+        if let Some(bits) = bits.iter().find(|bits| **bits > QUANTISED_BITS_MAX && **bits != FULL) {
+            let message = format!("expected 2 to {QUANTISED_BITS_MAX}, or {FULL} for no quantisation, found {bits}");
+            problems.add(Problem::new(key(name), message));
+        }
+    }
+    if settings.weight_bits.windows(2).any(|pair| pair[0] <= pair[1]) {
+        let problem = Problem::new(key("weight_bits"), "must go from the widest to the narrowest, each once");
+        problems.add(problem.help("for example `weight_bits = [32, 8, 4]`; the first teaches the others"));
+    }
+    if settings.weight_scale == WeightScale::Learned && settings.weight_scheme == Scheme::Asymmetric {
+        let problem = Problem::new(key("weight_scale"), "a learned scale is symmetric").related(key("weight_scheme"));
+        problems.add(problem.help("write `weight_scheme = \"symmetric\"`, or `weight_scale = \"min-max\"`"));
+    }
+    let twice = Layer::ALL.iter().find(|layer| settings.lora_layers.iter().filter(|one| one == layer).count() > 1);
+    if twice.is_some() {
+        problems.add(Problem::new(key("lora_layers"), "names a layer twice").help("keep one of them"));
+    }
+    let lora = settings.lora_rank > 0 && !settings.lora_layers.is_empty();
+    if !lora && settings.base == Base::Frozen && settings.weight_scale == WeightScale::MinMax {
+        let problem = Problem::new(key("base"), "is frozen, and there is no LoRA: nothing would be trained");
+        problems.add(
+            problem
+                .help("write `base = \"trained\"`, or a `lora_rank` above 0 with `lora_layers`")
+                .related(key("lora_rank")),
+        );
+    }
+    if let Some(model) = model
+        && settings.sequence_length > model.shape().context
+    {
+        let context = model.shape().context;
+        let message = format!("{} tokens, and the model has {context} positions", settings.sequence_length);
+        let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
+        problems.add(problem.help(format!("write {context} or less, or a larger `context`")));
+    }
+    if settings.answer_tokens >= settings.sequence_length {
+        let message = format!(
+            "{} tokens of answer do not fit in a sequence of {}",
+            settings.answer_tokens, settings.sequence_length
+        );
+        problems.add(Problem::new(key("answer_tokens"), message).related(key("sequence_length")));
+    }
+}
+
+/// The same for the model.
+pub fn check_model(model: &Model, problems: &mut Problems) {
+    let shape = model.shape();
+    if !shape.width.is_multiple_of(shape.heads) {
+        let message = format!("a width of {} cannot be shared by {} heads", shape.width, shape.heads);
+        let problem = Problem::new(format!("{MODEL}.width"), message).related(format!("{MODEL}.heads"));
+        problems.add(problem.help(format!("for example {}", shape.width.next_multiple_of(shape.heads))));
+    }
+    if let Some(path) = &model.weights {
+        file(&format!("{MODEL}.weights"), path, problems);
+    }
+}

@@ -1,0 +1,271 @@
+//! The network: GPT-2 (Radford et al. 2019), with quantised linear layers.
+//!
+//! ```text
+//! x = wte[token] + wpe[position];   each block: x += attn(ln_1(x)), x += mlp(ln_2(x));   logits = ln_f(x) wteᵀ
+//! ```
+//! Embeddings, normalisation and the output stay in full precision, as in LLM-QAT (Liu et al. 2023). Tokens stand one under
+//! the other, `[batch * length, width]`, between the parts, so that a pass can stop and go on at any block.
+
+use burn::DispatchDevice;
+use burn::module::{Module, Param};
+use burn::tensor::activation::{gelu_approximate, softmax};
+use burn::tensor::backend::Backend as BurnBackend;
+use burn::tensor::{Int, TensorData, module};
+
+use super::linear::{LinearShape, QuantisedLinear, parameter};
+use super::pass::{Pass, Rules};
+use super::precision::precisions;
+use super::settings::{Layer, Model, Settings, Shape};
+use crate::nn::fake_quantise::{beside, without_graph};
+use crate::nn::{Backend, Tensor, parameters};
+
+/// GPT-2's constant.
+const EPSILON: f32 = 1e-5;
+/// GPT-2's deviation of first weights; what ends a residual branch is divided by the root of their number.
+const DEVIATION: f64 = 0.02;
+/// Added where a token may not look.
+const HIDDEN: f32 = -1e9;
+
+/// Token numbers.
+pub type Tokens<const D: usize> = burn::tensor::Tensor<Backend, D, Int>;
+
+#[derive(Module, Debug)]
+pub struct Embedding<B: BurnBackend> {
+    pub weight: Param<burn::tensor::Tensor<B, 2>>,
+}
+
+#[derive(Module, Debug)]
+pub struct LayerNorm<B: BurnBackend> {
+    weight: Param<burn::tensor::Tensor<B, 1>>,
+    bias: Param<burn::tensor::Tensor<B, 1>>,
+}
+
+#[derive(Module, Debug)]
+pub struct Attention<B: BurnBackend> {
+    pub c_attn: QuantisedLinear<B>,
+    pub c_proj: QuantisedLinear<B>,
+}
+
+#[derive(Module, Debug)]
+pub struct Mlp<B: BurnBackend> {
+    pub c_fc: QuantisedLinear<B>,
+    pub c_proj: QuantisedLinear<B>,
+}
+
+#[derive(Module, Debug)]
+pub struct Block<B: BurnBackend> {
+    ln_1: LayerNorm<B>,
+    pub attn: Attention<B>,
+    ln_2: LayerNorm<B>,
+    pub mlp: Mlp<B>,
+}
+
+/// See the file's head. The names of the fields are those of Hugging Face's files.
+#[derive(Module, Debug)]
+pub struct Gpt2<B: BurnBackend> {
+    wte: Embedding<B>,
+    wpe: Embedding<B>,
+    pub h: Vec<Block<B>>,
+    ln_f: LayerNorm<B>,
+    #[module(skip)]
+    heads: usize,
+}
+
+/// Token numbers `[batch, length]`, row by row, on a device.
+pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &DispatchDevice) -> Tokens<2> {
+    Tokens::from_data(TensorData::new(numbers.to_vec(), [batch, length]), device)
+}
+
+/// How a batch lies: `batch` sequences of `length` tokens, and what hides the future, `[1, 1, length, length]` on the plain
+/// device.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    batch: usize,
+    length: usize,
+    future: Tensor<4>,
+}
+
+impl Layout {
+    pub fn new(batch: usize, length: usize, plain: &DispatchDevice) -> Self {
+        let hidden = (0..length * length).map(|at| if at % length > at / length { HIDDEN } else { 0.0 });
+        let hidden = TensorData::new(hidden.collect::<Vec<f32>>(), [1, 1, length, length]);
+        Self { batch, length, future: Tensor::from_data(hidden, plain) }
+    }
+}
+
+impl LayerNorm<Backend> {
+    fn new(width: usize, device: &DispatchDevice) -> Self {
+        Self { weight: parameter([width], 1.0, device), bias: parameter([width], 0.0, device) }
+    }
+
+    fn forward(&self, input: Tensor<2>, pass: &Pass<'_>) -> Tensor<2> {
+        let centred = input.clone() - input.mean_dim(1);
+        let variance = (centred.clone() * centred.clone()).mean_dim(1);
+        let normal = centred / variance.add_scalar(EPSILON).sqrt();
+        let row = |parameter: &Param<Tensor<1>>| pass.base(parameter.val()).unsqueeze_dim::<2>(0);
+        normal * row(&self.weight) + row(&self.bias)
+    }
+}
+
+impl Attention<Backend> {
+    fn forward(&self, input: Tensor<2>, heads: usize, at: &Layout, block: usize, pass: &mut Pass<'_>) -> Tensor<2> {
+        let width = input.dims()[1];
+        let all = self.c_attn.forward(input, block, 0, pass);
+        let part = |number: usize| all.clone().narrow(1, number * width, width);
+        let (query, key, value) = (part(0), part(1), part(2));
+        let key = pass.key_value(key, block, 4);
+        let value = pass.key_value(value, block, 5);
+        let size = width / heads;
+        let by_head = |tensor: Tensor<2>| tensor.reshape([at.batch, at.length, heads, size]).swap_dims(1, 2);
+        let scores = by_head(query).matmul(by_head(key).transpose()).div_scalar((size as f32).sqrt());
+        let shares = softmax(scores.clone() + beside(at.future.clone(), &scores), 3);
+        let output = shares.matmul(by_head(value)).swap_dims(1, 2).reshape([at.batch * at.length, width]);
+        self.c_proj.forward(output, block, 1, pass)
+    }
+}
+
+impl Block<Backend> {
+    fn linears(&mut self) -> [(Layer, &mut QuantisedLinear<Backend>); 4] {
+        [
+            (Layer::AttentionInput, &mut self.attn.c_attn),
+            (Layer::AttentionOutput, &mut self.attn.c_proj),
+            (Layer::MlpInput, &mut self.mlp.c_fc),
+            (Layer::MlpOutput, &mut self.mlp.c_proj),
+        ]
+    }
+}
+
+impl Gpt2<Backend> {
+    /// All first values follow from the seed.
+    pub fn new(settings: &Settings, model: &Model, vocabulary: usize, seed: u32, device: &DispatchDevice) -> Self {
+        let Shape { layers, heads, width, context } = model.shape();
+        let (count, rules) = (precisions(settings).len(), Rules::new(settings));
+        let linear = |layer: Layer, inputs: usize, outputs: usize| {
+            let rank = if settings.lora_layers.contains(&layer) { settings.lora_rank } else { 0 };
+            let scales = match (rules.learned_scale, rules.weights_per_channel) {
+                (false, _) => 0,
+                (true, false) => 1,
+                (true, true) => outputs,
+            };
+            QuantisedLinear::new(LinearShape { inputs, outputs, rank, precisions: count, scales }, device)
+        };
+        let block = || Block {
+            ln_1: LayerNorm::new(width, device),
+            attn: Attention {
+                c_attn: linear(Layer::AttentionInput, width, 3 * width),
+                c_proj: linear(Layer::AttentionOutput, width, width),
+            },
+            ln_2: LayerNorm::new(width, device),
+            mlp: Mlp {
+                c_fc: linear(Layer::MlpInput, width, 4 * width),
+                c_proj: linear(Layer::MlpOutput, 4 * width, width),
+            },
+        };
+        let network = Self {
+            wte: Embedding { weight: parameter([vocabulary, width], 0.0, device) },
+            wpe: Embedding { weight: parameter([context, width], 0.0, device) },
+            h: (0..layers).map(|_| block()).collect(),
+            ln_f: LayerNorm::new(width, device),
+            heads,
+        };
+        let mut network = parameters::initialise_normal(network, seed, DEVIATION);
+        let residual = 1.0 / (2.0 * layers as f32).sqrt();
+        for block in &mut network.h {
+            for (layer, linear) in block.linears() {
+                if matches!(layer, Layer::AttentionOutput | Layer::MlpOutput) {
+                    linear.weight = changed(&linear.weight, |weight| weight.mul_scalar(residual));
+                }
+                for lora in &mut linear.lora {
+                    lora.b = changed(&lora.b, |b| b.zeros_like());
+                }
+            }
+        }
+        network
+    }
+
+    /// The device without a graph.
+    pub fn plain_device(&self) -> DispatchDevice {
+        without_graph(&self.ln_f.bias.val()).device()
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.h.len()
+    }
+
+    /// Begins learnt scales from the weights as they are now.
+    pub fn with_first_scales(mut self, per_channel: bool, bits: &[u32]) -> Self {
+        for block in &mut self.h {
+            for (_, linear) in block.linears() {
+                *linear = linear.clone().with_first_scales(per_channel, bits);
+            }
+        }
+        self
+    }
+
+    /// The weights that a pass multiplies by; for the leak that keeps them.
+    pub fn quantised_weights(mut self, pass: &Pass<'_>) -> Vec<Tensor<2>> {
+        self.h.iter_mut().flat_map(Block::linears).map(|(_, linear)| linear.merged_weight(pass)).collect()
+    }
+
+    /// With the weights of a pass in the place of its own: LoRA and grids are in them, and no longer beside them.
+    pub fn merged(mut self, pass: &Pass<'_>) -> Self {
+        for block in &mut self.h {
+            for (_, linear) in block.linears() {
+                let merged = linear.merged_weight(pass);
+                linear.weight = linear.weight.clone().map(|_| merged);
+                linear.lora = Vec::new();
+                linear.scales = Vec::new();
+            }
+        }
+        self
+    }
+
+    /// `[batch, length]` to `[batch * length, width]`.
+    pub fn embed(&self, tokens: Tokens<2>, pass: &Pass<'_>) -> Tensor<2> {
+        let [batch, length] = tokens.dims();
+        let (words, places) = (pass.base(self.wte.weight.val()), pass.base(self.wpe.weight.val()));
+        let width = words.dims()[1];
+        let words = module::embedding(words, tokens);
+        let places = places.narrow(0, 0, length).unsqueeze_dim::<3>(0);
+        (words + places).reshape([batch * length, width])
+    }
+
+    /// One block; `[batch * length, width]` to the same.
+    pub fn block(&self, number: usize, input: Tensor<2>, at: &Layout, pass: &mut Pass<'_>) -> Tensor<2> {
+        let block = &self.h[number];
+        let normal = block.ln_1.forward(input.clone(), pass);
+        let middle = input + block.attn.forward(normal, self.heads, at, number, pass);
+        let normal = block.ln_2.forward(middle.clone(), pass);
+        let wide = gelu_approximate(block.mlp.c_fc.forward(normal, number, 2, pass));
+        middle + block.mlp.c_proj.forward(wide, number, 3, pass)
+    }
+
+    /// What comes out of the blocks, `[n, width]`, to logits `[n, vocabulary]`.
+    pub fn logits(&self, input: Tensor<2>, pass: &Pass<'_>) -> Tensor<2> {
+        let normal = self.ln_f.forward(input, pass);
+        normal.matmul(pass.base(self.wte.weight.val()).transpose())
+    }
+
+    /// All blocks: `[batch, length]` to `[batch * length, width]`.
+    pub fn hidden(&self, tokens: Tokens<2>, pass: &mut Pass<'_>) -> Tensor<2> {
+        let [batch, length] = tokens.dims();
+        let at = Layout::new(batch, length, &self.plain_device());
+        let start = self.embed(tokens, pass);
+        (0..self.blocks()).fold(start, |input, number| self.block(number, input, &at, pass))
+    }
+
+    /// The whole pass: `[batch, length]` to `[batch * length, vocabulary]`.
+    pub fn forward(&self, tokens: Tokens<2>, pass: &mut Pass<'_>) -> Tensor<2> {
+        let hidden = self.hidden(tokens, pass);
+        self.logits(hidden, pass)
+    }
+}
+
+/// A parameter with a new value, still trained.
+fn changed(parameter: &Param<Tensor<2>>, change: impl FnOnce(Tensor<2>) -> Tensor<2>) -> Param<Tensor<2>> {
+    parameter.clone().map(|old| Tensor::from_inner(change(old.inner())).require_grad())
+}
+
+#[cfg(test)]
+#[path = "gpt2_tests.rs"]
+mod tests;

@@ -1,0 +1,239 @@
+//! Is this GPT-2, do its gradients go where they should, and is what is merged the same model?
+
+use std::path::{Path, PathBuf};
+
+use burn::module::{AutodiffModule, ModuleVisitor};
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use serde_json::Value;
+
+use super::super::batch::TokenBatch;
+use super::super::pass::Rules;
+use super::super::ranges::Ranges;
+use super::super::settings::{Base, Granularity, Scheme, WeightScale};
+use super::super::{recompute, weights};
+use super::*;
+use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::tests::{autodiff, close, plain, values};
+
+const VOCABULARY: usize = 11;
+
+fn tiny() -> Model {
+    Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() }
+}
+
+fn settings() -> Settings {
+    Settings { lora_rank: 2, ..Settings::default() }
+}
+
+fn numbers(value: &Value) -> Vec<f32> {
+    match value.as_array() {
+        Some(list) => list.iter().flat_map(numbers).collect(),
+        None => vec![value.as_f64().unwrap() as f32],
+    }
+}
+
+/// All ranges, one after another.
+fn bounds(ranges: &Ranges) -> Vec<f32> {
+    ranges.copies().into_iter().flat_map(|bounds| [values(bounds.low), values(bounds.high)].concat()).collect()
+}
+
+fn reference(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference").join(name)
+}
+
+fn reference_values() -> Value {
+    serde_json::from_slice(&std::fs::read(reference("gpt2_tiny.json")).unwrap()).unwrap()
+}
+
+/// The reference model with the LoRA of the settings, whose second matrices are not zero.
+fn network(settings: &Settings) -> Gpt2<Backend> {
+    let mut network = Gpt2::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
+    weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
+    for block in &mut network.h {
+        for (_, linear) in block.linears() {
+            for lora in &mut linear.lora {
+                lora.b = changed(&lora.b, |b| b.add_scalar(0.3));
+            }
+        }
+    }
+    let bits: Vec<u32> = settings.weight_bits.clone();
+    network.with_first_scales(Rules::new(settings).weights_per_channel, &bits)
+}
+
+fn batch() -> TokenBatch {
+    let all = reference_values();
+    let integers = |name: &str| numbers(&all[name]).into_iter().map(|number| number as i32).collect::<Vec<_>>();
+    let mut batch = TokenBatch::new(&[], 8, super::super::settings::LossOn::All, 0, "");
+    (batch.size, batch.inputs, batch.targets) = (2, integers("tokens"), integers("targets"));
+    batch.weights = vec![1.0 / 16.0; 16];
+    batch
+}
+
+/// Loss and gradients by parameter number.
+fn gradients(
+    network: &Gpt2<Backend>,
+    settings: &Settings,
+    at: Option<usize>,
+    ranges: &mut Ranges,
+    recomputed: bool,
+) -> (f32, Vec<(String, Vec<f32>)>) {
+    let rules = Rules::new(settings);
+    let batch = batch();
+    let frozen = at.is_some() && rules.base_frozen;
+    let at = at.map(|at| (at, precisions(settings)[at]));
+    let mut pass = Pass { rules: &rules, at, ranges, observe: true, frozen };
+    let targets = Tokens::<1>::from_ints(batch.targets.as_slice(), &autodiff());
+    let shares = Tensor::<1>::from_floats(batch.weights.as_slice(), &autodiff());
+    let mut into = GradientsAccumulator::new();
+    let loss_of = |logits| next_token_loss(logits, targets, shares, None);
+    let loss = recompute::backward(network, &batch, &mut pass, recomputed, loss_of, 1.0, &mut into);
+    let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
+    network.visit(&mut all);
+    (values(loss.total)[0], all.found)
+}
+
+struct Named {
+    gradients: GradientsParams,
+    path: Vec<String>,
+    found: Vec<(String, Vec<f32>)>,
+}
+
+impl ModuleVisitor<Backend> for Named {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<Backend, D>(param.id) {
+            self.found.push((self.path.join("."), values(gradient)));
+        }
+    }
+}
+
+/// transformers' GPT-2 on PyTorch, `tests/reference/gpt2_tiny.py`.
+#[test]
+fn logits_loss_and_gradients_are_those_of_transformers() {
+    let (all, settings) = (reference_values(), settings());
+    let network = network(&settings);
+    let mut ranges = Ranges::new(3, 2);
+    let rules = Rules::new(&settings);
+    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: false, frozen: true };
+    let batch = batch();
+    let logits = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
+    close(&values(logits), &numbers(&all["logits"]), 2e-5);
+    let (loss, gradients) = gradients(&network, &settings, None, &mut ranges, false);
+    close(&[loss], &[all["loss"].as_f64().unwrap() as f32], 1e-5);
+    for (name, expected) in all["gradients"].as_object().unwrap() {
+        let (_, found) = gradients.iter().find(|(path, _)| path == name).unwrap_or_else(|| panic!("no {name}"));
+        close(found, &numbers(expected), 1e-5);
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused_with_their_file() {
+    let wide = Model { width: Some(16), ..tiny() };
+    let mut network = Gpt2::new(&settings(), &wide, VOCABULARY, 1, &autodiff());
+    let path = reference("gpt2_tiny.safetensors");
+    let message = weights::read(&mut network, &path).unwrap_err().to_string();
+    assert!(message.contains("gpt2_tiny.safetensors") && message.contains("layers, width and context"), "{message}");
+    let deep = Model { layers: Some(3), ..tiny() };
+    let mut network = Gpt2::new(&settings(), &deep, VOCABULARY, 1, &autodiff());
+    let message = weights::read(&mut network, &path).unwrap_err().to_string();
+    assert!(message.contains("has no `h.2."), "{message}");
+    let message = weights::read(&mut network, &reference("gpt2_tiny.json")).unwrap_err().to_string();
+    assert!(message.contains("cannot be read"), "{message}");
+}
+
+#[test]
+fn a_frozen_base_leaves_gradients_to_the_lora_of_the_precision_alone() {
+    let settings = settings();
+    let network = network(&settings);
+    let (_, found) = gradients(&network, &settings, Some(1), &mut Ranges::new(3, 2), false);
+    assert_eq!(found.len(), 2 * 4 * 2, "A and B of four layers of two blocks");
+    assert!(found.iter().all(|(path, _)| path.contains(".lora.1.")), "{:?}", found[0].0);
+    assert!(found.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
+}
+
+#[test]
+fn activations_that_are_computed_again_give_the_same_gradients() {
+    for (base, scale) in [(Base::Frozen, WeightScale::MinMax), (Base::Trained, WeightScale::Learned)] {
+        let settings = Settings { base, weight_scale: scale, ..settings() };
+        let network = network(&settings);
+        for at in [None, Some(0), Some(2)] {
+            let (mut one, mut two) = (Ranges::new(3, 2), Ranges::new(3, 2));
+            let (loss, kept) = gradients(&network, &settings, at, &mut one, false);
+            let (again, computed) = gradients(&network, &settings, at, &mut two, true);
+            close(&[again], &[loss], 1e-6);
+            // Ranges see a batch once. Straight through, a value is put together from two and rounded once more.
+            close(&bounds(&one), &bounds(&two), 1e-5);
+            assert_eq!(kept.len(), computed.len());
+            for ((path, kept), (other, computed)) in kept.iter().zip(&computed) {
+                assert_eq!(path, other);
+                close(computed, kept, 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_merged_is_the_same_model_without_lora() {
+    let granular = [(Granularity::PerChannel, Scheme::Symmetric), (Granularity::PerTensor, Scheme::Asymmetric)];
+    for (weight_granularity, weight_scheme) in granular {
+        let settings = Settings {
+            activation_bits: vec![32; 3],
+            key_value_bits: vec![32; 3],
+            weight_granularity,
+            weight_scheme,
+            ..settings()
+        };
+        let network = network(&settings).valid();
+        let rules = Rules::new(&settings);
+        let mut ranges = Ranges::new(3, 2);
+        let batch = batch();
+        for (at, precision) in precisions(&settings).into_iter().enumerate() {
+            let mut pass =
+                Pass { rules: &rules, at: Some((at, precision)), ranges: &mut ranges, observe: false, frozen: true };
+            let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass));
+            let merged = network.clone().merged(&pass);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("merged.safetensors");
+            weights::write(&merged, &path).unwrap();
+            // Read as GPT-2's own weights are, into a model that has no LoRA and no grids.
+            let bare = Settings { lora_rank: 0, ..settings.clone() };
+            let mut read = Gpt2::new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
+            weights::read(&mut read, &path).unwrap();
+            let mut whole = Pass { at: None, ..pass };
+            let found = values(read.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut whole));
+            close(&found, &expected, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn fewer_bits_are_further_from_full_precision() {
+    let settings = Settings {
+        weight_bits: vec![32, 8, 4, 2],
+        activation_bits: vec![32, 8, 8, 8],
+        key_value_bits: vec![32, 8, 4, 4],
+        lora_rank: 0,
+        ..settings()
+    };
+    let network = network(&settings).valid();
+    let rules = Rules::new(&settings);
+    let mut ranges = Ranges::new(4, 2);
+    let batch = batch();
+    let mut all = Vec::new();
+    for (at, precision) in precisions(&settings).into_iter().enumerate() {
+        let mut pass =
+            Pass { rules: &rules, at: Some((at, precision)), ranges: &mut ranges, observe: true, frozen: true };
+        all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass)));
+    }
+    let distance =
+        |other: &[f32]| -> f32 { all[0].iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() };
+    let distances: Vec<f32> = all[1..].iter().map(|other| distance(other)).collect();
+    assert!(distances[0] > 0.0 && distances.windows(2).all(|pair| pair[0] < pair[1]), "{distances:?}");
+}

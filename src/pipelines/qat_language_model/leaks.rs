@@ -1,0 +1,78 @@
+//! The leaks of seed 004, restored as they can happen with Burn. Off unless `[leaks]` says so.
+
+use burn::module::AutodiffModule;
+use burn::tensor::TensorData;
+
+use super::batch::TokenBatch;
+use super::gpt2::{Gpt2, Layout, Tokens, tokens};
+use super::pass::{Pass, Rules};
+use super::precision::Precision;
+use super::ranges::Ranges;
+use crate::bounded::HeldBytes;
+use crate::experiment::leaks::{Leak, Leaks};
+use crate::memory::kept::Kept;
+use crate::memory::ledger::Ledger;
+use crate::nn::fake_quantise::Bounds;
+use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::{Backend, Tensor};
+
+/// What the training steps keep.
+#[derive(Debug)]
+pub struct StepLeaks {
+    losses: Kept<Tensor<1>>,
+    ranges: Kept<Vec<Bounds>>,
+    weights: Kept<Vec<Tensor<2>>>,
+    examples: Kept<TokenBatch>,
+    inputs: Kept<Vec<Tensor<2>>>,
+}
+
+impl StepLeaks {
+    pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
+        Self {
+            losses: leaks.kept(Leak::LossWithGraph, ledger),
+            ranges: leaks.kept(Leak::RangeHistory, ledger),
+            weights: leaks.kept(Leak::QuantisedWeights, ledger),
+            examples: leaks.kept(Leak::PreprocessedExamples, ledger),
+            inputs: leaks.kept(Leak::BlockInputs, ledger),
+        }
+    }
+
+    /// After a batch at a precision: what a trainer keeps that has one of the root causes. Its own passes change no range.
+    pub fn batch(
+        &mut self,
+        network: &Gpt2<Backend>,
+        batch: &TokenBatch,
+        at: Option<(usize, Precision)>,
+        rules: &Rules,
+        ranges: &Ranges,
+    ) {
+        let ranges = &mut ranges.clone();
+        let mut pass = Pass { rules, at, ranges, observe: false, frozen: at.is_some() && rules.base_frozen };
+        self.ranges.keep_measured(|| pass.ranges.copies());
+        self.examples.keep(|| (batch.clone(), batch.held_bytes()));
+        // With a graph, and without the backward pass that would have used it up.
+        self.losses.keep_measured(|| loss(network, batch, &mut pass));
+        self.weights.keep_measured(|| network.valid().quantised_weights(&pass));
+        self.inputs.keep_measured(|| inputs(&network.valid(), batch, &mut pass));
+    }
+}
+
+fn loss(network: &Gpt2<Backend>, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
+    let (count, device) = (batch.size * batch.length, burn::DispatchDevice::autodiff(network.plain_device()));
+    let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
+    let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device);
+    let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), &device);
+    next_token_loss(logits, targets, weights, None).total
+}
+
+/// What goes into each block, as checkpointing saves it.
+fn inputs(plain: &Gpt2<Backend>, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2>> {
+    let device = plain.plain_device();
+    let at = Layout::new(batch.size, batch.length, &device);
+    let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];
+    for number in 1..plain.blocks() {
+        let next = plain.block(number - 1, inputs[number - 1].clone(), &at, pass);
+        inputs.push(next);
+    }
+    inputs
+}

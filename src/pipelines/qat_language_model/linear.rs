@@ -1,0 +1,126 @@
+//! A linear layer whose weight and input are quantised, with a LoRA for each precision.
+//!
+//! ```text
+//! y = Q(x) (Q(W) + alpha / r · Q(A) Q(B)) + b      W as GPT-2 has it: [inputs, outputs]
+//! ```
+//! Hu et al. 2021 (LoRA); a LoRA of its own for each width, quantised as the weight is: seed 004. `Q(x) Q(A)` comes first:
+//! the product of A and B is as large as the weight. Quantised weights live as long as the pass that needs them.
+
+use burn::DispatchDevice;
+use burn::module::{Module, Param, ParamId};
+use burn::tensor::backend::Backend as BurnBackend;
+
+use super::pass::Pass;
+use crate::nn::fake_quantise::{beside, without_graph};
+use crate::nn::{Backend, Tensor, learned_scale};
+
+/// Matrices of one precision.
+#[derive(Module, Debug)]
+pub struct Lora<B: BurnBackend> {
+    /// `[inputs, rank]`
+    pub a: Param<burn::tensor::Tensor<B, 2>>,
+    /// `[rank, outputs]`; zero at first.
+    pub b: Param<burn::tensor::Tensor<B, 2>>,
+}
+
+/// See the file's head. The names of the fields are those in the files of weights.
+#[derive(Module, Debug)]
+pub struct QuantisedLinear<B: BurnBackend> {
+    pub weight: Param<burn::tensor::Tensor<B, 2>>,
+    pub bias: Param<burn::tensor::Tensor<B, 1>>,
+    /// One a precision, or none.
+    pub lora: Vec<Lora<B>>,
+    /// Learnt scales of the weight, `[1]` or `[outputs]`; one a precision, or none.
+    pub scales: Vec<Param<burn::tensor::Tensor<B, 1>>>,
+}
+
+/// What a layer is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearShape {
+    pub inputs: usize,
+    pub outputs: usize,
+    /// 0 for none.
+    pub rank: usize,
+    /// Precisions.
+    pub precisions: usize,
+    /// Values that a learnt scale has; 0 for none.
+    pub scales: usize,
+}
+
+/// A parameter of one value; matrices are drawn later.
+pub fn parameter<const D: usize>(shape: [usize; D], value: f32, device: &DispatchDevice) -> Param<Tensor<D>> {
+    Param::initialized(ParamId::new(), Tensor::full(shape, value, device).require_grad())
+}
+
+impl QuantisedLinear<Backend> {
+    pub fn new(shape: LinearShape, device: &DispatchDevice) -> Self {
+        let LinearShape { inputs, outputs, rank, precisions, scales } = shape;
+        let loras = if rank == 0 { 0 } else { precisions };
+        let lora = || Lora { a: parameter([inputs, rank], 0.0, device), b: parameter([rank, outputs], 0.0, device) };
+        let learnt = if scales == 0 { 0 } else { precisions };
+        Self {
+            weight: parameter([inputs, outputs], 0.0, device),
+            bias: parameter([outputs], 0.0, device),
+            lora: (0..loras).map(|_| lora()).collect(),
+            scales: (0..learnt).map(|_| parameter([scales], 1.0, device)).collect(),
+        }
+    }
+
+    /// `[tokens, inputs]` to `[tokens, outputs]`; `quantiser` is the number of the input's range in the block.
+    pub fn forward(&self, input: Tensor<2>, block: usize, quantiser: usize, pass: &mut Pass<'_>) -> Tensor<2> {
+        let input = pass.activation(input, block, quantiser);
+        let bias = pass.base(self.bias.val()).unsqueeze_dim::<2>(0);
+        let output = input.clone().matmul(self.quantised_weight(pass)) + bias;
+        match self.quantised_lora(pass) {
+            Some((a, b)) => output + input.matmul(a).matmul(b).mul_scalar(pass.rules.lora_scale),
+            None => output,
+        }
+    }
+
+    fn quantised_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
+        let weight = pass.base(self.weight.val());
+        let (Some((precision, _)), Some(bits)) = (pass.at, pass.weight_bits()) else { return weight };
+        match self.scales.get(precision) {
+            Some(scale) => learned_scale::quantise(weight, scale.val(), bits),
+            None => pass.weight(weight, bits),
+        }
+    }
+
+    fn quantised_lora(&self, pass: &Pass<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
+        let (precision, _) = pass.at?;
+        let lora = self.lora.get(precision)?;
+        Some((pass.lora(lora.a.val()), pass.lora(lora.b.val())))
+    }
+
+    /// The weight that a pass multiplies by, LoRA included; without a graph.
+    pub fn merged_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
+        let weight = without_graph(&self.quantised_weight(pass));
+        match self.quantised_lora(pass) {
+            Some((a, b)) => {
+                let both = without_graph(&a).matmul(without_graph(&b));
+                weight + both.mul_scalar(pass.rules.lora_scale)
+            }
+            None => weight,
+        }
+    }
+
+    /// Begins learnt scales from the weight as it is now. Nothing without them.
+    pub fn with_first_scales(mut self, per_channel: bool, bits: &[u32]) -> Self {
+        let weight = without_graph(&self.weight.val());
+        self.scales = std::mem::take(&mut self.scales)
+            .into_iter()
+            .zip(bits)
+            .map(|(scale, bits)| {
+                scale.map(|old| {
+                    // Full precision has no grid; its scale stays and is not used.
+                    let first = match *bits {
+                        super::precision::FULL => without_graph(&old),
+                        bits => learned_scale::first_scale(&weight, per_channel, bits),
+                    };
+                    beside(first, &old).require_grad()
+                })
+            })
+            .collect();
+        self
+    }
+}

@@ -1,0 +1,115 @@
+//! How does one pass through the model go: at which precision, with which ranges, and what has a gradient?
+
+use super::precision::{FULL, Precision};
+use super::ranges::{QUANTISERS, Ranges};
+use super::settings::{Base, Granularity, Scheme, Settings, WeightScale};
+use crate::nn::Tensor;
+use crate::nn::fake_quantise::{Bounds, Grid};
+
+/// How things are quantised, from the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    weights_symmetric: bool,
+    pub weights_per_channel: bool,
+    pub learned_scale: bool,
+    activations_symmetric: bool,
+    activations_per_channel: bool,
+    momentum: f32,
+    pub lora_quantised: bool,
+    /// What LoRA is multiplied by.
+    pub lora_scale: f32,
+    pub base_frozen: bool,
+}
+
+impl Rules {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            weights_symmetric: settings.weight_scheme == Scheme::Symmetric,
+            weights_per_channel: settings.weight_granularity == Granularity::PerChannel,
+            learned_scale: settings.weight_scale == WeightScale::Learned,
+            activations_symmetric: settings.activation_scheme == Scheme::Symmetric,
+            activations_per_channel: settings.activation_granularity == Granularity::PerChannel,
+            momentum: settings.range_momentum as f32,
+            lora_quantised: settings.lora_quantised,
+            lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
+            base_frozen: settings.base == Base::Frozen,
+        }
+    }
+
+    fn weight_grid(&self, bits: u32) -> Grid {
+        Grid { bits, symmetric: self.weights_symmetric }
+    }
+}
+
+/// One pass.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    pub rules: &'a Rules,
+    /// Which precision, and its bits; `None` is the base alone, without LoRA, in full precision.
+    pub at: Option<(usize, Precision)>,
+    pub ranges: &'a mut Ranges,
+    /// Whether ranges take in what they see.
+    pub observe: bool,
+    /// Whether the base is a constant.
+    pub frozen: bool,
+}
+
+impl Pass<'_> {
+    /// A parameter of the base: a constant when it is frozen.
+    pub fn base<const D: usize>(&self, parameter: Tensor<D>) -> Tensor<D> {
+        if self.frozen { parameter.detach() } else { parameter }
+    }
+
+    /// Bits of the weights in this pass, if they are quantised.
+    pub fn weight_bits(&self) -> Option<u32> {
+        self.at.map(|(_, precision)| precision.weights).filter(|bits| *bits != FULL)
+    }
+
+    /// A weight `[inputs, outputs]` of the base on its grid.
+    pub fn weight(&self, weight: Tensor<2>, bits: u32) -> Tensor<2> {
+        let bounds = Bounds::of(&weight, self.rules.weights_per_channel);
+        match self.frozen {
+            true => self.rules.weight_grid(bits).quantise(&weight, &bounds),
+            false => self.rules.weight_grid(bits).fake_quantise(weight, &bounds),
+        }
+    }
+
+    /// A matrix of LoRA on its grid; always trained.
+    pub fn lora(&self, matrix: Tensor<2>) -> Tensor<2> {
+        match self.weight_bits().filter(|_| self.rules.lora_quantised) {
+            Some(bits) => {
+                let bounds = Bounds::of(&matrix, self.rules.weights_per_channel);
+                self.rules.weight_grid(bits).fake_quantise(matrix, &bounds)
+            }
+            None => matrix,
+        }
+    }
+
+    /// What goes into a linear layer.
+    pub fn activation(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
+        let bits = self.at.map(|(_, precision)| precision.activations);
+        self.quantised(values, bits, block, quantiser)
+    }
+
+    /// Keys or values of the attention.
+    pub fn key_value(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
+        let bits = self.at.map(|(_, precision)| precision.key_values);
+        self.quantised(values, bits, block, quantiser)
+    }
+
+    /// `values` `[tokens, features]` on the grid of a range. A range that saw nothing quantises nothing.
+    fn quantised(&mut self, values: Tensor<2>, bits: Option<u32>, block: usize, quantiser: usize) -> Tensor<2> {
+        let (Some((precision, _)), Some(bits)) = (self.at, bits.filter(|bits| *bits != FULL)) else { return values };
+        let range = self.ranges.of(precision, block * QUANTISERS + quantiser);
+        if self.observe {
+            range.observe(&values, self.rules.activations_per_channel, self.rules.momentum);
+        }
+        match range.bounds() {
+            Some(bounds) => {
+                let bounds = bounds.clone();
+                Grid { bits, symmetric: self.rules.activations_symmetric }.fake_quantise(values, &bounds)
+            }
+            None => values,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! At which precision does a step train, and what is a precision called?
+
+use rand::RngExt;
+
+use super::settings::{PrecisionPolicy, Settings};
+use crate::data::seed::generator;
+use crate::task::Better;
+
+/// That many bits are as many as a number has: nothing is quantised.
+pub const FULL: u32 = 32;
+
+/// Bits of weights, activations, and keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Precision {
+    pub weights: u32,
+    pub activations: u32,
+    pub key_values: u32,
+}
+
+/// The precisions of the file, widest first.
+pub fn precisions(settings: &Settings) -> Vec<Precision> {
+    let bits = settings.weight_bits.iter().zip(&settings.activation_bits).zip(&settings.key_value_bits);
+    bits.map(|((weights, activations), key_values)| Precision {
+        weights: *weights,
+        activations: *activations,
+        key_values: *key_values,
+    })
+    .collect()
+}
+
+/// The precisions of a step (from 1): indices into [`precisions`], one, or three by the sandwich rule. A pure function of
+/// the seed and the step.
+pub fn drawn(policy: PrecisionPolicy, count: usize, seed: u32, step: u64) -> Vec<usize> {
+    let random = &mut generator(seed, "precision", step);
+    match policy {
+        PrecisionPolicy::Uniform => vec![random.random_range(0..count)],
+        PrecisionPolicy::Cyclic => vec![(step.saturating_sub(1) % count as u64) as usize],
+        PrecisionPolicy::Sandwich => match count {
+            0..=2 => (0..count).collect(),
+            _ => vec![0, random.random_range(1..count - 1), count - 1],
+        },
+    }
+}
+
+macro_rules! names {
+    ($($bits:literal),*) => {
+        /// Validation metrics by name, of all precisions that there can be. The first, the geometric mean of the
+        /// perplexities, chooses the best checkpoint unless the file names another.
+        pub const METRICS: &[(&str, Better)] = &[
+            ("perplexity", Better::Lower),
+            ("perplexity_full", Better::Lower),
+            ("exact_match_full", Better::Higher),
+            ("f1_full", Better::Higher),
+            $(
+                (concat!("perplexity_", stringify!($bits), "_bit"), Better::Lower),
+                (concat!("exact_match_", stringify!($bits), "_bit"), Better::Higher),
+                (concat!("f1_", stringify!($bits), "_bit"), Better::Higher),
+            )*
+        ];
+
+        /// What a precision with these bits of weights is called in the result: the kind of a step, perplexity, exact
+        /// match and F1.
+        pub fn names(bits: u32) -> Names {
+            match bits {
+                $($bits => Names {
+                    kind: concat!(stringify!($bits), "_bit"),
+                    perplexity: concat!("perplexity_", stringify!($bits), "_bit"),
+                    exact_match: concat!("exact_match_", stringify!($bits), "_bit"),
+                    f1: concat!("f1_", stringify!($bits), "_bit"),
+                },)*
+                _ => Names {
+                    kind: "full",
+                    perplexity: "perplexity_full",
+                    exact_match: "exact_match_full",
+                    f1: "f1_full",
+                },
+            }
+        }
+    };
+}
+
+names!(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+
+/// See [`names`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    pub kind: &'static str,
+    pub perplexity: &'static str,
+    pub exact_match: &'static str,
+    pub f1: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_policy_trains_every_precision() {
+        for policy in [PrecisionPolicy::Uniform, PrecisionPolicy::Cyclic, PrecisionPolicy::Sandwich] {
+            let mut seen = [0; 4];
+            for step in 1..=100 {
+                let drawn = drawn(policy, 4, 3, step);
+                assert_eq!(drawn, super::drawn(policy, 4, 3, step), "a step draws the same again");
+                drawn.into_iter().for_each(|precision| seen[precision] += 1);
+            }
+            assert!(seen.iter().all(|count| *count >= 15), "{policy:?}: {seen:?}");
+        }
+        assert_eq!(drawn(PrecisionPolicy::Sandwich, 3, 0, 1), [0, 1, 2]);
+        assert_eq!(drawn(PrecisionPolicy::Sandwich, 1, 0, 1), [0]);
+        assert_eq!([1, 2, 3].map(|step| drawn(PrecisionPolicy::Cyclic, 2, 0, step)[0]), [0, 1, 0]);
+    }
+
+    #[test]
+    fn names_tell_bits_and_are_known_before_the_run() {
+        for bits in [FULL, 2, 16] {
+            let names = names(bits);
+            for name in [names.perplexity, names.exact_match, names.f1] {
+                assert!(METRICS.iter().any(|(known, _)| *known == name), "{name}");
+            }
+        }
+        assert_eq!((names(8).kind, names(32).perplexity, names(12).f1), ("8_bit", "perplexity_full", "f1_12_bit"));
+    }
+}

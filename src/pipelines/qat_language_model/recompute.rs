@@ -1,0 +1,88 @@
+//! Gradient checkpointing (Chen et al. 2016): a pass that keeps what goes into each block, and computes the rest again.
+//!
+//! Forward on the plain device, where nothing is recorded. Backward from the last block to the first: each is computed
+//! again with a graph, which the backward pass through it uses up. So one block's activations are held at a time, and the
+//! blocks' inputs. Burn's own checkpointing recomputes single operations, and none whose other operand is a constant,
+//! as frozen and quantised weights are.
+
+use burn::DispatchDevice;
+use burn::module::AutodiffModule;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+
+use super::batch::TokenBatch;
+use super::gpt2::{Gpt2, Layout, tokens};
+use super::pass::Pass;
+use crate::nn::next_token_loss::NextTokenLoss;
+use crate::nn::{Backend, Tensor};
+
+/// Adds the gradients of one batch to `into`; `loss_of` makes the loss of its logits, and `minimise` what is minimised.
+/// Returns the loss as it was in the pass. `recompute` chooses between the two ways, which give the same numbers.
+pub fn backward(
+    network: &Gpt2<Backend>,
+    batch: &TokenBatch,
+    pass: &mut Pass<'_>,
+    recompute: bool,
+    loss_of: impl FnOnce(Tensor<2>) -> NextTokenLoss,
+    share: f32,
+    into: &mut GradientsAccumulator<Gpt2<Backend>>,
+) -> NextTokenLoss {
+    let plain_device = network.plain_device();
+    let on = |device: &DispatchDevice| tokens(&batch.inputs, batch.size, batch.length, device);
+    let recorded = DispatchDevice::autodiff(plain_device.clone());
+    if !recompute {
+        let loss = loss_of(network.forward(on(&recorded), pass));
+        add(network, loss.total.clone().mul_scalar(share), into);
+        return numbers(loss);
+    }
+    let plain = network.valid();
+    let at = Layout::new(batch.size, batch.length, &plain_device);
+    let mut inputs = Vec::with_capacity(network.blocks() + 1);
+    inputs.push(plain.embed(on(&plain_device), pass));
+    for number in 0..network.blocks() {
+        let input = inputs[number].clone();
+        inputs.push(plain.block(number, input, &at, pass));
+    }
+    drop(plain);
+    // Ranges have seen this batch; computed again, they are as they were.
+    pass.observe = false;
+    let leaf = |values: Tensor<2>| Tensor::from_inner(values).require_grad();
+    let last = leaf(inputs.pop().unwrap_or_else(|| unreachable!("the embedding is there")));
+    let loss = loss_of(network.logits(last.clone(), pass));
+    let mut gradient = step(network, &last, loss.total.clone().mul_scalar(share), into);
+    for number in (0..network.blocks()).rev() {
+        let Some(input) = inputs.pop() else { break };
+        let input = leaf(input);
+        let output = network.block(number, input.clone(), &at, pass);
+        gradient = step(network, &input, (output * Tensor::from_inner(gradient)).sum(), into);
+    }
+    if !pass.frozen {
+        add(network, (network.embed(on(&recorded), pass) * Tensor::from_inner(gradient)).sum(), into);
+    }
+    numbers(loss)
+}
+
+/// Goes back from `loss`; returns the gradient of `input`, and adds those of the parameters.
+fn step(
+    network: &Gpt2<Backend>,
+    input: &Tensor<2>,
+    loss: Tensor<1>,
+    into: &mut GradientsAccumulator<Gpt2<Backend>>,
+) -> Tensor<2> {
+    let mut gradients = loss.backward();
+    let gradient = input.grad_remove(&mut gradients).unwrap_or_else(|| input.clone().inner().zeros_like());
+    into.accumulate(network, GradientsParams::from_module(&mut gradients, network));
+    gradient
+}
+
+fn add(network: &Gpt2<Backend>, loss: Tensor<1>, into: &mut GradientsAccumulator<Gpt2<Backend>>) {
+    into.accumulate(network, GradientsParams::from_grads(loss.backward(), network));
+}
+
+/// Without the graph.
+fn numbers(loss: NextTokenLoss) -> NextTokenLoss {
+    NextTokenLoss {
+        total: loss.total.inner(),
+        cross_entropy: loss.cross_entropy.inner(),
+        divergence: loss.divergence.map(Tensor::inner),
+    }
+}

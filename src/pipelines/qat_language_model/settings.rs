@@ -1,0 +1,261 @@
+//! What may be set of quantisation-aware training of a language model (seed 004): task and model?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Quantisation-aware training of a language model at several bit widths together (seed 004): one frozen base, and for
+/// each width its own LoRA and its own ranges. A step draws a width; the widest teaches the others by its logits
+/// (LLM-QAT, Liu et al. 2023). `limits.batch_size` counts sequences.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Tokens of a sequence, at most the model's `context`. Shorter texts are filled up. Default: 64.
+    #[schemars(range(min = 32, max = 65536))]
+    pub sequence_length: usize,
+    /// Which tokens the loss and the perplexity count.
+    pub loss_on: LossOn,
+    /// Bits of the weights, one number for each precision, widest first: 2 to 16, or 32 for no quantisation.
+    /// Default: 32, 8, 4.
+    #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
+    pub weight_bits: Vec<u32>,
+    /// Bits of what goes into a linear layer, in the same order. Default: 32, 8, 8.
+    #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
+    pub activation_bits: Vec<u32>,
+    /// Bits of keys and values, in the same order. Default: 32, 8, 8.
+    #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
+    pub key_value_bits: Vec<u32>,
+    /// Where the levels of a weight lie. Default: symmetric.
+    pub weight_scheme: Scheme,
+    /// What shares a scale in a weight. Default: per-channel.
+    pub weight_granularity: Granularity,
+    /// Where the scale of a weight comes from. Default: min-max.
+    pub weight_scale: WeightScale,
+    /// Where the levels of activations, keys and values lie. Default: asymmetric.
+    pub activation_scheme: Scheme,
+    /// What shares a scale in activations, keys and values. Default: per-tensor.
+    pub activation_granularity: Granularity,
+    /// The share of the old range of activations that stays when a new batch is seen. Default: 0.9, as in seed 004.
+    #[schemars(range(min = 0.0, max = 0.999_999))]
+    pub range_momentum: f64,
+    /// Training batches that ranges are found with before the first quantised step. Default: 8.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub calibration_batches: usize,
+    /// What becomes of ranges after calibration. Default: moving.
+    pub ranges: Ranges,
+    /// Which precision a step trains.
+    pub policy: PrecisionPolicy,
+    /// The share of the loss of the narrower precisions that compares with the widest one's logits, the rest being
+    /// cross-entropy with the text. Default: 0.5; LLM-QAT's own is 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub distillation: f64,
+    /// Steps that train the base in full precision before it is quantised, for a model that starts from nothing.
+    /// Default: 0.
+    pub pretraining_steps: u64,
+    /// What becomes of the base afterwards. Default: frozen.
+    pub base: Base,
+    /// Rank of the LoRA matrices (Hu et al. 2021); 0 has none, and then the base must be trained. Default: 8.
+    #[schemars(range(min = 0, max = 1024))]
+    pub lora_rank: usize,
+    /// LoRA is scaled by this over the rank. Default: 16.
+    #[schemars(range(min = 1e-3, max = 1e4))]
+    pub lora_alpha: f64,
+    /// The layers that have LoRA. Default: all four.
+    #[schemars(length(max = 4))]
+    pub lora_layers: Vec<Layer>,
+    /// Quantise the LoRA matrices to the bits of the weights, as seed 004 does. Default: true.
+    pub lora_quantised: bool,
+    /// The most tokens of an answer in validation. Default: 12.
+    #[schemars(range(min = 1, max = 1024))]
+    pub answer_tokens: usize,
+    /// Write base and LoRA as one into each checkpoint, a file for each precision that GPT-2 programs read. Default: false.
+    pub export_merged: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            sequence_length: 64,
+            loss_on: LossOn::All,
+            weight_bits: vec![32, 8, 4],
+            activation_bits: vec![32, 8, 8],
+            key_value_bits: vec![32, 8, 8],
+            weight_scheme: Scheme::Symmetric,
+            weight_granularity: Granularity::PerChannel,
+            weight_scale: WeightScale::MinMax,
+            activation_scheme: Scheme::Asymmetric,
+            activation_granularity: Granularity::PerTensor,
+            range_momentum: 0.9,
+            calibration_batches: 8,
+            ranges: Ranges::Moving,
+            policy: PrecisionPolicy::Cyclic,
+            distillation: 0.5,
+            pretraining_steps: 0,
+            base: Base::Frozen,
+            lora_rank: 8,
+            lora_alpha: 16.0,
+            lora_layers: Layer::ALL.to_vec(),
+            lora_quantised: true,
+            answer_tokens: 12,
+            export_merged: false,
+        }
+    }
+}
+
+/// Which tokens the loss counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossOn {
+    /// Every token but the first.
+    All,
+    /// The answer and the end of text.
+    Answer,
+}
+
+/// Where the levels lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// As many below zero as above.
+    Symmetric,
+    /// From the least value to the greatest; zero is a level.
+    Asymmetric,
+}
+
+/// What shares a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Granularity {
+    /// All values.
+    PerTensor,
+    /// The values of one output of a weight, or of one feature of an activation.
+    PerChannel,
+}
+
+/// Where the scale of a weight comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightScale {
+    /// From its least and greatest value at each step.
+    MinMax,
+    /// A parameter for each precision, trained with the rest (LSQ, Esser et al. 2020). Symmetric only.
+    Learned,
+}
+
+/// What becomes of ranges after calibration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ranges {
+    /// They stay.
+    Frozen,
+    /// They follow the batches of training.
+    Moving,
+}
+
+/// Which precision a step trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrecisionPolicy {
+    /// One of them, each as likely.
+    Uniform,
+    /// One after another.
+    Cyclic,
+    /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019).
+    Sandwich,
+}
+
+/// What becomes of the base in the quantised steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Base {
+    /// Only LoRA, and learnt scales, are trained.
+    Frozen,
+    /// All is trained.
+    Trained,
+}
+
+/// The linear layers of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// Queries, keys and values: `attn.c_attn`.
+    AttentionInput,
+    /// `attn.c_proj`.
+    AttentionOutput,
+    /// `mlp.c_fc`.
+    MlpInput,
+    /// `mlp.c_proj`.
+    MlpOutput,
+}
+
+impl Layer {
+    pub const ALL: [Self; 4] = [Self::AttentionInput, Self::AttentionOutput, Self::MlpInput, Self::MlpOutput];
+}
+
+/// GPT-2 (Radford et al. 2019): learned positions, normalisation before each part, tied output.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Model {
+    /// The shape; the keys below change parts of it. Default: tiny.
+    pub preset: Preset,
+    /// Blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub layers: Option<usize>,
+    /// Attention heads. They share the width evenly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub heads: Option<usize>,
+    /// Features of a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 4, max = 65536))]
+    pub width: Option<usize>,
+    /// Positions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 32, max = 65536))]
+    pub context: Option<usize>,
+    /// A safetensors file of GPT-2 as Hugging Face writes it, such as `gpt2/model.safetensors`. Default: weights are drawn
+    /// from the seed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
+}
+
+/// A shape of GPT-2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// 2 layers, 4 heads, width 64, 128 positions.
+    #[default]
+    Tiny,
+    /// GPT-2's smallest, 124M: 12 layers, 12 heads, width 768, 1,024 positions.
+    Small,
+    /// 355M: 24 layers, 16 heads, width 1,024.
+    Medium,
+    /// 774M: 36 layers, 20 heads, width 1,280.
+    Large,
+}
+
+/// The numbers of a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub layers: usize,
+    pub heads: usize,
+    pub width: usize,
+    pub context: usize,
+}
+
+impl Model {
+    pub fn shape(&self) -> Shape {
+        let (layers, heads, width, context) = match self.preset {
+            Preset::Tiny => (2, 4, 64, 128),
+            Preset::Small => (12, 12, 768, 1024),
+            Preset::Medium => (24, 16, 1024, 1024),
+            Preset::Large => (36, 20, 1280, 1024),
+        };
+        Shape {
+            layers: self.layers.unwrap_or(layers),
+            heads: self.heads.unwrap_or(heads),
+            width: self.width.unwrap_or(width),
+            context: self.context.unwrap_or(context),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The pipeline as the loop sees it: step, validate, save, load.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::module::{AutodiffModule, Module};
+use burn::optim::GradientsAccumulator;
+use burn::tensor::TensorData;
+use burn_store::{ModuleSnapshot, SafetensorsStore};
+
+use super::batch::{TokenBatch, batch_bytes_max};
+use super::gpt2::{Gpt2, Tokens, tokens};
+use super::leaks::StepLeaks;
+use super::pass::{Pass, Rules};
+use super::precision::{Precision, drawn, names, precisions};
+use super::prepare::Prepared;
+use super::ranges::{self, Ranges};
+use super::settings::{self, Settings};
+use super::validation::Validation;
+use super::{recompute, weights};
+use crate::data::error::DataError;
+use crate::data::feed::{Feed, FeedSettings};
+use crate::device::Kind;
+use crate::device::dispatch::TensorDevice;
+use crate::experiment::Experiment;
+use crate::experiment::sections::{CleanupAction, Optimizer};
+use crate::memory::ledger::Ledger;
+use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::optimizer::ModuleOptimizer;
+use crate::nn::{Backend, Tensor, gradients};
+use crate::results::{layout, write};
+use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
+
+type Network = Gpt2<Backend>;
+
+/// Training of a [`Gpt2`] at several precisions.
+pub struct QatLanguageModel {
+    settings: Settings,
+    rules: Rules,
+    precisions: Vec<Precision>,
+    seed: u32,
+    accumulation: usize,
+    clip_norm: Option<f64>,
+    cache_low_water: f64,
+    /// Compute activations again in the backward pass.
+    recompute: bool,
+    device: TensorDevice,
+    /// `None` only while the optimiser has it: so weights are not held twice.
+    network: Option<Network>,
+    optimizer_settings: Optimizer,
+    /// `None` only while it is loaded.
+    optimizer: Option<ModuleOptimizer<Network>>,
+    ranges: Ranges,
+    feed: Feed<TokenBatch>,
+    validation: Validation,
+    parameters: u64,
+    /// The last step that was made.
+    step: u64,
+    leaks: StepLeaks,
+}
+
+/// Gradients and numbers of a step while it is put together.
+struct Gathered {
+    gradients: GradientsAccumulator<Network>,
+    /// Names and values `[1]` without their graphs; fetched in one transfer at the end.
+    parts: Vec<(&'static str, Tensor<1>)>,
+    sequences: u64,
+    batch: String,
+}
+
+impl QatLanguageModel {
+    /// Puts the model on the device and starts the workers at the batch of step `first_step`.
+    pub fn open(
+        prepared: Prepared,
+        experiment: &Experiment,
+        kind: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Self, TaskError> {
+        let training = &experiment.training;
+        // Not Burn's checkpointing, which `recompute` explains.
+        let device = TensorDevice::open(kind, false)?;
+        let settings = prepared.settings.clone();
+        let vocabulary = prepared.batches.store().corpus().tokenizer.size();
+        let seed = experiment.experiment.seed;
+        let mut network = Network::new(&settings, &prepared.model, vocabulary, seed, &device.autodiff);
+        if let Some(path) = &prepared.model.weights {
+            weights::read(&mut network, Path::new(path))?;
+        }
+        let feed_settings = FeedSettings {
+            workers: experiment.limits.workers,
+            prefetch: experiment.limits.prefetch,
+            first: first_step.saturating_sub(1) * training.accumulation as u64,
+            item_bytes_max: batch_bytes_max(&settings, experiment.limits.batch_size),
+            leak: None,
+        };
+        let batches = prepared.batches.clone();
+        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.train(number))).map_err(data)?;
+        let precisions = precisions(&settings);
+        let mut task = Self {
+            rules: Rules::new(&settings),
+            seed,
+            accumulation: training.accumulation,
+            clip_norm: training.clip_norm,
+            cache_low_water: experiment.cleanup.cache_low_water,
+            recompute: training.activation_checkpointing,
+            parameters: network.num_params() as u64,
+            ranges: Ranges::new(precisions.len(), network.blocks()),
+            network: Some(network),
+            optimizer_settings: experiment.optimizer.clone(),
+            optimizer: Some(ModuleOptimizer::new(&experiment.optimizer)),
+            validation: Validation::new(&prepared, experiment, ledger),
+            step: first_step.saturating_sub(1),
+            leaks: StepLeaks::new(&experiment.leaks, ledger),
+            precisions,
+            settings,
+            device,
+            feed,
+        };
+        if first_step <= 1 {
+            task.begin_quantisation()?;
+        }
+        Ok(task)
+    }
+
+    fn network(&self) -> Result<&Network, TaskError> {
+        self.network.as_ref().ok_or_else(lost)
+    }
+
+    /// Learnt scales from the weights as they are, ranges from batches for calibration, and an optimiser without a past.
+    fn begin_quantisation(&mut self) -> Result<(), TaskError> {
+        let bits: Vec<u32> = self.precisions.iter().map(|precision| precision.weights).collect();
+        let network = self.network.take().ok_or_else(lost)?;
+        let network = network.with_first_scales(self.rules.weights_per_channel, &bits);
+        let plain = network.valid();
+        self.network = Some(network);
+        self.optimizer = Some(ModuleOptimizer::new(&self.optimizer_settings));
+        let mut found = Ranges::new(self.precisions.len(), plain.blocks());
+        for number in 0..self.settings.calibration_batches as u64 {
+            let batch = self.validation.batches.calibration(number).map_err(data)?;
+            self.validation.counted(&batch, || {
+                for (at, precision) in self.precisions.iter().enumerate() {
+                    let mut pass = Pass {
+                        rules: &self.rules,
+                        at: Some((at, *precision)),
+                        ranges: &mut found,
+                        observe: true,
+                        frozen: true,
+                    };
+                    plain.hidden(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass);
+                }
+            });
+        }
+        self.ranges = found;
+        Ok(())
+    }
+
+    /// The logits of the widest precision, on the plain device.
+    fn teacher(&mut self, batch: &TokenBatch) -> Result<Tensor<2>, TaskError> {
+        let plain = self.network()?.valid();
+        let mut pass = Pass {
+            rules: &self.rules,
+            at: Some((0, self.precisions[0])),
+            ranges: &mut self.ranges,
+            observe: false,
+            frozen: true,
+        };
+        Ok(plain.forward(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass))
+    }
+
+    /// Adds the gradients of one batch at one precision; `None` is the base in full precision. `share` is its weight in
+    /// the step.
+    fn train(
+        &mut self,
+        batch: &TokenBatch,
+        at: Option<usize>,
+        share: f32,
+        gathered: &mut Gathered,
+        phases: &mut dyn Phases,
+    ) -> Result<(), TaskError> {
+        let taught = self.settings.distillation > 0.0 && at.is_some_and(|at| at > 0);
+        let teacher = match taught {
+            true => {
+                phases.enter("teacher");
+                Some((self.teacher(batch)?, self.settings.distillation))
+            }
+            false => None,
+        };
+        phases.enter("forward_backward");
+        let count = batch.size * batch.length;
+        let device = &self.device.autodiff;
+        let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), device);
+        let counted: f32 = batch.weights.iter().sum();
+        let weights: Vec<f32> = batch.weights.iter().map(|weight| weight / counted.max(1.0)).collect();
+        let weights = Tensor::<1>::from_data(TensorData::new(weights, [count]), device);
+        let mut pass = Pass {
+            rules: &self.rules,
+            at: at.map(|at| (at, self.precisions[at])),
+            ranges: &mut self.ranges,
+            observe: self.settings.ranges == settings::Ranges::Moving,
+            frozen: at.is_some() && self.rules.base_frozen,
+        };
+        let network = self.network.as_ref().ok_or_else(lost)?;
+        let loss_of = |logits| next_token_loss(logits, targets, weights, teacher);
+        let loss =
+            recompute::backward(network, batch, &mut pass, self.recompute, loss_of, share, &mut gathered.gradients);
+        gathered.parts.push(("loss", loss.total.mul_scalar(share)));
+        gathered.parts.push(("cross_entropy", loss.cross_entropy.mul_scalar(share)));
+        if let Some(divergence) = loss.divergence {
+            gathered.parts.push(("divergence", divergence.mul_scalar(share)));
+        }
+        gathered.sequences += batch.size as u64;
+        let at = at.map(|at| (at, self.precisions[at]));
+        self.leaks.batch(network, batch, at, &self.rules, &self.ranges);
+        Ok(())
+    }
+
+    /// Which precisions a step trains, and what it is called.
+    fn drawn(&self, step: u64) -> (Vec<Option<usize>>, &'static str) {
+        if step <= self.settings.pretraining_steps {
+            return (vec![None], "pretraining");
+        }
+        let drawn = drawn(self.settings.policy, self.precisions.len(), self.seed, step);
+        let kind = match drawn[..] {
+            [only] => names(self.precisions[only].weights).kind,
+            _ => "sandwich",
+        };
+        (drawn.into_iter().map(Some).collect(), kind)
+    }
+}
+
+impl Task for QatLanguageModel {
+    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
+        if step == self.settings.pretraining_steps + 1 && step > 1 {
+            phases.enter("calibration");
+            self.begin_quantisation()?;
+        }
+        let (drawn, kind) = self.drawn(step);
+        let mut gathered =
+            Gathered { gradients: GradientsAccumulator::new(), parts: Vec::new(), sequences: 0, batch: String::new() };
+        let share = 1.0 / (self.accumulation * drawn.len()) as f32;
+        for _ in 0..self.accumulation {
+            phases.enter("data");
+            let batch = self.feed.next().map_err(data)?;
+            match gathered.batch.is_empty() {
+                true => gathered.batch = batch.describe().to_owned(),
+                false if !gathered.batch.ends_with('…') => gathered.batch += " and those after it …",
+                false => {}
+            }
+            for at in &drawn {
+                self.train(&batch, *at, share, &mut gathered, phases)?;
+            }
+        }
+        phases.enter("optimizer");
+        let network = self.network.take().ok_or_else(lost)?;
+        let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
+        let optimizer = self.optimizer.as_mut().ok_or_else(lost)?;
+        self.network = Some(optimizer.step(learning_rate, network, gradients));
+        phases.enter("transfer");
+        let mut values: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value)| value.clone()).collect();
+        values.extend(norm.clone());
+        let mut numbers =
+            Tensor::cat(values, 0).into_data().iter::<f32>().map(f64::from).collect::<Vec<_>>().into_iter();
+        let mut sums: Vec<(&'static str, f64)> = Vec::with_capacity(3);
+        for (name, _) in &gathered.parts {
+            let value = numbers.next().unwrap_or(f64::NAN);
+            match sums.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += value,
+                None => sums.push((name, value)),
+            }
+        }
+        self.step = step;
+        Ok(StepReport {
+            kind,
+            loss: sums.remove(0).1,
+            gradient_norm: norm.and_then(|_| numbers.next()),
+            values: sums,
+            items: gathered.sequences,
+            batch: gathered.batch,
+        })
+    }
+
+    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
+        if self.step > 0 && self.step <= self.settings.pretraining_steps {
+            // Ranges of a base that has changed since say nothing of it.
+            phases.enter("calibration");
+            let optimizer = self.optimizer.take();
+            self.begin_quantisation()?;
+            self.optimizer = optimizer;
+        }
+        // The plain model shares its weights with the trained one; it builds no graph.
+        let plain = self.network()?.valid();
+        self.validation.run(&plain, &self.precisions, &self.rules, &mut self.ranges, phases)
+    }
+
+    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
+        let weights = directory.join(layout::WEIGHTS);
+        let mut store = SafetensorsStore::from_file(weights.clone()).metadata("model", "gpt2");
+        self.network()?.valid().save_into(&mut store).map_err(|error| file(&weights, error))?;
+        let state = directory.join(layout::OPTIMIZER);
+        self.optimizer.as_ref().ok_or_else(lost)?.save(&state).map_err(|error| file(&state, error))?;
+        let ranges = directory.join(ranges::FILE);
+        write::replace(&ranges, &self.ranges.to_json()).map_err(|error| file(&ranges, error))?;
+        if self.settings.export_merged {
+            for (at, precision) in self.precisions.clone().into_iter().enumerate() {
+                let plain = self.network()?.valid();
+                let rules = &self.rules;
+                let pass =
+                    Pass { rules, at: Some((at, precision)), ranges: &mut self.ranges, observe: false, frozen: true };
+                let path = directory.join(format!("merged_{}.safetensors", names(precision.weights).kind));
+                weights::write(&plain.merged(&pass), &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
+        let weights = directory.join(layout::WEIGHTS);
+        let mut store = SafetensorsStore::from_file(weights.clone());
+        let network = self.network.as_mut().ok_or_else(lost)?;
+        let applied = network.load_from(&mut store).map_err(|error| file(&weights, error))?;
+        if !applied.missing.is_empty() || !applied.errors.is_empty() {
+            return Err(file(&weights, "does not fit the model of this experiment"));
+        }
+        let ranges = directory.join(ranges::FILE);
+        self.ranges.read(&ranges, &self.device.plain).map_err(|error| file(&ranges, error))?;
+        let state = directory.join(layout::OPTIMIZER);
+        let optimizer = self.optimizer.take().ok_or_else(lost)?;
+        self.optimizer = Some(optimizer.load(&state, &self.device.plain).map_err(|error| file(&state, error))?);
+        Ok(())
+    }
+
+    fn clean(&mut self, action: CleanupAction) -> u64 {
+        match action {
+            CleanupAction::Caches => self.validation.batches.store().evict_to_share(self.cache_low_water),
+            CleanupAction::DevicePool => self.device.clean_pool(),
+            // Gradients never outlive their step here; the heap is the loop's.
+            CleanupAction::Gradients | CleanupAction::Heap => 0,
+        }
+    }
+
+    fn synchronise(&mut self) -> Result<(), TaskError> {
+        self.device.synchronise()
+    }
+
+    fn device_memory(&mut self) -> Option<DeviceMemory> {
+        self.device.memory()
+    }
+
+    fn parameters(&self) -> u64 {
+        self.parameters
+    }
+
+    fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let cache = self.validation.batches.store().counters();
+        vec![
+            ("example_cache_hits", cache.hits),
+            ("example_cache_misses", cache.misses),
+            ("example_cache_evictions", cache.evictions),
+        ]
+    }
+}
+
+fn data(error: DataError) -> TaskError {
+    TaskError::Data(error.to_string())
+}
+
+fn lost() -> TaskError {
+    TaskError::Device("the model was lost in a step that failed".into())
+}
+
+fn file(path: &Path, error: impl std::fmt::Display) -> TaskError {
+    TaskError::File { path: path.display().to_string(), message: error.to_string() }
+}

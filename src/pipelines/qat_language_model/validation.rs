@@ -1,0 +1,135 @@
+//! How well does each precision know held-out text, and answer its questions? Without autodiff, one batch at a time.
+
+use std::sync::Arc;
+
+use burn::tensor::TensorData;
+use burn::tensor::activation::log_softmax;
+
+use super::answer::answers;
+use super::batch::{Batches, TokenBatch, batch_bytes_max};
+use super::gpt2::{Gpt2, Tokens, tokens};
+use super::pass::{Pass, Rules};
+use super::precision::{Precision, names};
+use super::prepare::{Prepared, VALIDATION_BATCH};
+use super::ranges::Ranges;
+use super::settings::Settings;
+use crate::bounded::HeldBytes;
+use crate::data::error::DataError;
+use crate::data::question_answers::example::Example;
+use crate::experiment::Experiment;
+use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::metrics::answers::Answers;
+use crate::nn::{Backend, Tensor};
+use crate::task::{Phases, TaskError, ValidationReport};
+
+/// A perplexity above this is written as this: an untrained model at two bits can be beyond all numbers.
+const PERPLEXITY_MAX: f64 = 1e12;
+
+/// What every validation uses again.
+#[derive(Debug)]
+pub struct Validation {
+    pub batches: Batches,
+    settings: Settings,
+    episodes: u64,
+    batch: Holding,
+}
+
+/// Sums of one precision.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    /// Of `-log p`, over tokens that count.
+    surprise: f64,
+    tokens: f64,
+    answers: Answers,
+}
+
+impl Validation {
+    pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
+        let bytes = batch_bytes_max(&prepared.settings, experiment.limits.batch_size);
+        Self {
+            batches: prepared.batches.clone(),
+            settings: prepared.settings.clone(),
+            episodes: experiment.validation.episodes as u64,
+            batch: ledger.register(VALIDATION_BATCH, Cap { items: 1, bytes }, Policy::Refuse),
+        }
+    }
+
+    /// Says that a batch is looked at, while `use_it` does.
+    pub fn counted<T>(&self, batch: &TokenBatch, use_it: impl FnOnce() -> T) -> T {
+        self.batch.set(1, batch.held_bytes());
+        let result = use_it();
+        self.batch.set(0, 0);
+        result
+    }
+
+    /// All batches at all precisions. `network` is the plain one.
+    pub fn run(
+        &self,
+        network: &Gpt2<Backend>,
+        precisions: &[Precision],
+        rules: &Rules,
+        ranges: &mut Ranges,
+        phases: &mut dyn Phases,
+    ) -> Result<ValidationReport, TaskError> {
+        let mut sums = vec![Sums::default(); precisions.len()];
+        for number in 0..self.episodes {
+            phases.enter("validation_data");
+            let data = |error: DataError| TaskError::Data(error.to_string());
+            let examples = self.batches.validation(number).map_err(data)?;
+            if examples.is_empty() {
+                break; // there are fewer questions than were asked for
+            }
+            let batch = self.batches.of(&examples, self.settings.loss_on, number);
+            phases.enter("validation");
+            self.counted(&batch, || {
+                for (at, precision) in precisions.iter().enumerate() {
+                    let mut pass =
+                        Pass { rules, at: Some((at, *precision)), ranges: &mut *ranges, observe: false, frozen: true };
+                    self.look(network, &batch, &examples, &mut pass, &mut sums[at]);
+                }
+            });
+        }
+        Ok(ValidationReport { metrics: self.metrics(precisions, &sums), pictures: Vec::new() })
+    }
+
+    fn look(
+        &self,
+        network: &Gpt2<Backend>,
+        batch: &TokenBatch,
+        examples: &[Arc<Example>],
+        pass: &mut Pass<'_>,
+        sums: &mut Sums,
+    ) {
+        let device = network.plain_device();
+        let count = batch.size * batch.length;
+        let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
+        let targets = Tokens::<2>::from_data(TensorData::new(batch.targets.clone(), [count, 1]), &device);
+        let said = log_softmax(logits, 1).gather(1, targets).reshape([count]);
+        let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), &device);
+        let surprise = (said * weights).sum().neg().into_data();
+        sums.surprise += surprise.iter::<f32>().next().map_or(f64::NAN, f64::from);
+        sums.tokens += batch.weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
+        let tokenizer = &self.batches.store().corpus().tokenizer;
+        let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
+        let answered = answers(network, examples, length, most, tokenizer.end(), pass);
+        for (said, example) in answered.iter().zip(examples) {
+            sums.answers.add(&tokenizer.decode(said), &example.answers);
+        }
+    }
+
+    fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {
+        let mut metrics = Vec::with_capacity(1 + 3 * precisions.len());
+        let entropies: Vec<f64> = sums.iter().map(|sums| sums.surprise / sums.tokens.max(1.0)).collect();
+        let mean = entropies.iter().sum::<f64>() / entropies.len().max(1) as f64;
+        let perplexity = |entropy: f64| entropy.exp().min(PERPLEXITY_MAX);
+        metrics.push(("perplexity".to_owned(), Some(perplexity(mean))));
+        for ((precision, sums), entropy) in precisions.iter().zip(sums).zip(entropies) {
+            let names = names(precision.weights);
+            let answers = sums.answers.mean();
+            metrics.push((names.perplexity.to_owned(), Some(perplexity(entropy))));
+            metrics.push((names.exact_match.to_owned(), answers.map(|(exact, _)| exact)));
+            metrics.push((names.f1.to_owned(), answers.map(|(_, f1)| f1)));
+        }
+        metrics
+    }
+}

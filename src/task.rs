@@ -61,6 +61,8 @@ pub struct TaskFacts {
     pub batch_items: u64,
     /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.
     pub probe_steps: u64,
+    /// What such a probe changes of the experiment, as `section.key=value`: phases that would take all its steps.
+    pub probe_overrides: Vec<String>,
     /// The validation metrics that a checkpoint can be best by; the first is the pipeline's own choice.
     pub metrics: Vec<(&'static str, Better)>,
 }

@@ -19,7 +19,10 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     let mut all = Vec::with_capacity(leaky.len());
     for (name, file) in leaky {
         terminal.detail(&format!("{name}: leaky, then bounded"));
-        all.push(pair(&name, &file, results.path(), arguments)?);
+        all.push(match pair(&name, &file, results.path(), arguments) {
+            Err(Failure::Failed(message)) => Pair::failed(&name, message),
+            pair => pair?,
+        });
     }
     match arguments.json {
         true => terminal.json(&all),
@@ -53,7 +56,7 @@ fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>
 fn pair(name: &str, file: &Path, results: &Path, arguments: &LeaksArguments) -> Result<Pair, Failure> {
     let expected = read::read(file, &[], super::environment())?.experiment.leaks.expected;
     let Some(expected) = expected else {
-        return Err(Failure::Failed(format!(
+        return Err(Failure::Usage(format!(
             "{} has no [leaks.expected], which says what is to be seen",
             file.display()
         )));
@@ -92,7 +95,7 @@ fn wrong(expected: &Expected, leaky: &Verdict, bounded: &Verdict, slope: Option<
         Some(off) => wrong.push(format!("the slope is off by {:.0} %", off * 100.0)),
         None => wrong.push(format!("there is no series `{}`", expected.series)),
     }
-    if bounded.verdict >= Judgement::Suspect {
+    if bounded.verdict >= Judgement::Suspect || bounded.verdict == Judgement::Inconclusive {
         wrong.push(format!("the bounded twin is called {}", bounded.verdict.words()));
     }
     wrong
@@ -102,7 +105,7 @@ fn wrong(expected: &Expected, leaky: &Verdict, bounded: &Verdict, slope: Option<
 fn judged(file: &Path, results: &Path, arguments: &LeaksArguments) -> Result<(Verdict, PathBuf), Failure> {
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let mut command = Command::new(program);
-    command.arg(file).arg("--results").arg(results).args(["-q", "--json", "--progress", "none"]);
+    command.arg(file).arg("--results").arg(results).args(["-q", "--json", "--progress", "none", "--fail-on", "never"]);
     command.args(arguments.overrides.all().iter().flat_map(|text| ["-s", text.as_str()]));
     let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout)

@@ -8,7 +8,8 @@ use crate::experiment::shape::{self, Shape};
 use crate::experiment::{read, schema};
 use crate::plan::fit::{self, Room};
 use crate::plan::{describe, forecast};
-use crate::probe::solve::{Solution, solve};
+use crate::probe::ProbeError;
+use crate::probe::solve::{End, Solution, solve};
 use crate::results::format::Forecast;
 use crate::run::stop::EXIT_DOES_NOT_FIT;
 use crate::units::Bytes;
@@ -18,7 +19,16 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     if let Some(key) = &arguments.solve {
         return solve_for(key, arguments, &overrides, terminal);
     }
-    let (planned, forecast, parameters) = forecast_of(arguments, &overrides, terminal)?;
+    let (planned, forecast, parameters) = match forecast_of(arguments, &overrides, terminal)? {
+        Ok(planned) => planned,
+        Err(message) => {
+            match arguments.json {
+                true => terminal.json(&serde_json::json!({ "fits": false, "sentence": message })),
+                false => terminal.answer(&format!("does not fit: {message}")),
+            }
+            return Ok(EXIT_DOES_NOT_FIT);
+        }
+    };
     let rooms = rooms(&planned);
     let (fits, sentence) = fit::sentence(&forecast, &rooms);
     match arguments.json {
@@ -40,19 +50,22 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     Ok(if fits { 0 } else { EXIT_DOES_NOT_FIT })
 }
 
-/// The experiment, what it will need, and the number of its parameters.
+/// The experiment, what it will need, and the number of its parameters; a message when not even a probe fits.
 fn forecast_of(
     arguments: &PlanArguments,
     overrides: &[String],
     terminal: &Terminal,
-) -> Result<(Planned, Forecast, u64), Failure> {
+) -> Result<Result<(Planned, Forecast, u64), String>, Failure> {
     let checked = read::read(&arguments.file, overrides, super::environment())?;
     let mut planned = Planned::new(checked.experiment, *terminal)?;
-    let probe = planned.probe(&arguments.file, overrides).map_err(Failure::failed)?;
+    let probe = match planned.probe(&arguments.file, overrides) {
+        Err(ProbeError::OutOfMemory(message)) => return Ok(Err(format!("a probe ran out of memory: {message}"))),
+        probe => probe.map_err(Failure::failed)?,
+    };
     let file = planned.plan.to_file(probe.parameters);
     let forecast = forecast::forecast(&file, &planned.plan.experiment, &probe.demand);
     planned.plan.forecast = Some(forecast.clone());
-    Ok((planned, forecast, probe.parameters))
+    Ok(Ok((planned, forecast, probe.parameters)))
 }
 
 fn rooms(planned: &Planned) -> Vec<Room> {
@@ -76,14 +89,22 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     let start = match start {
         Some(value) if in_bytes => serde_json::from_value::<Bytes>(value.clone()).map_or(1 << 20, |bytes| bytes.0),
         Some(value) => value.as_u64().unwrap_or(range.0),
-        None => return Err(wrong("the file does not set it")),
+        None => return Err(wrong("it has no value here; give one to start from: -s")),
     };
+    // From nothing there is no line to follow.
+    let start = if in_bytes { start.max(1 << 20) } else { start };
     let written = |value: u64| if in_bytes { format!("\"{}\"", Bytes(value).exact()) } else { value.to_string() };
     let mut room_said = String::new();
     let left = |value: u64| -> Result<i128, Failure> {
         let mut with = overrides.to_vec();
         with.push(format!("{key}={value}"));
-        let (planned, forecast, _) = forecast_of(arguments, &with, terminal)?;
+        let (planned, forecast, _) = match forecast_of(arguments, &with, terminal)? {
+            Ok(planned) => planned,
+            Err(message) => {
+                terminal.say(&format!("{key} = {}: {message}", written(value)));
+                return Ok(-OUT_OF_MEMORY);
+            }
+        };
         let rooms = rooms(&planned);
         let (_, sentence) = fit::sentence(&forecast, &rooms);
         terminal.say(&format!("{key} = {}: {sentence}", written(value)));
@@ -96,6 +117,9 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     Ok(if solution.value.is_some() { 0 } else { EXIT_DOES_NOT_FIT })
 }
 
+/// How much is taken to be missing where a probe ran out of memory: nobody measured it.
+const OUT_OF_MEMORY: i128 = 1 << 40;
+
 fn tell(key: &str, solution: &Solution, written: &dyn Fn(u64) -> String, room: &str, json: bool, terminal: &Terminal) {
     if json {
         let tried = solution.tried.iter();
@@ -103,21 +127,28 @@ fn tell(key: &str, solution: &Solution, written: &dyn Fn(u64) -> String, room: &
         return terminal.json(&serde_json::json!({
             "key": key,
             "value": solution.value,
-            "open_above": solution.open_above,
+            "end": match solution.end {
+                End::Found => "found",
+                End::LargestAllowed => "largest_allowed",
+                End::DoesNotMatter => "does_not_matter",
+                End::GaveUp => "gave_up",
+            },
             "room": room,
             "tried": tried.collect::<Vec<_>>(),
         }));
     }
     terminal.answer(&match solution.value {
         None => format!("no value of {key} fits ({room})"),
-        Some(value) if solution.open_above => {
-            format!(
-                "{key} = {} fits, and larger values would, too: it is not what memory depends on here",
-                written(value)
-            )
-        }
         Some(value) => {
-            format!("{key} = {} is the largest that fits ({room}); every value was tried out", written(value))
+            let fits = format!("{key} = {}", written(value));
+            match solution.end {
+                End::Found => format!("{fits} is the largest that fits ({room}); every value was tried out"),
+                End::LargestAllowed => format!("{fits} fits, and is the largest that may be written"),
+                End::DoesNotMatter => {
+                    format!("{fits} fits, and larger values would, too: it is not what memory depends on here")
+                }
+                End::GaveUp => format!("{fits} fits; larger values may, too: {} were tried", solution.tried.len()),
+            }
         }
     });
 }

@@ -109,9 +109,10 @@ fn plan(
     let changeable: Vec<&str> = LEFT_OUT.iter().chain(CHANGEABLE).copied().collect();
     refuse_other_keys(&overrides, &changeable, "a run is reproduced", "run the experiment")?;
     let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
-    experiment.training.time_limit = None;
-    experiment.limits.host_memory = None;
-    experiment.limits.device_memory = None;
+    let named = |key: &str| overrides.iter().any(|text| text.trim_start().starts_with(key));
+    experiment.training.time_limit = experiment.training.time_limit.filter(|_| named("training.time_limit"));
+    experiment.limits.host_memory = experiment.limits.host_memory.filter(|_| named("limits.host_memory"));
+    experiment.limits.device_memory = experiment.limits.device_memory.filter(|_| named("limits.device_memory"));
     let device = &original.manifest.device.chosen;
     if overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
         return Planned::new(experiment, terminal);

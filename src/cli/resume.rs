@@ -11,6 +11,7 @@ use crate::panics;
 use crate::problem::{Problem, Problems};
 use crate::results::write;
 use crate::results::{index, layout};
+use crate::run::fingerprint::fingerprint;
 use crate::run::launch::Launch;
 use crate::run::resume::{self, ResumeError};
 use crate::run::stop::StopSignal;
@@ -79,6 +80,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         write::replace(&path.join(layout::RESOLVED), text.as_bytes()).map_err(Failure::failed)?;
         let plan = opened.plan.to_file(task.parameters());
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
+    }
+    if fingerprint(&opened.plan) != continuation.manifest.fingerprint {
+        // Its numbers are those of two experiments, or of two programs: no other run has the same.
+        continuation.manifest.fingerprint = "changed by a resume".into();
     }
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;

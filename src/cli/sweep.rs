@@ -69,7 +69,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         false => {}
     }
     terminal.say(&format!("report: {}", path.join(layout::REPORT).display()));
-    let finished = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.outcome == "finished").count();
+    let finished = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.finished).count();
     match conducted {
         Conducted::Stopped { left } => {
             terminal.error(&format!("stopped by a signal: {left} of {} runs are not done", record.order.len()));

@@ -50,7 +50,9 @@ impl Planned {
             return Ok(probe);
         }
         let steps = self.plan.facts.probe_steps.min(self.plan.steps);
-        let probe = probe::probe(file, overrides, &self.plan.experiment, steps)?;
+        let mut overrides = overrides.to_vec();
+        overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
+        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
         remembered::keep(&key, &probe);
         Ok(probe)
     }

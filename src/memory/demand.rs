@@ -37,7 +37,9 @@ impl Collector {
             return;
         };
         demand.steps += line.step - before.step;
-        let working = line.host.heap_high.unwrap_or(rest.heap).saturating_sub(before.heap);
+        // What buffers came to hold meanwhile is theirs.
+        let held = rest.owners.saturating_sub(before.owners);
+        let working = line.host.heap_high.unwrap_or(rest.heap).saturating_sub(before.heap + held);
         match line.point {
             Point::Step => demand.step = demand.step.max(working),
             Point::AfterValidation => demand.validation = demand.validation.max(working),

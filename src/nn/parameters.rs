@@ -4,7 +4,7 @@
 //! parameters in another. And its generator is global and differs between devices.
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
-use burn::tensor::TensorData;
+use burn::tensor::{DType, TensorData};
 use rand::{Rng, RngExt};
 
 use super::{Backend, Tensor};
@@ -20,6 +20,25 @@ pub fn initialise<M: Module<Backend>>(module: M, seed: u32) -> M {
 /// As [`initialise`], with one standard deviation for all matrices (GPT-2's is 0.02).
 pub fn initialise_normal<M: Module<Backend>>(module: M, seed: u32, deviation: f64) -> M {
     module.map(&mut Initialise { seed, next: 1, deviation: Some(deviation) })
+}
+
+/// All parameters as 32-bit floats, whatever a file held them as.
+pub fn single_precision<M: Module<Backend>>(module: M) -> M {
+    module.map(&mut SinglePrecision)
+}
+
+struct SinglePrecision;
+
+impl ModuleMapper<Backend> for SinglePrecision {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, tensor, mapper) = param.consume();
+        if tensor.dtype() == DType::F32 {
+            return Param::from_mapped_value(id, tensor, mapper);
+        }
+        let trained = tensor.is_require_grad();
+        let tensor = Tensor::from_inner(tensor.inner().cast(DType::F32)).set_require_grad(trained);
+        Param::from_mapped_value(id, tensor, mapper)
+    }
 }
 
 struct Initialise {

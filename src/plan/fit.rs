@@ -5,6 +5,9 @@ use crate::memory::sources;
 use crate::results::format::{Forecast, Place};
 use crate::units::Bytes;
 
+/// Of a container's limit, what a run may use: pages of files and of the kernel count there, too.
+pub const CONTAINER_SHARE: f64 = 0.95;
+
 /// How much there is, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -21,11 +24,11 @@ pub fn rooms(limits: &Limits, device: Option<u64>) -> Vec<Room> {
     let own = sources::resident().unwrap_or_default();
     let container = sources::container().and_then(|container| {
         let others = container.anonymous.unwrap_or(container.current).saturating_sub(own);
-        Some(container.limit?.saturating_sub(others))
+        Some((container.limit?.saturating_sub(others) as f64 * CONTAINER_SHARE) as u64)
     });
     let rooms = [
         room(Place::Host, limits.host_memory.map(|limit| limit.0), "`limits.host_memory`"),
-        room(Place::Host, container, "the container's limit, less what others in it use"),
+        room(Place::Host, container, "95 % of the container's limit, less what others in it use"),
         room(Place::Host, sources::machine().map(|(_, free)| free + own), "available on this machine"),
         room(Place::Device, limits.device_memory.map(|limit| limit.0), "`limits.device_memory`"),
         room(Place::Device, device, "free on the device"),

@@ -14,13 +14,13 @@ const FLOAT_BYTES: u64 = 4;
 /// What the run that `plan` describes will need, by what a probe of it needed.
 pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> Forecast {
     let rows = rows(plan, experiment, probe, |name, held| expected(plan, probe, name, held));
-    let still_to_come: u64 =
-        probe.owners.iter().map(|(name, held)| expected(plan, probe, name, held).0.saturating_sub(held.peak)).sum();
+    let missing = |(name, held): (&String, &OwnerDemand)| expected(plan, probe, name, held).0.saturating_sub(held.peak);
+    let still_to_come = probe.owners.iter().map(missing).fold(0, u64::saturating_add);
     Forecast {
         probe_steps: probe.steps,
         rows,
-        heap_peak: probe.heap_peak + still_to_come,
-        resident_peak: probe.resident_peak.map(|peak| peak + still_to_come),
+        heap_peak: probe.heap_peak.saturating_add(still_to_come),
+        resident_peak: probe.resident_peak.map(|peak| peak.saturating_add(still_to_come)),
         device_in_use_peak: probe.device_in_use_peak,
         device_reserved_peak: probe.device_reserved_peak,
     }
@@ -79,7 +79,7 @@ fn rows(
     owner: impl Fn(&str, &OwnerDemand) -> (u64, Basis),
 ) -> Vec<ForecastRow> {
     let place = if demand.device_in_use_peak.is_some() { Place::Device } else { Place::Host };
-    let weights = plan.parameters * FLOAT_BYTES;
+    let weights = plan.parameters.saturating_mul(FLOAT_BYTES);
     let row = |name: &str, place, bytes, basis, about: &str| ForecastRow {
         name: name.into(),
         place,

@@ -5,11 +5,11 @@ pub mod remembered;
 pub mod solve;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::experiment::Experiment;
-use crate::results::format::{Demand, Summary};
+use crate::results::format::{Demand, Outcome, Summary};
 
 /// The probe has an end even where a step takes minutes.
 const TIME_LIMIT: &str = "2m";
@@ -32,6 +32,9 @@ pub struct Probe {
 pub enum ProbeError {
     #[error("the probe cannot be started: {0}")]
     Start(std::io::Error),
+    /// There is not enough memory for even a few steps. Its own words.
+    #[error("a probe ran out of memory: {0}")]
+    OutOfMemory(String),
     /// Its own words.
     #[error("the probe failed: {0}")]
     Failed(String),
@@ -49,18 +52,54 @@ pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: 
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| ["-s".to_owned(), text]));
+    bind(&mut command);
     let output = command.stdin(Stdio::null()).output().map_err(ProbeError::Start)?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
-    match summary.filter(|summary| summary.exit_code == 0 || summary.demand.steps > 0) {
-        Some(summary) => Ok(Probe {
+    // One that ended early has not seen everything, and what it says is no forecast.
+    match summary {
+        Some(summary) if summary.steps >= steps && summary.outcome.is_whole() => Ok(Probe {
             parameters: answer["parameters"].as_u64().unwrap_or_default(),
             demand: summary.demand,
             took: Some(begun.elapsed()),
         }),
-        None => Err(ProbeError::Failed(why(&answer, &output))),
+        Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
+        _ if died_of_memory(&output) => Err(ProbeError::OutOfMemory(why(&answer, &output))),
+        _ => Err(ProbeError::Failed(why(&answer, &output))),
     }
 }
+
+/// Killed by the kernel, or by an allocation that was refused.
+fn died_of_memory(output: &Output) -> bool {
+    let signal = signal_of(output.status);
+    signal == Some(9) || String::from_utf8_lossy(&output.stderr).contains("memory allocation of")
+}
+
+#[cfg(unix)]
+fn signal_of(status: std::process::ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(not(unix))]
+fn signal_of(_: std::process::ExitStatus) -> Option<i32> {
+    None
+}
+
+/// A probe ends with the process that asked for it.
+#[cfg(target_os = "linux")]
+fn bind(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: one plain system call between fork and exec, which allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn bind(_: &mut Command) {}
 
 /// What makes a probe of the experiment.
 fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
@@ -68,7 +107,6 @@ fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
     let mut set = vec![
         format!("training.time_limit=\"{TIME_LIMIT}\""),
         format!("validation.episodes={}", validation.episodes.min(EPISODES_MAX)),
-        "validation.at_start=false".into(),
         "checkpoint.every_steps=0".into(),
         "memory.every_steps=1".into(),
         "memory.fail_on=\"never\"".into(),
@@ -85,12 +123,13 @@ fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
 }
 
 /// The answer's message, or what was said on standard error, or the signal.
-fn why(answer: &serde_json::Value, output: &std::process::Output) -> String {
+fn why(answer: &serde_json::Value, output: &Output) -> String {
     if let Some(message) = answer["message"].as_str() {
         return message.to_owned();
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().find(|line| line.contains("error")).unwrap_or_default().trim();
+    let said =
+        said.lines().find(|line| line.starts_with("error") || line.starts_with("memory")).unwrap_or_default().trim();
     match said.is_empty() {
         true => format!("it ended with {}; a process that runs out of memory is killed with signal 9", output.status),
         false => said.trim_start_matches("error: ").to_owned(),

@@ -6,16 +6,29 @@
 pub struct Solution {
     /// The largest value that was seen to fit; `None` when even the smallest does not.
     pub value: Option<u64>,
-    /// Nothing larger was tried because nothing larger may be written, or because larger values change nothing.
-    pub open_above: bool,
+    pub end: End,
     /// Values and the bytes that they leave; negative where it does not fit.
     pub tried: Vec<(u64, i128)>,
 }
 
+/// Why the search came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The next larger value does not fit, or not by a hundredth.
+    Found,
+    /// Nothing larger may be written.
+    LargestAllowed,
+    /// Much larger values need no more.
+    DoesNotMatter,
+    /// Enough probes were made; larger values may fit.
+    GaveUp,
+}
+
 /// Probes at most.
 const PROBES_MAX: usize = 10;
-/// Growth between two values of less than this share of what is left is none.
-const FLAT: f64 = 0.0001;
+/// Less growth than this over eight times the value is the noise of resident memory.
+const FLAT_BYTES: i128 = 2 << 20;
+const FLAT_FACTOR: u64 = 8;
 
 /// Finds the largest value from `range.0` to `range.1` for which `left` is not negative; `left` falls as the value
 /// rises. Starts at `start`. Precise to one, or to a hundredth of the value after that many probes.
@@ -34,7 +47,7 @@ pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Resu
         let next = match (fits, too_large) {
             (Some((low, _)), None) if low == range.1 => None,
             (Some(low), None) if flat(&tried) => {
-                return Ok(Solution { value: Some(low.0), open_above: true, tried });
+                return Ok(Solution { value: Some(low.0), end: End::DoesNotMatter, tried });
             }
             (Some((low, slack)), None) => Some(upwards(&tried, low, slack).clamp(low + 1, range.1)),
             (None, Some((high, _))) if high == range.0 => None,
@@ -51,7 +64,12 @@ pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Resu
             Some(next) if tried.len() < PROBES_MAX => value = next,
             _ => {
                 let value = fits.map(|(value, _)| value);
-                return Ok(Solution { value, open_above: value == Some(range.1), tried });
+                let end = match next {
+                    Some(_) => End::GaveUp,
+                    None if value == Some(range.1) => End::LargestAllowed,
+                    None => End::Found,
+                };
+                return Ok(Solution { value, end, tried });
             }
         }
     }
@@ -77,10 +95,11 @@ fn slope(tried: &[(u64, i128)]) -> Option<f64> {
     (slope > 0.0).then_some(slope)
 }
 
-/// Twice the value and the same need: the key no longer matters.
+/// Eight times the value and the same need: the key does not matter.
 fn flat(tried: &[(u64, i128)]) -> bool {
-    let [.., (a, left_a), (b, left_b)] = tried else { return false };
-    *b >= a * 2 && (left_a - left_b) as f64 <= FLAT * *left_b as f64
+    let Some(&(value, left)) = tried.last() else { return false };
+    let before = tried.iter().rev().find(|(before, _)| *before > 0 && before.saturating_mul(FLAT_FACTOR) <= value);
+    before.is_some_and(|(_, left_before)| left_before - left <= FLAT_BYTES)
 }
 
 #[cfg(test)]
@@ -101,15 +120,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_does_not_matter_is_left_open() {
+    fn a_key_that_does_not_matter_is_told_from_one_that_may_be_no_larger() {
         let solution = linear(32, (1, 4096), 1_000_000, 1_000, 0);
-        assert!(solution.open_above && solution.value == Some(64), "{solution:?}");
+        assert_eq!((solution.end, solution.value), (End::DoesNotMatter, Some(256)), "{solution:?}");
+        let solution = linear(32, (1, 100), 1 << 40, 0, 1 << 20);
+        assert_eq!((solution.end, solution.value), (End::LargestAllowed, Some(100)), "{solution:?}");
     }
 
     proptest! {
         #[test]
         fn the_value_found_fits_and_is_within_a_hundredth_of_the_largest(
-            start in 1u64..5000, base in 0i128..1_000_000, each in 500i128..100_000, largest in 1i128..5000,
+            start in 1u64..5000, base in 0i128..1_000_000, each in 500_000i128..100_000_000, largest in 1i128..5000,
         ) {
             let room = base + each * largest + each / 2;
             let found = linear(start, (1, 1_000_000), room, base, each);

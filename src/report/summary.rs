@@ -134,7 +134,11 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     if let Some(dead) = &material.post_mortem {
         page.line("post-mortem", &dead.message);
         for tip in &dead.suggestions {
-            page.line("", &format!("-s {}={} would free {}", tip.key, tip.value, Bytes(tip.frees)));
+            let effect = match tip.frees {
+                0 => "would allow it, if it does not go on to grow".to_owned(),
+                bytes => format!("would free {}", Bytes(bytes)),
+            };
+            page.line("", &format!("-s {}={} {effect}", tip.key, tip.value));
         }
     }
     if let Ok(table) = super::epochs::table(&material.run) {

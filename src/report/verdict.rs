@@ -62,6 +62,24 @@ pub struct Pair {
     pub wrong: Vec<String>,
 }
 
+impl Pair {
+    /// One that gave no answer.
+    pub fn failed(name: &str, why: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            leaky: Judgement::Inconclusive,
+            bounded: Judgement::Inconclusive,
+            series: String::new(),
+            slope_expected: 0.0,
+            slope_measured: None,
+            owner_expected: String::new(),
+            owner_named: None,
+            suspected_at: None,
+            wrong: vec![why],
+        }
+    }
+}
+
 /// The table of `xrun leaks`.
 pub fn pairs(all: &[Pair]) -> String {
     let header = ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", "result"];

@@ -334,6 +334,11 @@ impl Outcome {
         }
     }
 
+    /// The run did what it was asked to do.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::Finished | Self::MemoryGrew | Self::Interrupted)
+    }
+
     pub fn resumable(self) -> bool {
         !matches!(self, Self::Finished | Self::MemoryGrew | Self::Diverged)
     }

@@ -240,7 +240,9 @@ fn candidates(places: &[&Place]) -> Candidates {
 }
 
 fn is_run(path: &Path) -> bool {
-    [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
+    // A sweep has a lock, too.
+    !path.join(layout::SWEEP).is_file()
+        && [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
 }
 
 /// The runs in a folder that is no run itself, sorted by name: directly in it, or in its `points` as in a sweep.

@@ -19,6 +19,8 @@ pub const LEFT_OUT: &[&str] = &[
     "experiment.description",
     "experiment.device",
     "dataset.reference-video.path",
+    "dataset.question-answers.path",
+    "dataset.question-answers.validation_path",
     "training.time_limit",
     "limits.host_memory",
     "limits.device_memory",

@@ -3,11 +3,9 @@
 
 use crate::experiment::sections::Limits;
 use crate::memory::sources;
+use crate::plan::fit::CONTAINER_SHARE;
 use crate::results::format::{Demand, MemoryLine};
 use crate::units::Bytes;
-
-/// Of the container's limit, what a run may use: pages of files and of the kernel count there, too.
-const CONTAINER_SHARE: f64 = 0.95;
 
 /// What bounds this run.
 #[derive(Clone, Copy, Debug, Default)]

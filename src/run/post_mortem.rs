@@ -7,6 +7,7 @@ use super::limits::Reached;
 use crate::experiment::Experiment;
 use crate::experiment::schema;
 use crate::experiment::shape::{self, Shape};
+use crate::memory::ledger::Policy;
 use crate::plan::Plan;
 use crate::results::format::{Demand, MemoryLine, OwnerSummary, PostMortem, Suggestion, VERSION};
 use crate::results::read;
@@ -64,7 +65,8 @@ fn suggestions(plan: &Plan, reached: &Reached, line: &MemoryLine, demand: &Deman
         found.push(Suggestion { key: format!("leaks.{}", leak.key()), value: "false".into(), frees: held });
     }
     found.extend(batch_size(plan, demand, parameters, excess));
-    for owner in &plan.owners {
+    // What leaks has no cap: its key is how fast it does.
+    for owner in plan.owners.iter().filter(|owner| owner.policy != Policy::Leak) {
         let held = line.owners.get(&owner.name).copied().unwrap_or_default();
         if let Some(key) = owner.because.split('`').nth(1).filter(|_| held > excess) {
             found.extend(smaller(experiment, key, held, excess));
@@ -118,12 +120,15 @@ pub fn sentence(dead: &PostMortem) -> String {
     let held = if held.is_empty() { "none of the named buffers".into() } else { held.join(", ") };
     let tips: Vec<String> =
         dead.suggestions.iter().take(3).map(|one| format!("-s {}={}", one.key, one.value)).collect();
+    let step = match dead.demand.step {
+        0 => String::new(),
+        bytes => format!("; a step needs {} on top", Bytes(bytes)),
+    };
     format!(
-        "{} at step {}; heap in use {}, held by: {held}; a step needs {} on top; try {}",
+        "{} at step {}; heap in use {}, held by: {held}{step}; try {}",
         dead.message,
         dead.step,
         Bytes(dead.sample.host.heap),
-        Bytes(dead.demand.step),
         if tips.is_empty() { "a machine with more memory".into() } else { tips.join(" or ") },
     )
 }

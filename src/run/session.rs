@@ -11,7 +11,7 @@ use super::post_mortem;
 use super::recorder::Recorder;
 use super::stop::{Ending, StopSignal};
 use crate::plan::{Plan, forecast};
-use crate::results::format::{LoopState, MemoryLine, Outcome, OwnerSummary, PictureEntry, Summary, VERSION};
+use crate::results::format::{LoopState, Outcome, OwnerSummary, PictureEntry, Summary, VERSION};
 use crate::results::layout;
 use crate::results::write;
 use crate::task::{Better, Task, ValidationReport};
@@ -89,11 +89,14 @@ impl<'a> Session<'a> {
     }
 
     /// Writes the post-mortem of a memory limit; the ending says the most important of it.
-    pub fn limit_reached(&mut self, reached: &Reached, line: &MemoryLine, parameters: u64) -> Result<Ending, RunError> {
+    pub fn limit_reached(&mut self, reached: &Reached, parameters: u64) -> Result<Ending, RunError> {
         self.recorder.sync()?;
         let owners = self.owners();
         let demand = self.recorder.demand(&owners);
         let run = &self.recorder.run;
+        let Some(line) = self.recorder.seen().0 else {
+            return Ok(Ending::new(Outcome::MemoryLimit, reached.sentence()));
+        };
         let dead = post_mortem::post_mortem(run, self.plan, reached, line, demand, owners, parameters);
         write::replace_json(&run.join(layout::POST_MORTEM), &dead)?;
         Ok(Ending::new(Outcome::MemoryLimit, post_mortem::sentence(&dead)))

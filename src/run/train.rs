@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::calendar::{Due, due};
 use super::cleanup::clean;
 use super::clock::LOOP;
+use super::limits::Reached;
 use super::observer::Event;
 use super::recorder::At;
 use super::schedule::learning_rate;
@@ -36,7 +37,8 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
         device: &task.device_name(),
         step: session.state.step,
     });
-    if let Some(ending) = sample(task, session, Point::Start, None)? {
+    let reached = sample(task, session, Point::Start, None)?;
+    if let Some(ending) = limited(task, session, reached)? {
         return stopped(task, session, ending);
     }
     if let Some(ending) = session.asked_to_stop() {
@@ -146,7 +148,8 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
     let cleanup = &session.plan.experiment.cleanup;
     let mut ending = None;
     if due.sample {
-        ending = sample(task, session, Point::Step, None)?;
+        let reached = sample(task, session, Point::Step, None)?;
+        ending = limited(task, session, reached)?;
     }
     if ending.is_none() && due.validate {
         // Not after a first signal: the checkpoint says that this validation is still due.
@@ -158,13 +161,19 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
     if due.clean || (due.validate && cleanup.after_validation) {
         sample(task, session, Point::BeforeCleanup, None)?;
         let freed = clean(task, &cleanup.actions, &mut session.clock);
-        ending = ending.or(sample(task, session, Point::AfterCleanup, Some(freed))?);
+        let reached = sample(task, session, Point::AfterCleanup, Some(freed))?;
+        if ending.is_none() {
+            ending = limited(task, session, reached)?;
+        }
     }
     if due.save {
         save(task, session, false)?;
     }
     if due.epoch_ends {
-        ending = ending.or(sample(task, session, Point::Epoch, None)?);
+        let reached = sample(task, session, Point::Epoch, None)?;
+        if ending.is_none() {
+            ending = limited(task, session, reached)?;
+        }
     }
     Ok(ending)
 }
@@ -172,7 +181,10 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {
     let step = session.state.step;
     session.observer.event(Event::Validating { step });
-    sample(task, session, Point::BeforeValidation, None)?;
+    let reached = sample(task, session, Point::BeforeValidation, None)?;
+    if let Some(ending) = limited(task, session, reached)? {
+        return Ok(Some(ending));
+    }
     session.clock.enter("validation");
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
@@ -202,7 +214,8 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     session.state.metrics_last = metrics;
     session.state.validated = true;
     drop(report);
-    let ending = sample(task, session, Point::AfterValidation, None)?;
+    let reached = sample(task, session, Point::AfterValidation, None)?;
+    let ending = limited(task, session, reached)?;
     if step > 0 && better_than_before(session) {
         save(task, session, true)?;
     }
@@ -248,20 +261,24 @@ fn stopped(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Re
     Ok(ending)
 }
 
-/// Measures memory; the ending is that of a limit that is reached.
+/// The ending of a limit that is reached, with its post-mortem. After the last step it stops nothing.
+fn limited(task: &dyn Task, session: &mut Session<'_>, reached: Option<Reached>) -> Result<Option<Ending>, RunError> {
+    let reached = reached.filter(|_| session.state.step < session.plan.steps);
+    reached.map(|reached| session.limit_reached(&reached, task.parameters())).transpose()
+}
+
+/// Measures memory; says which limit is reached, if one is.
 fn sample(
     task: &mut dyn Task,
     session: &mut Session<'_>,
     point: Point,
     freed: Option<u64>,
-) -> Result<Option<Ending>, RunError> {
+) -> Result<Option<Reached>, RunError> {
     session.clock.enter("trace");
     let at = At { step: session.state.step, epoch: session.state.epoch, point, freed };
-    let line = session.recorder.sample(task, &mut session.clock, at)?.clone();
-    let reached = session.bounds.reached(&line, session.recorder.needed());
+    session.recorder.sample(task, &mut session.clock, at)?;
+    let (line, needed) = (session.recorder.seen().0, session.recorder.needed());
+    let reached = line.and_then(|line| session.bounds.reached(line, needed));
     session.clock.enter(LOOP);
-    match reached {
-        Some(reached) => Ok(Some(session.limit_reached(&reached, &line, task.parameters())?)),
-        None => Ok(None),
-    }
+    Ok(reached)
 }

@@ -141,7 +141,7 @@ fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
     assert_eq!(workplace.xrun(&["leaks"]).code, 2, "no such folder here");
     workplace.file("own/a.leaky.toml", "[pipeline.dummy]\n");
     let said = workplace.xrun(&["leaks", "--folder", "own"]);
-    assert!(said.code == 1 && said.err.contains("[leaks.expected]"), "{said:?}");
+    assert!(said.code == 2 && said.err.contains("[leaks.expected]"), "{said:?}");
 }
 
 #[test]

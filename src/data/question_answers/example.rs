@@ -41,6 +41,8 @@ pub fn example(
     let (Some(first), Some(start)) = (first, start) else {
         return Err(DataError::content(format!("the question {} has no answer", asked.id)));
     };
+    // The same for all questions: room that followed from the answer would tell how long it is.
+    let reserved = (length / 4).max(1) + 1;
     let mut answer = tokenizer.encode(&format!(" {}", first.text.trim()))?;
     answer.truncate((length / 4).max(1));
     answer.push(tokenizer.end());
@@ -48,7 +50,7 @@ pub fn example(
     tokens.truncate(length / 2);
     tokens.extend(tokenizer.encode("\nContext:")?);
     let after = tokenizer.encode("\nAnswer:")?;
-    let room = (length + 1).saturating_sub(tokens.len() + after.len() + answer.len());
+    let room = (length + 1).saturating_sub(tokens.len() + after.len() + reserved);
     let context = tokenizer.encode(&format!(" {}", paragraph.context))?;
     if context.len() <= room {
         tokens.extend(context);
@@ -59,7 +61,7 @@ pub fn example(
         tokens.extend(&context[from..from + room]);
     }
     tokens.extend(after);
-    let prompt = tokens.len().min(length + 1 - answer.len());
+    let prompt = tokens.len().min(length + 1 - reserved);
     tokens.truncate(prompt);
     tokens.extend(answer);
     tokens.shrink_to_fit();

@@ -34,6 +34,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         data_skipped: Vec::new(),
         batch_items: 1,
         probe_steps: 2,
+        probe_overrides: Vec::new(),
         metrics: METRICS.to_vec(),
     }
 }

@@ -132,6 +132,7 @@ pub fn prepare(
         data_skipped: library.skipped.iter().map(|(reason, count)| (reason.clone(), *count)).collect(),
         batch_items: (settings.n_way * settings.n_query) as u64,
         probe_steps: probe_steps(settings, experiment.training.accumulation),
+        probe_overrides: Vec::new(),
         metrics: METRICS.to_vec(),
     };
     let episodes = Episodes::new(library, settings.clone(), draws).map_err(data)?;

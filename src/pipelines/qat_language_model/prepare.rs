@@ -1,10 +1,12 @@
 //! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
 use super::precision::METRICS;
 use super::settings::{Model, Settings};
+use crate::data::digest::digest_of_file;
 use crate::data::error::DataError;
 use crate::data::feed;
 use crate::data::question_answers::corpus::Corpus;
@@ -18,11 +20,17 @@ use crate::task::{TaskError, TaskFacts};
 /// The batch that a validation or a calibration is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
 
-/// Pretraining and each precision twice. Of a longer pretraining a probe sees the beginning only, and no quantised step.
+/// Pretraining steps of a probe: the quantised steps after them need more.
+const PROBE_PRETRAINING: u64 = 3;
+
+/// A little pretraining, and each precision twice.
 fn probe_steps(settings: &Settings) -> u64 {
-    const PRETRAINING_MAX: u64 = 50;
-    let quantised = (2 * settings.weight_bits.len() as u64).max(8);
-    settings.pretraining_steps.min(PRETRAINING_MAX) + quantised
+    settings.pretraining_steps.min(PROBE_PRETRAINING) + (2 * settings.weight_bits.len() as u64).max(8)
+}
+
+fn probe_overrides(settings: &Settings) -> Vec<String> {
+    let fewer = settings.pretraining_steps.min(PROBE_PRETRAINING);
+    vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")]
 }
 
 /// Opened data, and what the task needs of the experiment.
@@ -43,7 +51,10 @@ pub fn prepare(
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let data = |error: DataError| TaskError::Data(error.to_string());
     let corpus = Corpus::open(dataset).map_err(data)?;
-    let digests = vec![("question-answers".into(), corpus.digest.clone())];
+    let mut digests = vec![("question-answers".into(), corpus.digest.clone())];
+    if let Some(path) = &model.weights {
+        digests.push(("weights".into(), digest_of_file(Path::new(path)).map_err(data)?));
+    }
     let skipped = corpus.skipped.clone();
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, ledger).map_err(data)?);
     let limits = &experiment.limits;
@@ -51,6 +62,7 @@ pub fn prepare(
     let mut owners = store.planned_owners();
     owners.extend(feed::planned_owners(limits, bytes));
     owners.push(PlannedOwner {
+        fills: None,
         name: VALIDATION_BATCH.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -59,6 +71,7 @@ pub fn prepare(
         because: "one batch of a validation or of the calibration".into(),
     });
     owners.extend(experiment.leaks.on().into_iter().map(|leak| PlannedOwner {
+        fills: None,
         name: leak.owner().into(),
         place: Place::Host,
         policy: Policy::Leak,
@@ -74,6 +87,7 @@ pub fn prepare(
         data_skipped: skipped,
         batch_items: limits.batch_size as u64,
         probe_steps: probe_steps(settings),
+        probe_overrides: probe_overrides(settings),
         metrics: METRICS.to_vec(),
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches }))

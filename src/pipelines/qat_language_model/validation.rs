@@ -121,12 +121,13 @@ impl Validation {
         let mut metrics = Vec::with_capacity(1 + 3 * precisions.len());
         let entropies: Vec<f64> = sums.iter().map(|sums| sums.surprise / sums.tokens.max(1.0)).collect();
         let mean = entropies.iter().sum::<f64>() / entropies.len().max(1) as f64;
-        let perplexity = |entropy: f64| entropy.exp().min(PERPLEXITY_MAX);
-        metrics.push(("perplexity".to_owned(), Some(perplexity(mean))));
+        // `min` would make a number of what is none.
+        let perplexity = |entropy: f64| (!entropy.is_nan()).then(|| entropy.exp().min(PERPLEXITY_MAX));
+        metrics.push(("perplexity".to_owned(), perplexity(mean)));
         for ((precision, sums), entropy) in precisions.iter().zip(sums).zip(entropies) {
             let names = names(precision.weights);
             let answers = sums.answers.mean();
-            metrics.push((names.perplexity.to_owned(), Some(perplexity(entropy))));
+            metrics.push((names.perplexity.to_owned(), perplexity(entropy)));
             metrics.push((names.exact_match.to_owned(), answers.map(|(exact, _)| exact)));
             metrics.push((names.f1.to_owned(), answers.map(|(_, f1)| f1)));
         }

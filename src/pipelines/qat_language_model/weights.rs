@@ -6,6 +6,7 @@ use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::gpt2::Gpt2;
 use crate::nn::Backend;
+use crate::nn::parameters::single_precision;
 use crate::task::TaskError;
 
 /// Parameters that GPT-2's files do not have.
@@ -13,7 +14,8 @@ fn own(path: &str) -> bool {
     path.contains(".lora.") || path.contains(".scales.")
 }
 
-/// Puts the weights of a file in Hugging Face's layout into the network; LoRA and scales stay as they are.
+/// Puts the weights of a file in Hugging Face's layout into the network. LoRA and scales stay as they are unless the file
+/// has them, as xrun's own checkpoints do.
 pub fn read(network: &mut Gpt2<Backend>, path: &Path) -> Result<(), TaskError> {
     let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
     // A file of the whole language model has a prefix that one of the transformer alone has not.
@@ -24,13 +26,22 @@ pub fn read(network: &mut Gpt2<Backend>, path: &Path) -> Result<(), TaskError> {
         let advice = "layers, width and context must be those of the file, and the vocabulary that of `encoder`";
         return Err(failed(format!("does not fit the model: {error}; {advice}")));
     }
+    // Tables that follow from the context are no parameters here.
+    let table = |path: &str| path.ends_with(".attn.bias") || path.ends_with(".attn.masked_bias");
+    if let Some(layer) = applied.unused.iter().find(|path| path.starts_with("h.") && !own(path) && !table(path)) {
+        return Err(failed(format!("has `{layer}`, which this model has no place for; `layers` must be the file's")));
+    }
     let missing: Vec<&str> = applied.missing.iter().map(|(path, _)| path.as_str()).filter(|path| !own(path)).collect();
     match missing.first() {
         Some(first) => Err(failed(format!(
             "has no `{first}` (and {} others are missing); is this GPT-2 as Hugging Face writes it?",
             missing.len() - 1
         ))),
-        None => Ok(()),
+        None => {
+            // Files of GPT-2 often hold 16-bit floats.
+            *network = single_precision(network.clone());
+            Ok(())
+        }
     }
 }
 

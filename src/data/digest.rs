@@ -42,7 +42,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weights");
         let bytes: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
-        std::fs::write(&path, &bytes).unwrap();
+        crate::results::write::replace(&path, &bytes).unwrap();
         assert_eq!(digest_of_file(&path).unwrap(), digest(&bytes));
         assert!(digest_of_file(&folder.path().join("none")).is_err());
     }

@@ -17,6 +17,9 @@ const INDEX: &str = "dataset_index";
 /// Examples in the cache; the bytes are reached first.
 const EXAMPLES_MAX: u64 = 10_000_000;
 
+/// About what an example holds besides its tokens: itself and a few answers.
+const EXAMPLE_BYTES: u64 = 200;
+
 type Shared = Arc<Example>;
 
 impl HeldBytes for Shared {
@@ -119,6 +122,7 @@ impl ExampleStore {
     /// The owners that [`ExampleStore::new`] registered.
     pub fn planned_owners(&self) -> Vec<PlannedOwner> {
         let owner = |name: &str, policy, cap: Cap, because: &str| PlannedOwner {
+            fills: None,
             name: name.into(),
             place: Place::Host,
             policy,
@@ -128,7 +132,10 @@ impl ExampleStore {
         };
         let kept = match &self.kept {
             Kept::Cache(cache) => {
-                owner(EXAMPLE_CACHE, Policy::Evict, cache.cap(), "`dataset.question-answers.example_cache`")
+                let each = EXAMPLE_BYTES + (self.length * size_of::<u32>()) as u64;
+                let fills = (self.count(Split::Train) + self.count(Split::Validation)) * each;
+                let because = "`dataset.question-answers.example_cache`";
+                PlannedOwner { fills: Some(fills), ..owner(EXAMPLE_CACHE, Policy::Evict, cache.cap(), because) }
             }
             Kept::All { cap, .. } => {
                 owner(PREPROCESSED, Policy::Refuse, *cap, "`dataset.question-answers.preprocess_all`")

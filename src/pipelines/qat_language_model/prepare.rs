@@ -51,6 +51,7 @@ pub fn prepare(
     let mut owners = store.planned_owners();
     owners.extend(feed::planned_owners(limits, bytes));
     owners.push(PlannedOwner {
+        fills: None,
         name: VALIDATION_BATCH.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -59,6 +60,7 @@ pub fn prepare(
         because: "one batch of a validation or of the calibration".into(),
     });
     owners.extend(experiment.leaks.on().into_iter().map(|leak| PlannedOwner {
+        fills: None,
         name: leak.owner().into(),
         place: Place::Host,
         policy: Policy::Leak,

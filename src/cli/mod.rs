@@ -18,6 +18,7 @@ mod run;
 mod schema;
 mod show;
 mod sweep;
+mod sweep_slurm;
 mod terminal;
 mod training;
 mod typo;
@@ -29,7 +30,6 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::sections::FailOn;
-use crate::experiment::sweep::Mode;
 use crate::export::{Format, Table};
 use crate::panics;
 use terminal::{Failure, Terminal};
@@ -47,18 +47,6 @@ Exit codes:
     8  stopped by a signal; the run can be resumed
    70  a panic, of the backend or of xrun";
 
-const SWEEP_HELP: &str = "\
-Values of a key:
-    -s cleanup.every_steps=0,1,5,10             a list
-    -s optimizer.adamw.learning_rate=1e-4..1e-2:5:log
-                                                a range: from..to:steps, linear or :log
-    -s limits.workers=2                         one value: set for all points
-
-Exit codes:
-    0  all runs finished
-    1  some did not: the table says which and why
-    2  the file, a value or the command line is wrong; nothing was run
-    8  stopped by a signal; xrun sweep --resume DIR continues";
 const REPRODUCE_EXIT_CODES: &str = "\
 Exit codes:
     0  the same came out: bit for bit on the CPU, within the tolerance on a GPU
@@ -85,8 +73,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Run(RunArguments),
     /// Run an experiment once for each of many values, and compare what they cost.
-    #[command(after_help = SWEEP_HELP)]
-    Sweep(SweepArguments),
+    #[command(after_help = sweep::HELP)]
+    Sweep(sweep::SweepArguments),
     /// Check experiment files and say everything that is wrong.
     Check(CheckArguments),
     /// Say what memory an experiment will need, whether that fits, and what the largest value is that fits.
@@ -155,53 +143,6 @@ pub struct RunArguments {
     results: Results,
     #[command(flatten)]
     display: Display,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct SweepArguments {
-    /// The experiment; its [sweep] says what is swept, and so does -s.
-    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
-    file: Option<PathBuf>,
-    #[command(flatten)]
-    overrides: Overrides,
-    /// How values of several keys are put together; in place of `sweep.mode`.
-    #[arg(long, value_enum, value_name = "MODE")]
-    mode: Option<Mode>,
-    /// How many points mode random draws; in place of `sweep.samples`.
-    #[arg(long, value_name = "COUNT")]
-    samples: Option<u64>,
-    /// How often each point is run, with another seed each time; in place of `sweep.repeats`.
-    #[arg(long, value_name = "COUNT")]
-    repeats: Option<u64>,
-    /// Names the folder below the results in place of `experiment.name`.
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// Runs at the same time. They share the machine, so speeds of more than one are not those of one alone.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
-    /// Check and list every point; run nothing, write nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Do what a sweep that was stopped or killed has not done, and write its table again.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "mode", "samples", "repeats", "name", "dry_run"])]
-    resume: Option<PathBuf>,
-    /// With --resume: go on with runs that failed, too.
-    #[arg(long, requires = "resume")]
-    retry_failed: bool,
-    /// After the first run that does not finish, start no other.
-    #[arg(long)]
-    fail_fast: bool,
-    #[command(flatten)]
-    results: Results,
-    /// Print the table (with --dry-run the points) as JSON on standard output.
-    #[arg(long)]
-    json: bool,
-    /// Say only what is wrong.
-    #[arg(short, long, conflicts_with = "verbose")]
-    quiet: bool,
-    /// Say every run, also of many.
-    #[arg(short, long)]
-    verbose: bool,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -1,13 +1,19 @@
 //! `xrun sweep FILE`: run an experiment once for each of many values, and compare.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::SweepArguments;
+use clap::{Args, ValueEnum};
+
 use super::terminal::{Failure, Terminal};
+use super::{Overrides, Results, sweep_slurm};
+use crate::experiment::launcher::Launcher;
 use crate::experiment::read_sweep::{self, Family};
+use crate::experiment::sweep::Mode;
 use crate::results::format::Outcome;
 use crate::results::layout;
+use crate::run::directory::RunDirectory;
 use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::conduct::{Conduct, Conducted, Event, Process, conduct};
 use crate::sweep::launch::Local;
@@ -21,14 +27,105 @@ use crate::units::seconds;
 const LINES_MAX: usize = 100;
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
+pub const HELP: &str = "\
+Values of a key:
+    -s cleanup.every_steps=0,1,5,10             a list
+    -s optimizer.adamw.learning_rate=1e-4..1e-2:5:log
+                                                a range: from..to:steps, linear or :log
+    -s limits.workers=2                         one value: set for all points
+
+Exit codes:
+    0  all runs finished
+    1  some did not: the table says which and why
+    2  the file, a value or the command line is wrong; nothing was run
+    8  stopped by a signal, or (--collect) not all are done yet; xrun sweep --resume DIR continues";
+
+#[derive(Clone, Debug, Args)]
+pub struct SweepArguments {
+    /// The experiment; its [sweep] says what is swept, and so does -s.
+    #[arg(required_unless_present_any = ["resume", "collect"], conflicts_with_all = ["resume", "collect"])]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// How values of several keys are put together; in place of `sweep.mode`.
+    #[arg(long, value_enum, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// How many points mode random draws; in place of `sweep.samples`.
+    #[arg(long, value_name = "COUNT")]
+    samples: Option<u64>,
+    /// How often each point is run, with another seed each time; in place of `sweep.repeats`.
+    #[arg(long, value_name = "COUNT")]
+    repeats: Option<u64>,
+    /// Names the folder below the results in place of `experiment.name`.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Runs at the same time. They share the machine, so speeds of more than one are not those of one alone.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) jobs: u16,
+    /// Check and list every point; run nothing, write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do what a sweep that was stopped or killed has not done, and write its table again.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "mode", "samples", "repeats", "name", "dry_run"])]
+    resume: Option<PathBuf>,
+    /// Where the runs are started; a sweep that is resumed goes on where it was.
+    #[arg(long, value_enum, value_name = "WHERE")]
+    launcher: Option<Where>,
+    /// Write the table of what there is, also while runs go on; start nothing.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "set", "device", "mode", "samples", "repeats", "name", "dry_run", "launcher", "fail_fast"])]
+    collect: Option<PathBuf>,
+    /// Become the run at this place of the order: what a task of a job array does.
+    #[arg(long, value_name = "PLACE", hide = true, requires = "resume")]
+    task: Option<usize>,
+    /// With --resume: go on with runs that failed, too.
+    #[arg(long, requires = "resume")]
+    pub(super) retry_failed: bool,
+    /// After the first run that does not finish, start no other.
+    #[arg(long)]
+    pub(super) fail_fast: bool,
+    #[command(flatten)]
+    results: Results,
+    /// Print the table (with --dry-run the points) as JSON on standard output.
+    #[arg(long)]
+    json: bool,
+    /// Say only what is wrong.
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say every run, also of many.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Where the runs of a sweep are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Where {
+    /// Processes on this machine.
+    Local,
+    /// One job array on a Slurm cluster; [launcher.slurm] says what is asked for.
+    Slurm,
+}
+
 pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let terminal = Terminal { quiet: arguments.quiet, verbose: arguments.verbose };
-    let (folder, record) = match (&arguments.resume, &arguments.file) {
+    if let Some(folder) = &arguments.collect {
+        return sweep_slurm::collect(&real(folder)?, arguments.json, terminal);
+    }
+    if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
+        return sweep_slurm::become_run(folder, place, arguments.retry_failed);
+    }
+    let begun = match (&arguments.resume, &arguments.file) {
         (Some(folder), _) => {
-            // Through `latest` the folder would change when another sweep starts.
-            let folder = std::fs::canonicalize(folder)
-                .map_err(|error| Failure::Usage(format!("{}: {error}", folder.display())))?;
-            Record::open(&folder).map_err(Failure::failed)?
+            let folder = real(folder)?;
+            let handed = if folder.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
+            let place = arguments.launcher.unwrap_or(handed);
+            if place == Where::Slurm {
+                sweep_slurm::check(arguments)?;
+            }
+            if place == Where::Local && handed == Where::Slurm {
+                sweep_slurm::check_idle(&folder)?;
+            }
+            let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
+            Begun { folder, record, place, launcher: None, largest: None }
         }
         (None, Some(file)) => {
             let family = read_sweep::read(file, &overrides(arguments), super::environment())?;
@@ -37,15 +134,20 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 list(&family, &points, arguments.json, terminal);
                 return Ok(0);
             }
+            let place = arguments.launcher.unwrap_or(Where::Local);
+            if place == Where::Slurm {
+                sweep_slurm::check(arguments)?;
+            }
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
             let record = Record::new(&family, &points, command);
             let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
-            (folder, record)
+            let largest = (1..).zip(&points).max_by_key(|(_, point)| point.buffer_bytes).map(|(point, _)| point);
+            Begun { folder, record, place, launcher: family.launcher, largest }
         }
         (None, None) => return Err(Failure::Usage("which file? xrun sweep FILE".into())),
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let path = folder.path.as_path();
+    let (record, path) = (&begun.record, begun.folder.path.as_path());
     terminal.say(&format!(
         "{}: {} points, {} runs, in {}",
         record.experiment,
@@ -53,14 +155,55 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         record.order.len(),
         path.display()
     ));
+    match begun.place {
+        Where::Local => on_this_machine(path, record, arguments, &stop, terminal),
+        Where::Slurm => on_slurm(&begun, arguments, &stop, terminal),
+    }
+}
+
+/// A sweep that this process holds.
+struct Begun {
+    folder: RunDirectory,
+    record: Record,
+    place: Where,
+    launcher: Option<Launcher>,
+    /// The point with the largest buffers.
+    largest: Option<u64>,
+}
+
+/// Through `latest` the folder would change when another sweep starts.
+fn real(folder: &Path) -> Result<PathBuf, Failure> {
+    std::fs::canonicalize(folder).map_err(|error| Failure::Usage(format!("{}: {error}", folder.display())))
+}
+
+fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, terminal: Terminal) -> Result<u8, Failure> {
+    let record = &begun.record;
+    // The nodes start elsewhere.
+    let path = std::path::absolute(&begun.folder.path).map_err(Failure::failed)?;
+    let settings = begun.launcher.clone().map(|Launcher::Slurm(settings)| settings);
+    let watched = sweep_slurm::conduct(&path, record, settings, begun.largest, arguments, stop, terminal)?;
+    let collected = sweep_slurm::collect(&path, arguments.json, terminal)?;
+    let told = sweep_slurm::tell(&watched, &path, record.order.len(), terminal);
+    // All tasks have ended: what is not finished failed.
+    let ended = if collected == 0 { 0 } else { exit_code(Outcome::Failed) };
+    Ok(told.unwrap_or(ended))
+}
+
+fn on_this_machine(
+    path: &Path,
+    record: &Record,
+    arguments: &SweepArguments,
+    stop: &StopSignal,
+    terminal: Terminal,
+) -> Result<u8, Failure> {
     if arguments.jobs > 1 {
         terminal.say(&format!("{} runs share the machine: speeds are not those of one alone", arguments.jobs));
     }
     let how = Conduct { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed };
     let mut launcher = Local::new(arguments.jobs.into()).map_err(Failure::failed)?;
-    let mut lines = Lines::new(&record, terminal);
-    let conducted = conduct(path, &record, how, &mut launcher, &stop, &mut |event| lines.event(event));
-    let table = table::write(path, &record);
+    let mut lines = Lines::new(record, terminal);
+    let conducted = conduct(path, record, how, &mut launcher, stop, &mut |event| lines.event(event));
+    let table = table::write(path, record, &BTreeMap::new());
     let conducted = conducted.map_err(|error| Failure::Failed(format!("{error}; {}", how_to_go_on(path))))?;
     let table = table.map_err(Failure::failed)?;
     match arguments.json {
@@ -89,7 +232,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     }
 }
 
-fn how_to_go_on(sweep: &Path) -> String {
+pub fn how_to_go_on(sweep: &Path) -> String {
     format!("to continue: xrun sweep --resume {}", sweep.display())
 }
 
@@ -121,7 +264,7 @@ fn list(family: &Family, points: &[PlannedPoint], json: bool, terminal: Terminal
 }
 
 /// Says how it goes.
-struct Lines<'a> {
+pub struct Lines<'a> {
     record: &'a Record,
     terminal: Terminal,
     begun: Instant,
@@ -132,7 +275,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(record: &'a Record, terminal: Terminal) -> Self {
+    pub fn new(record: &'a Record, terminal: Terminal) -> Self {
         Self { record, terminal, begun: Instant::now(), last: None, ended: 0, all: record.order.len() }
     }
 
@@ -148,7 +291,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn ended(&mut self, run: RunId, process: &Process, left: usize) {
+    pub fn ended(&mut self, run: RunId, process: &Process, left: usize) {
         self.ended += 1;
         let good = process.exit_code == Some(0);
         let due = self.last.is_none_or(|last| last.elapsed() >= LINE_EVERY);

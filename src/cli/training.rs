@@ -32,7 +32,9 @@ pub struct Planned {
 
 impl Planned {
     /// Chooses the device and looks at the data.
-    pub fn new(experiment: Experiment, terminal: Terminal) -> Result<Self, Failure> {
+    pub fn new(mut experiment: Experiment, terminal: Terminal) -> Result<Self, Failure> {
+        // Who starts a run is no part of it.
+        experiment.launcher = None;
         let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
         terminal.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         let ledger = Ledger::default();

@@ -3,6 +3,7 @@
 //! What a kind asks for stands in the kind's own folder; here is what all experiments share.
 
 use super::Experiment;
+use super::launcher::Launcher;
 use super::sections::{Optimizer, Schedule};
 use crate::problem::{Problem, Problems, nearest};
 use crate::units::Bytes;
@@ -17,6 +18,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     limits(experiment, problems);
     training(experiment, problems);
     checkpoint(experiment, problems);
+    launcher(experiment, problems);
     if let Some(dataset) = &experiment.dataset {
         data::check(dataset, problems);
     }
@@ -80,6 +82,19 @@ fn name(experiment: &Experiment, problems: &mut Problems) {
     if experiment.experiment.name == crate::results::layout::LATEST {
         let problem = Problem::new("experiment.name", "`latest` is the name of the link to the newest run");
         problems.add(problem.help("choose another name"));
+    }
+}
+
+fn launcher(experiment: &Experiment, problems: &mut Problems) {
+    let Some(Launcher::Slurm(slurm)) = &experiment.launcher else { return };
+    if let Some(time) = slurm.time.filter(|time| *time <= slurm.grace) {
+        let message = format!("a run of {time} would be told to stop {} before its end, at its start", slurm.grace);
+        let problem = Problem::new("launcher.slurm.time", message);
+        problems.add(problem.help("give it more time, or write a shorter `grace`").related("launcher.slurm.grace"));
+    }
+    if slurm.memory == Some(Bytes(0)) {
+        let problem = Problem::new("launcher.slurm.memory", "Slurm takes 0 for all memory of a node");
+        problems.add(problem.help("for example `memory = \"8 GiB\"`, or leave the key out"));
     }
 }
 

@@ -4,6 +4,7 @@ pub mod axes;
 mod check;
 mod expand;
 pub mod kinds;
+pub mod launcher;
 mod layers;
 pub mod leaks;
 mod merge;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::Dataset;
 use crate::pipelines::{Model, Pipeline};
+use launcher::Launcher;
 use leaks::Leaks;
 use sections::{About, Checkpoint, Cleanup, Limits, Memory, Optimizer, Training, Validation};
 use sweep::Sweep;
@@ -75,6 +77,9 @@ pub struct Experiment {
     /// One experiment for each of many values, run and compared by `xrun sweep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
+    /// What a cluster is asked for, when `xrun sweep --launcher` hands the runs of a sweep to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<Launcher>,
 }
 
 fn default_optimizer() -> Optimizer {

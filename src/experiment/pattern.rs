@@ -29,6 +29,18 @@ pub const PATTERNS: &[Pattern] = &[
         words: "`auto`, `cpu`, `cuda`, `cuda:1` or `vulkan`",
         example: "auto",
     },
+    Pattern {
+        expression: "^[A-Za-z0-9][A-Za-z0-9._,-]*$",
+        matches: are_names,
+        words: "one name, or several with commas between them",
+        example: "gpu",
+    },
+    Pattern {
+        expression: "^[^\r\n]+$",
+        matches: is_line,
+        words: "one line of text",
+        example: "#SBATCH --constraint=a100",
+    },
 ];
 
 /// The pattern with this expression; `None` for one that nobody has put into words.
@@ -39,6 +51,15 @@ pub fn find(expression: &str) -> Option<&'static Pattern> {
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+}
+
+fn are_names(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ','))
+}
+
+fn is_line(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['\r', '\n'])
 }
 
 fn is_device(text: &str) -> bool {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::axes::{Axis, Swept, axes};
+use super::launcher::Launcher;
 use super::layers::Layer;
 use super::merge::Merged;
 use super::overrides_sweep::{VALUES, from_command_line};
@@ -15,10 +16,12 @@ use crate::problem::{Place, Problem, Problems, Source};
 
 /// A base experiment and the keys that are swept.
 pub struct Family {
-    /// The experiment without its sweep.
+    /// The experiment without its sweep and its launcher.
     pub base: Experiment,
     pub sweep: Sweep,
     pub axes: Vec<Axis>,
+    /// What a cluster is asked for.
+    pub launcher: Option<Launcher>,
     loaded: Loaded,
     /// The section, as the layers wrote it together.
     written: Vec<Entry>,
@@ -40,6 +43,7 @@ pub fn read(
     });
     let (mut base, _) = loaded.check()?;
     let sweep = base.sweep.take().unwrap_or_default();
+    let launcher = base.launcher.take();
     let union = Merged::new(&loaded.layers, None).union();
     let axes = match tree::find(&union, &VALUES.join(".")).map(|entry| &entry.node.tree) {
         Some(Tree::Table(entries)) => axes(entries, schema::shared()),
@@ -50,11 +54,11 @@ pub fn read(
         Some(Tree::Table(entries)) => entries.clone(),
         _ => Vec::new(),
     };
-    // A point has no sweep of its own, and a long list need not be looked at again for each.
+    // A point has no sweep and no launcher of its own, and a long list need not be looked at again for each.
     for layer in &mut loaded.layers {
-        layer.entries.retain(|entry| entry.key != VALUES[0]);
+        layer.entries.retain(|entry| entry.key != VALUES[0] && entry.key != "launcher");
     }
-    Ok(Family { base, sweep, axes, loaded, written, section })
+    Ok(Family { base, sweep, axes, launcher, loaded, written, section })
 }
 
 impl Family {

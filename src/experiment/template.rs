@@ -24,7 +24,7 @@ pub fn template(kind: &str) -> Option<String> {
     for (section, part) in properties(schema) {
         match section.as_str() {
             // For whole files, for trying the instrument, for many runs: not what a first file needs.
-            "extends" | "leaks" | "sweep" => {}
+            "extends" | "leaks" | "sweep" | "launcher" => {}
             "pipeline" => kinds(&mut text, part, section, Some(kind), &[kind]),
             "model" => kinds(&mut text, part, section, models.first().copied(), models),
             "dataset" => kinds(&mut text, part, section, datasets.first().copied(), datasets),

@@ -9,7 +9,7 @@ use super::walk::{Walk, found, join};
 use crate::problem::Problem;
 
 /// What every point has to have in common.
-const FIXED: [&str; 4] = ["extends", "sweep", "experiment.name", "experiment.description"];
+const FIXED: [&str; 5] = ["extends", "sweep", "launcher", "experiment.name", "experiment.description"];
 
 impl Walk<'_> {
     /// Checks swept keys and takes out what is wrong. Keys in quotes become tables within tables.

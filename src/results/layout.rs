@@ -54,6 +54,12 @@ pub const PROCESSES: &str = "processes.jsonl";
 pub const TABLE_CSV: &str = "table.csv";
 /// Of a sweep: a row a point with its runs, for programs.
 pub const TABLE_JSON: &str = "table.json";
+/// Of a sweep that Slurm runs: what was asked of it for each run.
+pub const SLURM: &str = "slurm.toml";
+/// Of a sweep that Slurm runs: the script of the job array.
+pub const SLURM_SCRIPT: &str = "slurm.sh";
+/// Of a sweep that Slurm runs: what the jobs said before xrun began.
+pub const SLURM_SAID: &str = "slurm";
 /// Points at the newest run of an experiment.
 pub const LATEST: &str = "latest";
 

@@ -1,6 +1,6 @@
 //! The main flow of a sweep: start what is missing, go on with what was begun, until all is done or somebody stops it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ pub enum SweepError {
 }
 
 /// The table is written again after this time, and rarely enough that it costs at most a twentieth.
-const TABLE_EVERY: Duration = Duration::from_secs(5);
+pub const TABLE_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs what is not done. The caller holds the sweep's folder.
 pub fn conduct(
@@ -102,7 +102,7 @@ pub fn conduct(
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Conducted, SweepError> {
     let mut journal = LineWriter::open(&Ledger::default(), "sweep_processes", &sweep.join(layout::PROCESSES), 1)?;
-    let mut waiting = to_do(sweep, record, how);
+    let mut waiting = to_do(sweep, record, how.retry_failed);
     let done = record.order.len() - waiting.len();
     watch(Event::Begins { left: waiting.len(), done });
     let (mut stopping, mut failed) = (false, false);
@@ -142,7 +142,7 @@ pub fn conduct(
         if written.elapsed() > TABLE_EVERY.max(20 * cost) {
             let begun = Instant::now();
             // A convenience while it goes on; the last one is written by the caller, who says what is wrong with it.
-            let _ = table::write(sweep, record);
+            let _ = table::write(sweep, record, &BTreeMap::new());
             (written, cost) = (Instant::now(), begun.elapsed());
         }
     }
@@ -154,12 +154,12 @@ pub fn conduct(
 }
 
 /// The runs that are not done, in their order.
-fn to_do(sweep: &Path, record: &Record, how: Conduct) -> VecDeque<RunId> {
+pub fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
     let mut runs = VecDeque::with_capacity(record.order.len());
     for run in record.runs() {
         let folder = run_folder(sweep, run);
         match standing::of(&folder) {
-            Standing::Done(outcome) if how.retry_failed && outcome.resumable() => runs.push_back(run),
+            Standing::Done(outcome) if retry_failed && outcome.resumable() => runs.push_back(run),
             Standing::Done(_) => {
                 // Killed between its summary and its report.
                 if !folder.join(layout::REPORT).is_file() {

@@ -1,6 +1,6 @@
 //! How is a run of a sweep started? As a process of its own, so that one that is killed takes nobody with it.
 //!
-//! [`Launcher`] is the seam: [`Local`] starts processes on this machine.
+//! [`Launcher`] is the seam: [`Local`] starts processes on this machine. A cluster starts them itself: [`super::slurm`].
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -64,6 +64,19 @@ impl Start {
         Self::quiet(sweep, run, vec!["resume".into(), run_folder(sweep, run).into()], true)
     }
 
+    /// The process, not yet started.
+    pub fn command(&self, program: &Path) -> io::Result<Command> {
+        let said = OpenOptions::new().create(true).append(true).open(&self.said)?;
+        let mut command = Command::new(program);
+        command.args(&self.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        // The base says everything; a variable that has changed since must not change half of the points.
+        let names = std::env::vars_os().map(|(name, _)| name);
+        names.filter(|name| name.to_string_lossy().starts_with("XRUN__")).for_each(|name| {
+            command.env_remove(name);
+        });
+        Ok(command)
+    }
+
     fn quiet(sweep: &Path, run: RunId, mut words: Vec<OsString>, resumes: bool) -> Self {
         words.extend(["--quiet", "--progress", "none"].map(OsString::from));
         Self { run, words, said: run_folder(sweep, run).with_extension("txt"), resumes }
@@ -103,14 +116,7 @@ impl Launcher for Local {
     }
 
     fn start(&mut self, start: Start) -> io::Result<()> {
-        let said = OpenOptions::new().create(true).append(true).open(&start.said)?;
-        let mut command = Command::new(&self.program);
-        command.args(&start.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-        // The base says everything; a variable that has changed since must not change half of the points.
-        let names = std::env::vars_os().map(|(name, _)| name);
-        names.filter(|name| name.to_string_lossy().starts_with("XRUN__")).for_each(|name| {
-            command.env_remove(name);
-        });
+        let mut command = start.command(&self.program)?;
         bind(&mut command);
         let child = command.spawn()?;
         self.idle = 0;
@@ -209,7 +215,7 @@ fn bind(_: &mut Command) {}
 const SAID_BYTES_MAX: u64 = 64 * 1024;
 
 /// The last line that a process said; a file that says nothing goes.
-fn last_words(path: &Path) -> Option<String> {
+pub fn last_words(path: &Path) -> Option<String> {
     use std::io::{Read, Seek, SeekFrom};
     let mut file = std::fs::File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

@@ -48,6 +48,13 @@ pub struct Measured {
     pub best_by: Option<String>,
 }
 
+/// What the queue of a cluster knows of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    Waiting,
+    Running,
+}
+
 /// Peaks over all processes of a run, and what the last one did.
 #[derive(Default)]
 struct Trace {
@@ -62,8 +69,8 @@ struct Trace {
     last_step: Option<u64>,
 }
 
-/// Reads a run's folder. `process` is its last one.
-pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>) -> Measured {
+/// Reads a run's folder. `process` is its last one; `queued` counts while the run is not done.
+pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>) -> Measured {
     let folder = run_folder(sweep, run);
     let standing = standing::of(&folder);
     let summary = read::summary(&folder).ok().flatten().filter(|_| standing != Standing::Running);
@@ -76,7 +83,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>) -> Measured 
         series.findings.slope
     };
     let cleanup = summary.as_ref().map(cleanup_seconds);
-    let outcome = outcome(standing, summary.as_ref(), process);
+    let outcome = outcome(standing, summary.as_ref(), process, queued);
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
@@ -105,10 +112,12 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>) -> Measured 
     }
 }
 
-fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Process>) -> String {
+fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {
     let words = match (standing, process) {
         (Standing::Done(outcome), _) => outcome.words(),
         (Standing::Running, _) => "running",
+        _ if queued == Some(Queued::Running) => "running",
+        _ if queued == Some(Queued::Waiting) => "waiting",
         (Standing::Begun, _) if summary.is_some() => Outcome::Interrupted.words(),
         (Standing::Begun, _) => "killed",
         (Standing::Missing, Some(process)) if process.signal.is_some() => "killed",

@@ -6,6 +6,7 @@
 //! plan::plan               points           -> plans      everything that is wrong is found before the first run
 //! record::Record           what is to do    -> sweep.toml
 //! conduct::conduct         Record, Launcher -> one run directory a point and repeat
+//!   or slurm::watch        Record, sbatch   -> the same, on a cluster
 //! table::table             the directories  -> table.csv, table.json, report.html
 //! ```
 //! How far a sweep is stands in its run directories and nowhere else, so that no kill can make two records disagree.
@@ -18,6 +19,7 @@ pub mod page;
 pub mod plan;
 pub mod points;
 pub mod record;
+pub mod slurm;
 pub mod standing;
 pub mod table;
 pub mod text;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::compare::{Change, Noise, Spread, front};
 use super::conduct::Process;
-use super::measure::{Measured, measure};
+use super::measure::{Measured, Queued, measure};
 use super::page;
 use super::points::RunId;
 use super::record::Record;
@@ -101,13 +101,13 @@ impl Row {
     }
 }
 
-/// Reads all run directories of a sweep.
-pub fn table(sweep: &Path, record: &Record) -> Table {
+/// Reads all run directories of a sweep. `queued` is what the queue of a cluster knows.
+pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Table {
     let processes = processes(sweep);
     let points = (1..=record.points.len() as u64).map(|point| {
         let runs = (1..=record.repeats).map(|repeat| {
             let run = RunId { point, repeat };
-            measure(sweep, run, processes.get(&run.to_string()))
+            measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied())
         });
         runs.collect()
     });
@@ -227,8 +227,8 @@ fn compare(rows: &mut [Row], reference: Option<u64>) -> BTreeMap<&'static str, N
 }
 
 /// Writes `table.csv`, `table.json` and `report.html`, and answers with the table.
-pub fn write(sweep: &Path, record: &Record) -> Result<Table, WriteError> {
-    let table = table(sweep, record);
+pub fn write(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Result<Table, WriteError> {
+    let table = table(sweep, record, queued);
     write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
     write::replace_json(&sweep.join(layout::TABLE_JSON), &table)?;
     write::replace(&sweep.join(layout::REPORT), page::html(&table).as_bytes())?;

@@ -18,6 +18,7 @@ mod reproduction;
 mod schemas;
 mod sweep;
 mod sweep_kills;
+mod sweep_slurm;
 mod tidy;
 #[cfg(feature = "train")]
 mod training;

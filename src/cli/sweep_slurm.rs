@@ -1,0 +1,252 @@
+//! `xrun sweep --launcher slurm`: what is asked for, what is said meanwhile; and what a node's process becomes.
+
+use std::path::Path;
+
+use super::sweep::{Lines, SweepArguments, how_to_go_on};
+use super::terminal::{Failure, Terminal};
+use super::training::Planned;
+use crate::device::{self, Kind};
+use crate::experiment::launcher::Slurm;
+use crate::experiment::read;
+use crate::plan::forecast;
+use crate::results::format::Outcome;
+use crate::results::layout;
+use crate::run::stop::{StopSignal, exit_code};
+use crate::sweep::points::RunId;
+use crate::sweep::record::Record;
+use crate::sweep::slurm::watch::{Event, Submission, Watched, active_jobs, counts, queued, watch};
+use crate::sweep::slurm::{self, queue, task};
+use crate::sweep::{table, text};
+use crate::units::Bytes;
+
+/// What is asked for above the forecast: a share of it, and at least so much.
+const MARGIN_SHARE: u64 = 4;
+const MARGIN_MIN: u64 = 256 << 20;
+
+/// Refuses what has no meaning on a cluster, and a machine without Slurm, before anything is written.
+pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
+    if arguments.jobs > 1 {
+        let message =
+            "--jobs is for this machine; on Slurm `array_limit` in [launcher.slurm] says how many run at once";
+        return Err(Failure::Usage(message.into()));
+    }
+    if arguments.fail_fast {
+        return Err(Failure::Usage("--fail-fast is for this machine: Slurm starts the runs by itself".into()));
+    }
+    queue::available().map_err(Failure::failed)
+}
+
+/// Refuses to run here what jobs of Slurm are at work on.
+pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
+    // Without Slurm's commands nothing is known; locks still keep two processes out of one run.
+    let tasks = queue::tasks(&slurm::job_name(sweep)).unwrap_or_default();
+    let jobs = active_jobs(&tasks);
+    match jobs.is_empty() {
+        true => Ok(()),
+        false => {
+            let jobs: Vec<String> = jobs.iter().map(u64::to_string).collect();
+            let message =
+                format!("jobs of this sweep are in Slurm's queue; cancel them first: scancel {}", jobs.join(" "));
+            Err(Failure::Usage(message))
+        }
+    }
+}
+
+/// Hands the sweep to Slurm and watches it. `settings` are the file's; those of a sweep that was submitted before count more.
+/// `largest` is the point with the largest buffers, where that is known.
+pub fn conduct(
+    sweep: &Path,
+    record: &Record,
+    settings: Option<Slurm>,
+    largest: Option<u64>,
+    arguments: &SweepArguments,
+    stop: &StopSignal,
+    terminal: Terminal,
+) -> Result<Watched, Failure> {
+    let settings = match slurm::kept(sweep).map_err(Failure::failed)? {
+        Some(settings) => settings,
+        None => {
+            let settings = asked(sweep, record, settings.unwrap_or_default(), largest, terminal)?;
+            slurm::keep(sweep, &settings).map_err(Failure::failed)?;
+            settings
+        }
+    };
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let submission = Submission { program: &program, settings: &settings, retry_failed: arguments.retry_failed };
+    let mut lines = Lines::new(record, terminal);
+    watch(sweep, record, submission, stop, &mut |event| said(&event, &mut lines, sweep, terminal))
+        .map_err(|error| Failure::Failed(format!("{error}\n{}", how_to_go_on(sweep))))
+}
+
+fn said(event: &Event<'_>, lines: &mut Lines<'_>, sweep: &Path, terminal: Terminal) {
+    match event {
+        Event::Submitted { job, runs } => terminal.say(&format!(
+            "job {job}: {runs} runs, as {} says; Ctrl-C leaves them to Slurm",
+            sweep.join(layout::SLURM_SCRIPT).display()
+        )),
+        Event::Queue { running, waiting, reason } => {
+            let why = if reason.is_empty() || *reason == "None" { String::new() } else { format!(" ({reason})") };
+            let waiting = if *waiting > 0 { format!(", {waiting} waiting{why}") } else { String::new() };
+            terminal.say(&format!("{running} running{waiting}"));
+        }
+        Event::Silent { error } => terminal.say(&format!("{error}; asking again until Slurm answers")),
+        Event::Again { run, why } => terminal.say(&format!("{run}: {why}; submitted again")),
+        Event::Ended { run, process, left } => lines.ended(*run, process, *left),
+    }
+}
+
+/// Says how watching ended, and answers with the exit code; `None` when all is done.
+pub fn tell(watched: &Watched, sweep: &Path, runs: usize, terminal: Terminal) -> Option<u8> {
+    match watched {
+        Watched::AllDone => None,
+        Watched::Left { jobs, left } => {
+            let jobs: Vec<String> = jobs.iter().map(u64::to_string).collect();
+            terminal
+                .error(&format!("stopped watching: {left} of {runs} runs are not done, and Slurm goes on with them"));
+            terminal.say(&format!("to look, later and from any shell: xrun sweep --collect {}", sweep.display()));
+            terminal.say(&format!("to cancel them: scancel {}", jobs.join(" ")));
+            terminal.say(&how_to_go_on(sweep));
+            Some(exit_code(Outcome::Interrupted))
+        }
+        Watched::Cancelled { left } => {
+            terminal.error(&format!("jobs were cancelled: {left} of {runs} runs are not done"));
+            terminal.say(&how_to_go_on(sweep));
+            Some(exit_code(Outcome::Interrupted))
+        }
+    }
+}
+
+/// The settings with memory and GPUs filled in.
+fn asked(
+    sweep: &Path,
+    record: &Record,
+    mut settings: Slurm,
+    largest: Option<u64>,
+    terminal: Terminal,
+) -> Result<Slurm, Failure> {
+    let base = sweep.join(layout::BASE);
+    let device = read::read_resolved(&base, &[])?.experiment.experiment.device;
+    let swept = record.keys.iter().position(|key| key == "experiment.device");
+    let mut devices: Vec<String> = match swept {
+        Some(at) => record.points.iter().filter_map(|point| point[at].as_str().map(str::to_owned)).collect(),
+        None => vec![device],
+    };
+    devices.dedup();
+    if settings.gpus.is_none() {
+        settings.gpus = Some(u32::from(devices.iter().any(|device| wants_gpu(device))));
+    }
+    let gpus = settings.gpus.unwrap_or_default();
+    let number = |device: &String| device.split_once(':').and_then(|(_, number)| number.parse::<u32>().ok());
+    if let Some(device) = devices.iter().find(|device| gpus > 0 && number(device).is_some_and(|number| number >= gpus))
+    {
+        let message = format!(
+            "`{device}`: Slurm counts the GPUs that it gives to a run from 0, and {gpus} are asked for; write \
+             experiment.device = \"{}\", or more `gpus` in [launcher.slurm]",
+            device.split(':').next().unwrap_or_default()
+        );
+        return Err(Failure::Usage(message));
+    }
+    if settings.memory.is_none() {
+        let mut needed = needed(&base, &[], terminal)?;
+        if let Some(point) = largest {
+            needed = needed.max(self::needed(&base, &record.overrides(RunId { point, repeat: 1 }), terminal)?);
+        }
+        let memory = Bytes(with_margin(needed));
+        terminal.say(&format!("{memory} of memory for each run: a probe needed {}, and a margin", Bytes(needed)));
+        settings.memory = Some(memory);
+    }
+    Ok(settings)
+}
+
+fn wants_gpu(device: &str) -> bool {
+    match device.split(':').next() {
+        Some("cuda" | "vulkan") => true,
+        Some("auto") => device::choose(device).is_ok_and(|chosen| chosen.kind != Kind::Cpu),
+        _ => false,
+    }
+}
+
+/// Bytes that an experiment holds at its peak, by the forecast of a probe.
+fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, Failure> {
+    let advice = |why: String| {
+        let message = format!("how much memory a run needs cannot be tried out here: {why}");
+        Failure::Failed(format!("{message}; write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]"))
+    };
+    let checked = read::read_resolved(base, overrides)?;
+    let planned = Planned::new(checked.experiment, terminal).map_err(|failure| match failure {
+        Failure::Failed(why) => advice(why),
+        other => other,
+    })?;
+    let probe = planned.probe(base, overrides).map_err(|error| advice(error.to_string()))?;
+    let file = planned.plan.to_file(probe.parameters);
+    let forecast = forecast::forecast(&file, &planned.plan.experiment, &probe.demand);
+    Ok(forecast.resident_peak.unwrap_or(forecast.heap_peak))
+}
+
+/// Whole mebibytes, since Slurm counts in them.
+fn with_margin(needed: u64) -> u64 {
+    (needed + (needed / MARGIN_SHARE).max(MARGIN_MIN)).next_multiple_of(1 << 20)
+}
+
+/// `xrun sweep --collect DIR`: the table of what there is, whoever works on it.
+pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failure> {
+    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let on_slurm = sweep.join(layout::SLURM).is_file();
+    let tasks = match queue::tasks(&slurm::job_name(sweep)) {
+        Ok(tasks) => tasks,
+        Err(error) if on_slurm => {
+            terminal.say(&format!("{error}; what runs and waits is not known"));
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
+    };
+    let table = table::write(sweep, &record, &queued(&record, &tasks)).map_err(Failure::failed)?;
+    match json {
+        true => terminal.json(&table),
+        false if !terminal.quiet => terminal.answer(&text::text(&table)),
+        false => {}
+    }
+    terminal.say(&format!("report: {}", sweep.join(layout::REPORT).display()));
+    let runs = || table.rows.iter().flat_map(|row| &row.runs);
+    let finished = runs().filter(|run| run.outcome == "finished").count();
+    let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.words()];
+    let open = runs().filter(|run| open.contains(&run.outcome.as_str())).count();
+    let all = record.order.len();
+    let (running, waiting) = counts(&tasks);
+    terminal.say(&format!("{finished} of {all} runs finished, {running} running, {waiting} waiting"));
+    match (finished == all, open > 0) {
+        (true, _) => Ok(0),
+        (_, true) => {
+            if open > running + waiting {
+                terminal.say(&how_to_go_on(sweep));
+            }
+            Ok(exit_code(Outcome::Interrupted))
+        }
+        _ => Ok(exit_code(Outcome::Failed)),
+    }
+}
+
+/// `xrun sweep --task N --resume DIR`, on a node: this process becomes the run.
+pub fn become_run(sweep: &Path, place: usize, retry_failed: bool) -> Result<u8, Failure> {
+    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let Some(start) = task::start(sweep, &record, place, retry_failed).map_err(Failure::failed)? else { return Ok(0) };
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let mut command = start.command(&program).map_err(Failure::failed)?;
+    // One process, and no other before it: Slurm signals some processes of a job, or all.
+    #[cfg(unix)]
+    return Err(Failure::failed(std::os::unix::process::CommandExt::exec(&mut command)));
+    #[cfg(not(unix))]
+    return command.status().map_err(Failure::failed).map(|status| status.code().unwrap_or(1) as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_margin_is_a_quarter_and_at_least_256_mebibytes() {
+        assert_eq!(with_margin(40 << 20), 296 << 20);
+        assert_eq!(with_margin(8 << 30), 10 << 30);
+        assert_eq!(with_margin((8 << 30) + 1), (10 << 30) + (1 << 20));
+    }
+}

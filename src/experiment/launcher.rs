@@ -1,0 +1,76 @@
+//! Where are the runs of a sweep started, other than on this machine?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Span};
+
+crate::experiment::kinds::kinds! {
+    /// What a cluster is asked for, when `xrun sweep --launcher` hands the runs of a sweep to one. Without `--launcher`
+    /// the section is left out.
+    pub enum Launcher {
+        "slurm" => Slurm(Slurm),
+    }
+}
+
+/// All runs of a sweep as one job array, for `xrun sweep --launcher slurm`. What is asked for, each run gets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Slurm {
+    /// The partition, or several with commas (`--partition`). Default: the cluster's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._,-]*$"))]
+    pub partition: Option<String>,
+    /// Who pays (`--account`). Default: the cluster's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
+    pub account: Option<String>,
+    /// How long a run may take (`--time`); one that takes longer saves a checkpoint, is submitted again, and goes on.
+    /// Default: the partition's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Span>,
+    /// Memory of a run (`--mem`). Default: what a probe says that the largest point needs, and a quarter more, at least
+    /// 256 MiB more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// GPUs of a run (`--gres=gpu:N`); 0 asks for none. Default: 1 where `experiment.device` is `cuda` or `vulkan`, or is
+    /// `auto` and this machine has a GPU; otherwise 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 64))]
+    pub gpus: Option<u32>,
+    /// Processor cores of a run (`--cpus-per-task`). Default: the cluster's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub cpus: Option<u32>,
+    /// How many runs may go on at once (`%N` behind the array). Default: as many as the cluster gives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub array_limit: Option<u32>,
+    /// How long before the end of `time`, and where the cluster allows it before a pre-emption, a run is told to save a
+    /// checkpoint and stop (`--signal=B:TERM@`). Default: 60 s.
+    pub grace: Span,
+    /// How often a run that was pre-empted, killed or out of time is submitted again while the sweep is watched.
+    /// Default: 3.
+    #[schemars(range(min = 0, max = 1000))]
+    pub requeue: u32,
+    /// More lines of the job's script, before xrun is started: `#SBATCH --constraint=a100`, `module load cuda`.
+    #[schemars(length(max = 100), inner(regex(pattern = "^[^\r\n]+$")))]
+    pub extra_lines: Vec<String>,
+}
+
+impl Default for Slurm {
+    fn default() -> Self {
+        Self {
+            partition: None,
+            account: None,
+            time: None,
+            memory: None,
+            gpus: None,
+            cpus: None,
+            array_limit: None,
+            grace: Span(std::time::Duration::from_secs(60)),
+            requeue: 3,
+            extra_lines: Vec::new(),
+        }
+    }
+}

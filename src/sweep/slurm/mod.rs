@@ -1,0 +1,91 @@
+//! A sweep on a Slurm cluster: all missing runs as one job array, each task one run of the sweep by its place in the order.
+//!
+//! ```text
+//! watch::watch     what is missing -> script::script -> queue::submit   one job array
+//!                  squeue and the run directories                      until all are done; killed ones again
+//! task::start      a task's number -> the run or resume that the node's process becomes
+//! ```
+//! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
+
+pub mod queue;
+pub mod script;
+pub mod task;
+pub mod watch;
+
+use std::path::{Path, PathBuf};
+
+use crate::experiment::launcher::Slurm;
+use crate::results::layout;
+use crate::results::write::{self, WriteError};
+
+/// Slurm cannot be asked, or refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum SlurmError {
+    #[error(
+        "`{command}` cannot be started: {source}; submit from a machine of the cluster that has Slurm's commands, or \
+         run the sweep on this machine, without `--launcher slurm`"
+    )]
+    Command { command: &'static str, source: std::io::Error },
+    #[error("Slurm did not take the job array: {said}{}", advice(said))]
+    Refused { said: String },
+    #[error("`{command}` failed: {said}")]
+    Failed { command: &'static str, said: String },
+    #[error("Slurm's scripts cannot name the folder {}: it has one of \" ' \\ % or a line break in it; \
+             choose another with --results DIR", path.display())]
+    Path { path: PathBuf },
+    #[error("{} is not what it should be: {message}", path.display())]
+    Settings { path: PathBuf, message: String },
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// What to do about a refusal.
+fn advice(said: &str) -> &'static str {
+    let said = said.to_lowercase();
+    [
+        ("invalid partition", "; set `partition` in [launcher.slurm]: `sinfo` lists the partitions"),
+        ("invalid account", "; set `account` in [launcher.slurm]: `sacctmgr show associations user=$USER` lists yours"),
+        (
+            "job array",
+            "; an array has at most as many tasks as `scontrol show config` gives for MaxArraySize: sweep less",
+        ),
+        (
+            "node configuration is not available",
+            "; no node has what [launcher.slurm] asks for: `sinfo -o '%P %m %G %c'` lists memory (MB), GPUs and cores",
+        ),
+        ("time limit", "; set a shorter `time` in [launcher.slurm]: `sinfo` lists what partitions allow"),
+        ("contact slurm controller", "; the cluster's controller does not answer: try again later"),
+    ]
+    .into_iter()
+    .find(|(part, _)| said.contains(part))
+    .map_or("", |(_, advice)| advice)
+}
+
+/// Under which all jobs of a sweep stand in the queue.
+pub fn job_name(sweep: &Path) -> String {
+    format!("xrun_{}", sweep.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Writes down what each run is to ask for.
+pub fn keep(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
+    let path = sweep.join(layout::SLURM);
+    let text = toml::to_string(settings)
+        .map_err(|error| SlurmError::Settings { path: path.clone(), message: error.to_string() })?;
+    let head = "# What each run of the sweep asks Slurm for. May be changed: `xrun sweep --resume` reads it anew.\n";
+    Ok(write::replace(&path, format!("{head}{text}").as_bytes())?)
+}
+
+/// What each run asks for; `None` for a sweep that was never handed to Slurm.
+pub fn kept(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
+    let path = sweep.join(layout::SLURM);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let wrong = |message: String| SlurmError::Settings { path: path.clone(), message };
+    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    let settings: Slurm = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    match settings.extra_lines.iter().any(|line| line.contains(['\n', '\r'])) {
+        true => Err(wrong("each of `extra_lines` is one line".into())),
+        false => Ok(Some(settings)),
+    }
+}

@@ -1,0 +1,42 @@
+//! What a task of the job array does on its node: it becomes the process of one run.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::super::launch::Start;
+use super::super::record::{Record, run_folder};
+use super::super::standing::{self, Standing};
+use crate::results::write::WriteError;
+
+/// After a requeue the process of before may still be writing its checkpoint.
+const OTHER_MAX: Duration = Duration::from_secs(30);
+
+/// A task has nothing that it can do.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error("the sweep has {runs} runs, and none at place {place}")]
+    Place { place: usize, runs: usize },
+    #[error("another process works on {run}")]
+    Busy { run: String },
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// How the run at this place of the order is to be started; `None` when it is done.
+pub fn start(sweep: &Path, record: &Record, place: usize, retry_failed: bool) -> Result<Option<Start>, TaskError> {
+    let run = record.runs().nth(place).ok_or(TaskError::Place { place, runs: record.order.len() })?;
+    let folder = run_folder(sweep, run);
+    let begun = Instant::now();
+    loop {
+        match standing::of(&folder) {
+            Standing::Running if begun.elapsed() > OTHER_MAX => return Err(TaskError::Busy { run: run.to_string() }),
+            Standing::Running => std::thread::sleep(Duration::from_millis(200)),
+            Standing::Missing => {
+                standing::clear(&folder)?;
+                return Ok(Some(Start::new(sweep, record, run)));
+            }
+            Standing::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
+            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, run))),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The main flow of a sweep on Slurm: submit what is missing, follow it, submit again what was killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::super::conduct::{Process, TABLE_EVERY, to_do};
+use super::super::launch::last_words;
+use super::super::measure::Queued;
+use super::super::points::RunId;
+use super::super::record::{Record, run_folder};
+use super::super::standing::{self, Standing};
+use super::super::table;
+use super::queue::{self, Task};
+use super::{SlurmError, job_name, script};
+use crate::experiment::launcher::Slurm;
+use crate::memory::ledger::Ledger;
+use crate::results::format::VERSION;
+use crate::results::write::{self, LineWriter};
+use crate::results::{layout, read};
+use crate::run::manifest::now;
+use crate::run::stop::StopSignal;
+
+/// What happens, for whoever watches.
+pub enum Event<'a> {
+    Submitted {
+        job: u64,
+        runs: usize,
+    },
+    /// How many tasks run and wait, and why they wait.
+    Queue {
+        running: usize,
+        waiting: usize,
+        reason: &'a str,
+    },
+    /// Slurm does not answer; it will be asked again.
+    Silent {
+        error: &'a SlurmError,
+    },
+    /// A run that was stopped or killed is submitted again.
+    Again {
+        run: RunId,
+        why: &'a str,
+    },
+    Ended {
+        run: RunId,
+        process: &'a Process,
+        left: usize,
+    },
+}
+
+/// How watching ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    AllDone,
+    /// By a signal to this process: the jobs go on.
+    Left {
+        jobs: Vec<u64>,
+        left: usize,
+    },
+    /// Somebody cancelled jobs.
+    Cancelled {
+        left: usize,
+    },
+}
+
+/// How a sweep is handed to Slurm.
+#[derive(Clone, Copy, Debug)]
+pub struct Submission<'a> {
+    /// As the nodes will find it.
+    pub program: &'a Path,
+    pub settings: &'a Slurm,
+    /// Go on with runs that ended in a failure, too.
+    pub retry_failed: bool,
+}
+
+/// A file system takes a while to show on one machine what another one wrote.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Slurm is asked this often at first, and more and more rarely while nothing changes.
+const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+
+/// A run that is not done.
+struct Followed {
+    place: usize,
+    run: RunId,
+    /// Submissions after the first.
+    again: u32,
+    /// Since when its task is not in the queue.
+    gone: Option<Instant>,
+}
+
+/// What is to become of a run whose task is gone.
+enum Fate {
+    Ended(Option<String>),
+    Again(String),
+    Cancelled,
+    NotYet,
+}
+
+/// Submits what is missing and not in the queue, and follows it to its end. The caller holds the sweep's folder, whose
+/// path is absolute.
+///
+/// # Errors
+/// Slurm's commands are missing or refuse the jobs; a file cannot be written.
+pub fn watch(
+    sweep: &Path,
+    record: &Record,
+    submission: Submission<'_>,
+    stop: &StopSignal,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Watched, SlurmError> {
+    let mut journal = LineWriter::open(&Ledger::default(), "sweep_processes", &sweep.join(layout::PROCESSES), 1)?;
+    let name = job_name(sweep);
+    let places: BTreeMap<RunId, usize> = record.runs().zip(0..).collect();
+    let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed)
+        .into_iter()
+        .map(|run| Followed { place: places[&run], run, again: 0, gone: None })
+        .collect();
+    let mut tasks = queue::tasks(&name)?;
+    let missing: Vec<usize> = left.iter().map(|one| one.place).filter(|place| !is_active(&tasks, *place)).collect();
+    submit(sweep, submission, &missing, tell)?;
+    let (mut wait, mut seen, mut silent, mut cancelled) = (ASK_EVERY.0, None, false, 0);
+    let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
+    while !left.is_empty() {
+        if stop.raised() {
+            // The newest jobs may not have been in the last answer.
+            let tasks = queue::tasks(&name).unwrap_or(tasks);
+            return Ok(Watched::Left { jobs: active_jobs(&tasks), left: left.len() });
+        }
+        match queue::tasks(&name) {
+            Ok(now) => (tasks, silent) = (now, false),
+            Err(error) => {
+                if !std::mem::replace(&mut silent, true) {
+                    tell(Event::Silent { error: &error });
+                }
+                wait = (wait * 3 / 2).min(ASK_EVERY.1);
+                pause(wait, stop);
+                continue;
+            }
+        }
+        let fates: Vec<Fate> =
+            left.iter_mut().map(|one| fate(sweep, one, &tasks, submission.settings.requeue, cancelled > 0)).collect();
+        let fates = as_meant(fates, &tasks);
+        let (mut again, mut kept) = (Vec::new(), Vec::with_capacity(left.len()));
+        let mut changed = false;
+        let mut still = fates.iter().filter(|fate| !matches!(fate, Fate::Cancelled)).count();
+        for (mut one, fate) in left.into_iter().zip(fates) {
+            changed |= !matches!(fate, Fate::NotYet);
+            match fate {
+                Fate::NotYet => kept.push(one),
+                Fate::Cancelled => cancelled += 1,
+                Fate::Again(why) => {
+                    tell(Event::Again { run: one.run, why: &why });
+                    record_process(&mut journal, &process(sweep, &one, Some(why)))?;
+                    again.push(one.place);
+                    (one.again, one.gone) = (one.again + 1, None);
+                    kept.push(one);
+                }
+                Fate::Ended(why) => {
+                    still -= 1;
+                    let process = process(sweep, &one, why);
+                    record_process(&mut journal, &process)?;
+                    tell(Event::Ended { run: one.run, process: &process, left: still });
+                }
+            }
+        }
+        left = kept;
+        submit(sweep, submission, &again, tell)?;
+        let counts = counts(&tasks);
+        if seen != Some(counts) && counts != (0, 0) {
+            let reason = tasks.iter().find(|task| task.waits()).map_or("", |task| task.reason.as_str());
+            tell(Event::Queue { running: counts.0, waiting: counts.1, reason });
+            changed = true;
+        }
+        seen = Some(counts);
+        if written.elapsed() > TABLE_EVERY.max(20 * cost) {
+            let begun = Instant::now();
+            // A convenience while it goes on; the last one is written by the caller, who says what is wrong with it.
+            let _ = table::write(sweep, record, &queued(record, &tasks));
+            (written, cost) = (Instant::now(), begun.elapsed());
+        }
+        // A run that is gone is looked at again soon.
+        let soon = changed || left.iter().any(|one| one.gone.is_some());
+        wait = if soon { ASK_EVERY.0 } else { (wait * 3 / 2).min(ASK_EVERY.1) };
+        if !left.is_empty() {
+            pause(wait, stop);
+        }
+    }
+    Ok(if cancelled > 0 { Watched::Cancelled { left: cancelled } } else { Watched::AllDone })
+}
+
+/// What the queue knows of runs that are not done, for the table.
+pub fn queued(record: &Record, tasks: &[Task]) -> BTreeMap<RunId, Queued> {
+    let runs: Vec<RunId> = record.runs().collect();
+    let active = tasks.iter().filter(|task| task.is_active());
+    let known = active.filter_map(|task| {
+        let queued = if task.waits() { Queued::Waiting } else { Queued::Running };
+        Some((*runs.get(task.place)?, queued))
+    });
+    known.collect()
+}
+
+/// The jobs that have tasks which run or wait.
+pub fn active_jobs(tasks: &[Task]) -> Vec<u64> {
+    let jobs: BTreeSet<u64> = tasks.iter().filter(|task| task.is_active()).map(|task| task.job).collect();
+    jobs.into_iter().collect()
+}
+
+/// Tasks that run, and that wait.
+pub fn counts(tasks: &[Task]) -> (usize, usize) {
+    let active = || tasks.iter().filter(|task| task.is_active());
+    let waiting = active().filter(|task| task.waits()).count();
+    (active().count() - waiting, waiting)
+}
+
+fn is_active(tasks: &[Task], place: usize) -> bool {
+    tasks.iter().any(|task| task.place == place && task.is_active())
+}
+
+fn submit(
+    sweep: &Path,
+    submission: Submission<'_>,
+    places: &[usize],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(), SlurmError> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let said = sweep.join(layout::SLURM_SAID);
+    write::at(&said, std::fs::create_dir_all(&said))?;
+    let text = script::script(submission.program, sweep, submission.settings, places, submission.retry_failed)?;
+    let path = sweep.join(layout::SLURM_SCRIPT);
+    write::replace(&path, text.as_bytes())?;
+    let job = queue::submit(&path)?;
+    tell(Event::Submitted { job, runs: places.len() });
+    Ok(())
+}
+
+fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], requeue: u32, cancelled: bool) -> Fate {
+    if is_active(tasks, one.place) {
+        one.gone = None;
+        return Fate::NotYet;
+    }
+    let standing = standing::of(&run_folder(sweep, one.run));
+    let gone = *one.gone.get_or_insert_with(Instant::now);
+    let last = tasks.iter().filter(|task| task.place == one.place).max_by_key(|task| task.job);
+    if let Standing::Done(_) = standing {
+        tidy(sweep, last);
+        return Fate::Ended(None);
+    }
+    if standing == Standing::Running || gone.elapsed() < SETTLED {
+        return Fate::NotYet;
+    }
+    let state = last.map_or("gone from its queue", |task| task.state.as_str());
+    let why = format!("Slurm says {state}");
+    match (standing, state) {
+        (_, "OUT_OF_MEMORY") => {
+            let advice = format!("set more `memory` in {}, then resume the sweep", sweep.join(layout::SLURM).display());
+            Fate::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}")))
+        }
+        (Standing::Missing, "CANCELLED") => Fate::Cancelled,
+        (_, "CANCELLED") if cancelled => Fate::Cancelled,
+        (Standing::Missing, _) => match (last_words(&said_by_run(sweep, one.run)), last) {
+            (Some(words), _) => Fate::Ended(Some(words)),
+            (None, Some(task)) if state == "FAILED" || state == "COMPLETED" => before_xrun(sweep, task, why),
+            (None, _) => again(one, requeue, why),
+        },
+        _ => again(one, requeue, why),
+    }
+}
+
+fn again(one: &Followed, requeue: u32, why: String) -> Fate {
+    match one.again < requeue {
+        true => Fate::Again(why),
+        false => Fate::Ended(Some(format!("{why}; it was submitted again {} times (`requeue`)", one.again))),
+    }
+}
+
+fn said_by_run(sweep: &Path, run: RunId) -> std::path::PathBuf {
+    run_folder(sweep, run).with_extension("txt")
+}
+
+fn said_by_job(sweep: &Path, task: &Task) -> std::path::PathBuf {
+    sweep.join(layout::SLURM_SAID).join(format!("{}_{}.txt", task.job, task.place))
+}
+
+/// Nothing in the run's folder: what is wrong was said by the job, if its node sees the folder at all.
+fn before_xrun(sweep: &Path, task: &Task, why: String) -> Fate {
+    let path = said_by_job(sweep, task);
+    if !path.is_file() {
+        let message = format!(
+            "{why}, and its node left nothing in {}: is that on a file system that all nodes share?",
+            sweep.display()
+        );
+        return Fate::Ended(Some(message));
+    }
+    match last_words(&path) {
+        Some(words) => Fate::Ended(Some(format!("the job did not get as far as the run: {words}"))),
+        None => Fate::Again(why),
+    }
+}
+
+/// Takes away what a job said when it said nothing.
+fn tidy(sweep: &Path, task: Option<&Task>) {
+    if let Some(task) = task {
+        let _ = last_words(&said_by_job(sweep, task));
+    }
+}
+
+/// When all that is left was cancelled at once, somebody meant the sweep and not a run.
+fn as_meant(fates: Vec<Fate>, tasks: &[Task]) -> Vec<Fate> {
+    let cancelled = |fate: &Fate| matches!(fate, Fate::Again(why) if why.ends_with("CANCELLED"));
+    let whole = fates.len() > 1 && !tasks.iter().any(Task::is_active) && fates.iter().all(cancelled);
+    if whole { fates.into_iter().map(|_| Fate::Cancelled).collect() } else { fates }
+}
+
+fn process(sweep: &Path, one: &Followed, why: Option<String>) -> Process {
+    let folder = run_folder(sweep, one.run);
+    let summary = match standing::of(&folder) {
+        Standing::Done(_) => read::summary(&folder).ok().flatten(),
+        _ => None,
+    };
+    let good = summary.as_ref().is_some_and(|summary| summary.exit_code == 0);
+    Process {
+        version: VERSION,
+        run: one.run.to_string(),
+        ended: now(),
+        seconds: summary.as_ref().map_or(0.0, |summary| summary.seconds),
+        resumed: one.again > 0,
+        exit_code: summary.as_ref().map(|summary| i32::from(summary.exit_code)),
+        signal: None,
+        message: why.or_else(|| summary.filter(|_| !good).map(|summary| summary.message)),
+    }
+}
+
+fn record_process(journal: &mut LineWriter, process: &Process) -> Result<(), SlurmError> {
+    journal.record(process)?;
+    Ok(journal.flush()?)
+}
+
+/// Waits, but not longer than until a signal.
+fn pause(time: Duration, stop: &StopSignal) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !stop.raised() {
+        std::thread::sleep(Duration::from_millis(50).min(time));
+    }
+}

@@ -1,0 +1,330 @@
+//! A sweep on Slurm, with commands of ours in place of Slurm's. `.ci/slurm-test` has a real one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::workplace::{Said, Workplace, json, said, text, wait_until};
+
+const EXPERIMENT: &str = "
+[pipeline.dummy]
+steps_per_epoch = 20
+step_microseconds = 3000
+[checkpoint]
+every_steps = 5
+[sweep.values]
+\"cleanup.every_steps\" = [0, 1, 4, 5]
+[launcher.slurm]
+partition = \"short\"
+time = \"90m\"
+array_limit = 2
+extra_lines = [\"#SBATCH --constraint=fast\", \"export LOADED=yes\"]
+";
+
+/// Runs the tasks of an array one after another, and keeps the state of each in a file, unless a file beside it says
+/// something else: `refuse` (with these words), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
+/// (kill task 0 of job 1 when it makes steps; its state is in the file).
+const SBATCH: &str = r#"#!/bin/bash
+here=$(dirname "$0")
+[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
+script=${@: -1}
+[ -f "$here/refuse" ] && { cat "$here/refuse" >&2; exit 1; }
+job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
+echo "$job" >"$here/last"
+cp "$script" "$here/job_$job"
+name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
+array=$(sed -n 's/^#SBATCH --array=\([^%]*\).*/\1/p' "$script")
+said=$(sed -n 's/^#SBATCH --output="\(.*\)"/\1/p' "$script")
+state() {
+    echo "$name|$job|$1|$2|Priority" >"$here/writing_$job"
+    mv "$here/writing_$job" "$here/task_${job}_$1"
+}
+tasks=$(for range in ${array//,/ }; do seq "${range%-*}" "${range#*-}"; done)
+for task in $tasks; do state "$task" PENDING; done
+[ -f "$here/hold" ] && { echo "$job"; exit; }
+(
+    for task in $tasks; do
+        [ -f "$here/lose" ] && { state "$task" FAILED; continue; }
+        state "$task" RUNNING
+        output=${said/\%A/$job}
+        SLURM_ARRAY_TASK_ID=$task bash "$script" >>"${output/\%a/$task}" 2>&1 &
+        if [ -f "$here/end_${job}_$task" ]; then
+            until find "$(dirname "$script")/points" -name metrics.jsonl -size +0 | grep -q .; do sleep 0.01; done
+            kill -9 $!
+            wait
+            state "$task" "$(cat "$here/end_${job}_$task")"
+        elif wait $!; then
+            state "$task" COMPLETED
+        else
+            state "$task" FAILED
+        fi
+    done
+) </dev/null >/dev/null 2>&1 &
+echo "$job"
+"#;
+
+const SQUEUE: &str = r#"#!/bin/bash
+here=$(dirname "$0")
+[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
+[ -f "$here/silent" ] && { echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
+for word; do case $word in --name=*) name=${word#--name=} ;; esac; done
+cat "$here"/task_* 2>/dev/null | sed -n "s/^$name|//p"
+"#;
+
+const SCANCEL: &str = r#"#!/bin/bash
+sed -i "s/|PENDING|/|CANCELLED|/" "$(dirname "$0")"/task_"$1"_*
+"#;
+
+struct Cluster {
+    workplace: Workplace,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let workplace = Workplace::new();
+        workplace.file("four.toml", EXPERIMENT);
+        for (name, script) in [("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL)] {
+            let path = workplace.file(&format!("bin/{name}"), script);
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        Self { workplace }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let path = std::env::var("PATH").unwrap();
+        let mut command = self.workplace.command(arguments);
+        command.env("PATH", format!("{}:{path}", self.workplace.path("bin").display()));
+        command
+    }
+
+    fn xrun(&self, arguments: &[&str]) -> Said {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    fn sweep(&self, more: &[&str]) -> Said {
+        self.xrun(&[&["sweep", "four.toml", "--launcher", "slurm"], more].concat())
+    }
+
+    fn spawn(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn tell(&self, name: &str, text: &str) {
+        self.workplace.file(&format!("bin/{name}"), text);
+    }
+
+    fn forget(&self, name: &str) {
+        std::fs::remove_file(self.workplace.path("bin").join(name)).unwrap();
+    }
+
+    fn submissions(&self) -> String {
+        std::fs::read_to_string(self.workplace.path("bin/last")).unwrap_or_default().trim().to_owned()
+    }
+
+    fn folder(&self) -> PathBuf {
+        std::fs::canonicalize(self.workplace.path("results/four/sweeps/latest")).unwrap()
+    }
+}
+
+fn interrupt(child: Child) -> Said {
+    // SAFETY: a signal to a process that a test started.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    said(child.wait_with_output().unwrap())
+}
+
+fn outcomes(sweep: &Path) -> Vec<String> {
+    let table = json(&sweep.join("table.json"));
+    table["rows"].as_array().unwrap().iter().map(|row| row["outcome"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn all_points_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
+    let cluster = Cluster::new();
+    let said = cluster.sweep(&[]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("job 1: 4 runs") && said.err.contains("4 of 4 runs finished"), "{said:?}");
+    let sweep = cluster.folder();
+    assert_eq!(outcomes(&sweep), ["finished"; 4]);
+    let script = text(&sweep.join("slurm.sh"));
+    for line in [
+        "#SBATCH --array=0-3%2\n",
+        "#SBATCH --partition=short\n",
+        "#SBATCH --time=0-01:30:00\n",
+        "#SBATCH --signal=B:TERM@60\n",
+        "#SBATCH --constraint=fast\nexport LOADED=yes\nexec ",
+    ] {
+        assert!(script.contains(line), "{line} is not in {script}");
+    }
+    assert!(!script.contains("--gres"), "the dummy runs on the CPU: {script}");
+    let memory = script.split("--mem=").nth(1).unwrap().split('M').next().unwrap().parse::<u64>().unwrap();
+    let table = json(&sweep.join("table.json"));
+    let peak = table["rows"][0]["resident_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
+    assert!(memory as f64 > peak + 200.0 && (memory as f64) < peak + 400.0, "{memory} M for a run of {peak} MiB");
+    assert!(said.err.contains("a probe needed"), "{said:?}");
+    assert!(!text(&sweep.join("points/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
+    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
+    assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+}
+
+#[test]
+fn a_killed_run_is_submitted_again_and_goes_on() {
+    let cluster = Cluster::new();
+    cluster.tell("end_1_0", "NODE_FAIL");
+    let said = cluster.sweep(&[]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("Slurm says NODE_FAIL; submitted again"), "{said:?}");
+    assert!(text(&cluster.workplace.path("bin/job_2")).contains("--array=0%2\n"));
+    let sweep = cluster.folder();
+    assert_eq!(outcomes(&sweep), ["finished"; 4]);
+    let mut resumed = 0;
+    for run in std::fs::read_dir(sweep.join("points")).unwrap().flatten().filter(|run| run.path().is_dir()) {
+        let lines = text(&run.path().join("metrics.jsonl"));
+        assert_eq!(lines.lines().filter(|line| line.contains("\"kind\":\"train\"")).count(), 20, "{lines}");
+        resumed += json(&run.path().join("manifest.json"))["resumed"].as_array().map_or(0, Vec::len);
+    }
+    assert_eq!(resumed, 1);
+}
+
+#[test]
+fn a_run_that_slurm_ended_for_its_memory_is_a_row_that_says_what_to_do() {
+    let cluster = Cluster::new();
+    cluster.tell("end_1_0", "OUT_OF_MEMORY");
+    let said = cluster.sweep(&["-s", "launcher.slurm.memory=64 MiB"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("set more `memory` in") && said.err.contains("to continue"), "{said:?}");
+    assert!(text(&cluster.workplace.path("bin/job_1")).contains("#SBATCH --mem=64M\n"));
+    let sweep = cluster.folder();
+    assert_eq!(outcomes(&sweep).iter().filter(|outcome| *outcome == "killed").count(), 1);
+    let settings = text(&sweep.join("slurm.toml")).replace("64 MiB", "128 MiB");
+    xrun::results::write::replace(&sweep.join("slurm.toml"), settings.as_bytes()).unwrap();
+    assert_eq!(cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    assert!(text(&cluster.workplace.path("bin/job_2")).contains("#SBATCH --mem=128M\n"));
+}
+
+#[test]
+fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
+    let cluster = Cluster::new();
+    cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid partition name specified\n");
+    let said = cluster.sweep(&[]);
+    assert_eq!(said.code, 1, "{said:?}");
+    for part in ["Invalid partition name specified", "`sinfo` lists the partitions", "xrun sweep --resume"] {
+        assert!(said.err.contains(part), "{said:?}");
+    }
+    cluster.forget("refuse");
+    let sweep = cluster.folder();
+    assert_eq!(cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    assert_eq!(outcomes(&sweep), ["finished"; 4]);
+}
+
+#[test]
+fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
+    let cluster = Cluster::new();
+    let mut command = cluster.command(&["sweep", "four.toml", "--launcher", "slurm"]);
+    let said = said(command.env("PATH", "/no/such/folder").output().unwrap());
+    assert!(said.code == 1 && said.err.contains("`sbatch` cannot be started"), "{said:?}");
+    assert!(said.err.contains("without `--launcher slurm`"), "{said:?}");
+    assert!(!cluster.workplace.path("results").exists());
+}
+
+#[test]
+fn nodes_that_do_not_see_the_folder_are_told_as_such() {
+    let cluster = Cluster::new();
+    cluster.tell("lose", "");
+    let said = cluster.sweep(&[]);
+    assert!(said.code == 1 && said.err.contains("on a file system that all nodes share?"), "{said:?}");
+    assert_eq!(cluster.submissions(), "1", "again would be the same");
+    assert_eq!(outcomes(&cluster.folder()), ["failed"; 4]);
+}
+
+#[test]
+fn what_a_job_says_before_xrun_begins_is_in_the_table() {
+    let cluster = Cluster::new();
+    let said = cluster.sweep(&["-s", "launcher.slurm.extra_lines=[\"no_such_command || exit 3\"]"]);
+    assert!(said.code == 1 && said.err.contains("no_such_command: command not found"), "{said:?}");
+}
+
+#[test]
+fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
+    let cluster = Cluster::new();
+    cluster.tell("hold", "");
+    let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
+    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
+    let said = interrupt(sweep);
+    assert_eq!(said.code, 8, "{said:?}");
+    let folder = cluster.folder();
+    let path = folder.to_str().unwrap();
+    for part in ["4 of 4 runs are not done, and Slurm goes on", "xrun sweep --collect", "scancel 1\n"] {
+        assert!(said.err.contains(part), "{said:?}");
+    }
+    let said = cluster.xrun(&["sweep", "--collect", path]);
+    assert!(said.code == 8 && said.err.contains("0 of 4 runs finished, 0 running, 4 waiting"), "{said:?}");
+    assert_eq!(outcomes(&folder), ["waiting"; 4]);
+    let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
+    assert!(said.code == 2 && said.err.contains("scancel 1"), "{said:?}");
+    let again = cluster.spawn(&["sweep", "--resume", path]);
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let collected = cluster.xrun(&["sweep", "--collect", path, "-q"]);
+    assert_eq!(collected.code, 8, "beside a watcher: {collected:?}");
+    let said = interrupt(again);
+    assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "what waits is not submitted again: {said:?}");
+}
+
+#[test]
+fn cancelled_jobs_end_the_watching_and_are_not_submitted_again() {
+    let cluster = Cluster::new();
+    cluster.tell("hold", "");
+    let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
+    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
+    assert!(Command::new(cluster.workplace.path("bin/scancel")).arg("1").status().unwrap().success());
+    let said = said(sweep.wait_with_output().unwrap());
+    assert!(said.code == 8 && said.err.contains("jobs were cancelled: 4 of 4 runs"), "{said:?}");
+    assert_eq!(cluster.submissions(), "1");
+}
+
+#[test]
+fn a_controller_that_does_not_answer_is_asked_again() {
+    let cluster = Cluster::new();
+    cluster.tell("hold", "");
+    let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
+    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
+    cluster.tell("silent", "");
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    cluster.forget("silent");
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let said = interrupt(sweep);
+    assert_eq!(said.err.matches("asking again until Slurm answers").count(), 1, "{said:?}");
+    assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "{said:?}");
+}
+
+#[test]
+fn gpus_follow_from_the_device_and_a_number_that_slurm_does_not_give_is_refused() {
+    let cluster = Cluster::new();
+    cluster.tell("refuse", "no");
+    let gpu = ["--device", "cuda", "-s", "launcher.slurm.memory=1 GiB"];
+    assert_eq!(cluster.sweep(&gpu).code, 1);
+    assert!(text(&cluster.folder().join("slurm.sh")).contains("#SBATCH --gres=gpu:1\n"));
+    let said = cluster.sweep(&["--device", "cuda:2", "-s", "launcher.slurm.memory=1 GiB"]);
+    assert!(said.code == 2 && said.err.contains("write experiment.device = \"cuda\""), "{said:?}");
+}
+
+#[test]
+fn what_cannot_be_asked_of_slurm_is_refused_where_it_stands() {
+    let cluster = Cluster::new();
+    for (arguments, part) in [
+        (vec!["--jobs", "2"], "`array_limit` in [launcher.slurm]"),
+        (vec!["--fail-fast"], "is for this machine"),
+        (vec!["-s", "launcher.slurm.partition=a b"], "one name, or several with commas"),
+        (vec!["-s", "launcher.slurm.partitions=a"], "did you mean `partition`"),
+        (vec!["-s", "launcher.slurm.time=30 s"], "would be told to stop"),
+        (vec!["-s", "launcher.slurm.memory=0"], "all memory of a node"),
+        (vec!["-s", "launcher.slurm.extra_lines=[\"a\\nb\"]"], "one line of text"),
+        (vec!["-s", "launcher.slurm.cpus=1,2"], "launcher"),
+    ] {
+        let said = cluster.sweep(&arguments);
+        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
+        assert!(said.err.contains(part), "{arguments:?}: {said:?}");
+    }
+    assert!(!cluster.workplace.path("results").exists());
+    let said = cluster.xrun(&["sweep", "--collect", "."]);
+    assert!(said.code == 1 && said.err.contains("is not the folder of a sweep"), "{said:?}");
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use image::{ImageReader, Limits};
 
-use super::library::{Library, Video};
+use super::library::{Frame, Library, Split, Video};
 use super::whole::FILE_BYTES_MAX;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
@@ -91,8 +91,8 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The owners that [`FrameStore::new`] registers.
-pub fn planned_owners(library: &Library, limits: &sections::Limits) -> Vec<PlannedOwner> {
+/// The owners that [`FrameStore::new`] registers. A validation looks at `validation_frames` at most, the same each time.
+pub fn planned_owners(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Vec<PlannedOwner> {
     let owner = |name: &str, policy, items, bytes, because: &str| PlannedOwner {
         fills: None,
         name: name.into(),
@@ -104,17 +104,23 @@ pub fn planned_owners(library: &Library, limits: &sections::Limits) -> Vec<Plann
     };
     let cache = owner(FRAME_CACHE, Policy::Evict, FRAMES_MAX, limits.frame_cache.0, "`limits.frame_cache`");
     vec![
-        PlannedOwner { fills: Some(decoded_bytes(library)), ..cache },
+        PlannedOwner { fills: Some(decoded_bytes(library, validation_frames)), ..cache },
         owner(INDEX, Policy::Refuse, index_items(library), index_bytes(library), "names and boxes of the data set"),
     ]
 }
 
-/// All pictures, decoded. Reference pictures are taken to be as large as the frames are on average.
-fn decoded_bytes(library: &Library) -> u64 {
+/// All pictures that training and validation look at, decoded. Reference pictures are taken to be as large as the frames
+/// are on average.
+fn decoded_bytes(library: &Library, validation_frames: u64) -> u64 {
+    let trained =
+        |frame: &&Frame| frame.objects.iter().any(|object| library.classes[object.class].split == Split::Train);
     let frames = || library.videos.iter().flat_map(|video| &video.frames);
+    let count = frames().count() as u64;
     let bytes: u64 = frames().map(|frame| (frame.width * frame.height * 3) as u64).sum();
+    let of_training = frames().filter(trained).count() as u64;
     let references: u64 = library.classes.iter().map(|class| class.references.len() as u64).sum();
-    bytes + references * bytes / (frames().count() as u64).max(1)
+    let seen = of_training + validation_frames.min(count - of_training) + references;
+    (u128::from(bytes) * u128::from(seen) / u128::from(count.max(1))) as u64
 }
 
 fn index_items(library: &Library) -> u64 {

@@ -94,8 +94,10 @@ fn the_plan_lists_what_the_store_registers() {
     let ledger = Ledger::default();
     let limits = sections::Limits::default();
     let _store = FrameStore::new(&library, &ledger, limits.frame_cache.0);
-    let mut planned: Vec<(String, u64, u64)> =
-        planned_owners(&library, &limits).into_iter().map(|owner| (owner.name, owner.items, owner.bytes)).collect();
+    let mut planned: Vec<(String, u64, u64)> = planned_owners(&library, &limits, 100)
+        .into_iter()
+        .map(|owner| (owner.name, owner.items, owner.bytes))
+        .collect();
     planned.sort();
     let held: Vec<(String, u64, u64)> =
         ledger.read().into_iter().map(|owner| (owner.name.to_owned(), owner.cap.items, owner.cap.bytes)).collect();

@@ -90,7 +90,8 @@ pub fn prepare(
         accumulation: experiment.training.accumulation,
     };
     let bytes = batch_bytes_max(settings, limits);
-    let mut owners = frames::planned_owners(&library, limits);
+    let validation_frames = (experiment.validation.episodes * settings.n_way * settings.n_query) as u64;
+    let mut owners = frames::planned_owners(&library, limits, validation_frames);
     let leaks = &experiment.leaks;
     // A queue that leaks stands in the ledger in place of the one with a cap.
     let queued = |owner: &PlannedOwner| owner.name != feed::FEED_READY || !leaks.has(Leak::WorkerQueue);

@@ -96,7 +96,7 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
 #[test]
 fn every_ending_is_a_row_and_none_ends_the_sweep() {
     let workplace = Workplace::new();
-    workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\n");
+    workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\nleak_per_step = \"1 MiB\"\n");
     let said = workplace.xrun(&[
         "sweep",
         "ends.toml",

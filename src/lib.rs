@@ -12,6 +12,7 @@
 //! Arrows go one way. `docs/architecture.md` says more, and who may import whom.
 
 pub mod bounded;
+pub mod child;
 pub mod cli;
 pub mod data;
 pub mod device;

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use crate::data::error::DataError;
 use crate::data::sample::Picture;
 use crate::experiment::sections::CleanupAction;
 use crate::results::format::PlannedOwner;
@@ -125,6 +126,24 @@ pub enum TaskError {
     /// What the dummy pipeline was asked to do.
     #[error("{0}")]
     Asked(String),
+}
+
+impl TaskError {
+    /// A file that could not be written or read.
+    pub fn file(path: &Path, error: impl std::fmt::Display) -> Self {
+        Self::File { path: path.display().to_string(), message: error.to_string() }
+    }
+
+    /// The model was with the optimiser when a step failed.
+    pub fn model_lost() -> Self {
+        Self::Device("the model was lost in a step that failed".into())
+    }
+}
+
+impl From<DataError> for TaskError {
+    fn from(error: DataError) -> Self {
+        Self::Data(error.to_string())
+    }
 }
 
 /// Measures how long the parts of a step take. `phases.enter("forward")` ends the part before it.

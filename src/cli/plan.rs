@@ -3,11 +3,10 @@
 use super::PlanArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::Planned;
-use crate::device::Kind;
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{read, schema};
-use crate::plan::fit::{self, Room};
-use crate::plan::{describe, forecast};
+use crate::plan::describe;
+use crate::plan::fit;
 use crate::probe::ProbeError;
 use crate::probe::solve::{End, Solution, solve};
 use crate::results::format::Forecast;
@@ -29,7 +28,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             return Ok(EXIT_DOES_NOT_FIT);
         }
     };
-    let rooms = rooms(&planned);
+    let rooms = planned.rooms();
     let (fits, sentence) = fit::sentence(&forecast, &rooms);
     match arguments.json {
         true => terminal.json(&serde_json::json!({
@@ -58,19 +57,10 @@ fn forecast_of(
 ) -> Result<Result<(Planned, Forecast, u64), String>, Failure> {
     let checked = read::read(&arguments.file, overrides, super::environment())?;
     let mut planned = Planned::new(checked.experiment, *terminal)?;
-    let probe = match planned.probe(&arguments.file, overrides) {
-        Err(ProbeError::OutOfMemory(message)) => return Ok(Err(format!("a probe ran out of memory: {message}"))),
-        probe => probe.map_err(Failure::failed)?,
-    };
-    let file = planned.plan.to_file(probe.parameters);
-    let forecast = forecast::forecast(&file, &planned.plan.experiment, &probe.demand);
-    planned.plan.forecast = Some(forecast.clone());
-    Ok(Ok((planned, forecast, probe.parameters)))
-}
-
-fn rooms(planned: &Planned) -> Vec<Room> {
-    let device = (planned.chosen.kind != Kind::Cpu).then_some(planned.chosen.found.free).flatten();
-    fit::rooms(&planned.plan.experiment.limits, device)
+    match planned.forecast(&arguments.file, overrides) {
+        Err(ProbeError::OutOfMemory(message)) => Ok(Err(format!("a probe ran out of memory: {message}"))),
+        expected => expected.map(|(forecast, parameters)| Ok((planned, forecast, parameters))).map_err(Failure::failed),
+    }
 }
 
 fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], terminal: &Terminal) -> Result<u8, Failure> {
@@ -105,7 +95,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
                 return Ok(-OUT_OF_MEMORY);
             }
         };
-        let rooms = rooms(&planned);
+        let rooms = planned.rooms();
         let (_, sentence) = fit::sentence(&forecast, &rooms);
         terminal.say(&format!("{key} = {}: {sentence}", written(value)));
         let tightest = fit::tightest(&forecast, &rooms);

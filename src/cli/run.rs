@@ -6,9 +6,8 @@ use std::time::Instant;
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::{NewRun, Planned};
-use crate::device::Kind;
 use crate::experiment::read;
-use crate::plan::{describe, fit, forecast};
+use crate::plan::{describe, fit};
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
 use crate::run::fingerprint::fingerprint;
@@ -77,17 +76,13 @@ fn unchanged(run: &Path, arguments: &RunArguments, terminal: Terminal) -> u8 {
 
 /// Puts into the plan what memory the run will need. A probe that fails stops nothing: the run will say why better.
 fn expect(planned: &mut Planned, file: &Path, overrides: &[String], terminal: Terminal) {
-    let probe = match planned.probe(file, overrides) {
-        Ok(probe) => probe,
+    let expected = match planned.forecast(file, overrides) {
+        Ok((expected, _)) => expected,
         Err(error) => return terminal.detail(&format!("no forecast of memory: {error}")),
     };
-    let plan = &mut planned.plan;
-    let expected = forecast::forecast(&plan.to_file(probe.parameters), &plan.experiment, &probe.demand);
-    let device = (planned.chosen.kind != Kind::Cpu).then_some(planned.chosen.found.free).flatten();
-    let (fits, sentence) = fit::sentence(&expected, &fit::rooms(&plan.experiment.limits, device));
+    let (fits, sentence) = fit::sentence(&expected, &planned.rooms());
     match fits {
         true => terminal.detail(&format!("plan {sentence}")),
         false => terminal.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display())),
     }
-    plan.forecast = Some(expected);
 }

@@ -8,7 +8,6 @@ use super::training::Planned;
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
 use crate::experiment::read;
-use crate::plan::forecast;
 use crate::results::format::Outcome;
 use crate::results::layout;
 use crate::run::stop::{StopSignal, exit_code};
@@ -173,13 +172,11 @@ fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, 
         Failure::Failed(format!("{message}; write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]"))
     };
     let checked = read::read_resolved(base, overrides)?;
-    let planned = Planned::new(checked.experiment, terminal).map_err(|failure| match failure {
+    let mut planned = Planned::new(checked.experiment, terminal).map_err(|failure| match failure {
         Failure::Failed(why) => advice(why),
         other => other,
     })?;
-    let probe = planned.probe(base, overrides).map_err(|error| advice(error.to_string()))?;
-    let file = planned.plan.to_file(probe.parameters);
-    let forecast = forecast::forecast(&file, &planned.plan.experiment, &probe.demand);
+    let (forecast, _) = planned.forecast(base, overrides).map_err(|error| advice(error.to_string()))?;
     Ok(forecast.resident_peak.unwrap_or(forecast.heap_peak))
 }
 

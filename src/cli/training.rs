@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, progress};
-use crate::device::{self, Chosen};
+use crate::device::{self, Chosen, Kind};
 use crate::experiment::{Experiment, resolved};
 use crate::memory::ledger::Ledger;
 use crate::pipelines::{self, Prepared};
-use crate::plan::{self, Plan};
+use crate::plan::fit::{self, Room};
+use crate::plan::{self, Plan, forecast};
 use crate::probe::{self, Probe, ProbeError, remembered};
-use crate::results::format::{LoopState, Outcome};
+use crate::results::format::{Forecast, LoopState, Outcome};
 use crate::results::read;
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::{self, Launch};
@@ -45,8 +46,23 @@ impl Planned {
         Ok(Self { plan: plan::resolve(experiment, facts), ledger, chosen, prepared })
     }
 
+    /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.
+    pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
+        let probe = self.probe(file, overrides)?;
+        let planned = self.plan.to_file(probe.parameters);
+        let forecast = forecast::forecast(&planned, &self.plan.experiment, &probe.demand);
+        self.plan.forecast = Some(forecast.clone());
+        Ok((forecast, probe.parameters))
+    }
+
+    /// What bounds it here and now.
+    pub fn rooms(&self) -> Vec<Room> {
+        let device = (self.chosen.kind != Kind::Cpu).then_some(self.chosen.found.free).flatten();
+        fit::rooms(&self.plan.experiment.limits, device)
+    }
+
     /// What a few steps of the experiment need; remembered from an earlier time, or seen now.
-    pub fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
+    fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let key = remembered::key(&self.plan.experiment, &self.plan.facts.data_digests, &self.chosen.found.name);
         if let Some(probe) = remembered::recall(&key) {
             return Ok(probe);

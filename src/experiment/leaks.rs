@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::memory::kept::Kept;
-use crate::memory::ledger::Ledger;
+use crate::memory::ledger::{Ledger, NO_CAP, Policy};
+use crate::results::format::{Place, PlannedOwner};
 
 /// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
 /// a pipeline that does not have one refuses it.
@@ -144,6 +145,20 @@ impl Leaks {
 
     pub fn has(&self, leak: Leak) -> bool {
         self.on().contains(&leak)
+    }
+
+    /// Those that are switched on as the plan lists them.
+    pub fn planned_owners(&self) -> Vec<PlannedOwner> {
+        let owner = |leak: Leak| PlannedOwner {
+            fills: None,
+            name: leak.owner().into(),
+            place: Place::Host,
+            policy: Policy::Leak,
+            items: NO_CAP.items,
+            bytes: NO_CAP.bytes,
+            because: format!("`leaks.{}` is switched on", leak.key()),
+        };
+        self.on().into_iter().map(owner).collect()
     }
 
     /// Where a leak keeps things; nowhere unless it is switched on.

@@ -1,6 +1,7 @@
 //! Which building blocks does Burn 0.21 lack? One a file, each checked against an independent source.
 
 pub mod box_loss;
+pub mod checkpoint_weights;
 pub mod fake_quantise;
 pub mod focal_loss;
 pub mod gradients;

@@ -11,6 +11,8 @@ use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder, Recorder};
 
 use super::Backend;
 use crate::experiment::sections::Optimizer;
+use crate::results::layout;
+use crate::task::TaskError;
 
 /// An optimiser of module `M`.
 pub enum ModuleOptimizer<M: AutodiffModule<Backend>> {
@@ -50,27 +52,29 @@ impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
         }
     }
 
-    /// Writes the running values; `path` ends in `.mpk`.
-    pub fn save(&self, path: &Path) -> Result<(), String> {
+    /// Writes the running values into a checkpoint's folder.
+    pub fn save(&self, directory: &Path) -> Result<(), TaskError> {
         let recorder = StateRecorder::new();
+        let path = directory.join(layout::OPTIMIZER);
         let written = match self {
-            Self::AdamW(adamw) => recorder.record(adamw.to_record(), path.to_path_buf()),
-            Self::Sgd(sgd) => recorder.record(sgd.to_record(), path.to_path_buf()),
+            Self::AdamW(adamw) => recorder.record(adamw.to_record(), path.clone()),
+            Self::Sgd(sgd) => recorder.record(sgd.to_record(), path.clone()),
         };
-        written.map_err(|error| error.to_string())
+        written.map_err(|error| TaskError::file(&path, error))
     }
 
     /// Reads what [`Self::save`] wrote. `device` is the plain one: running values have no graph.
-    pub fn load(self, path: &Path, device: &burn::DispatchDevice) -> Result<Self, String> {
+    pub fn load(self, directory: &Path, device: &burn::DispatchDevice) -> Result<Self, TaskError> {
         let recorder = StateRecorder::new();
-        let path = path.to_path_buf();
+        let path = directory.join(layout::OPTIMIZER);
+        let failed = |error| TaskError::file(&path, error);
         Ok(match self {
             Self::AdamW(adamw) => {
-                let record = recorder.load(path, device).map_err(|error| error.to_string())?;
+                let record = recorder.load(path.clone(), device).map_err(failed)?;
                 Self::AdamW(adamw.load_record(record))
             }
             Self::Sgd(sgd) => {
-                let record = recorder.load(path, device).map_err(|error| error.to_string())?;
+                let record = recorder.load(path.clone(), device).map_err(failed)?;
                 Self::Sgd(sgd.load_record(record))
             }
         })

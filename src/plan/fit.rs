@@ -6,7 +6,7 @@ use crate::results::format::{Forecast, Place};
 use crate::units::Bytes;
 
 /// Of a container's limit, what a run may use: pages of files and of the kernel count there, too.
-pub const CONTAINER_SHARE: f64 = 0.95;
+const CONTAINER_SHARE: f64 = 0.95;
 
 /// How much there is, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,19 +16,23 @@ pub struct Room {
     pub because: String,
 }
 
+/// What this process may use of its container's limit; `None` without one.
+pub fn container() -> Option<u64> {
+    let container = sources::container()?;
+    let own = sources::resident().unwrap_or_default();
+    let others = container.anonymous.unwrap_or(container.current).saturating_sub(own);
+    Some((container.limit?.saturating_sub(others) as f64 * CONTAINER_SHARE) as u64)
+}
+
 /// What bounds a run here and now. `device` is what is free on a device with memory of its own.
 pub fn rooms(limits: &Limits, device: Option<u64>) -> Vec<Room> {
     let room = |place, bytes: Option<u64>, because: &str| {
         bytes.map(|bytes| Room { place, bytes, because: because.to_owned() })
     };
     let own = sources::resident().unwrap_or_default();
-    let container = sources::container().and_then(|container| {
-        let others = container.anonymous.unwrap_or(container.current).saturating_sub(own);
-        Some((container.limit?.saturating_sub(others) as f64 * CONTAINER_SHARE) as u64)
-    });
     let rooms = [
         room(Place::Host, limits.host_memory.map(|limit| limit.0), "`limits.host_memory`"),
-        room(Place::Host, container, "95 % of the container's limit, less what others in it use"),
+        room(Place::Host, container(), "95 % of the container's limit, less what others in it use"),
         room(Place::Host, sources::machine().map(|(_, free)| free + own), "available on this machine"),
         room(Place::Device, limits.device_memory.map(|limit| limit.0), "`limits.device_memory`"),
         room(Place::Device, device, "free on the device"),

@@ -6,8 +6,8 @@ pub mod solve;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use crate::child::{self, Farewell};
 use crate::experiment::Experiment;
 use crate::results::format::{Demand, Outcome, Summary};
 
@@ -23,8 +23,6 @@ const NO_LIMIT: &str = "4 PiB";
 pub struct Probe {
     pub demand: Demand,
     pub parameters: u64,
-    /// How long it took; `None` when it was remembered.
-    pub took: Option<Duration>,
 }
 
 /// A probe gave no answer.
@@ -45,24 +43,21 @@ pub enum ProbeError {
 /// # Errors
 /// The process does not start, or does not come to an end of its own.
 pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: u64) -> Result<Probe, ProbeError> {
-    let begun = Instant::now();
     let results = tempfile::tempdir().map_err(ProbeError::Start)?;
     let program = std::env::current_exe().map_err(ProbeError::Start)?;
     let mut command = Command::new(program);
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| ["-s".to_owned(), text]));
-    bind(&mut command);
+    child::ends_with_us(&mut command, Farewell::Kill);
     let output = command.stdin(Stdio::null()).output().map_err(ProbeError::Start)?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
     // One that ended early has not seen everything, and what it says is no forecast.
     match summary {
-        Some(summary) if summary.steps >= steps && summary.outcome.is_whole() => Ok(Probe {
-            parameters: answer["parameters"].as_u64().unwrap_or_default(),
-            demand: summary.demand,
-            took: Some(begun.elapsed()),
-        }),
+        Some(summary) if summary.steps >= steps && summary.outcome.is_whole() => {
+            Ok(Probe { parameters: answer["parameters"].as_u64().unwrap_or_default(), demand: summary.demand })
+        }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
         _ if died_of_memory(&output) => Err(ProbeError::OutOfMemory(why(&answer, &output))),
         _ => Err(ProbeError::Failed(why(&answer, &output))),
@@ -71,35 +66,9 @@ pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: 
 
 /// Killed by the kernel, or by an allocation that was refused.
 fn died_of_memory(output: &Output) -> bool {
-    let signal = signal_of(output.status);
-    signal == Some(9) || String::from_utf8_lossy(&output.stderr).contains("memory allocation of")
+    child::signal_of(output.status) == Some(9)
+        || String::from_utf8_lossy(&output.stderr).contains("memory allocation of")
 }
-
-#[cfg(unix)]
-fn signal_of(status: std::process::ExitStatus) -> Option<i32> {
-    std::os::unix::process::ExitStatusExt::signal(&status)
-}
-
-#[cfg(not(unix))]
-fn signal_of(_: std::process::ExitStatus) -> Option<i32> {
-    None
-}
-
-/// A probe ends with the process that asked for it.
-#[cfg(target_os = "linux")]
-fn bind(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: one plain system call between fork and exec, which allocates nothing and takes no lock.
-    unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        });
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn bind(_: &mut Command) {}
 
 /// What makes a probe of the experiment.
 fn short(experiment: &Experiment, steps: u64) -> Vec<String> {

@@ -37,7 +37,7 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
 pub fn recall(key: &str) -> Option<Probe> {
     let text = std::fs::read(path(key)).ok()?;
     let record: Record = serde_json::from_slice(&text).ok()?;
-    (record.version == VERSION).then_some(Probe { demand: record.demand, parameters: record.parameters, took: None })
+    (record.version == VERSION).then_some(Probe { demand: record.demand, parameters: record.parameters })
 }
 
 /// Keeps a probe. A cache that cannot be written is no reason to stop.

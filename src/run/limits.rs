@@ -2,8 +2,7 @@
 //! ends by itself and not by the kernel.
 
 use crate::experiment::sections::Limits;
-use crate::memory::sources;
-use crate::plan::fit::CONTAINER_SHARE;
+use crate::plan::fit;
 use crate::results::format::{Demand, MemoryLine};
 use crate::units::Bytes;
 
@@ -45,15 +44,10 @@ impl Reached {
 
 impl Bounds {
     pub fn new(limits: &Limits) -> Self {
-        let own = sources::resident().unwrap_or_default();
-        let container = sources::container().and_then(|container| {
-            let others = container.anonymous.unwrap_or(container.current).saturating_sub(own);
-            Some(((container.limit?.saturating_sub(others)) as f64 * CONTAINER_SHARE) as u64)
-        });
         Self {
             host: limits.host_memory.map(|limit| limit.0),
             device: limits.device_memory.map(|limit| limit.0),
-            container,
+            container: fit::container(),
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::points::RunId;
 use super::record::{Record, run_folder};
+use crate::child::{self, Farewell};
 use crate::results::{layout, printable};
 
 /// A run about to be started.
@@ -135,7 +136,7 @@ impl Launcher for Local {
                     ended.push(Ended {
                         seconds: begun.elapsed().as_secs_f64(),
                         exit_code: status.code(),
-                        signal: signal_of(status),
+                        signal: child::signal_of(status),
                         message: last_words(&start.said),
                         start,
                     });
@@ -172,44 +173,12 @@ fn interrupt(child: &Child) {
 #[cfg(not(unix))]
 fn interrupt(_: &Child) {}
 
-#[cfg(unix)]
-fn signal_of(status: std::process::ExitStatus) -> Option<i32> {
-    std::os::unix::process::ExitStatusExt::signal(&status)
-}
-
-#[cfg(not(unix))]
-fn signal_of(_: std::process::ExitStatus) -> Option<i32> {
-    None
-}
-
 /// Ctrl-C reaches the sweep only, which tells its runs once; and when the sweep is killed, its runs stop in good order.
-#[cfg(target_os = "linux")]
 fn bind(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    command.process_group(0);
-    let parent = std::process::id();
-    let in_child = move || {
-        // SAFETY: both are plain system calls, which may be made between fork and exec.
-        let bound = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM as libc::c_ulong) };
-        // SAFETY: as above.
-        let orphan = unsafe { libc::getppid() } as u32 != parent;
-        match (bound, orphan) {
-            (0, false) => Ok(()),
-            (0, true) => Err(io::Error::other("the sweep is gone")),
-            _ => Err(io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: the closure allocates nothing and takes no lock.
-    unsafe { command.pre_exec(in_child) };
-}
-
-#[cfg(all(unix, not(target_os = "linux")))]
-fn bind(command: &mut Command) {
+    #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
+    child::ends_with_us(command, Farewell::Stop);
 }
-
-#[cfg(not(unix))]
-fn bind(_: &mut Command) {}
 
 /// More of the end of what a process said is not looked at.
 const SAID_BYTES_MAX: u64 = 64 * 1024;

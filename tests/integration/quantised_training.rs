@@ -1,11 +1,11 @@
 //! Does a quantised language model learn at every precision, to the same bits however it is fed and stopped?
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workplace::{Said, Workplace, json, text, wait_until};
+use crate::workplace::{Workplace, json, text, wait_until};
 
 /// A language model as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = r#"
@@ -51,20 +51,6 @@ fn workplace() -> Workplace {
     workplace
 }
 
-fn attempt(workplace: &Workplace, name: &str, overrides: &[&str]) -> Said {
-    let mut arguments = vec!["tiny.toml", "--name", name, "--progress", "none"];
-    for text in overrides {
-        arguments.extend(["-s", text]);
-    }
-    workplace.xrun(&arguments)
-}
-
-fn run(workplace: &Workplace, name: &str, overrides: &[&str]) -> PathBuf {
-    let said = attempt(workplace, name, overrides);
-    assert_eq!(said.code, 0, "{name}: {said:?}");
-    workplace.latest(name)
-}
-
 fn lines(run: &Path) -> Vec<Value> {
     text(&run.join("metrics.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -72,7 +58,7 @@ fn lines(run: &Path) -> Vec<Value> {
 #[test]
 fn the_same_experiment_gives_the_same_bytes_however_it_is_fed() {
     let workplace = workplace();
-    let expected = text(&run(&workplace, "one", &[]).join("metrics.jsonl"));
+    let expected = text(&workplace.trained("one", &[]).join("metrics.jsonl"));
     for (name, overrides) in [
         ("again", &[][..]),
         ("none", &["limits.workers=0", "limits.prefetch=1"]),
@@ -80,10 +66,10 @@ fn the_same_experiment_gives_the_same_bytes_however_it_is_fed() {
         ("uncached", &["dataset.question-answers.example_cache=\"0 B\""]),
         ("preprocessed", &["dataset.question-answers.preprocess_all=true"]),
     ] {
-        let other = run(&workplace, name, overrides);
+        let other = workplace.trained(name, overrides);
         assert!(text(&other.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
     }
-    let other_seed = run(&workplace, "seed", &["experiment.seed=3"]);
+    let other_seed = workplace.trained("seed", &["experiment.seed=3"]);
     assert!(text(&other_seed.join("metrics.jsonl")) != expected, "the seed changes nothing");
 }
 
@@ -94,19 +80,19 @@ fn steps_go_through_pretraining_and_then_the_precisions_of_their_policy() {
         let steps = lines(run).into_iter().filter(|line| line["kind"] == "train");
         steps.map(|line| line["batch"].as_str().unwrap().to_owned()).collect()
     };
-    let cyclic = kinds(&run(&workplace, "cyclic", &[]));
+    let cyclic = kinds(&workplace.trained("cyclic", &[]));
     assert_eq!(cyclic[..6], ["pretraining"; 6]);
     assert_eq!(cyclic[6..9], ["full", "8_bit", "4_bit"]);
     let sandwich = ["pipeline.qat-language-model.policy=\"sandwich\"", "training.accumulation=2"];
-    assert_eq!(kinds(&run(&workplace, "sandwich", &sandwich))[6..], ["sandwich"; 14]);
+    assert_eq!(kinds(&workplace.trained("sandwich", &sandwich))[6..], ["sandwich"; 14]);
 }
 
 #[test]
 fn activations_computed_again_make_the_same_first_steps() {
     let workplace = workplace();
     let losses = |run: &Path| -> Vec<f64> { lines(run).iter().filter_map(|line| line["loss"].as_f64()).collect() };
-    let kept = losses(&run(&workplace, "kept", &[]));
-    let again = losses(&run(&workplace, "again", &["training.activation_checkpointing=true"]));
+    let kept = losses(&workplace.trained("kept", &[]));
+    let again = losses(&workplace.trained("again", &["training.activation_checkpointing=true"]));
     assert_eq!(kept.len(), again.len());
     // Sums in another order: equal to rounding, which grows from step to step.
     for (one, other) in kept.iter().zip(&again).take(10) {
@@ -120,7 +106,7 @@ fn training_lowers_perplexity_at_every_precision_and_more_bits_are_not_worse() {
     // So little pretraining that LoRA has something left to learn.
     let overrides =
         ["training.max_steps=240", "pipeline.qat-language-model.pretraining_steps=60", "validation.every_steps=60"];
-    let run = run(&workplace, "learns", &overrides);
+    let run = workplace.trained("learns", &overrides);
     let validations: Vec<Value> = lines(&run).into_iter().filter(|line| line["kind"] == "validation").collect();
     let of = |at: usize, name: &str| {
         validations[at]["metrics"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {}", validations[at]))
@@ -142,7 +128,7 @@ fn every_buffer_is_planned_and_stays_below_its_cap() {
         ("on-demand", &["limits.workers=2", "limits.prefetch=3"][..]),
         ("preprocessed", &["dataset.question-answers.preprocess_all=true"]),
     ] {
-        let run = run(&workplace, name, overrides);
+        let run = workplace.trained(name, overrides);
         let (plan, summary) = (json(&run.join("plan.json")), json(&run.join("summary.json")));
         let names = |value: &Value| -> BTreeSet<String> {
             value["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
@@ -159,7 +145,7 @@ fn every_buffer_is_planned_and_stays_below_its_cap() {
 fn stopped_or_killed_in_each_phase_a_resumed_run_gives_the_same_bytes() {
     let workplace = workplace();
     let long = "training.max_steps=60";
-    let expected = text(&run(&workplace, "whole", &[long]).join("metrics.jsonl"));
+    let expected = text(&workplace.trained("whole", &[long]).join("metrics.jsonl"));
     for (name, after, signal) in [("pretraining", 3, libc::SIGINT), ("killed", 25, libc::SIGKILL)] {
         let mut child = workplace.spawn(&["tiny.toml", "--name", name, "--progress", "none", "-s", long]);
         let written = workplace.path("results").join(name).join("latest/metrics.jsonl");
@@ -179,19 +165,19 @@ fn stopped_or_killed_in_each_phase_a_resumed_run_gives_the_same_bytes() {
 #[test]
 fn a_merged_file_is_written_for_each_precision_and_can_be_started_from() {
     let workplace = workplace();
-    let run = run(&workplace, "merged", &["pipeline.qat-language-model.export_merged=true"]);
+    let run = workplace.trained("merged", &["pipeline.qat-language-model.export_merged=true"]);
     let checkpoint = run.join("checkpoints/step_00000020");
     for name in ["full", "8_bit", "4_bit"] {
         assert!(checkpoint.join(format!("merged_{name}.safetensors")).is_file(), "{name}");
     }
     let path = checkpoint.join("merged_full.safetensors");
     let weights = format!("model.gpt2.weights=\"{}\"", path.display());
-    let again = self::run(&workplace, "again", &[&weights, "pipeline.qat-language-model.pretraining_steps=0"]);
+    let again = workplace.trained("again", &[&weights, "pipeline.qat-language-model.pretraining_steps=0"]);
     let perplexity =
         |run: &Path, when: &str| json(&run.join("summary.json"))[when]["perplexity_full"].as_f64().unwrap();
     let (before, after) = (perplexity(&run, "metrics_last"), perplexity(&again, "metrics_first"));
     assert!((before - after).abs() / before < 1e-3, "{before} and {after}");
-    let wrong = attempt(&workplace, "wrong", &[&weights, "model.gpt2.width=32"]);
+    let wrong = workplace.attempt("wrong", &[&weights, "model.gpt2.width=32"]);
     assert!(wrong.code == 1 && wrong.err.contains("merged_full.safetensors"), "{wrong:?}");
 }
 
@@ -202,6 +188,6 @@ fn a_question_whose_answer_is_not_there_is_named() {
         {"id": "q7", "question": "Who?", "answers": [{"text": "Two", "answer_start": 0}]}]}]}]}"#;
     workplace.file("questions.json", text);
     let source = ["dataset.question-answers.source=\"file\"", "dataset.question-answers.path=\"questions.json\""];
-    let said = attempt(&workplace, "broken", &source);
+    let said = workplace.attempt("broken", &source);
     assert!(said.code == 1 && said.err.contains("questions.json") && said.err.contains("q7"), "{said:?}");
 }

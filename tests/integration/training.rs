@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::workplace::{Said, Workplace, json, text, wait_until};
+use crate::workplace::{Workplace, json, text, wait_until};
 
 /// Few-shot detection as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = r#"
@@ -52,20 +52,6 @@ fn workplace() -> Workplace {
     workplace
 }
 
-fn run(workplace: &Workplace, name: &str, overrides: &[&str]) -> PathBuf {
-    let said = attempt(workplace, name, overrides);
-    assert_eq!(said.code, 0, "{name}: {said:?}");
-    workplace.latest(name)
-}
-
-fn attempt(workplace: &Workplace, name: &str, overrides: &[&str]) -> Said {
-    let mut arguments = vec!["tiny.toml", "--name", name, "--progress", "none"];
-    for text in overrides {
-        arguments.extend(["-s", text]);
-    }
-    workplace.xrun(&arguments)
-}
-
 fn lines(run: &Path, file: &str) -> Vec<Value> {
     text(&run.join(file)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -82,25 +68,25 @@ fn losses(run: &Path) -> Vec<f64> {
 #[test]
 fn the_same_experiment_gives_the_same_bytes_for_any_number_of_workers() {
     let workplace = workplace();
-    let expected = text(&run(&workplace, "one", &[]).join("metrics.jsonl"));
+    let expected = text(&workplace.trained("one", &[]).join("metrics.jsonl"));
     for (name, workers, prefetch, cache) in
         [("again", 1, 2, "64 KiB"), ("none", 0, 1, "64 KiB"), ("three", 3, 5, "1 MiB"), ("uncached", 2, 2, "0 B")]
     {
         let (workers, prefetch) = (format!("limits.workers={workers}"), format!("limits.prefetch={prefetch}"));
         let cache = format!("limits.frame_cache=\"{cache}\"");
-        let other = run(&workplace, name, &[&workers, &prefetch, &cache]);
+        let other = workplace.trained(name, &[&workers, &prefetch, &cache]);
         assert!(text(&other.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
     }
-    let other_seed = run(&workplace, "seed", &["experiment.seed=6"]);
+    let other_seed = workplace.trained("seed", &["experiment.seed=6"]);
     assert!(text(&other_seed.join("metrics.jsonl")) != expected, "the seed changes nothing");
 }
 
 #[test]
 fn a_batch_that_is_split_gives_the_same_step() {
     let workplace = workplace();
-    let whole = losses(&run(&workplace, "whole", &[]));
+    let whole = losses(&workplace.trained("whole", &[]));
     for (name, size) in [("split", "limits.batch_size=2"), ("odd", "limits.batch_size=5")] {
-        let split = losses(&run(&workplace, name, &[size]));
+        let split = losses(&workplace.trained(name, &[size]));
         assert_eq!(whole.len(), split.len());
         // The first step has equal weights and differs by rounding only; later ones drift apart as weights do.
         let first = (whole[0] - split[0]).abs() / whole[0];
@@ -113,8 +99,8 @@ fn a_batch_that_is_split_gives_the_same_step() {
 #[test]
 fn accumulated_batches_make_one_step_of_all_of_them() {
     let workplace = workplace();
-    let plain = lines(&run(&workplace, "plain", &[]), "metrics.jsonl").len();
-    let run = run(&workplace, "accumulated", &["training.accumulation=2"]);
+    let plain = lines(&workplace.trained("plain", &[]), "metrics.jsonl").len();
+    let run = workplace.trained("accumulated", &["training.accumulation=2"]);
     let fewer = losses(&run).len();
     assert!(fewer < plain && losses(&run).iter().all(|loss| loss.is_finite()));
     assert_eq!(json(&run.join("summary.json"))["steps"], fewer);
@@ -123,7 +109,7 @@ fn accumulated_batches_make_one_step_of_all_of_them() {
 #[test]
 fn training_lowers_the_loss_and_finds_classes_that_it_never_saw() {
     let workplace = workplace();
-    let run = run(&workplace, "learns", &["training.epochs=40", "validation.every_epochs=40"]);
+    let run = workplace.trained("learns", &["training.epochs=40", "validation.every_epochs=40"]);
     let losses = losses(&run);
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let (before, after) = (mean(&losses[..10]), mean(&losses[losses.len() - 10..]));
@@ -145,7 +131,7 @@ fn triplets_bring_pictures_of_one_unseen_class_closer_than_those_of_two() {
         "training.epochs=10",
         "validation.every_epochs=10",
     ];
-    let summary = json(&run(&workplace, "embeds", &triplets).join("summary.json"));
+    let summary = json(&workplace.trained("embeds", &triplets).join("summary.json"));
     let metric = |when: &str, name: &str| summary[when][name].as_f64().unwrap();
     let gap = |when: &str| metric(when, "embedding_within") - metric(when, "embedding_between");
     assert!(gap("metrics_last") > gap("metrics_first") + 0.1, "{} then {}", gap("metrics_first"), gap("metrics_last"));
@@ -154,7 +140,7 @@ fn triplets_bring_pictures_of_one_unseen_class_closer_than_those_of_two() {
 #[test]
 fn every_buffer_is_planned_and_stays_below_its_cap() {
     let workplace = workplace();
-    let run = run(&workplace, "bounded", &["limits.workers=2", "limits.prefetch=3"]);
+    let run = workplace.trained("bounded", &["limits.workers=2", "limits.prefetch=3"]);
     let plan = json(&run.join("plan.json"));
     let summary = json(&run.join("summary.json"));
     let names = |value: &Value| -> BTreeSet<String> {
@@ -177,7 +163,7 @@ fn every_buffer_is_planned_and_stays_below_its_cap() {
 fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
     let workplace = workplace();
     let long = ["training.epochs=12"];
-    let expected = text(&run(&workplace, "whole", &long).join("metrics.jsonl"));
+    let expected = text(&workplace.trained("whole", &long).join("metrics.jsonl"));
     for (name, after, signal) in
         [("interrupted", 9, libc::SIGINT), ("killed", 17, libc::SIGKILL), ("ended", 26, libc::SIGTERM)]
     {
@@ -210,8 +196,7 @@ fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
 #[test]
 fn a_step_too_large_ends_the_run_with_the_step_and_the_last_good_checkpoint() {
     let workplace = workplace();
-    let said = attempt(
-        &workplace,
+    let said = workplace.attempt(
         "diverges",
         &["optimizer.adamw.learning_rate=1000", "checkpoint.every_steps=1", "checkpoint.keep_last=9"],
     );
@@ -223,7 +208,7 @@ fn a_step_too_large_ends_the_run_with_the_step_and_the_last_good_checkpoint() {
 
 /// A copy of the generated data that can be damaged.
 fn folder(workplace: &Workplace) -> PathBuf {
-    run(workplace, "once", &["training.max_steps=1"]);
+    workplace.trained("once", &["training.max_steps=1"]);
     let manifest = text(&workplace.latest("once").join("plan.json"));
     assert!(manifest.contains("frame_cache"));
     let cache = crate::workplace::cache();
@@ -260,7 +245,7 @@ fn a_picture_that_is_cut_off_is_named() {
         let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&picture).unwrap();
         std::io::Write::write_all(&mut &file, &bytes[..bytes.len() * 2 / 3]).unwrap();
     }
-    let said = attempt(&workplace, "broken", &source);
+    let said = workplace.attempt("broken", &source);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(
         said.err.contains("frames/")

@@ -16,7 +16,7 @@ use crate::data::reference_video::settings::Settings as Data;
 use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
-use crate::memory::ledger::{Cap, Ledger, NO_CAP, Policy};
+use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::metrics::{average_precision, separation};
 use crate::results::format::{Place, PlannedOwner};
 use crate::task::{Better, TaskError, TaskFacts};
@@ -80,8 +80,7 @@ pub fn prepare(
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
-    let data = |error: crate::data::error::DataError| TaskError::Data(error.to_string());
-    let library = Arc::new(open(dataset).map_err(data)?);
+    let library = Arc::new(open(dataset)?);
     let limits = &experiment.limits;
     let store = Arc::new(FrameStore::new(&library, ledger, limits.frame_cache.0));
     let draws = DrawSettings {
@@ -117,15 +116,7 @@ pub fn prepare(
         bytes: pictures.bytes,
         because: "`validation.pictures`, for the report".into(),
     });
-    owners.extend(leaks.on().into_iter().map(|leak| PlannedOwner {
-        fills: None,
-        name: leak.owner().into(),
-        place: Place::Host,
-        policy: Policy::Leak,
-        items: NO_CAP.items,
-        bytes: NO_CAP.bytes,
-        because: format!("`leaks.{}` is switched on", leak.key()),
-    }));
+    owners.extend(experiment.leaks.planned_owners());
     let facts = TaskFacts {
         batches_per_epoch: batches_per_epoch(&library, settings),
         owners,
@@ -136,7 +127,7 @@ pub fn prepare(
         probe_overrides: Vec::new(),
         metrics: METRICS.to_vec(),
     };
-    let episodes = Episodes::new(library, settings.clone(), draws).map_err(data)?;
+    let episodes = Episodes::new(library, settings.clone(), draws)?;
     let batches = Batches::new(episodes, hoard::source(store.clone(), leaks, ledger));
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store }))
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use burn::module::{AutodiffModule, Module};
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch, batch_bytes_max};
@@ -16,7 +15,6 @@ use super::pixels::{fetch, pictures};
 use super::prepare::Prepared;
 use super::settings::{Settings, TripletMining};
 use super::validation::Validation;
-use crate::data::error::DataError;
 use crate::data::feed::{Feed, FeedSettings};
 use crate::data::reference_video::frames::FrameStore;
 use crate::device::Kind;
@@ -26,8 +24,7 @@ use crate::experiment::leaks::Leak;
 use crate::experiment::sections::CleanupAction;
 use crate::memory::ledger::Ledger;
 use crate::nn::optimizer::ModuleOptimizer;
-use crate::nn::{Backend, Tensor, gradients, triplet_loss};
-use crate::results::layout;
+use crate::nn::{Backend, Tensor, checkpoint_weights, gradients, triplet_loss};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 type Network = ReferenceDetector<Backend>;
@@ -85,7 +82,7 @@ impl FewshotDetection {
             leak: experiment.leaks.has(Leak::WorkerQueue).then(|| Leak::WorkerQueue.owner()),
         };
         let batches = prepared.batches.clone();
-        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.prepare(number))).map_err(data)?;
+        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.prepare(number)))?;
         Ok(Self {
             batch_size: experiment.limits.batch_size,
             accumulation: training.accumulation,
@@ -105,7 +102,7 @@ impl FewshotDetection {
     }
 
     fn network(&self) -> Result<&Network, TaskError> {
-        self.network.as_ref().ok_or_else(lost)
+        self.network.as_ref().ok_or_else(TaskError::model_lost)
     }
 
     /// One episode: references, then queries in parts of at most `limits.batch_size`.
@@ -189,7 +186,7 @@ impl Task for FewshotDetection {
         };
         for _ in 0..self.accumulation {
             phases.enter("data");
-            let batch = self.feed.next().map_err(data)?;
+            let batch = self.feed.next()?;
             match gathered.batch.is_empty() {
                 true => gathered.batch = batch.describe().to_owned(),
                 // The names of all would be as long as the step is large.
@@ -200,7 +197,7 @@ impl Task for FewshotDetection {
                 HostBatch::Detection(detection) => {
                     gathered.kind = "detection";
                     self.detection(detection, &mut gathered, phases)?;
-                    let network = self.network.as_ref().ok_or_else(lost)?;
+                    let network = self.network.as_ref().ok_or_else(TaskError::model_lost)?;
                     self.leaks.batch(network, detection, &self.settings, &self.device.autodiff);
                 }
                 HostBatch::Triplet(triplet) => {
@@ -211,10 +208,10 @@ impl Task for FewshotDetection {
         }
         self.leaks.loss(gathered.loss.take());
         phases.enter("optimizer");
-        let network = self.network.take().ok_or_else(lost)?;
+        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
         let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
         self.leaks.gradients(&network, &gradients);
-        let optimizer = self.optimizer.as_mut().ok_or_else(lost)?;
+        let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
         self.network = Some(optimizer.step(learning_rate, network, gradients));
         phases.enter("transfer");
         let mut tensors: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value)| value.clone()).collect();
@@ -241,7 +238,7 @@ impl Task for FewshotDetection {
     }
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
-        let (network, leaks) = (self.network.as_ref().ok_or_else(lost)?, &mut self.leaks);
+        let (network, leaks) = (self.network.as_ref().ok_or_else(TaskError::model_lost)?, &mut self.leaks);
         let batch = || self.validation.first_batch();
         leaks.validation(network, batch, &self.settings, &self.device.autodiff)?;
         // The plain model shares its weights with the trained one; it builds no graph.
@@ -250,24 +247,14 @@ impl Task for FewshotDetection {
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let weights = directory.join(layout::WEIGHTS);
-        let mut store = SafetensorsStore::from_file(weights.clone()).metadata("model", "reference-detector");
-        self.network()?.valid().save_into(&mut store).map_err(|error| file(&weights, error))?;
-        let state = directory.join(layout::OPTIMIZER);
-        self.optimizer.as_ref().ok_or_else(lost)?.save(&state).map_err(|error| file(&state, error))
+        checkpoint_weights::save(&self.network()?.valid(), "reference-detector", directory)?;
+        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let weights = directory.join(layout::WEIGHTS);
-        let mut store = SafetensorsStore::from_file(weights.clone());
-        let network = self.network.as_mut().ok_or_else(lost)?;
-        let applied = network.load_from(&mut store).map_err(|error| file(&weights, error))?;
-        if !applied.missing.is_empty() || !applied.errors.is_empty() {
-            return Err(file(&weights, "does not fit the model of this experiment"));
-        }
-        let state = directory.join(layout::OPTIMIZER);
-        let optimizer = self.optimizer.take().ok_or_else(lost)?;
-        self.optimizer = Some(optimizer.load(&state, &self.device.plain).map_err(|error| file(&state, error))?);
+        checkpoint_weights::load(self.network.as_mut().ok_or_else(TaskError::model_lost)?, directory)?;
+        let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
+        self.optimizer = Some(optimizer.load(directory, &self.device.plain)?);
         Ok(())
     }
 
@@ -306,16 +293,4 @@ impl Task for FewshotDetection {
             ("validation_predictions_left_out", self.validation.left_out),
         ]
     }
-}
-
-fn data(error: DataError) -> TaskError {
-    TaskError::Data(error.to_string())
-}
-
-fn lost() -> TaskError {
-    TaskError::Device("the model was lost in a step that failed".into())
-}
-
-fn file(path: &Path, error: impl std::fmt::Display) -> TaskError {
-    TaskError::File { path: path.display().to_string(), message: error.to_string() }
 }

@@ -85,7 +85,7 @@ impl Validation {
 
     /// The batch of the first episode.
     pub fn first_batch(&self) -> Result<DetectionBatch, TaskError> {
-        self.batches.prepare_validation(0).map_err(|error| TaskError::Data(error.to_string()))
+        Ok(self.batches.prepare_validation(0)?)
     }
 
     /// All episodes. `model` is the plain one, without autodiff.
@@ -95,19 +95,18 @@ impl Validation {
         device: &TensorDevice,
         phases: &mut dyn Phases,
     ) -> Result<ValidationReport, TaskError> {
-        let data = |error: DataError| TaskError::Data(error.to_string());
         let mut followed = StIou::default();
         let mut shown = Vec::new();
         for number in 0..self.cadence.episodes as u64 {
             phases.enter("validation_data");
-            let batch = self.batches.prepare_validation(number).map_err(data)?;
+            let batch = self.batches.prepare_validation(number)?;
             self.batch.set(1, batch.held_bytes());
             phases.enter("validation");
             self.episode(model, device, number, &batch, &mut followed, &mut shown);
             drop(batch);
             self.batch.set(0, 0);
         }
-        let (within, between) = self.compare(model, device).map_err(data)?;
+        let (within, between) = self.compare(model, device)?;
         let scores = self.precision.finish();
         self.left_out += scores.left_out;
         let metrics = [

@@ -7,13 +7,12 @@ use super::batch::{Batches, batch_bytes_max};
 use super::precision::METRICS;
 use super::settings::{Model, Settings};
 use crate::data::digest::digest_of_file;
-use crate::data::error::DataError;
 use crate::data::feed;
 use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
 use crate::experiment::Experiment;
-use crate::memory::ledger::{Ledger, NO_CAP, Policy};
+use crate::memory::ledger::{Ledger, Policy};
 use crate::results::format::{Place, PlannedOwner};
 use crate::task::{TaskError, TaskFacts};
 
@@ -49,14 +48,13 @@ pub fn prepare(
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
-    let data = |error: DataError| TaskError::Data(error.to_string());
-    let corpus = Corpus::open(dataset).map_err(data)?;
+    let corpus = Corpus::open(dataset)?;
     let mut digests = vec![("question-answers".into(), corpus.digest.clone())];
     if let Some(path) = &model.weights {
-        digests.push(("weights".into(), digest_of_file(Path::new(path)).map_err(data)?));
+        digests.push(("weights".into(), digest_of_file(Path::new(path))?));
     }
     let skipped = corpus.skipped.clone();
-    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, ledger).map_err(data)?);
+    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, ledger)?);
     let limits = &experiment.limits;
     let bytes = batch_bytes_max(settings, limits.batch_size);
     let mut owners = store.planned_owners();
@@ -70,15 +68,7 @@ pub fn prepare(
         bytes,
         because: "one batch of a validation or of the calibration".into(),
     });
-    owners.extend(experiment.leaks.on().into_iter().map(|leak| PlannedOwner {
-        fills: None,
-        name: leak.owner().into(),
-        place: Place::Host,
-        policy: Policy::Leak,
-        items: NO_CAP.items,
-        bytes: NO_CAP.bytes,
-        because: format!("`leaks.{}` is switched on", leak.key()),
-    }));
+    owners.extend(experiment.leaks.planned_owners());
     let batches = Batches::new(store, settings, experiment.experiment.seed, limits.batch_size);
     let facts = TaskFacts {
         batches_per_epoch: batches.per_epoch(),

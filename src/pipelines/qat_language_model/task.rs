@@ -6,7 +6,6 @@ use std::sync::Arc;
 use burn::module::{AutodiffModule, Module};
 use burn::optim::GradientsAccumulator;
 use burn::tensor::TensorData;
-use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::batch::{TokenBatch, batch_bytes_max};
 use super::gpt2::{Gpt2, Tokens, tokens};
@@ -18,7 +17,6 @@ use super::ranges::{self, Ranges};
 use super::settings::{self, Settings};
 use super::validation::Validation;
 use super::{recompute, weights};
-use crate::data::error::DataError;
 use crate::data::feed::{Feed, FeedSettings};
 use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
@@ -27,8 +25,8 @@ use crate::experiment::sections::{CleanupAction, Optimizer};
 use crate::memory::ledger::Ledger;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::optimizer::ModuleOptimizer;
-use crate::nn::{Backend, Tensor, gradients};
-use crate::results::{layout, write};
+use crate::nn::{Backend, Tensor, checkpoint_weights, gradients};
+use crate::results::write;
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 type Network = Gpt2<Backend>;
@@ -95,7 +93,7 @@ impl QatLanguageModel {
             leak: None,
         };
         let batches = prepared.batches.clone();
-        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.train(number))).map_err(data)?;
+        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.train(number)))?;
         let precisions = precisions(&settings);
         let mut task = Self {
             rules: Rules::new(&settings),
@@ -124,20 +122,20 @@ impl QatLanguageModel {
     }
 
     fn network(&self) -> Result<&Network, TaskError> {
-        self.network.as_ref().ok_or_else(lost)
+        self.network.as_ref().ok_or_else(TaskError::model_lost)
     }
 
     /// Learnt scales from the weights as they are, ranges from batches for calibration, and an optimiser without a past.
     fn begin_quantisation(&mut self) -> Result<(), TaskError> {
         let bits: Vec<u32> = self.precisions.iter().map(|precision| precision.weights).collect();
-        let network = self.network.take().ok_or_else(lost)?;
+        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
         let network = network.with_first_scales(self.rules.weights_per_channel, &bits);
         let plain = network.valid();
         self.network = Some(network);
         self.optimizer = Some(ModuleOptimizer::new(&self.optimizer_settings));
         let mut found = Ranges::new(self.precisions.len(), plain.blocks());
         for number in 0..self.settings.calibration_batches as u64 {
-            let batch = self.validation.batches.calibration(number).map_err(data)?;
+            let batch = self.validation.batches.calibration(number)?;
             self.validation.counted(&batch, || {
                 for (at, precision) in self.precisions.iter().enumerate() {
                     let mut pass = Pass {
@@ -200,7 +198,7 @@ impl QatLanguageModel {
             observe: self.settings.ranges == settings::Ranges::Moving,
             frozen: at.is_some() && self.rules.base_frozen,
         };
-        let network = self.network.as_ref().ok_or_else(lost)?;
+        let network = self.network.as_ref().ok_or_else(TaskError::model_lost)?;
         let loss_of = |logits| next_token_loss(logits, targets, weights, teacher);
         let loss =
             recompute::backward(network, batch, &mut pass, self.recompute, loss_of, share, &mut gathered.gradients);
@@ -241,7 +239,7 @@ impl Task for QatLanguageModel {
         let share = 1.0 / (self.accumulation * drawn.len()) as f32;
         for _ in 0..self.accumulation {
             phases.enter("data");
-            let batch = self.feed.next().map_err(data)?;
+            let batch = self.feed.next()?;
             match gathered.batch.is_empty() {
                 true => gathered.batch = batch.describe().to_owned(),
                 false if !gathered.batch.ends_with('…') => gathered.batch += " and those after it …",
@@ -252,9 +250,9 @@ impl Task for QatLanguageModel {
             }
         }
         phases.enter("optimizer");
-        let network = self.network.take().ok_or_else(lost)?;
+        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
         let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
-        let optimizer = self.optimizer.as_mut().ok_or_else(lost)?;
+        let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
         self.network = Some(optimizer.step(learning_rate, network, gradients));
         phases.enter("transfer");
         let mut values: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value)| value.clone()).collect();
@@ -294,13 +292,10 @@ impl Task for QatLanguageModel {
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let weights = directory.join(layout::WEIGHTS);
-        let mut store = SafetensorsStore::from_file(weights.clone()).metadata("model", "gpt2");
-        self.network()?.valid().save_into(&mut store).map_err(|error| file(&weights, error))?;
-        let state = directory.join(layout::OPTIMIZER);
-        self.optimizer.as_ref().ok_or_else(lost)?.save(&state).map_err(|error| file(&state, error))?;
+        checkpoint_weights::save(&self.network()?.valid(), "gpt2", directory)?;
+        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)?;
         let ranges = directory.join(ranges::FILE);
-        write::replace(&ranges, &self.ranges.to_json()).map_err(|error| file(&ranges, error))?;
+        write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
         if self.settings.export_merged {
             for (at, precision) in self.precisions.clone().into_iter().enumerate() {
                 let plain = self.network()?.valid();
@@ -315,18 +310,11 @@ impl Task for QatLanguageModel {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let weights = directory.join(layout::WEIGHTS);
-        let mut store = SafetensorsStore::from_file(weights.clone());
-        let network = self.network.as_mut().ok_or_else(lost)?;
-        let applied = network.load_from(&mut store).map_err(|error| file(&weights, error))?;
-        if !applied.missing.is_empty() || !applied.errors.is_empty() {
-            return Err(file(&weights, "does not fit the model of this experiment"));
-        }
+        checkpoint_weights::load(self.network.as_mut().ok_or_else(TaskError::model_lost)?, directory)?;
         let ranges = directory.join(ranges::FILE);
-        self.ranges.read(&ranges, &self.device.plain).map_err(|error| file(&ranges, error))?;
-        let state = directory.join(layout::OPTIMIZER);
-        let optimizer = self.optimizer.take().ok_or_else(lost)?;
-        self.optimizer = Some(optimizer.load(&state, &self.device.plain).map_err(|error| file(&state, error))?);
+        self.ranges.read(&ranges, &self.device.plain).map_err(|error| TaskError::file(&ranges, error))?;
+        let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
+        self.optimizer = Some(optimizer.load(directory, &self.device.plain)?);
         Ok(())
     }
 
@@ -363,16 +351,4 @@ impl Task for QatLanguageModel {
             ("example_cache_evictions", cache.evictions),
         ]
     }
-}
-
-fn data(error: DataError) -> TaskError {
-    TaskError::Data(error.to_string())
-}
-
-fn lost() -> TaskError {
-    TaskError::Device("the model was lost in a step that failed".into())
-}
-
-fn file(path: &Path, error: impl std::fmt::Display) -> TaskError {
-    TaskError::File { path: path.display().to_string(), message: error.to_string() }
 }

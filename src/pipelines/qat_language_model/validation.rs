@@ -14,7 +14,6 @@ use super::prepare::{Prepared, VALIDATION_BATCH};
 use super::ranges::Ranges;
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
-use crate::data::error::DataError;
 use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
@@ -74,8 +73,7 @@ impl Validation {
         let mut sums = vec![Sums::default(); precisions.len()];
         for number in 0..self.episodes {
             phases.enter("validation_data");
-            let data = |error: DataError| TaskError::Data(error.to_string());
-            let examples = self.batches.validation(number).map_err(data)?;
+            let examples = self.batches.validation(number)?;
             if examples.is_empty() {
                 break; // there are fewer questions than were asked for
             }

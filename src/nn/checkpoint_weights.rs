@@ -1,0 +1,27 @@
+//! How do the weights of a checkpoint go to a file, and come back?
+
+use std::path::Path;
+
+use burn_store::{ModuleSnapshot, SafetensorsStore};
+
+use super::Backend;
+use crate::results::layout;
+use crate::task::TaskError;
+
+/// Writes the weights of a plain network into a checkpoint's folder; `model` says in the file which kind it is.
+pub fn save(network: &impl ModuleSnapshot<Backend>, model: &str, directory: &Path) -> Result<(), TaskError> {
+    let path = directory.join(layout::WEIGHTS);
+    let mut store = SafetensorsStore::from_file(path.clone()).metadata("model", model);
+    network.save_into(&mut store).map_err(|error| TaskError::file(&path, error))
+}
+
+/// Reads what [`save`] wrote. All weights must be there and fit.
+pub fn load(network: &mut impl ModuleSnapshot<Backend>, directory: &Path) -> Result<(), TaskError> {
+    let path = directory.join(layout::WEIGHTS);
+    let mut store = SafetensorsStore::from_file(path.clone());
+    let applied = network.load_from(&mut store).map_err(|error| TaskError::file(&path, error))?;
+    match applied.missing.is_empty() && applied.errors.is_empty() {
+        true => Ok(()),
+        false => Err(TaskError::file(&path, "does not fit the model of this experiment")),
+    }
+}

@@ -9,8 +9,7 @@ use super::training::{self, Planned};
 use crate::experiment::{read, resolved};
 use crate::panics;
 use crate::problem::{Problem, Problems};
-use crate::results::write;
-use crate::results::{index, layout};
+use crate::results::{index, layout, read as read_results, write};
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::Launch;
 use crate::run::resume::{self, ResumeError};
@@ -69,8 +68,13 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     if continuation.manifest.code.lock_digest != manifest::lock_digest() {
         terminal.say("this xrun was built with other libraries than the one that began the run: numbers may differ");
     }
-    let planned = Planned::new(experiment, terminal)?;
+    let mut planned = Planned::new(experiment, terminal)?;
     resume::same_data(&path, &continuation.manifest, &planned.plan).map_err(Failure::failed)?;
+    match overrides.is_empty() {
+        true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
+        // Another batch size may be why it is resumed: does that fit?
+        false => planned.expect(&path.join(layout::RESOLVED), &overrides, terminal),
+    }
     let (opened, mut task) = planned.open(continuation.state.step + 1)?;
     if let Some(checkpoint) = &continuation.checkpoint {
         panics::caught(|| task.load(checkpoint)).map_err(Failure::Failed)?.map_err(Failure::failed)?;

@@ -7,7 +7,7 @@ use super::RunArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::{NewRun, Planned};
 use crate::experiment::read;
-use crate::plan::{describe, fit};
+use crate::plan::describe;
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
 use crate::run::fingerprint::fingerprint;
@@ -33,9 +33,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             return Ok(unchanged(&run, arguments, terminal));
         }
     }
-    if checked.experiment.memory.probe {
-        expect(&mut planned, file, &overrides, terminal);
-    }
+    planned.expect(file, &overrides, terminal);
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {
         let parameters = task.parameters();
@@ -72,17 +70,4 @@ fn unchanged(run: &Path, arguments: &RunArguments, terminal: Terminal) -> u8 {
         }));
     }
     0
-}
-
-/// Puts into the plan what memory the run will need. A probe that fails stops nothing: the run will say why better.
-fn expect(planned: &mut Planned, file: &Path, overrides: &[String], terminal: Terminal) {
-    let expected = match planned.forecast(file, overrides) {
-        Ok((expected, _)) => expected,
-        Err(error) => return terminal.detail(&format!("no forecast of memory: {error}")),
-    };
-    let (fits, sentence) = fit::sentence(&expected, &planned.rooms());
-    match fits {
-        true => terminal.detail(&format!("plan {sentence}")),
-        false => terminal.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display())),
-    }
 }

@@ -55,6 +55,25 @@ impl Planned {
         Ok((forecast, probe.parameters))
     }
 
+    /// Puts into the plan what memory the run will need, if the experiment asks for that. A probe that fails stops
+    /// nothing: the run will say why better.
+    pub fn expect(&mut self, file: &Path, overrides: &[String], terminal: Terminal) {
+        if !self.plan.experiment.memory.probe {
+            return;
+        }
+        let expected = match self.forecast(file, overrides) {
+            Ok((expected, _)) => expected,
+            Err(error) => return terminal.detail(&format!("no forecast of memory: {error}")),
+        };
+        let (fits, sentence) = fit::sentence(&expected, &self.rooms());
+        match fits {
+            true => terminal.detail(&format!("plan {sentence}")),
+            false => {
+                terminal.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display()))
+            }
+        }
+    }
+
     /// What bounds it here and now.
     pub fn rooms(&self) -> Vec<Room> {
         let device = (self.chosen.kind != Kind::Cpu).then_some(self.chosen.found.free).flatten();

@@ -41,6 +41,8 @@ impl Collector {
         let held = rest.owners.saturating_sub(before.owners);
         let working = line.host.heap_high.unwrap_or(rest.heap).saturating_sub(before.heap + held);
         match line.point {
+            // Steps between samples are the work of whichever sample comes next.
+            _ if line.step > before.step => demand.step = demand.step.max(working),
             Point::Step => demand.step = demand.step.max(working),
             Point::AfterValidation => demand.validation = demand.validation.max(working),
             Point::Checkpoint => demand.checkpoint = demand.checkpoint.max(working),
@@ -92,6 +94,20 @@ mod tests {
             phases_us: [].into(),
             cost_us: 0,
         }
+    }
+
+    #[test]
+    fn steps_without_a_sample_of_their_own_are_charged_at_the_next() {
+        let mut collector = Collector::default();
+        for line in [
+            line(Point::Start, 0, 10 * MIB, 10 * MIB, 0),
+            line(Point::BeforeValidation, 3, 10 * MIB, 50 * MIB, 0),
+            line(Point::AfterValidation, 3, 10 * MIB, 30 * MIB, 0),
+        ] {
+            collector.add(&line);
+        }
+        let demand = collector.demand(&[]);
+        assert_eq!([demand.step, demand.validation], [40 * MIB, 20 * MIB]);
     }
 
     #[test]

@@ -57,6 +57,8 @@ fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
         assert_eq!(summary["outcome"], "interrupted");
         let resumed = workplace.xrun(&["resume", run.to_str().unwrap()]);
         assert_eq!(resumed.code, 0, "{resumed:?}");
+        let forecast = json(&run.join("summary.json"))["plan_and_actual"].clone();
+        assert!(forecast.as_array().is_some_and(|pairs| !pairs.is_empty()), "the forecast is still there");
         assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
         assert_eq!(json(&run.join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     }

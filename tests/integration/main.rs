@@ -21,6 +21,8 @@ mod sweep_kills;
 mod sweep_slurm;
 mod tidy;
 #[cfg(feature = "train")]
+mod tiny_runs;
+#[cfg(feature = "train")]
 mod training;
 mod verdict;
 mod workplace;

@@ -119,6 +119,8 @@ fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
     let resumed = workplace.xrun(&["resume", "latest", "-s", "limits.host_memory=\"2 GiB\"", "-q"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
     assert!(!run.join("post_mortem.json").exists());
+    let summary = json(&run.join("summary.json"));
+    assert!(!summary["plan_and_actual"].as_array().unwrap().is_empty(), "what was resumed has a forecast, too");
 }
 
 /// Needs the right to make a memory cgroup; where that is missing the test says so and ends.

@@ -48,20 +48,6 @@ impl Workplace {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Runs `tiny.toml` under a name, with overrides.
-    pub fn attempt(&self, name: &str, overrides: &[&str]) -> Said {
-        let mut arguments = vec!["tiny.toml", "--name", name, "--progress", "none"];
-        arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
-        self.xrun(&arguments)
-    }
-
-    /// As [`Self::attempt`]; the run's folder. It must finish.
-    pub fn trained(&self, name: &str, overrides: &[&str]) -> PathBuf {
-        let said = self.attempt(name, overrides);
-        assert_eq!(said.code, 0, "{name}: {said:?}");
-        self.latest(name)
-    }
-
     /// The newest run of an experiment.
     pub fn latest(&self, experiment: &str) -> PathBuf {
         std::fs::canonicalize(self.path("results").join(experiment).join("latest")).unwrap()

@@ -1,0 +1,21 @@
+//! Real training, small: `tiny.toml` of a test, run under a name.
+
+use std::path::PathBuf;
+
+use crate::workplace::{Said, Workplace};
+
+impl Workplace {
+    /// Runs `tiny.toml` under a name, with overrides.
+    pub fn attempt(&self, name: &str, overrides: &[&str]) -> Said {
+        let mut arguments = vec!["tiny.toml", "--name", name, "--progress", "none"];
+        arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
+        self.xrun(&arguments)
+    }
+
+    /// As [`Self::attempt`]; the run's folder. It must finish.
+    pub fn trained(&self, name: &str, overrides: &[&str]) -> PathBuf {
+        let said = self.attempt(name, overrides);
+        assert_eq!(said.code, 0, "{name}: {said:?}");
+        self.latest(name)
+    }
+}

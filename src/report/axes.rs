@@ -62,7 +62,7 @@ fn label(unit: Unit, value: f64, step: f64) -> String {
             let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
             trimmed(value, decimals)
         }
-        Unit::Bytes => bytes(value),
+        Unit::Bytes => bytes_to(value, step),
         Unit::Seconds if step < 0.1 => format!("{} ms", trimmed(value * 1e3, 1)),
         Unit::Seconds if step < 30.0 => format!("{} s", trimmed(value, 1)),
         Unit::Seconds if step < 1_800.0 => format!("{} min", trimmed(value / 60.0, 1)),
@@ -114,15 +114,30 @@ fn trim_zeros(text: &str) -> &str {
 
 /// `1.5 GiB`, `512 MiB`, `0 B`.
 pub fn bytes(value: f64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (size, at) = scaled(value);
+    let decimals = if size >= 100.0 || at == 0 { 0 } else { 1 };
+    format!("{} {}", trimmed(size, decimals), UNITS[at])
+}
+
+/// With as many decimals as tell it from a neighbour that is `step` bytes away.
+fn bytes_to(value: f64, step: f64) -> String {
+    let (size, at) = scaled(value);
+    let apart = step / 1024f64.powi(at as i32);
+    let decimals = (-apart.log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{} {}", trimmed(size, decimals), UNITS[at])
+}
+
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// In the greatest unit of which it is at least one, and the number of that unit.
+fn scaled(value: f64) -> (f64, usize) {
     let mut size = value.max(0.0);
     let mut at = 0;
-    while size >= 1024.0 && at + 1 < units.len() {
+    while size >= 1024.0 && at + 1 < UNITS.len() {
         size /= 1024.0;
         at += 1;
     }
-    let decimals = if size >= 100.0 || at == 0 { 0 } else { 1 };
-    format!("{} {}", trimmed(size, decimals), units[at])
+    (size, at)
 }
 
 /// As `units::seconds`, with milliseconds and microseconds below a second.
@@ -160,6 +175,11 @@ mod tests {
         assert_eq!(labels(Unit::Seconds, 0.0, 150.0), ["0", "0.5 min", "1 min", "1.5 min", "2 min", "2.5 min"]);
         assert_eq!(labels(Unit::Seconds, 0.0, 0.2), ["0", "50 ms", "100 ms", "150 ms", "200 ms"]);
         assert_eq!(labels(Unit::Seconds, 0.0, 40_000.0), ["0", "3 h", "6 h", "9 h"]);
+    }
+
+    #[test]
+    fn neighbours_far_from_zero_do_not_read_the_same() {
+        assert_eq!(labels(Unit::Bytes, 98_340_000.0, 98_400_000.0), ["93.8 MiB", "93.81 MiB", "93.83 MiB"]);
     }
 
     #[test]

@@ -118,9 +118,9 @@ fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
     };
     let plot = Plot::of(words.0, (words.1, Unit::Bytes), Unit::Number, curves)?;
     let room = 0.08 * (plot.x.1 - plot.x.0);
-    let labels = placed().map(|(row, (speed, memory))| (memory, speed, label(table, row)));
+    let labels = placed().map(|(row, (speed, memory))| (memory, speed, label(row)));
     Some(Plot {
-        caption: "Steps a second, upwards; the line joins the points that no other one beats in both.".into(),
+        caption: caption(table),
         x: (plot.x.0 - room, plot.x.1 + room),
         labels: if placed().count() <= LABELS_MAX { labels.collect() } else { vec![] },
         half: true,
@@ -128,10 +128,18 @@ fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
     })
 }
 
-fn label(table: &Table, row: &Row) -> String {
+fn caption(table: &Table) -> String {
+    let names = match table.keys.as_slice() {
+        [_] => format!("its {}", printable::line(&short(&table.keys)[0], 40)),
+        _ => "its number".into(),
+    };
+    format!("Steps a second, upwards, each point with {names}; the line joins those that no other one beats in both.")
+}
+
+fn label(row: &Row) -> String {
     match row.values.as_slice() {
-        [value] => printable::line(&format!("{} {}", short(&table.keys)[0], written(value)), 40),
-        _ => format!("point {}", row.point),
+        [value] => printable::line(&written(value), 40),
+        _ => row.point.to_string(),
     }
 }
 

@@ -100,7 +100,7 @@ fn what_a_run_said_cannot_change_the_page() {
     let page = page::html(&repeated());
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script>") && !page.contains('\u{1b}'));
     assert!(page.matches("<svg").count() >= 3, "fronts and curves are drawn");
-    assert!(page.contains("every_steps 10"), "points are named in the drawing");
+    assert!(page.contains("each point with its every_steps"), "points are named in the drawing");
 }
 
 #[test]

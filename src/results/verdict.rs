@@ -20,6 +20,8 @@ pub enum Judgement {
     GrewThenFlat,
     /// Of memory that its keeper gives back late (resident, reserved): it rose. No verdict on a leak.
     Retained,
+    /// It grows towards a cap that was declared, and will stop there: a cache that is not yet full.
+    Filling,
     /// The newest floors rise evenly; too few of them for a verdict.
     Suspect,
     /// It grows, and nothing says that it will stop.
@@ -37,6 +39,7 @@ impl Judgement {
             Self::Stepped => "stepped",
             Self::GrewThenFlat => "grew, then flat",
             Self::Retained => "retained",
+            Self::Filling => "filling",
             Self::Suspect => "suspect",
             Self::Growing => "growing",
             Self::Exceeded => "exceeded",

@@ -130,7 +130,7 @@ fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
 
 fn caption(table: &Table) -> String {
     let names = match table.keys.as_slice() {
-        [_] => format!("its {}", printable::line(&short(&table.keys)[0], 40)),
+        [_] => format!("its {}", printable::line(short(&table.keys)[0], 40)),
         _ => "its number".into(),
     };
     format!("Steps a second, upwards, each point with {names}; the line joins those that no other one beats in both.")

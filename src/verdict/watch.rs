@@ -6,13 +6,16 @@ use std::collections::BTreeMap;
 
 use super::floors::{Cutter, Windows, windows};
 use super::judge::{BYTES, COUNT, Scale, Series, judge, suspicious};
-use crate::results::format::{MemoryLine, Place, PlanFile, VERSION};
+use crate::memory::ledger::NO_CAP;
+use crate::results::format::{MemoryLine, Place, PlanFile, PlannedOwner, VERSION};
 use crate::results::verdict::{Judgement, OWNER, SeriesVerdict, Verdict};
 
 /// At least this share of the growth must be an owner's for it to be named.
 const SHARE_MIN: f64 = 0.8;
 /// Samples after which a series that is new is no longer taken up: owners are registered when a run starts.
 const SERIES_MAX: usize = 256;
+/// What the names of series begin with that hold a total less the buffers that have a cap. They are not shown.
+const REST: &str = "rest:";
 
 /// What is known of the run that the samples are of.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,17 +31,43 @@ pub struct Context {
     /// `limits.host_memory` and `limits.device_memory`.
     pub host_limit: Option<u64>,
     pub device_limit: Option<u64>,
-    /// Where each owner holds its bytes, and its cap.
-    pub owners: BTreeMap<String, (Place, u64)>,
+    pub owners: BTreeMap<String, Declared>,
     /// What counts as growth of bytes; [`BYTES`] when absent.
     pub scale: Option<Scale>,
+}
+
+/// What the plan says of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declared {
+    pub place: Place,
+    pub cap: u64,
+    /// Where its growth ends at the latest: its cap, or all that there is to hold.
+    pub full: u64,
+}
+
+impl Declared {
+    fn of(owner: &PlannedOwner) -> Self {
+        let full = owner.fills.map_or(owner.bytes, |fills| fills.min(owner.bytes));
+        Self { place: owner.place, cap: owner.bytes, full }
+    }
+
+    /// Whether anything says that its growth will end.
+    fn ends(self) -> bool {
+        self.full < NO_CAP.bytes
+    }
 }
 
 impl Context {
     /// Owners and their caps from a plan.
     pub fn with_owners(mut self, plan: &PlanFile) -> Self {
-        self.owners = plan.owners.iter().map(|owner| (owner.name.clone(), (owner.place, owner.bytes))).collect();
+        self.owners = plan.owners.iter().map(|owner| (owner.name.clone(), Declared::of(owner))).collect();
         self
+    }
+
+    /// Bytes of a sample that are in buffers whose growth will end.
+    fn capped(&self, line: &MemoryLine, place: Place) -> u64 {
+        let capped = |name: &String| self.owners.get(name).is_some_and(|owner| owner.ends() && owner.place == place);
+        line.owners.iter().filter(|(name, _)| capped(name)).map(|(_, bytes)| bytes).sum()
     }
 }
 
@@ -74,11 +103,15 @@ impl Watch {
         }
         let (step, scale) = (line.step, self.context.scale.unwrap_or(BYTES));
         self.value(step, "heap", line.host.heap, Series::InUse, scale);
+        let rest = line.host.heap.saturating_sub(self.context.capped(line, Place::Host));
+        self.value(step, "rest:heap", rest, Series::InUse, scale);
         if let Some(resident) = line.host.resident {
             self.value(step, "resident", resident, Series::Kept, scale);
         }
         if let Some(device) = &line.device {
             self.value(step, "device_in_use", device.in_use, Series::InUse, scale);
+            let rest = device.in_use.saturating_sub(self.context.capped(line, Place::Device));
+            self.value(step, "rest:device_in_use", rest, Series::InUse, scale);
             self.value(step, "device_allocations", device.allocations, Series::InUse, COUNT);
             self.value(step, "device_reserved", device.reserved, Series::Kept, scale);
         }
@@ -119,16 +152,35 @@ impl Watch {
 
     /// The series that look as if they grew, while the run goes on.
     pub fn suspects(&self) -> Vec<&str> {
-        let in_use = self.series.iter().filter(|(_, watched)| watched.kind == Series::InUse);
-        let suspect = in_use.filter(|(_, watched)| suspicious(&watched.cutter.floors(), watched.scale));
+        let looks = |watched: &Watched| suspicious(&watched.cutter.floors(), watched.scale);
+        let in_use = self.shown().filter(|(_, watched)| watched.kind == Series::InUse);
+        let suspect = in_use.filter(|(name, watched)| looks(watched) && !self.ends(name, watched, looks));
         suspect.map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn shown(&self) -> impl Iterator<Item = (&String, &Watched)> {
+        self.series.iter().filter(|(name, _)| !name.starts_with(REST))
+    }
+
+    /// Whether the growth of a series is that of buffers that will be full: of one of them, or of a total that does not
+    /// grow without them.
+    fn ends(&self, name: &str, watched: &Watched, grows: impl Fn(&Watched) -> bool) -> bool {
+        if let Some(owner) = name.strip_prefix(OWNER) {
+            return self
+                .context
+                .owners
+                .get(owner)
+                .is_some_and(|owner| owner.ends() && watched.peak <= owner.full as f64);
+        }
+        self.series.get(&format!("{REST}{name}")).is_some_and(|rest| !grows(rest))
     }
 
     /// The verdict on all samples so far.
     pub fn verdict(&self) -> Verdict {
-        let series: Vec<SeriesVerdict> = self.series.iter().map(|(name, watched)| self.one(name, watched)).collect();
+        let series: Vec<SeriesVerdict> = self.shown().map(|(name, watched)| self.one(name, watched)).collect();
         let verdict = worst(&series);
-        let total = series.iter().find(|one| is_total(&one.name) && one.findings.verdict == Judgement::Growing);
+        let total = |wanted| series.iter().find(move |one| is_total(&one.name) && one.findings.verdict == wanted);
+        let total = total(Judgement::Growing).or_else(|| total(verdict)).filter(|one| rises(one.findings.verdict));
         let blamed = total.and_then(|total| self.blame(total, &series));
         let exceeded = series.iter().find(|one| one.findings.verdict == Judgement::Exceeded);
         let growing = series.iter().find(|one| one.findings.verdict == Judgement::Growing);
@@ -151,8 +203,12 @@ impl Watch {
     }
 
     fn one(&self, name: &str, watched: &Watched) -> SeriesVerdict {
-        let mut findings = judge(&watched.cutter.floors(), watched.kind, watched.scale);
-        let cap = name.strip_prefix(OWNER).and_then(|owner| self.context.owners.get(owner)).map(|(_, cap)| *cap);
+        let judged = |watched: &Watched| judge(&watched.cutter.floors(), watched.kind, watched.scale);
+        let mut findings = judged(watched);
+        if rises(findings.verdict) && self.ends(name, watched, |rest| rises(judged(rest).verdict)) {
+            findings.verdict = Judgement::Filling;
+        }
+        let cap = name.strip_prefix(OWNER).and_then(|owner| self.context.owners.get(owner)).map(|owner| owner.cap);
         if cap.is_some_and(|cap| watched.peak > cap as f64) {
             findings.verdict = Judgement::Exceeded;
         }
@@ -162,7 +218,7 @@ impl Watch {
             "device_in_use" | "device_reserved" => self.context.device_limit,
             _ => None,
         });
-        let growing = findings.slope.filter(|slope| *slope > 0.0 && findings.verdict == Judgement::Growing);
+        let growing = findings.slope.filter(|slope| *slope > 0.0 && rises(findings.verdict));
         SeriesVerdict {
             name: name.to_owned(),
             unit: if watched.scale == COUNT { "allocations" } else { "bytes" }.into(),
@@ -183,15 +239,27 @@ impl Watch {
     /// The owner whose slope is most of the slope of the memory that it lives in.
     fn blame(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
         let place = if total.name == "heap" { Place::Host } else { Place::Device };
-        let whole = total.findings.slope.filter(|slope| *slope > 0.0)?;
-        let shares = series.iter().filter_map(|one| {
+        let here = |one: &SeriesVerdict| {
             let owner = one.name.strip_prefix(OWNER)?;
-            let here = self.context.owners.get(owner).is_none_or(|(where_it_is, _)| *where_it_is == place);
-            here.then_some((owner, one.findings.slope? / whole))
-        });
+            let here = self.context.owners.get(owner).is_none_or(|owner| owner.place == place);
+            here.then(|| Some((owner.to_owned(), one.findings.slope?)))?
+        };
+        // Beside a leak a cache may fill up, and faster.
+        let fills = |one: &&SeriesVerdict| one.findings.verdict == Judgement::Filling;
+        let blameless = total.findings.verdict == Judgement::Growing;
+        let filling: f64 =
+            series.iter().filter(|one| blameless && fills(one)).filter_map(here).map(|(_, slope)| slope).sum();
+        let whole = total.findings.slope.map(|slope| slope - filling).filter(|slope| *slope > 0.0)?;
+        let shares = series.iter().filter(|one| !(blameless && fills(one))).filter_map(here);
+        let shares = shares.map(|(owner, slope)| (owner, slope / whole));
         let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
+        (share >= SHARE_MIN).then_some((owner, share))
     }
+}
+
+/// Whether a series was growing in the floors.
+fn rises(verdict: Judgement) -> bool {
+    matches!(verdict, Judgement::Growing | Judgement::Suspect | Judgement::Filling)
 }
 
 fn is_total(name: &str) -> bool {
@@ -207,3 +275,7 @@ fn worst(series: &[SeriesVerdict]) -> Judgement {
     let any = verdicts(true).max().filter(|worst| *worst >= Judgement::Growing);
     any.or_else(|| verdicts(false).max()).or_else(|| verdicts(true).max()).unwrap_or(Judgement::Inconclusive)
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

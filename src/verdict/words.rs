@@ -14,10 +14,14 @@ pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str
     let held = match (owner, share) {
         (Some(owner), Some(share)) => format!("; `{owner}` holds {:.0} % of the growth", share * 100.0),
         (Some(owner), None) => format!("; it is `{owner}`"),
+        (None, _) if verdict == Judgement::Filling => "; buffers that are below their caps hold the growth".into(),
         (None, _) => "; no buffer in the ledger explains it".into(),
     };
     match verdict {
         Judgement::Growing => format!("memory is growing: {name} by {}{}{held}", speed(about), until(about)),
+        Judgement::Filling => {
+            format!("memory fills up to what was declared: {name} by {}{}{held}", speed(about), until(about))
+        }
         Judgement::Exceeded => {
             let cap = about.cap.map_or_else(String::new, |cap| format!(", cap {}", Bytes(cap)));
             format!("a buffer passed its cap: {name}, peak {}{cap}", Bytes(about.peak as u64))

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::resume::refuse_other_keys;
 use super::terminal::{Failure, Terminal};
-use super::training::{NewRun, Planned};
+use super::training::{NewRun, Place, Planned};
 use super::{Display, Overrides, Results};
 use crate::device::{self, Kind};
 use crate::experiment::read;
@@ -73,8 +73,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let (opened, task) = planned.open(1)?;
     let text = std::fs::read(path.join(layout::RESOLVED)).map_err(Failure::failed)?;
     let new = NewRun {
-        directory: None,
-        results: &arguments.results.folder,
+        place: Place::Reproductions(&arguments.results.folder),
         text: &text,
         origins: &original.manifest.origins,
         stop_after: original.stop_after(),
@@ -83,6 +82,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     display.json = false;
     let (directory, code) = new.train(opened, task, started, &display, terminal)?;
     if code == exit_code(Outcome::Interrupted) {
+        terminal.say("nothing was compared; `xrun reproduce` begins anew");
         return Ok(code);
     }
     let on_cpu = chosen.kind == Kind::Cpu && original.manifest.device.chosen.starts_with("cpu");

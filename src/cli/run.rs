@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
-use super::training::{NewRun, Planned};
+use super::training::{NewRun, Place, Planned};
 use crate::experiment::read;
 use crate::plan::describe;
 use crate::results::format::Outcome;
@@ -44,8 +44,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         return Ok(0);
     }
     let new = NewRun {
-        results: &arguments.results.folder,
-        directory: arguments.directory.as_deref(),
+        place: arguments.directory.as_deref().map_or(Place::Results(&arguments.results.folder), Place::Folder),
         text: &checked.text,
         origins: &checked.origins,
         stop_after: arguments.probe,

@@ -13,13 +13,13 @@ use crate::experiment::read_sweep::{self, Family};
 use crate::experiment::sweep::Mode;
 use crate::results::format::Outcome;
 use crate::results::layout;
+use crate::results::sweep::{Process, Record};
 use crate::run::directory::RunDirectory;
 use crate::run::stop::{StopSignal, exit_code};
-use crate::sweep::conduct::{Conduct, Conducted, Event, Process, conduct};
+use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
 use crate::sweep::launch::Local;
 use crate::sweep::plan::{self, PlannedPoint};
 use crate::sweep::points::{RunId, words};
-use crate::sweep::record::Record;
 use crate::sweep::{table, text};
 use crate::units::seconds;
 

@@ -119,11 +119,19 @@ impl Opened {
     }
 }
 
+/// Where the directory of a run is made.
+pub enum Place<'a> {
+    /// Below these results, as the newest of its experiment.
+    Results(&'a Path),
+    /// Below these results, apart from the runs of its experiment.
+    Reproductions(&'a Path),
+    /// Exactly this folder.
+    Folder(&'a Path),
+}
+
 /// A run that begins: where its directory is made, and what is written there as it was given.
 pub struct NewRun<'a> {
-    pub results: &'a Path,
-    /// Where the directory itself is to be, in place of a new one below the results.
-    pub directory: Option<&'a Path>,
+    pub place: Place<'a>,
     /// The author's file.
     pub text: &'a [u8],
     pub origins: &'a BTreeMap<String, String>,
@@ -147,9 +155,13 @@ impl NewRun<'_> {
         // Until here a signal ends the program as it ends any other.
         let stop = StopSignal::listen().map_err(Failure::failed)?;
         let name = &plan.experiment.experiment.name;
-        let directory = match self.directory {
-            Some(path) => directory::create_at(path),
-            None => directory::create(self.results, name, &fingerprint, chrono::Utc::now()),
+        let now = chrono::Utc::now();
+        let directory = match self.place {
+            Place::Folder(path) => directory::create_at(path),
+            Place::Results(results) => directory::create(results, name, &fingerprint, now),
+            Place::Reproductions(results) => {
+                directory::create(&results.join(name), layout::REPRODUCTIONS, &fingerprint, now)
+            }
         };
         let directory = directory.map_err(Failure::failed)?;
         let command = manifest::command();

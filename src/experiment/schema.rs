@@ -13,6 +13,7 @@ use super::Experiment;
 use crate::results::comparison::Comparison;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
 use crate::results::reproduction::Reproduction;
+use crate::results::sweep::{Process, Record, Table};
 use crate::results::verdict::Verdict;
 
 /// The schema of an experiment file, JSON Schema draft 2020-12, without references.
@@ -41,7 +42,7 @@ static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| {
     titled("experiment", "An xrun experiment", root)
 });
 
-/// The schema of each record in a run directory, by the name of its file below `schemas/`.
+/// The schema of each record in the directory of a run or a sweep, by the name of its file below `schemas/`.
 pub fn result_schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("manifest", titled("manifest", "manifest.json of a run", generate::<Manifest>(false))),
@@ -52,6 +53,9 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
         ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
         ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
+        ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<Record>(false))),
+        ("processes", titled("processes", "A line of processes.jsonl of a sweep", generate::<Process>(false))),
+        ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),
         ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]

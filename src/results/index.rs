@@ -139,9 +139,8 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         return Ok(as_path.to_path_buf());
     }
     let text = text.trim_end_matches('/');
-    let reference = results.join(text);
-    if text.strip_prefix(layout::REFERENCE).is_some_and(|rest| rest.starts_with('/')) && is_run(&reference) {
-        return Ok(reference);
+    if let Some(apart) = apart(results, text) {
+        return Ok(apart);
     }
     let places = places(results);
     if places.is_empty() {
@@ -174,6 +173,20 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         [] => Err(not_found(&places, text)),
         _ => Err(IndexError::Ambiguous { text: printable::line(text, 200), candidates: candidates(&found) }),
     }
+}
+
+/// A run that is not among those of its experiment: `reference/experiment`, `experiment/reproductions/run` (or without
+/// the word between), `experiment/sweeps/sweep/points/0001-1`.
+fn apart(results: &Path, text: &str) -> Option<PathBuf> {
+    let path = results.join(text);
+    let in_name = text.matches('/').count() > 1 || text.starts_with(&format!("{}/", layout::REFERENCE));
+    if in_name && is_run(&path) {
+        // Not through a `latest` that may mean another one soon.
+        return Some(std::fs::canonicalize(&path).unwrap_or(path));
+    }
+    let (experiment, run) = text.split_once('/').filter(|(_, run)| steps_back(run).is_none())?;
+    let reproduction = results.join(experiment).join(layout::REPRODUCTIONS).join(run);
+    (!run.is_empty() && is_run(&reproduction)).then_some(reproduction)
 }
 
 /// 0 for `latest`, 2 for `latest~2`.
@@ -259,12 +272,15 @@ pub fn within(folder: &Path) -> Vec<PathBuf> {
     runs
 }
 
+/// Folders below that of an experiment whose runs are not its own newest ones.
+const APART: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
+
 /// Folders two levels below `results`, oldest first. Never holds more than [`RUNS_MAX`].
 fn places(results: &Path) -> Vec<Place> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, folder) in folders(results, &root) {
-        for (run, path) in folders(&folder, &root).filter(|(name, _)| name != layout::SWEEPS) {
+        for (run, path) in folders(&folder, &root).filter(|(name, _)| !APART.contains(&name.as_str())) {
             // Committed results are found by name and are not the newest of anything: git gives them the time of the checkout.
             if experiment == layout::REFERENCE && !begins_with_a_date(&run) {
                 continue;

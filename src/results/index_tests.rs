@@ -60,6 +60,20 @@ fn committed_results_are_found_by_name_and_are_never_the_newest() {
 }
 
 #[test]
+fn reproductions_are_found_by_name_and_shadow_nothing() {
+    let (results, [_, _, third]) = three_runs();
+    let again = run(results.path(), "stage2/reproductions/2026-11-22T10-00-00_cccccc");
+    let point = run(results.path(), "stage2/sweeps/2026-11-22T10-00-00_eeeeee/points/0001-1");
+    let find = |text: &str| find(results.path(), text).unwrap();
+    assert_eq!([find("latest"), find("stage2"), find("cccccc")], [third.clone(), third.clone(), third]);
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap();
+    assert_eq!(find("stage2/reproductions/2026-11-22T10-00-00_cccccc"), real(&again));
+    assert_eq!(find("stage2/2026-11-22T10-00-00_cccccc"), again, "as `xrun show` names it");
+    assert_eq!(find("stage2/sweeps/2026-11-22T10-00-00_eeeeee/points/0001-1"), real(&point));
+    assert_eq!(runs(results.path()).len(), 3);
+}
+
+#[test]
 fn an_experiment_without_runs_is_answered_with_those_that_have_some() {
     let (results, _) = three_runs();
     assert!(known_experiment(results.path(), "cards").is_ok());

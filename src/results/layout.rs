@@ -42,6 +42,9 @@ pub const LOCK: &str = "run.lock";
 pub const RESERVE: &str = ".reserve";
 /// Below an experiment's folder: its sweeps.
 pub const SWEEPS: &str = "sweeps";
+/// Below an experiment's folder: runs that `xrun reproduce` made, apart so that `latest` and the experiment's name go on
+/// to mean what was reproduced.
+pub const REPRODUCTIONS: &str = "reproductions";
 /// Of a sweep: what is swept, all points, and the order of the runs.
 pub const SWEEP: &str = "sweep.toml";
 /// Of a sweep: the experiment that its points are made of, with every value.

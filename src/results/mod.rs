@@ -1,4 +1,4 @@
-//! What is a run directory?
+//! What is a run directory, and that of a sweep?
 
 pub mod agreement;
 pub mod comparison;
@@ -11,5 +11,6 @@ pub mod read;
 pub mod reproduction;
 pub mod resolved;
 pub mod selection;
+pub mod sweep;
 pub mod verdict;
 pub mod write;

@@ -4,16 +4,7 @@
 //! measurement around the mean of its point, pooled over all points (one-way analysis of variance). Repeats differ in
 //! seed and in time, so both are part of it. Intervals are Student's, 95 %.
 
-use serde::Serialize;
-
-/// Middle and ends of what the repeats of a point gave.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    pub median: f64,
-    pub low: f64,
-    pub high: f64,
-    pub count: usize,
-}
+use crate::results::sweep::{Change, Noise, Spread};
 
 impl Spread {
     /// `None` without values.
@@ -27,15 +18,6 @@ impl Spread {
     }
 }
 
-/// The noise of a measurement, relative.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Noise {
-    /// Standard deviation of the logarithm.
-    pub deviation: f64,
-    /// How many numbers say so beyond the means.
-    pub degrees_of_freedom: usize,
-}
-
 impl Noise {
     /// From what the repeats of each point gave; `None` when no point has two.
     pub fn of(points: &[Vec<f64>]) -> Option<Self> {
@@ -43,7 +25,8 @@ impl Noise {
         let mut degrees_of_freedom = 0;
         for values in points {
             let logarithms = logarithms(values);
-            let mean = mean(&logarithms)?;
+            // A point that has none says nothing of the noise, and takes none of what the others say.
+            let Some(mean) = mean(&logarithms) else { continue };
             squares += logarithms.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
             degrees_of_freedom += logarithms.len() - 1;
         }
@@ -52,21 +35,13 @@ impl Noise {
     }
 }
 
-/// A point against the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Change {
-    /// 0.1 is a tenth more than the reference.
-    pub change: f64,
-    /// The ends of the interval; `None` when noise was not measured.
-    pub low: Option<f64>,
-    pub high: Option<f64>,
-    /// The interval holds 0: the difference may be noise. `None` when noise was not measured.
-    pub within_noise: Option<bool>,
-}
-
 impl Change {
-    /// `None` without positive numbers on both sides.
+    /// `None` without positive numbers on both sides, unless both are 0 throughout.
     pub fn of(values: &[f64], reference: &[f64], noise: Option<Noise>) -> Option<Self> {
+        let nothing = |values: &[f64]| !values.is_empty() && values.iter().all(|value| *value == 0.0);
+        if nothing(values) && nothing(reference) {
+            return Some(Self { change: 0.0, low: Some(0.0), high: Some(0.0), within_noise: Some(true) });
+        }
         let (here, there) = (logarithms(values), logarithms(reference));
         let difference = mean(&here)? - mean(&there)?;
         let half = noise.map(|noise| {
@@ -99,8 +74,10 @@ impl Change {
     }
 }
 
+/// Empty when one of the values has none: of what is 0 in one repeat, no difference is a share.
 fn logarithms(values: &[f64]) -> Vec<f64> {
-    values.iter().filter(|value| **value > 0.0 && value.is_finite()).map(|value| value.ln()).collect()
+    let has_one = |value: &f64| *value > 0.0 && value.is_finite();
+    if values.iter().all(has_one) { values.iter().map(|value| value.ln()).collect() } else { Vec::new() }
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -173,6 +150,19 @@ mod tests {
         assert_eq!(change.words(), "+10.5 % (+10.0 % to +11.0 %)");
         assert_eq!(Change::of(&[1.1], &[1.0], None).unwrap().words(), "+10.0 %, noise not measured");
         assert_eq!(Noise::of(&[vec![1.0], vec![2.0]]), None);
+    }
+
+    #[test]
+    fn a_point_that_needs_nothing_takes_no_noise_from_the_others() {
+        let points = [vec![0.0, 0.0], vec![1.0, 1.1], vec![0.0, 2.0]];
+        let noise = Noise::of(&points).unwrap();
+        assert_eq!(noise, Noise::of(&points[1..2]).unwrap());
+        let words = |values: &[f64], reference: &[f64]| Change::of(values, reference, Some(noise)).map(|c| c.words());
+        assert_eq!(words(&[0.0, 0.0], &[0.0, 0.0]).unwrap(), "the same");
+        assert_eq!(words(&[1.0, 1.1], &[0.0, 0.0]), None, "no share of nothing");
+        assert_eq!(words(&[0.0, 2.0], &[1.0, 1.1]), None);
+        assert!(words(&[1.0, 1.1], &[1.0, 1.1]).unwrap().starts_with("within noise"));
+        assert_eq!(Noise::of(&[vec![0.0, 0.0]]), None);
     }
 
     proptest! {

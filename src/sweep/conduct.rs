@@ -4,36 +4,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::launch::{Ended, Launcher, Start};
 use super::points::RunId;
-use super::record::{Record, run_folder};
+use super::record::run_folder;
 use super::standing::{self, Standing};
 use super::table;
 use crate::memory::ledger::Ledger;
 use crate::report;
 use crate::results::format::VERSION;
 use crate::results::layout;
+use crate::results::sweep::{Process, Record};
 use crate::results::write::{LineWriter, WriteError};
 use crate::run::manifest::now;
 use crate::run::stop::StopSignal;
-
-/// A line of `processes.jsonl`: a process of a run that ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Process {
-    pub version: u32,
-    /// `0003-1`.
-    pub run: String,
-    /// RFC 3339, UTC.
-    pub ended: String,
-    pub seconds: f64,
-    /// It went on with what a process of before left.
-    pub resumed: bool,
-    pub exit_code: Option<i32>,
-    pub signal: Option<i32>,
-    pub message: Option<String>,
-}
 
 /// What happens, for whoever watches.
 pub enum Event<'a> {

@@ -10,8 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::points::RunId;
-use super::record::{Record, run_folder};
+use super::record::run_folder;
 use crate::child::{self, Farewell};
+use crate::results::sweep::Record;
 use crate::results::{layout, printable};
 
 /// A run about to be started.

@@ -1,52 +1,13 @@
 //! What did a run of a sweep measure? Read from its folder, also when it did not end well.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
-
-use super::conduct::Process;
 use super::points::RunId;
 use super::record::run_folder;
 use super::standing::{self, Standing};
 use crate::results::format::{Outcome, Point, Summary};
 use crate::results::read;
-use crate::results::verdict::Judgement;
-
-/// A run in numbers. What is not known is `None`; sizes are bytes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
-    /// The folder's name below `points`.
-    pub run: String,
-    pub repeat: u64,
-    /// `finished`, `killed`, `memory limit`, `not run`, …
-    pub outcome: String,
-    /// It did all its steps.
-    pub finished: bool,
-    /// Of its last process.
-    pub exit_code: Option<i32>,
-    pub signal: Option<i32>,
-    pub message: Option<String>,
-    pub steps: Option<u64>,
-    pub seconds: Option<f64>,
-    /// Cleanups are part of the time; validations, checkpoints and measuring are not.
-    pub steps_per_second: Option<f64>,
-    pub cleanup_seconds: Option<f64>,
-    pub heap_peak: Option<u64>,
-    /// The least heap in use at rest in the second half of the run.
-    pub heap_floor: Option<u64>,
-    pub resident_peak: Option<u64>,
-    pub device_in_use_peak: Option<u64>,
-    pub device_reserved_peak: Option<u64>,
-    /// Bytes a step: of the heap, or of the device's pool when that grows faster.
-    pub growth: Option<f64>,
-    pub verdict: Option<Judgement>,
-    /// The last validation.
-    pub metrics: BTreeMap<String, Option<f64>>,
-    /// The metric by which a checkpoint is best.
-    #[serde(skip)]
-    pub best_by: Option<String>,
-}
+use crate::results::sweep::{Measured, Process};
 
 /// What the queue of a cluster knows of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,15 +44,17 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         series.findings.slope
     };
     let cleanup = summary.as_ref().map(cleanup_seconds);
+    // A process that was killed after its summary finished its run; and the last one may not be in the list of processes,
+    // when the sweep was killed before it.
+    let exit_code = summary.as_ref().map(|summary| i32::from(summary.exit_code));
     let outcome = outcome(standing, summary.as_ref(), process, queued);
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
         finished: matches!(standing, Standing::Done(Outcome::Finished | Outcome::MemoryGrew)),
         outcome,
-        exit_code: process
-            .map_or(summary.as_ref().map(|summary| i32::from(summary.exit_code)), |process| process.exit_code),
-        signal: process.and_then(|process| process.signal),
+        exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
+        signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),
         message: summary
             .as_ref()
             .map(|summary| summary.message.clone())

@@ -2,13 +2,14 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::table::{FRONTS, Row, Table};
+use super::table::FRONTS;
 use super::text::{cells, changes, has_device, noise, reference, short, titles};
 use crate::experiment::read_sweep::written;
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::STYLE;
 use crate::report::plots::{Curve, Plot, Shape};
 use crate::results::printable;
+use crate::results::sweep::{Row, Table};
 
 /// More points than this are drawn without words.
 const LABELS_MAX: usize = 16;

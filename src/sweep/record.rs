@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plan::PlannedPoint;
@@ -12,37 +11,13 @@ use crate::experiment::read_sweep::{Family, written};
 use crate::experiment::resolved;
 use crate::results::format::VERSION;
 use crate::results::layout;
+use crate::results::sweep::Record;
 use crate::results::write::{self, WriteError};
 use crate::run::directory::{self, RunDirectory};
 use crate::run::manifest::now;
 
 /// A record larger than this is not ours.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
-
-/// `sweep.toml`: everything that is needed to go on with a sweep, beside `base.toml`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    pub version: u32,
-    pub experiment: String,
-    /// RFC 3339, UTC.
-    pub created: String,
-    pub xrun: String,
-    /// The command as it was typed, one entry a word.
-    pub command: Vec<String>,
-    pub working_directory: String,
-    pub mode: String,
-    /// Of the order, and of what mode random drew.
-    pub seed: u32,
-    pub repeats: u64,
-    /// The seed of the first repeat; the second has the next one.
-    pub experiment_seed: u32,
-    /// The swept keys.
-    pub keys: Vec<String>,
-    /// For each point a value for each key. Points are counted from 1.
-    pub points: Vec<Vec<Value>>,
-    /// Point and repeat of each run, in the order in which they start.
-    pub order: Vec<[u64; 2]>,
-}
 
 /// A folder is not that of a sweep, or its record does not read.
 #[derive(Debug, thiserror::Error)]

@@ -3,68 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
 use serde_json::Value;
 
-use super::compare::{Change, Noise, Spread, front};
-use super::conduct::Process;
-use super::measure::{Measured, Queued, measure};
+use super::compare::front;
+use super::measure::{Queued, measure};
 use super::page;
 use super::points::RunId;
-use super::record::Record;
 use crate::experiment::read_sweep::written;
 use crate::report::epochs::field;
 use crate::results::format::VERSION;
-use crate::results::verdict::Judgement;
+use crate::results::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
 use crate::results::write::{self, WriteError};
 use crate::results::{layout, read};
-
-/// The whole table.
-#[derive(Clone, Debug, Serialize)]
-pub struct Table {
-    pub version: u32,
-    pub experiment: String,
-    pub sweep: String,
-    pub created: String,
-    pub repeats: u64,
-    pub keys: Vec<String>,
-    /// The validation metric in the table.
-    pub metric: Option<String>,
-    /// The point that the others are compared with: the one without cleanups, or else the first.
-    pub reference: Option<u64>,
-    /// Of each comparison; not there when no point was measured twice.
-    pub noise: BTreeMap<&'static str, Noise>,
-    pub rows: Vec<Row>,
-}
-
-/// A point.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    pub point: u64,
-    pub values: Vec<Value>,
-    /// `finished`, or how its runs ended.
-    pub outcome: String,
-    /// Runs that did all their steps; the numbers are theirs, or of what there is when there are none.
-    pub finished: u64,
-    /// The worst of its runs.
-    pub exit_code: Option<i32>,
-    pub steps_per_second: Option<Spread>,
-    pub cleanup_seconds: Option<Spread>,
-    pub heap_peak: Option<Spread>,
-    pub heap_floor: Option<Spread>,
-    pub resident_peak: Option<Spread>,
-    pub device_in_use_peak: Option<Spread>,
-    pub device_reserved_peak: Option<Spread>,
-    pub growth: Option<Spread>,
-    /// The worst of its runs.
-    pub verdict: Option<Judgement>,
-    pub metric: Option<Spread>,
-    /// Against the reference, by what is compared.
-    pub change: BTreeMap<&'static str, Change>,
-    /// The fronts of speed and memory that it is on: `heap`, `resident`, `device`.
-    pub pareto: Vec<&'static str>,
-    pub runs: Vec<Measured>,
-}
 
 /// What is compared with the reference.
 pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "resident_peak", "device_reserved_peak"];

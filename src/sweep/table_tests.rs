@@ -3,6 +3,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::results::format::VERSION;
+use crate::results::verdict::Judgement;
 use crate::sweep::text;
 
 fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {

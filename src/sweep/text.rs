@@ -1,13 +1,13 @@
 //! The plan and the table of a sweep for a terminal.
 
-use super::compare::{Change, Spread};
 use super::plan::PlannedPoint;
 use super::points::words;
-use super::table::{COMPARED, Row, Table};
+use super::table::COMPARED;
 use crate::experiment::read_sweep::written;
 use crate::report::axes::{bytes, duration, number};
 use crate::report::listing::columns;
 use crate::results::printable;
+use crate::results::sweep::{Change, Row, Spread, Table};
 
 /// More rows than this are not printed: the files have all.
 const ROWS_MAX: usize = 60;

@@ -51,12 +51,38 @@ fn a_copy_of_a_result_in_another_place_gives_the_same_bytes() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("identical: the same bits in 67 lines with 307 numbers"), "{said:?}");
     assert!(!said.err.contains("not as it was"), "nothing has changed: {said:?}");
-    let again = elsewhere.latest("trial");
+    let again = elsewhere.reproduction("trial");
     assert_eq!(text(&again.join("metrics.jsonl")), text(&first.latest("trial").join("metrics.jsonl")));
     let record = json(&again.join("reproduction.json"));
     assert_eq!((&record["agreement"], &record["values_different"]), (&"identical".into(), &0.into()));
     let fingerprint = |run: &Path| json(&run.join("manifest.json"))["fingerprint"].clone();
     assert_eq!(fingerprint(&again), fingerprint(&first.latest("trial")));
+}
+
+#[test]
+fn a_reproduction_does_not_take_the_place_of_what_it_reproduces() {
+    let workplace = workplace(&[]);
+    let run = workplace.latest("trial");
+    // The names of runs tell seconds apart.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    assert_eq!(workplace.xrun(&["reproduce", "latest", "-q"]).code, 0);
+    assert_eq!(workplace.latest("trial"), run);
+    let meant = |name: &str| -> serde_json::Value {
+        let shown = workplace.xrun(&["show", name, "--json"]);
+        assert_eq!(shown.code, 0, "{name}: {shown:?}");
+        serde_json::from_str::<serde_json::Value>(&shown.out).unwrap()["run"].clone()
+    };
+    let again = workplace.reproduction("trial");
+    let id = |run: &Path| run.file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!([meant("trial"), meant("latest"), meant("trial/latest")], [(); 3].map(|()| id(&run)));
+    assert_eq!(meant("trial/reproductions/latest"), id(&again));
+    assert_eq!(meant(&format!("trial/{}", id(&again))), id(&again));
+    assert_eq!(workplace.xrun(&["ls"]).out.matches("finished").count(), 1, "one run and not two");
+    let twice = workplace.xrun(&["reproduce", "trial", "-q"]);
+    assert!(twice.code == 0 && twice.out.contains(&id(&run)), "not of the reproduction: {twice:?}");
+    let compared = workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]);
+    let compared: serde_json::Value = serde_json::from_str(&compared.out).unwrap();
+    assert_ne!(compared["runs"][0]["run"], compared["runs"][1]["run"]);
 }
 
 #[test]
@@ -117,7 +143,7 @@ fn a_run_that_ended_early_is_compared_as_far_as_it_came() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("ended early (interrupted)") && said.out.contains("identical"), "{said:?}");
     assert!(!said.err.contains("error"), "{said:?}");
-    let again = json(&workplace.latest("trial").join("summary.json"));
+    let again = json(&workplace.reproduction("trial").join("summary.json"));
     assert_eq!(again["steps"], steps, "no farther than the run came");
     assert_eq!(again["steps_planned"], 60, "with the schedule of the whole run");
 }
@@ -149,7 +175,7 @@ fn values_that_the_numbers_depend_on_stay_and_others_may_change() {
     let renamed =
         workplace.xrun(&["reproduce", "trial", "-q", "-s", "experiment.name=again", "-s", "limits.workers=0"]);
     assert_eq!(renamed.code, 0, "{renamed:?}");
-    assert!(workplace.latest("again").join("reproduction.json").is_file());
+    assert!(workplace.reproduction("again").join("reproduction.json").is_file());
 }
 
 #[test]

@@ -110,29 +110,47 @@ fn limited() -> Value {
     json(&workplace.latest("trial").join("post_mortem.json"))
 }
 
+/// A sweep in which one point finishes and one fails: its folder.
+fn swept(workplace: &Workplace) -> PathBuf {
+    workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 6\n");
+    let fails = "pipeline.dummy.fail_at_step=3,99";
+    let limits = "limits.frame_cache=\"1 MiB\",\"2 MiB\"";
+    let said = workplace.xrun(&["sweep", "swept.toml", "--mode", "zip", "--repeats", "2", "-s", fails, "-s", limits]);
+    assert_eq!(said.code, 1, "{said:?}");
+    std::fs::canonicalize(workplace.path("results/swept/sweeps/latest")).unwrap()
+}
+
 #[test]
-fn every_record_of_a_run_follows_its_schema() {
+fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\n[checkpoint]\nevery_steps = 4\n");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let run = workplace.latest("trial");
     assert_eq!(workplace.xrun(&["reproduce", "trial", "-q"]).code, 0);
-    let reproduction = workplace.latest("trial");
-    let lines = |name: &str| -> Vec<Value> {
-        text(&run.join(name)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
+    let reproduction = workplace.reproduction("trial");
+    let sweep = swept(&workplace);
+    let lines =
+        |path: PathBuf| -> Vec<Value> { text(&path).lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
     let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
     let states: Vec<Value> = checkpoints.map(|entry| json(&entry.path().join("state.json"))).collect();
     for (name, record) in schema::result_schemas() {
         let validator = jsonschema::validator_for(&record).unwrap();
         let values = match name {
-            "metrics" => lines("metrics.jsonl"),
-            "memory" => lines("memory.jsonl"),
+            "metrics" => lines(run.join("metrics.jsonl")),
+            "memory" => lines(run.join("memory.jsonl")),
             "loop_state" => states.clone(),
             "post_mortem" => vec![limited()],
             "comparison" => {
-                vec![serde_json::from_str(&workplace.xrun(&["compare", "trial", "latest~1", "--json"]).out).unwrap()]
+                vec![
+                    serde_json::from_str(
+                        &workplace.xrun(&["compare", "trial", "trial/reproductions/latest", "--json"]).out,
+                    )
+                    .unwrap(),
+                ]
             }
+            "sweep" => vec![as_json(&sweep.join("sweep.toml")).unwrap()],
+            "processes" => lines(sweep.join("processes.jsonl")),
+            "table" => vec![json(&sweep.join("table.json"))],
             "reproduction" => vec![json(&reproduction.join("reproduction.json"))],
             other => vec![json(&run.join(format!("{other}.json")))],
         };

@@ -93,6 +93,27 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
     assert!(page.exists() && sweep.join("table.csv").exists());
 }
 
+/// The sweep was killed, and a process of the run after its summary: what the list of processes says of it is not how the
+/// run ended.
+#[test]
+fn a_row_says_what_the_summary_of_its_run_says() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    assert_eq!(workplace.xrun(&["sweep", "small.toml", "-q"]).code, 0);
+    let sweep = newest(&workplace, "small");
+    let mut lines = text(&sweep.join("processes.jsonl"));
+    let mut last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    last["exit_code"] = Value::Null;
+    last["signal"] = 9.into();
+    lines.push_str(&format!("{last}\n"));
+    xrun::results::write::replace(&sweep.join("processes.jsonl"), lines.as_bytes()).unwrap();
+    assert_eq!(workplace.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+    let rows = rows(&json(&sweep.join("table.json")));
+    assert!(rows.iter().all(|row| row["exit_code"] == 0 && row["outcome"] == "finished"), "{rows:?}");
+    let runs = rows.iter().flat_map(|row| row["runs"].as_array().unwrap());
+    assert!(runs.clone().all(|run| run["signal"].is_null()) && runs.count() == 6);
+}
+
 #[test]
 fn every_ending_is_a_row_and_none_ends_the_sweep() {
     let workplace = Workplace::new();

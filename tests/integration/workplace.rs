@@ -52,6 +52,11 @@ impl Workplace {
     pub fn latest(&self, experiment: &str) -> PathBuf {
         std::fs::canonicalize(self.path("results").join(experiment).join("latest")).unwrap()
     }
+
+    /// What `xrun reproduce` made last of an experiment.
+    pub fn reproduction(&self, experiment: &str) -> PathBuf {
+        std::fs::canonicalize(self.path("results").join(experiment).join("reproductions/latest")).unwrap()
+    }
 }
 
 pub fn said(output: Output) -> Said {

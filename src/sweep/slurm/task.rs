@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::launch::Start;
-use super::super::record::{Record, run_folder};
+use super::super::record::run_folder;
 use super::super::standing::{self, Standing};
+use crate::results::sweep::Record;
 use crate::results::write::WriteError;
 
 /// After a requeue the process of before may still be writing its checkpoint.

@@ -1,0 +1,169 @@
+//! What do the files of a sweep hold: what is to be done, which processes ended, and the table?
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::verdict::Judgement;
+
+/// `sweep.toml`: everything that is needed to go on with a sweep, beside `base.toml`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Record {
+    pub version: u32,
+    pub experiment: String,
+    /// RFC 3339, UTC.
+    pub created: String,
+    pub xrun: String,
+    /// The command as it was typed, one entry a word.
+    pub command: Vec<String>,
+    pub working_directory: String,
+    /// `grid`, `zip` or `random`.
+    pub mode: String,
+    /// Of the order, and of what mode random drew.
+    pub seed: u32,
+    pub repeats: u64,
+    /// The seed of the first repeat; the second has the next one.
+    pub experiment_seed: u32,
+    /// The swept keys.
+    pub keys: Vec<String>,
+    /// For each point a value for each key. Points are counted from 1.
+    pub points: Vec<Vec<Value>>,
+    /// Point and repeat of each run, in the order in which they start.
+    pub order: Vec<[u64; 2]>,
+}
+
+/// A line of `processes.jsonl`: a process of a run that ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Process {
+    pub version: u32,
+    /// `0003-1`.
+    pub run: String,
+    /// RFC 3339, UTC.
+    pub ended: String,
+    pub seconds: f64,
+    /// It went on with what a process of before left.
+    pub resumed: bool,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub message: Option<String>,
+}
+
+/// `table.json`: the whole table.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Table {
+    pub version: u32,
+    pub experiment: String,
+    pub sweep: String,
+    /// RFC 3339, UTC.
+    pub created: String,
+    pub repeats: u64,
+    /// The swept keys.
+    pub keys: Vec<String>,
+    /// The validation metric in the table.
+    pub metric: Option<String>,
+    /// The point that the others are compared with: the one without cleanups, or else the first.
+    pub reference: Option<u64>,
+    /// Of each comparison; not there when no point was measured twice.
+    pub noise: BTreeMap<&'static str, Noise>,
+    pub rows: Vec<Row>,
+}
+
+/// A point. What is not known is `null`; sizes are bytes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Row {
+    /// Counted from 1.
+    pub point: u64,
+    /// For each swept key.
+    pub values: Vec<Value>,
+    /// `finished`, or how its runs ended.
+    pub outcome: String,
+    /// Runs that did all their steps; the numbers are theirs, or of what there is when there are none.
+    pub finished: u64,
+    /// The worst of its runs; of a signal 128 and its number.
+    pub exit_code: Option<i32>,
+    pub steps_per_second: Option<Spread>,
+    pub cleanup_seconds: Option<Spread>,
+    pub heap_peak: Option<Spread>,
+    pub heap_floor: Option<Spread>,
+    pub resident_peak: Option<Spread>,
+    pub device_in_use_peak: Option<Spread>,
+    pub device_reserved_peak: Option<Spread>,
+    /// Bytes a step.
+    pub growth: Option<Spread>,
+    /// The worst of its runs.
+    pub verdict: Option<Judgement>,
+    pub metric: Option<Spread>,
+    /// Against the reference, by what is compared.
+    pub change: BTreeMap<&'static str, Change>,
+    /// The fronts of speed and memory that it is on: `heap`, `resident`, `device`.
+    pub pareto: Vec<&'static str>,
+    pub runs: Vec<Measured>,
+}
+
+/// A run in numbers. What is not known is `null`; sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Measured {
+    /// The folder's name below `points`.
+    pub run: String,
+    pub repeat: u64,
+    /// `finished`, `killed`, `memory limit`, `not run`, …
+    pub outcome: String,
+    /// It did all its steps.
+    pub finished: bool,
+    /// Of the run's own summary, or of its last process where it has none.
+    pub exit_code: Option<i32>,
+    /// That killed its last process, of a run that has no summary.
+    pub signal: Option<i32>,
+    pub message: Option<String>,
+    pub steps: Option<u64>,
+    pub seconds: Option<f64>,
+    /// Cleanups are part of the time; validations, checkpoints and measuring are not.
+    pub steps_per_second: Option<f64>,
+    pub cleanup_seconds: Option<f64>,
+    pub heap_peak: Option<u64>,
+    /// The least heap in use at rest in the second half of the run.
+    pub heap_floor: Option<u64>,
+    pub resident_peak: Option<u64>,
+    pub device_in_use_peak: Option<u64>,
+    pub device_reserved_peak: Option<u64>,
+    /// Bytes a step: of the heap, or of the device's pool when that grows faster.
+    pub growth: Option<f64>,
+    pub verdict: Option<Judgement>,
+    /// The last validation.
+    pub metrics: BTreeMap<String, Option<f64>>,
+    /// The metric by which a checkpoint is best.
+    #[serde(skip)]
+    pub best_by: Option<String>,
+}
+
+/// Middle and ends of what the repeats of a point gave.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Spread {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub count: usize,
+}
+
+/// The noise of a measurement, relative.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Noise {
+    /// Standard deviation of the logarithm.
+    pub deviation: f64,
+    /// How many numbers say so beyond the means.
+    pub degrees_of_freedom: usize,
+}
+
+/// A point against the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Change {
+    /// 0.1 is a tenth more than the reference.
+    pub change: f64,
+    /// The ends of the interval of 95 %; `null` when noise was not measured.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// The interval holds 0: the difference may be noise. `null` when noise was not measured.
+    pub within_noise: Option<bool>,
+}

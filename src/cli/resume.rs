@@ -13,7 +13,6 @@ use crate::results::{index, layout, read as read_results, write};
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::Launch;
 use crate::run::resume::{self, ResumeError};
-use crate::run::stop::StopSignal;
 use crate::run::{directory, manifest};
 
 /// What may change when a run goes on: nothing that its numbers depend on.
@@ -89,7 +88,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         // Its numbers are those of two experiments, or of two programs: no other run has the same.
         continuation.manifest.fingerprint = "changed by a resume".into();
     }
-    let stop = StopSignal::listen().map_err(Failure::failed)?;
+    let stop = training::listen(&arguments.display, terminal)?;
     resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;
     let launch = Launch {
         plan: &opened.plan,

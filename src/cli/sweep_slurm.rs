@@ -13,6 +13,7 @@ use crate::results::layout;
 use crate::results::sweep::Record;
 use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::points::RunId;
+use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::watch::{Event, Submission, Watched, active_jobs, counts, queued, watch};
 use crate::sweep::slurm::{self, queue, task};
 use crate::sweep::{table, text};
@@ -38,7 +39,8 @@ pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
 /// Refuses to run here what jobs of Slurm are at work on.
 pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
     // Without Slurm's commands nothing is known; locks still keep two processes out of one run.
-    let tasks = queue::tasks(&slurm::job_name(sweep)).unwrap_or_default();
+    let runs = Record::read(sweep).map_err(Failure::failed)?.order.len();
+    let tasks = slurm::arrays_of(sweep, runs).and_then(|arrays| queue::tasks(&arrays)).unwrap_or_default();
     let jobs = active_jobs(&tasks);
     match jobs.is_empty() {
         true => Ok(()),
@@ -145,6 +147,8 @@ fn asked(
         );
         return Err(Failure::Usage(message));
     }
+    settings.array_size = settings.array_size.or_else(queue::array_size_max);
+    check_arrays(record.order.len(), settings.array_size)?;
     if settings.memory.is_none() {
         let mut needed = needed(&base, &[], terminal)?;
         if let Some(point) = largest {
@@ -155,6 +159,24 @@ fn asked(
         settings.memory = Some(memory);
     }
     Ok(settings)
+}
+
+/// A cluster may take no arrays at all, or so small ones that they would be too many.
+fn check_arrays(runs: usize, size: Option<u32>) -> Result<(), Failure> {
+    let message = match size {
+        Some(0) => {
+            "this cluster takes no job arrays (MaxArraySize is 0 in `scontrol show config`); run the sweep without \
+                    `--launcher slurm`, on this machine or in a job of its own"
+                .to_owned()
+        }
+        Some(size) if runs.div_ceil(size as usize) > ARRAYS_MAX => format!(
+            "{runs} runs would be {} job arrays, and at most {ARRAYS_MAX} are submitted: this cluster takes {size} tasks in \
+             one (`array_size`, or MaxArraySize in `scontrol show config`); sweep less at once",
+            runs.div_ceil(size as usize)
+        ),
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(message))
 }
 
 fn wants_gpu(device: &str) -> bool {
@@ -189,7 +211,7 @@ fn with_margin(needed: u64) -> u64 {
 pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failure> {
     let record = Record::read(sweep).map_err(Failure::failed)?;
     let on_slurm = sweep.join(layout::SLURM).is_file();
-    let tasks = match queue::tasks(&slurm::job_name(sweep)) {
+    let tasks = match slurm::arrays_of(sweep, record.order.len()).and_then(|arrays| queue::tasks(&arrays)) {
         Ok(tasks) => tasks,
         Err(error) if on_slurm => {
             terminal.say(&format!("{error}; what runs and waits is not known"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
-use super::{Display, progress};
+use super::{Display, Progress, progress};
 use crate::device::{self, Chosen, Kind};
 use crate::experiment::{Experiment, resolved};
 use crate::memory::ledger::Ledger;
@@ -153,7 +153,7 @@ impl NewRun<'_> {
         let resolved = resolved::to_toml(&plan.experiment, None);
         let fingerprint = fingerprint(plan);
         // Until here a signal ends the program as it ends any other.
-        let stop = StopSignal::listen().map_err(Failure::failed)?;
+        let stop = listen(display, terminal)?;
         let name = &plan.experiment.experiment.name;
         let now = chrono::Utc::now();
         let directory = match self.place {
@@ -181,6 +181,16 @@ impl NewRun<'_> {
         let code = train(launch, task, &stop, display, terminal);
         Ok((directory.path.clone(), code))
     }
+}
+
+/// What the first signal is answered with, at once.
+const STOPPING: &str = "\nstopping: the run ends after the step or validation that goes on, with a checkpoint; a second signal ends it at once\n";
+
+/// From now on the first signal asks to stop in good order, and people read at once that it was heard.
+pub fn listen(display: &Display, terminal: Terminal) -> Result<StopSignal, Failure> {
+    let for_people = !terminal.quiet && !matches!(display.progress, Progress::Json | Progress::None);
+    let stop = if for_people { StopSignal::listen_and_say(STOPPING) } else { StopSignal::listen() };
+    stop.map_err(Failure::failed)
 }
 
 /// Trains, writes the report, says how it ended.

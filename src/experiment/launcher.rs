@@ -13,7 +13,7 @@ crate::experiment::kinds::kinds! {
     }
 }
 
-/// All runs of a sweep as one job array, for `xrun sweep --launcher slurm`. What is asked for, each run gets.
+/// All runs of a sweep as a job array, for `xrun sweep --launcher slurm`. What is asked for, each run gets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
@@ -46,6 +46,11 @@ pub struct Slurm {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub array_limit: Option<u32>,
+    /// The most tasks of one job array; a sweep with more runs becomes several, with `array_limit` one after another.
+    /// Default: MaxArraySize, as the cluster's `scontrol show config` has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4_000_001))]
+    pub array_size: Option<u32>,
     /// How long before the end of `time`, and where the cluster allows it before a pre-emption, a run is told to save a
     /// checkpoint and stop (`--signal=B:TERM@`). Default: 60 s.
     pub grace: Span,
@@ -68,6 +73,7 @@ impl Default for Slurm {
             gpus: None,
             cpus: None,
             array_limit: None,
+            array_size: None,
             grace: Span(std::time::Duration::from_secs(60)),
             requeue: 3,
             extra_lines: Vec::new(),

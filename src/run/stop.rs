@@ -52,16 +52,45 @@ pub struct StopSignal(Arc<AtomicBool>);
 impl StopSignal {
     /// From now on the first signal asks to stop in good order and the second one stops at once.
     pub fn listen() -> std::io::Result<Self> {
+        Self::listen_and_say("")
+    }
+
+    /// As [`Self::listen`]; the first signal is answered at once with these words on standard error, whatever goes on:
+    /// the loop sees it only after the step or the validation.
+    pub fn listen_and_say(words: &'static str) -> std::io::Result<Self> {
         let signal = Self::default();
         for number in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // In this order: the second signal finds the flag set and shuts down.
             signal_hook::flag::register_conditional_shutdown(number, 128 + number, signal.0.clone())?;
+            say_at(number, words, &signal.0)?;
             signal_hook::flag::register(number, signal.0.clone())?;
         }
         Ok(signal)
     }
 
+    /// Whether there was a signal.
     pub fn raised(&self) -> bool {
         self.0.load(Relaxed)
     }
+}
+
+#[cfg(unix)]
+fn say_at(number: i32, words: &'static str, raised: &Arc<AtomicBool>) -> std::io::Result<()> {
+    if words.is_empty() {
+        return Ok(());
+    }
+    let raised = raised.clone();
+    let say = move || {
+        if !raised.load(Relaxed) {
+            // SAFETY: the words live as long as the program. A line that cannot be written is not missed.
+            unsafe { libc::write(libc::STDERR_FILENO, words.as_ptr().cast(), words.len()) };
+        }
+    };
+    // SAFETY: it reads an atomic and calls write(2); a signal handler may do both.
+    unsafe { signal_hook::low_level::register(number, say) }.map(|_| ())
+}
+
+#[cfg(not(unix))]
+fn say_at(_: i32, _: &'static str, _: &Arc<AtomicBool>) -> std::io::Result<()> {
+    Ok(())
 }

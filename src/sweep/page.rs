@@ -1,12 +1,12 @@
 //! report.html of a sweep: the table, what the points cost against the reference, and the fronts of speed and memory.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::table::FRONTS;
 use super::text::{cells, changes, has_device, noise, reference, short, titles};
 use crate::experiment::read_sweep::written;
 use crate::report::axes::{Unit, time_of_day};
-use crate::report::page::STYLE;
+use crate::report::page::document::document;
 use crate::report::plots::{Curve, Plot, Shape};
 use crate::results::printable;
 use crate::results::sweep::{Row, Table};
@@ -20,39 +20,24 @@ pub fn html(table: &Table) -> String {
     let runs = table.rows.iter().map(|row| row.runs.len()).sum::<usize>();
     let finished = table.rows.iter().map(|row| row.finished).sum::<u64>();
     let device = has_device(table);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                // Nothing is loaded and nothing runs, whatever stands in a name.
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'";
-                title { (name) " · sweep " (printable::line(&table.sweep, 100)) }
-                style { (PreEscaped(STYLE)) }
+    let sweep = printable::line(&table.sweep, 100);
+    let content = html! {
+        header {
+            div.title {
+                h1 { (name) ", swept" }
+                span.badge.(if finished == runs as u64 { "good" } else { "bad" }) { (finished) " of " (runs) " runs finished" }
             }
-            body {
-                main {
-                    header {
-                        div.title {
-                            h1 { (name) ", swept" }
-                            span.badge.(if finished == runs as u64 { "good" } else { "bad" }) { (finished) " of " (runs) " runs finished" }
-                        }
-                        p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
-                        p.note { "Sweep " (printable::line(&table.sweep, 100)) ", begun " (time_of_day(&table.created)) "." }
-                    }
-                    h2 { "Points" }
-                    div.wide { (as_table(&titles(table), table.rows.iter().map(|row| cells(table, row, device)))) }
-                    (failures(table))
-                    (against(table))
-                    (drawn(table))
-                    (how_to_read(table))
-                    footer { "Written by xrun " (env!("CARGO_PKG_VERSION")) " from the run directories of the sweep." }
-                }
-            }
+            p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
+            p.note { "Sweep " (sweep) ", begun " (time_of_day(&table.created)) "." }
         }
+        h2 { "Points" }
+        div.wide { (as_table(&titles(table), table.rows.iter().map(|row| cells(table, row, device)))) }
+        (failures(table))
+        (against(table))
+        (drawn(table))
+        (how_to_read(table))
     };
-    page.into_string()
+    document(&format!("{name} · sweep {sweep}"), "", &content, "the run directories of the sweep")
 }
 
 fn as_table(titles: &[String], rows: impl Iterator<Item = Vec<String>>) -> Markup {

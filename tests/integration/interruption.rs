@@ -48,6 +48,23 @@ fn cut(workplace: &Workplace, lines: usize, signal: i32) -> Option<i32> {
 }
 
 #[test]
+fn a_signal_is_answered_at_once_however_long_the_step() {
+    let workplace = workplace();
+    let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=8000000"]);
+    let log = workplace.path("results/cut/latest/log.txt");
+    wait_until("training starts", || log.exists());
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let heard = lines.map_while(Result::ok).find(|line| line.starts_with("stopping: the run ends after the step"));
+    assert!(heard.is_some_and(|line| line.contains("a second signal ends it at once")));
+    assert!(child.try_wait().unwrap().is_none(), "the step goes on");
+    // SAFETY: as above.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGINT));
+}
+
+#[test]
 fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let workplace = workplace();

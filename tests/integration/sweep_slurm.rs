@@ -30,12 +30,13 @@ script=${@: -1}
 [ -f "$here/refuse" ] && { cat "$here/refuse" >&2; exit 1; }
 job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
 echo "$job" >"$here/last"
+folder=$(dirname "$script")
 cp "$script" "$here/job_$job"
 name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
 array=$(sed -n 's/^#SBATCH --array=\([^%]*\).*/\1/p' "$script")
 said=$(sed -n 's/^#SBATCH --output="\(.*\)"/\1/p' "$script")
 state() {
-    echo "$name|$job|$1|$2|Priority" >"$here/writing_$job"
+    echo "$job|$1|$2|$name|Priority" >"$here/writing_$job"
     mv "$here/writing_$job" "$here/task_${job}_$1"
 }
 tasks=$(for range in ${array//,/ }; do seq "${range%-*}" "${range#*-}"; done)
@@ -46,9 +47,9 @@ for task in $tasks; do state "$task" PENDING; done
         [ -f "$here/lose" ] && { state "$task" FAILED; continue; }
         state "$task" RUNNING
         output=${said/\%A/$job}
-        SLURM_ARRAY_TASK_ID=$task bash "$script" >>"${output/\%a/$task}" 2>&1 &
+        SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
         if [ -f "$here/end_${job}_$task" ]; then
-            until find "$(dirname "$script")/points" -name metrics.jsonl -size +0 | grep -q .; do sleep 0.01; done
+            until find "$folder/points" -name metrics.jsonl -size +0 | grep -q .; do sleep 0.01; done
             kill -9 $!
             wait
             state "$task" "$(cat "$here/end_${job}_$task")"
@@ -66,8 +67,13 @@ const SQUEUE: &str = r#"#!/bin/bash
 here=$(dirname "$0")
 [ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
 [ -f "$here/silent" ] && { echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
-for word; do case $word in --name=*) name=${word#--name=} ;; esac; done
-cat "$here"/task_* 2>/dev/null | sed -n "s/^$name|//p"
+for word; do case $word in --name=*) names=${word#--name=} ;; esac; done
+cat "$here"/task_* 2>/dev/null | awk -F'|' -v names=",$names," 'index(names, "," $4 ",")'
+"#;
+
+const SCONTROL: &str = r#"#!/bin/bash
+echo "Configuration data as of 2026-11-21T07:14:35"
+echo "MaxArraySize            = $(cat "$(dirname "$0")/array_size" 2>/dev/null || echo 1001)"
 "#;
 
 const SCANCEL: &str = r#"#!/bin/bash
@@ -82,7 +88,7 @@ impl Cluster {
     fn new() -> Self {
         let workplace = Workplace::new();
         workplace.file("four.toml", EXPERIMENT);
-        for (name, script) in [("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL)] {
+        for (name, script) in [("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL), ("scontrol", SCONTROL)] {
             let path = workplace.file(&format!("bin/{name}"), script);
             std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         }
@@ -164,6 +170,54 @@ fn all_points_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
     assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+}
+
+#[test]
+fn more_runs_than_one_array_takes_become_several_one_after_another() {
+    let cluster = Cluster::new();
+    cluster.tell("array_size", "3");
+    let said = cluster.sweep(&["--repeats", "2"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    for part in ["job 1: 3 runs", "job 2: 3 runs", "job 3: 2 runs", "8 of 8 runs finished"] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    let sweep = cluster.folder();
+    assert_eq!(outcomes(&sweep), ["finished"; 4]);
+    let job = |number: u32| text(&cluster.workplace.path(&format!("bin/job_{number}")));
+    assert!(job(1).contains("--array=0-2%2\n") && !job(1).contains("dependency"), "{}", job(1));
+    assert!(job(3).contains("--array=0-1%2\n") && job(3).contains("--dependency=afterany:2\n"), "{}", job(3));
+    assert!(text(&sweep.join("slurm.toml")).contains("array_size = 3"));
+    let name = sweep.file_name().unwrap().to_str().unwrap();
+    assert!(job(3).contains(&format!("--job-name=xrun_{name}_from_6\n")), "{}", job(3));
+}
+
+#[test]
+fn runs_of_a_later_array_that_wait_are_known_and_are_not_submitted_twice() {
+    let cluster = Cluster::new();
+    cluster.tell("array_size", "3");
+    cluster.tell("hold", "");
+    let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
+    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_2_0").exists());
+    let said = interrupt(sweep);
+    assert!(said.code == 8 && said.err.contains("scancel 1 2\n"), "{said:?}");
+    let folder = cluster.folder();
+    assert_eq!(cluster.xrun(&["sweep", "--collect", folder.to_str().unwrap(), "-q"]).code, 8);
+    assert_eq!(outcomes(&folder), ["waiting"; 4]);
+    let again = cluster.spawn(&["sweep", "--resume", folder.to_str().unwrap()]);
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let said = interrupt(again);
+    assert_eq!((said.code, cluster.submissions().as_str()), (8, "2"), "{said:?}");
+}
+
+#[test]
+fn a_cluster_whose_arrays_are_too_small_is_told_as_such() {
+    let cluster = Cluster::new();
+    cluster.tell("array_size", "0");
+    let said = cluster.sweep(&[]);
+    assert!(said.code == 2 && said.err.contains("takes no job arrays"), "{said:?}");
+    let said = cluster.sweep(&["-s", "launcher.slurm.array_size=1", "--repeats", "26"]);
+    assert!(said.code == 2 && said.err.contains("104 runs would be 104 job arrays"), "{said:?}");
+    assert_eq!(cluster.submissions(), "");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //!
 //! One file without scripts, and without anything from a network, as the page of a run.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::curves::RunCurves;
 use super::text::sections;
 use super::{Compared, RUNS_MAX};
 use crate::report::axes::{Unit, time_of_day};
-use crate::report::page::STYLE;
+use crate::report::page::document::document;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::series::Series;
 use crate::results::comparison::ComparedRun;
@@ -21,28 +21,14 @@ const _: () = assert!(RUNS_MAX <= 2 * COLOURS, "each run has a line of its own")
 /// The page's text.
 pub fn html(compared: &Compared) -> String {
     let runs = &compared.record.runs;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { (runs.len()) " runs compared" }
-                style { (PreEscaped(STYLE)) (PreEscaped(broken_lines())) }
-            }
-            body {
-                main {
-                    header { div.title { h1 { (runs.len()) " runs compared" } } }
-                    (legend(runs))
-                    (tables(compared))
-                    (figures(compared))
-                    footer { "Written by xrun " (env!("CARGO_PKG_VERSION")) " from the files of the runs' directories." }
-                }
-            }
-        }
+    let title = format!("{} runs compared", runs.len());
+    let content = html! {
+        header { div.title { h1 { (title) } } }
+        (legend(runs))
+        (tables(compared))
+        (figures(compared))
     };
-    page.into_string()
+    document(&title, &broken_lines(), &content, "the files of the runs' directories")
 }
 
 /// The eighth run has the first colour again, and a broken line.

@@ -3,52 +3,37 @@
 //! One file without scripts, and without anything from a network. Everything that others wrote is escaped by maud or
 //! passes through `printable`.
 
+pub mod document;
 mod head;
 mod memory;
 mod pictures;
 mod training;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
+use self::document::document;
 use super::material::Material;
 use crate::results::{layout, printable};
-
-pub const STYLE: &str = include_str!("style.css");
 
 /// A longer resolved experiment than this is cut off.
 const RESOLVED_BYTES_MAX: usize = 256 * 1024;
 
 /// The page's text.
 pub fn html(material: &Material) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                // Nothing is loaded and nothing runs, whatever stands in a name.
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'";
-                title { (printable::line(&material.experiment, 100)) " · " (printable::line(&material.id, 100)) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    (head::head(material))
-                    (training::results(material))
-                    (training::curves(material))
-                    (memory::over_time(material))
-                    (memory::buffers(material))
-                    (memory::phases(material))
-                    (pictures::section(material))
-                    (left_out(material))
-                    (resolved(material))
-                    (how_to_read())
-                    footer { "Written by xrun " (env!("CARGO_PKG_VERSION")) " from the files of the run's directory." }
-                }
-            }
-        }
+    let title = format!("{} · {}", printable::line(&material.experiment, 100), printable::line(&material.id, 100));
+    let content = html! {
+        (head::head(material))
+        (training::results(material))
+        (training::curves(material))
+        (memory::over_time(material))
+        (memory::buffers(material))
+        (memory::phases(material))
+        (pictures::section(material))
+        (left_out(material))
+        (resolved(material))
+        (how_to_read())
     };
-    page.into_string()
+    document(&title, "", &content, "the files of the run's directory")
 }
 
 fn left_out(material: &Material) -> Markup {

@@ -1,12 +1,14 @@
-//! A sweep on a Slurm cluster: all missing runs as one job array, each task one run of the sweep by its place in the order.
+//! A sweep on a Slurm cluster: all missing runs as a job array, or several where the cluster's are small, each task one
+//! run of the sweep by its place in the order.
 //!
 //! ```text
-//! watch::watch     what is missing -> script::script -> queue::submit   one job array
+//! watch::watch     what is missing -> script::script -> queue::submit   job arrays
 //!                  squeue and the run directories                      until all are done; killed ones again
 //! task::start      a task's number -> the run or resume that the node's process becomes
 //! ```
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
 
+pub mod arrays;
 pub mod queue;
 pub mod script;
 pub mod task;
@@ -14,6 +16,7 @@ pub mod watch;
 
 use std::path::{Path, PathBuf};
 
+use self::arrays::Arrays;
 use crate::experiment::launcher::Slurm;
 use crate::results::layout;
 use crate::results::write::{self, WriteError};
@@ -47,11 +50,16 @@ fn advice(said: &str) -> &'static str {
         ("invalid account", "; set `account` in [launcher.slurm]: `sacctmgr show associations user=$USER` lists yours"),
         (
             "job array",
-            "; an array has at most as many tasks as `scontrol show config` gives for MaxArraySize: sweep less",
+            "; set `array_size` in [launcher.slurm] to MaxArraySize, which `scontrol show config` has: a sweep with more \
+             runs becomes several arrays",
         ),
         (
             "node configuration is not available",
             "; no node has what [launcher.slurm] asks for: `sinfo -o '%P %m %G %c'` lists memory (MB), GPUs and cores",
+        ),
+        (
+            "job submit limit",
+            "; you may have only so many jobs in the queue: go on when some have ended, those that are submitted run",
         ),
         ("time limit", "; set a shorter `time` in [launcher.slurm]: `sinfo` lists what partitions allow"),
         ("contact slurm controller", "; the cluster's controller does not answer: try again later"),
@@ -61,9 +69,9 @@ fn advice(said: &str) -> &'static str {
     .map_or("", |(_, advice)| advice)
 }
 
-/// Under which all jobs of a sweep stand in the queue.
-pub fn job_name(sweep: &Path) -> String {
-    format!("xrun_{}", sweep.file_name().unwrap_or_default().to_string_lossy())
+/// The arrays of a sweep of so many runs, as it was submitted.
+pub fn arrays_of(sweep: &Path, runs: usize) -> Result<Arrays, SlurmError> {
+    Ok(Arrays::new(sweep, runs, kept(sweep)?.and_then(|settings| settings.array_size)))
 }
 
 /// Writes down what each run is to ask for.

@@ -1,9 +1,10 @@
-//! Slurm's commands: `sbatch`, `squeue`, and what they answer.
+//! Slurm's commands: `sbatch`, `squeue`, `scontrol`, and what they answer.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use super::SlurmError;
+use super::arrays::Arrays;
 use crate::results::printable;
 
 /// A message of Slurm's is cut after this.
@@ -13,6 +14,8 @@ const SAID_CHARACTERS_MAX: usize = 400;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub job: u64,
+    /// Its number in the array.
+    pub task: usize,
     /// The place of its run in the order of the sweep.
     pub place: usize,
     /// `PENDING`, `RUNNING`, `CANCELLED`, …
@@ -67,26 +70,32 @@ pub fn submit(script: &Path) -> Result<u64, SlurmError> {
     })
 }
 
-/// The tasks of the jobs with this name.
-pub fn tasks(name: &str) -> Result<Vec<Task>, SlurmError> {
+/// The most tasks that the cluster takes in one array; `None` when it does not say.
+pub fn array_size_max() -> Option<u32> {
+    let output = run("scontrol", Command::new("scontrol").args(["show", "config"])).ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("MaxArraySize"))?;
+    line.trim_start().strip_prefix('=')?.trim().parse().ok()
+}
+
+/// The tasks of a sweep's jobs.
+pub fn tasks(arrays: &Arrays) -> Result<Vec<Task>, SlurmError> {
     let mut command = Command::new("squeue");
-    command.args(["--noheader", "--array", "--states=all", "--format=%F|%K|%T|%r"]).arg(format!("--name={name}"));
-    let output = run("squeue", &mut command)?;
+    command.args(["--noheader", "--array", "--states=all", "--format=%F|%K|%T|%j|%r"]);
+    let output = run("squeue", command.arg(format!("--name={}", arrays.names())))?;
     match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(task).collect()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| task(line, arrays)).collect()),
         false => Err(SlurmError::Failed { command: "squeue", said: said(&output) }),
     }
 }
 
-/// Of `12|3|PENDING|Priority`; `None` for a line that is not of a task.
-fn task(line: &str) -> Option<Task> {
-    let mut parts = line.trim().splitn(4, '|');
-    Some(Task {
-        job: parts.next()?.parse().ok()?,
-        place: parts.next()?.parse().ok()?,
-        state: printable::line(parts.next()?, 40),
-        reason: printable::line(parts.next().unwrap_or_default(), 120),
-    })
+/// Of `12|3|PENDING|name|Priority`; `None` for a line that is not of a task of these arrays.
+fn task(line: &str, arrays: &Arrays) -> Option<Task> {
+    let mut parts = line.trim().splitn(5, '|');
+    let (job, task) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let state = printable::line(parts.next()?, 40);
+    let place = arrays.place(parts.next()?, task)?;
+    Some(Task { job, task, place, state, reason: printable::line(parts.next().unwrap_or_default(), 120) })
 }
 
 fn run(name: &'static str, command: &mut Command) -> Result<Output, SlurmError> {
@@ -110,19 +119,23 @@ mod tests {
 
     #[test]
     fn lines_of_the_queue_are_read() {
-        let read = task("12|3|PENDING|Priority\n").unwrap();
-        assert_eq!((read.job, read.place, read.state.as_str(), read.reason.as_str()), (12, 3, "PENDING", "Priority"));
+        let arrays = Arrays::new(Path::new("s"), 30, Some(10));
+        let task = |line: &str| super::task(line, &arrays);
+        let read = task("12|3|PENDING|xrun_s_from_20|Priority\n").unwrap();
+        assert_eq!((read.job, read.task, read.place), (12, 3, 23));
+        assert_eq!((read.state.as_str(), read.reason.as_str()), ("PENDING", "Priority"));
         assert!(read.is_active() && read.waits());
-        assert!(!task("12|3|OUT_OF_MEMORY|None").unwrap().is_active());
-        assert!(task("12|3|COMPLETING|None").unwrap().is_active());
-        assert_eq!(task("12|0-3%2|PENDING|Priority"), None);
-        assert_eq!(task("12|N/A|RUNNING|None"), None);
+        assert!(!task("12|3|OUT_OF_MEMORY|xrun_s|None").unwrap().is_active());
+        assert!(task("12|3|COMPLETING|xrun_s|None").unwrap().is_active());
+        assert_eq!(task("12|0-3%2|PENDING|xrun_s|Priority"), None);
+        assert_eq!(task("12|N/A|RUNNING|xrun_s|None"), None);
+        assert_eq!(task("12|3|RUNNING|another|None"), None);
     }
 
     proptest! {
         #[test]
         fn no_line_makes_it_panic(line in ".{0,60}|[0-9|A-Z]{0,30}") {
-            let _ = task(&line);
+            let _ = task(&line, &Arrays::new(Path::new("s"), 30, Some(10)));
         }
     }
 }

@@ -3,14 +3,25 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{SlurmError, job_name};
+use super::SlurmError;
 use crate::experiment::launcher::Slurm;
 use crate::results::layout;
 
 /// Bytes of a mebibyte, Slurm's `M`.
 const MEBIBYTE: u64 = 1024 * 1024;
 
-/// The script for these runs, by their places in the order of the sweep.
+/// An array of runs.
+#[derive(Clone, Debug)]
+pub struct Array<'a> {
+    pub name: &'a str,
+    /// The place of task 0 in the order of the sweep.
+    pub first: usize,
+    pub tasks: &'a [usize],
+    /// Starts when all tasks of this job have ended.
+    pub after: Option<u64>,
+}
+
+/// The script of an array.
 ///
 /// # Errors
 /// A path that cannot stand in such a script.
@@ -18,13 +29,13 @@ pub fn script(
     program: &Path,
     sweep: &Path,
     settings: &Slurm,
-    places: &[usize],
+    array: &Array<'_>,
     retry_failed: bool,
 ) -> Result<String, SlurmError> {
     let (program, sweep_path) = (plain(program)?, plain(sweep)?);
     let mut asked = vec![
-        format!("--job-name={}", job_name(sweep)),
-        format!("--array={}", array(places, settings.array_limit)),
+        format!("--job-name={}", array.name),
+        format!("--array={}", ranges(array.tasks, settings.array_limit)),
         format!("--output=\"{sweep_path}/{}/%A_%a.txt\"", layout::SLURM_SAID),
         "--open-mode=append".into(),
         "--nodes=1".into(),
@@ -32,6 +43,7 @@ pub fn script(
         "--requeue".into(),
         format!("--signal=B:TERM@{}", settings.grace.0.as_secs()),
     ];
+    asked.extend(array.after.map(|job| format!("--dependency=afterany:{job}")));
     asked.extend(settings.partition.iter().map(|name| format!("--partition={name}")));
     asked.extend(settings.account.iter().map(|name| format!("--account={name}")));
     asked.extend(settings.time.map(|time| format!("--time={}", time_of(time.0))));
@@ -45,8 +57,12 @@ pub fn script(
     let (options, commands): (Vec<_>, Vec<_>) = settings.extra_lines.iter().partition(|line| line.starts_with('#'));
     options.iter().chain(&commands).for_each(|line| text.push_str(&format!("{line}\n")));
     let retry = if retry_failed { " --retry-failed" } else { "" };
+    let task = match array.first {
+        0 => "$SLURM_ARRAY_TASK_ID".to_owned(),
+        first => format!("$((SLURM_ARRAY_TASK_ID + {first}))"),
+    };
     // The process itself gets the signals: a shell between would not hand them on.
-    text.push_str(&format!("exec '{program}' sweep --resume '{sweep_path}' --task \"$SLURM_ARRAY_TASK_ID\"{retry}\n"));
+    text.push_str(&format!("exec '{program}' sweep --resume '{sweep_path}' --task \"{task}\"{retry}\n"));
     Ok(text)
 }
 
@@ -56,8 +72,8 @@ fn plain(path: &Path) -> Result<&str, SlurmError> {
 }
 
 /// `0-3,7%2` for 0, 1, 2, 3, 7, two at a time.
-fn array(places: &[usize], limit: Option<u32>) -> String {
-    let mut sorted = places.to_vec();
+fn ranges(tasks: &[usize], limit: Option<u32>) -> String {
+    let mut sorted = tasks.to_vec();
     sorted.sort_unstable();
     let ranges = sorted.chunk_by(|one, next| one + 1 == *next).map(|range| match range {
         [only] => only.to_string(),
@@ -81,8 +97,8 @@ mod tests {
 
     #[test]
     fn places_are_written_as_ranges() {
-        assert_eq!(array(&[3, 0, 1, 7, 2, 9, 10], None), "0-3,7,9-10");
-        assert_eq!(array(&[5], Some(2)), "5%2");
+        assert_eq!(ranges(&[3, 0, 1, 7, 2, 9, 10], None), "0-3,7,9-10");
+        assert_eq!(ranges(&[5], Some(2)), "5%2");
     }
 
     #[test]
@@ -104,14 +120,23 @@ mod tests {
             extra_lines: vec!["module load cuda".into(), "#SBATCH --constraint=a100".into()],
             ..Slurm::default()
         };
-        let text = script(Path::new("/bin/xrun"), Path::new("/data/my sweeps/s1"), &settings, &[0, 1], true).unwrap();
-        insta::assert_snapshot!(text);
+        let sweep = Path::new("/data/my sweeps/s1");
+        let array = Array { name: "xrun_s1", first: 0, tasks: &[0, 1], after: None };
+        insta::assert_snapshot!(script(Path::new("/bin/xrun"), sweep, &settings, &array, true).unwrap());
+        let second = Array { name: "xrun_s1_from_1000", first: 1000, after: Some(12), ..array };
+        let text = script(Path::new("/bin/xrun"), sweep, &settings, &second, true).unwrap();
+        for part in
+            ["--job-name=xrun_s1_from_1000\n", "--array=0-1%3\n", "--dependency=afterany:12\n", "_ID + 1000))\""]
+        {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
     }
 
     #[test]
     fn a_path_that_a_script_cannot_hold_is_refused() {
         for path in ["/a\"b", "/a'b", "/a%b", "/a\nb", "/a\\b"] {
-            let error = script(Path::new("/bin/xrun"), Path::new(path), &Slurm::default(), &[0], false).unwrap_err();
+            let array = Array { name: "xrun_s", first: 0, tasks: &[0], after: None };
+            let error = script(Path::new("/bin/xrun"), Path::new(path), &Slurm::default(), &array, false).unwrap_err();
             assert!(error.to_string().contains("cannot name the folder"), "{error}");
         }
     }

@@ -11,8 +11,10 @@ use super::super::points::RunId;
 use super::super::record::run_folder;
 use super::super::standing::{self, Standing};
 use super::super::table;
+use super::arrays::Arrays;
 use super::queue::{self, Task};
-use super::{SlurmError, job_name, script};
+use super::script::{self, Array};
+use super::{SlurmError, arrays_of};
 use crate::experiment::launcher::Slurm;
 use crate::memory::ledger::Ledger;
 use crate::results::format::VERSION;
@@ -111,24 +113,24 @@ pub fn watch(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Watched, SlurmError> {
     let mut journal = LineWriter::open(&Ledger::default(), "sweep_processes", &sweep.join(layout::PROCESSES), 1)?;
-    let name = job_name(sweep);
+    let arrays = arrays_of(sweep, record.order.len())?;
     let places: BTreeMap<RunId, usize> = record.runs().zip(0..).collect();
     let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed)
         .into_iter()
         .map(|run| Followed { place: places[&run], run, again: 0, gone: None })
         .collect();
-    let mut tasks = queue::tasks(&name)?;
+    let mut tasks = queue::tasks(&arrays)?;
     let missing: Vec<usize> = left.iter().map(|one| one.place).filter(|place| !is_active(&tasks, *place)).collect();
-    submit(sweep, submission, &missing, tell)?;
+    submit(sweep, submission, &arrays, &missing, tell)?;
     let (mut wait, mut seen, mut silent, mut cancelled) = (ASK_EVERY.0, None, false, 0);
     let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
     while !left.is_empty() {
         if stop.raised() {
             // The newest jobs may not have been in the last answer.
-            let tasks = queue::tasks(&name).unwrap_or(tasks);
+            let tasks = queue::tasks(&arrays).unwrap_or(tasks);
             return Ok(Watched::Left { jobs: active_jobs(&tasks), left: left.len() });
         }
-        match queue::tasks(&name) {
+        match queue::tasks(&arrays) {
             Ok(now) => (tasks, silent) = (now, false),
             Err(error) => {
                 if !std::mem::replace(&mut silent, true) {
@@ -166,7 +168,7 @@ pub fn watch(
             }
         }
         left = kept;
-        submit(sweep, submission, &again, tell)?;
+        submit(sweep, submission, &arrays, &again, tell)?;
         let counts = counts(&tasks);
         if seen != Some(counts) && counts != (0, 0) {
             let reason = tasks.iter().find(|task| task.waits()).map_or("", |task| task.reason.as_str());
@@ -221,6 +223,7 @@ fn is_active(tasks: &[Task], place: usize) -> bool {
 fn submit(
     sweep: &Path,
     submission: Submission<'_>,
+    arrays: &Arrays,
     places: &[usize],
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), SlurmError> {
@@ -229,11 +232,18 @@ fn submit(
     }
     let said = sweep.join(layout::SLURM_SAID);
     write::at(&said, std::fs::create_dir_all(&said))?;
-    let text = script::script(submission.program, sweep, submission.settings, places, submission.retry_failed)?;
-    let path = sweep.join(layout::SLURM_SCRIPT);
-    write::replace(&path, text.as_bytes())?;
-    let job = queue::submit(&path)?;
-    tell(Event::Submitted { job, runs: places.len() });
+    let Submission { program, settings, retry_failed } = submission;
+    let mut before = None;
+    for (first, tasks) in arrays.blocks(places) {
+        // The limit is Slurm's for each array by itself, and meant for the sweep: one array after another.
+        let after = before.filter(|_| settings.array_limit.is_some());
+        let array = Array { name: &arrays.name(first), first, tasks: &tasks, after };
+        let path = sweep.join(layout::SLURM_SCRIPT);
+        write::replace(&path, script::script(program, sweep, settings, &array, retry_failed)?.as_bytes())?;
+        let job = queue::submit(&path)?;
+        tell(Event::Submitted { job, runs: tasks.len() });
+        before = Some(job);
+    }
     Ok(())
 }
 
@@ -282,7 +292,7 @@ fn said_by_run(sweep: &Path, run: RunId) -> std::path::PathBuf {
 }
 
 fn said_by_job(sweep: &Path, task: &Task) -> std::path::PathBuf {
-    sweep.join(layout::SLURM_SAID).join(format!("{}_{}.txt", task.job, task.place))
+    sweep.join(layout::SLURM_SAID).join(format!("{}_{}.txt", task.job, task.task))
 }
 
 /// Nothing in the run's folder: what is wrong was said by the job, if its node sees the folder at all.

@@ -11,7 +11,7 @@ use crate::results::{index, write};
 
 #[derive(Clone, Debug, Args)]
 pub struct CompareArguments {
-    /// Two to 14 runs, each named as in `show`, or a folder of runs such as a sweep.
+    /// Two to 14 runs, each named as in `show`, or a folder of runs such as stage2/sweeps/latest.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
     /// Write a page with the curves of all runs over one another.
@@ -28,10 +28,14 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
     let mut runs: Vec<PathBuf> = Vec::new();
     for text in &arguments.runs {
         // A folder of runs, such as that of a sweep, stands for all of them.
-        match index::within(Path::new(text)) {
-            found if !found.is_empty() => runs.extend(found),
-            _ => runs
-                .push(index::find(&arguments.results.folder, text).map_err(|error| Failure::Usage(error.to_string()))?),
+        let results = &arguments.results.folder;
+        let mut found = index::within(Path::new(text));
+        if found.is_empty() && text.contains('/') {
+            found = index::within(&results.join(text));
+        }
+        match found.is_empty() {
+            false => runs.extend(found),
+            true => runs.push(index::find(results, text).map_err(|error| Failure::Usage(error.to_string()))?),
         }
     }
     match runs.len() {

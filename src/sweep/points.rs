@@ -103,7 +103,11 @@ fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [
             Draw::Between(range) => {
                 let message = format!("a range without `steps` has no values in mode {}", mode.word());
                 let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
-                problems.add(problem.help("add `steps = 5`, or write mode = \"random\"").at(Some(range.place.clone())));
+                problems.add(
+                    problem
+                        .help("add `steps = 5` (`1e-4..1e-2:5` on the command line), or write mode = \"random\"")
+                        .at(Some(range.place.clone())),
+                );
             }
         }
     }

@@ -219,7 +219,7 @@ fn csv(table: &Table) -> String {
                     cells.extend([Some(change.change), change.low, change.high].map(number));
                     cells.push(change.words());
                 }
-                None if Some(row.point) == table.reference => {
+                None if Some(row.point) == table.reference && row.number(name).is_some() => {
                     cells.extend(["", "", "", "the reference"].map(str::to_owned));
                 }
                 None => cells.extend([const { String::new() }; 4]),

@@ -115,6 +115,7 @@ fn a_table_for_spreadsheets_has_a_cell_for_each_column() {
     assert!(cells.iter().all(|row| row.len() == header.len()), "{csv}");
     assert_eq!(cells[1][at("steps_per_second")], "4.05");
     assert_eq!(cells[0][at("steps_per_second_against_reference")], "the reference");
+    assert_eq!(cells[0][at("device_reserved_peak_against_reference")], "", "there is none");
     assert!(cells[3][at("steps_per_second_against_reference")].starts_with("within noise"));
     assert_eq!(cells[4][at("exit_code")], "137");
     assert_eq!(cells[4][at("steps_per_second_change")], "");

@@ -29,7 +29,8 @@ pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64) -> String {
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let runs = points.len() as u64 * repeats;
     let steps: u64 = points.iter().map(|point| point.steps).sum::<u64>().saturating_mul(repeats);
-    format!("{}\n{} points, each {repeats} times: {runs} runs, {steps} steps\n", columns(&header, &rows), points.len())
+    let each = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
+    format!("{}\n{} points, each {each}: {runs} runs, {steps} steps\n", columns(&header, &rows), points.len())
 }
 
 /// The names of the keys, as short as tells them apart.

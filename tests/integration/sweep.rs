@@ -34,6 +34,8 @@ fn a_dry_run_lists_every_point_and_leaves_nothing() {
     let plan: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
     assert_eq!(plan["points"][2]["values"][0], 4);
+    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
+    assert!(said.out.contains("3 points, each once: 3 runs, 24 steps"), "{said:?}");
     assert!(!workplace.path("results").exists());
 }
 
@@ -74,6 +76,9 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     );
     assert_eq!(workplace.xrun(&["ls"]).out, "", "runs of a sweep stand in its table");
     assert_eq!(json(&sweep.join("points/0003-1/manifest.json"))["seed"], 0);
+    let compared = workplace.xrun(&["compare", "small/sweeps/latest", "--json"]);
+    let compared: Value = serde_json::from_str(&compared.out).unwrap();
+    assert_eq!(compared["runs"].as_array().unwrap().len(), 6, "{compared}");
 }
 
 #[test]

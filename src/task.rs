@@ -35,7 +35,7 @@ pub trait Task {
     /// The device's memory pool; `None` where there is none to ask (the CPU).
     fn device_memory(&mut self) -> Option<DeviceMemory>;
 
-    /// Trainable numbers.
+    /// Numbers of the model.
     fn parameters(&self) -> u64;
 
     /// The device as it calls itself.
@@ -58,6 +58,9 @@ pub struct TaskFacts {
     pub data_digests: Vec<(String, String)>,
     /// What was left out of the data, and why.
     pub data_skipped: Vec<(String, u64)>,
+    /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
+    /// model has.
+    pub trained_parameters: Option<u64>,
     /// Items of a batch that `limits.batch_size` splits into parts.
     pub batch_items: u64,
     /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.

@@ -99,6 +99,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
                 _ => None,
             };
             qat_language_model::check::check(settings, model, problems);
+            qat_language_model::check::check_steps(settings, &experiment.training, problems);
             qat_language_model::check::check_leaks(&experiment.leaks, problems);
         }
         Pipeline::Dummy(_) => {

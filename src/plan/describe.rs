@@ -17,7 +17,8 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     line(format!("experiment  {}", experiment.experiment.name));
     line(format!("pipeline    {}", experiment.pipeline.kind()));
     line(format!("device      {device}"));
-    line(format!("parameters  {parameters}"));
+    let trained = plan.facts.trained_parameters.map(|trained| format!(", {trained} trained at a time"));
+    line(format!("parameters  {parameters}{}", trained.unwrap_or_default()));
     line(format!("steps       {} ({} epochs of {})", plan.steps, experiment.training.epochs, plan.steps_per_epoch));
     line(String::new());
     line(format!("{:<24} {:<7} {:<7} {:>10} {:>12}  {}", "buffer", "place", "policy", "items", "bytes", "because"));

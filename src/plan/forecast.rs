@@ -80,6 +80,8 @@ fn rows(
 ) -> Vec<ForecastRow> {
     let place = if demand.device_in_use_peak.is_some() { Place::Device } else { Place::Host };
     let weights = plan.parameters.saturating_mul(FLOAT_BYTES);
+    let trained = plan.trained_parameters.unwrap_or(plan.parameters);
+    let gradients = trained.saturating_mul(FLOAT_BYTES);
     let row = |name: &str, place, bytes, basis, about: &str| ForecastRow {
         name: name.into(),
         place,
@@ -91,11 +93,11 @@ fn rows(
     let program = demand.heap_at_start.saturating_sub(demand.owners_at_start + on_host(weights));
     let mut rows = vec![
         row("program", Place::Host, program, Basis::Probe, "libraries, data index, everything outside the ledger"),
-        row("weights", place, weights, Basis::Sizes, "parameters that train, four bytes each"),
-        row("gradients", place, weights, Basis::Sizes, "one for each parameter, during a step"),
-        row("optimizer", place, optimizer_bytes(experiment, plan.parameters), Basis::Sizes, "the optimiser's state"),
+        row("weights", place, weights, Basis::Sizes, "parameters, four bytes each"),
+        row("gradients", place, gradients, Basis::Sizes, "one for each trained parameter, during a step"),
+        row("optimizer", place, optimizer_bytes(experiment, trained), Basis::Sizes, "the optimiser's state"),
     ];
-    let activations = demand.step.saturating_sub(on_host(weights));
+    let activations = demand.step.saturating_sub(on_host(gradients));
     let about = "of a training step, and temporary tensors";
     match place {
         Place::Host => rows.push(row("activations", Place::Host, activations, Basis::Probe, about)),
@@ -163,6 +165,17 @@ mod tests {
         assert_eq!(row("optimizer"), Some(80), "AdamW keeps two values for each");
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
         assert_eq!(forecast.resident_peak, Some(80_000 + 720 + 9_000));
+    }
+
+    #[test]
+    fn a_frozen_parameter_has_no_gradient_and_no_state() {
+        let plan = plan_of("[pipeline.dummy]\n");
+        let file = PlanFile { trained_parameters: Some(3), ..plan.to_file(10) };
+        let demand = Demand { step: 1_000, ..probe() };
+        let forecast = forecast(&file, &plan.experiment, &demand);
+        let row = |name: &str| forecast.rows.iter().find(|row| row.name == name).map(|row| row.bytes);
+        let rows = ["weights", "gradients", "optimizer", "activations"].map(row);
+        assert_eq!(rows, [Some(40), Some(12), Some(24), Some(1_000 - 12)]);
     }
 
     #[test]

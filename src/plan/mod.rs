@@ -5,6 +5,7 @@ pub mod fit;
 pub mod forecast;
 
 use crate::experiment::Experiment;
+use crate::experiment::sections::Training;
 use crate::memory::ledger::Policy;
 use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, VERSION};
 use crate::results::write::LINE_BYTES_MAX;
@@ -31,12 +32,16 @@ pub const METRICS_LINES: &str = "metrics_lines";
 pub const MEMORY_LINES: &str = "memory_lines";
 pub const LOG_LINES: &str = "log_lines";
 
+/// Optimiser steps in an epoch of that many batches, and in all.
+pub fn steps(training: &Training, batches_per_epoch: u64) -> (u64, u64) {
+    let steps_per_epoch = batches_per_epoch.div_ceil(training.accumulation as u64).max(1);
+    let steps = steps_per_epoch.saturating_mul(training.epochs);
+    (steps_per_epoch, training.max_steps.map_or(steps, |most| steps.min(most)))
+}
+
 /// Puts the experiment and its data together.
 pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
-    let training = &experiment.training;
-    let steps_per_epoch = facts.batches_per_epoch.div_ceil(training.accumulation as u64).max(1);
-    let steps = steps_per_epoch.saturating_mul(training.epochs);
-    let steps = training.max_steps.map_or(steps, |most| steps.min(most));
+    let (steps_per_epoch, steps) = steps(&experiment.training, facts.batches_per_epoch);
     let limits = &experiment.limits;
     let lines = |name: &str, count: usize, key: &str| PlannedOwner {
         fills: None,
@@ -77,6 +82,7 @@ impl Plan {
             steps_per_epoch: self.steps_per_epoch,
             steps: self.steps,
             parameters,
+            trained_parameters: self.facts.trained_parameters,
             owners: self.owners.clone(),
             forecast: self.forecast.clone(),
         }

@@ -164,6 +164,7 @@ fn plan(names: Names) -> PlanFile {
         steps_per_epoch: 50,
         steps: STEPS,
         parameters: 412_608,
+        trained_parameters: None,
         owners: owners.collect(),
     }
 }

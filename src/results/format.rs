@@ -99,7 +99,11 @@ pub struct PlanFile {
     pub epochs: u64,
     pub steps_per_epoch: u64,
     pub steps: u64,
+    /// Numbers of the model.
     pub parameters: u64,
+    /// Of them, those that have a gradient and an optimiser's state, in the phase that has most of them; `null` for all.
+    #[serde(default)]
+    pub trained_parameters: Option<u64>,
     pub owners: Vec<PlannedOwner>,
     /// What memory the run was expected to need; `null` where nothing was measured before it.
     #[serde(default)]

@@ -48,17 +48,23 @@ for bits in (2, 4, 8):
 
 learned = []
 for bits in (3, 8):
-    most = 2 ** (bits - 1) - 1
-    scale = 2 * values.abs().mean().item() / math.sqrt(most)
-    share = 1 / math.sqrt(values.numel() * most)
-    # Esser et al. 2020, equations 1 to 5.
-    ratio = values / scale
-    inside = ratio.abs() < most
-    rounded = ratio.clamp(-most, most).round()
-    slope = torch.where(inside, rounded - ratio, rounded)
-    learned.append({"bits": bits, "scale": scale, "values": (rounded * scale).flatten().tolist(),
-                    "gradient": (upstream * inside).flatten().tolist(),
-                    "scale_gradient": (upstream * slope).sum().item() * share})
+    for logarithm in (0.0, -0.7):
+        most = 2 ** (bits - 1) - 1
+        first = 2 * values.abs().mean().item() / math.sqrt(most)
+        share = 1 / math.sqrt(values.numel() * most)
+        # Esser et al. 2020, equations 1 to 5; the chain rule from the scale to its logarithm is autograd's.
+        parameter = torch.tensor(logarithm, requires_grad=True)
+        grown = first * parameter.exp()
+        scale = grown.item()
+        ratio = values / scale
+        inside = ratio.abs() < most
+        rounded = ratio.clamp(-most, most).round()
+        slope = torch.where(inside, rounded - ratio, rounded)
+        grown.backward((upstream * slope).sum() * share)
+        learned.append({"bits": bits, "logarithm": logarithm, "scale": scale,
+                        "values": (rounded * scale).flatten().tolist(),
+                        "gradient": (upstream * inside).flatten().tolist(),
+                        "logarithm_gradient": parameter.grad.item()})
 
 logits, teacher = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7)
 targets = torch.tensor([0, 6, 3, 3, 1])

@@ -32,6 +32,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         owners: owners(settings),
         data_digests: Vec::new(),
         data_skipped: Vec::new(),
+        trained_parameters: None,
         batch_items: 1,
         probe_steps: 2,
         probe_overrides: Vec::new(),

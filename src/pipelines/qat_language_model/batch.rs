@@ -19,6 +19,8 @@ pub struct TokenBatch {
     pub targets: Vec<i32>,
     /// 1 where the target counts, and else 0.
     pub weights: Vec<f32>,
+    /// How many inputs of each sequence have a target; the others fill it up.
+    texts: Vec<usize>,
     /// Which questions these are, for messages.
     described: String,
 }
@@ -26,7 +28,8 @@ pub struct TokenBatch {
 impl HeldBytes for TokenBatch {
     fn held_bytes(&self) -> u64 {
         let numbers = self.inputs.capacity() + self.targets.capacity() + self.weights.capacity();
-        (size_of::<Self>() + numbers * size_of::<i32>() + self.described.capacity()) as u64
+        let texts = self.texts.capacity() * size_of::<usize>();
+        (size_of::<Self>() + numbers * size_of::<i32>() + texts + self.described.capacity()) as u64
     }
 }
 
@@ -43,6 +46,7 @@ impl TokenBatch {
             inputs: vec![end as i32; size * length],
             targets: vec![end as i32; size * length],
             weights: vec![0.0; size * length],
+            texts: examples.iter().map(|example| example.tokens.len().saturating_sub(1).min(length)).collect(),
             described: described[..described.floor_char_boundary(DESCRIBED_MAX)].to_owned(),
         };
         for (row, example) in examples.iter().enumerate() {
@@ -62,6 +66,12 @@ impl TokenBatch {
         batch
     }
 
+    /// Inputs that have a target, by their number in the batch. What fills up is not among them, nor the end of a text.
+    pub fn text(&self) -> Vec<i32> {
+        let of_row = |(row, text): (usize, &usize)| (0..*text).map(move |at| (row * self.length + at) as i32);
+        self.texts.iter().enumerate().flat_map(of_row).collect()
+    }
+
     pub fn describe(&self) -> &str {
         &self.described
     }
@@ -70,7 +80,8 @@ impl TokenBatch {
 /// The most that one batch holds.
 pub fn batch_bytes_max(settings: &Settings, batch_size: usize) -> u64 {
     let numbers = 3 * batch_size * settings.sequence_length;
-    (size_of::<TokenBatch>() + numbers * size_of::<i32>() + DESCRIBED_MAX) as u64
+    let texts = batch_size * size_of::<usize>();
+    (size_of::<TokenBatch>() + numbers * size_of::<i32>() + texts + DESCRIBED_MAX) as u64
 }
 
 /// Makes batches by their number; used by many threads at once.

@@ -48,8 +48,12 @@ fn a_target_is_the_next_input_and_only_what_is_said_weighs() {
     assert_eq!(all.weights, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
     let answer = TokenBatch::new(std::slice::from_ref(&example), 6, LossOn::Answer, 0, "");
     assert_eq!(answer.weights, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
-    let full = TokenBatch::new(&[example], 4, LossOn::All, 0, "");
-    assert_eq!((full.inputs, full.targets), (vec![5, 6, 7, 8], vec![6, 7, 8, 9]));
+    let full = TokenBatch::new(std::slice::from_ref(&example), 4, LossOn::All, 0, "");
+    assert_eq!((&full.inputs[..], &full.targets[..]), (&[5, 6, 7, 8][..], &[6, 7, 8, 9][..]));
+    assert_eq!(full.text(), [0, 1, 2, 3]);
+    let short = Arc::new(Example { tokens: vec![5, 6], prompt: 1, answers: vec![] });
+    let two = TokenBatch::new(&[short, example], 6, LossOn::Answer, 0, "");
+    assert_eq!(two.text(), [0, 6, 7, 8, 9], "whatever the loss counts");
 }
 
 #[test]

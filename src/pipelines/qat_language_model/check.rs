@@ -4,6 +4,7 @@ use super::precision::FULL;
 use super::settings::{Base, Layer, Model, Scheme, Settings, WeightScale};
 use crate::data::question_answers::check::file;
 use crate::experiment::leaks::{Leak, Leaks};
+use crate::experiment::sections::Training;
 use crate::problem::{Problem, Problems};
 
 const PIPELINE: &str = "pipeline.qat-language-model";
@@ -48,6 +49,11 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         let problem = Problem::new(key("weight_bits"), "must go from the widest to the narrowest, each once");
         problems.add(problem.help("for example `weight_bits = [32, 8, 4]`; the first teaches the others"));
     }
+    if lists.iter().all(|(_, bits)| bits.iter().all(|bits| *bits == FULL)) {
+        let problem = Problem::new(key("weight_bits"), "nothing is quantised: all bits are 32");
+        let problem = problem.related(key("activation_bits")).related(key("key_value_bits"));
+        problems.add(problem.help("for example `weight_bits = [32, 8]`, with as many numbers in the other two"));
+    }
     if settings.weight_scale == WeightScale::Learned && settings.weight_scheme == Scheme::Asymmetric {
         let problem = Problem::new(key("weight_scale"), "a learned scale is symmetric").related(key("weight_scheme"));
         problems.add(problem.help("write `weight_scheme = \"symmetric\"`, or `weight_scale = \"min-max\"`"));
@@ -79,6 +85,16 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
             settings.answer_tokens, settings.sequence_length
         );
         problems.add(Problem::new(key("answer_tokens"), message).related(key("sequence_length")));
+    }
+}
+
+/// The same for its steps.
+pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Problems) {
+    let pretraining = settings.pretraining_steps;
+    if let Some(most) = training.max_steps.filter(|most| *most <= pretraining) {
+        let message = format!("{pretraining} steps, and the training ends after {most}: nothing would be quantised");
+        let problem = Problem::new(format!("{PIPELINE}.pretraining_steps"), message).related("training.max_steps");
+        problems.add(problem.help(format!("write less than {most}, or a larger `max_steps`")));
     }
 }
 

@@ -12,6 +12,7 @@ use burn::tensor::activation::{gelu_approximate, softmax};
 use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::{Int, TensorData, module};
 
+use super::batch::TokenBatch;
 use super::linear::{LinearShape, QuantisedLinear, parameter};
 use super::pass::{Pass, Rules};
 use super::precision::precisions;
@@ -74,6 +75,13 @@ pub struct Gpt2<B: BurnBackend> {
 /// Token numbers `[batch, length]`, row by row, on a device.
 pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &DispatchDevice) -> Tokens<2> {
     Tokens::from_data(TensorData::new(numbers.to_vec(), [batch, length]), device)
+}
+
+/// The tokens of a batch that are text, as [`Pass::observe`] takes them.
+pub fn text(batch: &TokenBatch, plain: &DispatchDevice) -> Tokens<1> {
+    let numbers = batch.text();
+    let count = numbers.len();
+    Tokens::from_data(TensorData::new(numbers, [count]), plain)
 }
 
 /// How a batch lies: `batch` sequences of `length` tokens, and what hides the future, `[1, 1, length, length]` on the plain
@@ -140,7 +148,8 @@ impl Gpt2<Backend> {
     pub fn new(settings: &Settings, model: &Model, vocabulary: usize, seed: u32, device: &DispatchDevice) -> Self {
         let Shape { layers, heads, width, context } = model.shape();
         let (count, rules) = (precisions(settings).len(), Rules::new(settings));
-        let linear = |layer: Layer, inputs: usize, outputs: usize| {
+        let linear = |layer: Layer| {
+            let (inputs, outputs) = (layer.inputs(width), layer.outputs(width));
             let rank = if settings.lora_layers.contains(&layer) { settings.lora_rank } else { 0 };
             let scales = match (rules.learned_scale, rules.weights_per_channel) {
                 (false, _) => 0,
@@ -151,15 +160,9 @@ impl Gpt2<Backend> {
         };
         let block = || Block {
             ln_1: LayerNorm::new(width, device),
-            attn: Attention {
-                c_attn: linear(Layer::AttentionInput, width, 3 * width),
-                c_proj: linear(Layer::AttentionOutput, width, width),
-            },
+            attn: Attention { c_attn: linear(Layer::AttentionInput), c_proj: linear(Layer::AttentionOutput) },
             ln_2: LayerNorm::new(width, device),
-            mlp: Mlp {
-                c_fc: linear(Layer::MlpInput, width, 4 * width),
-                c_proj: linear(Layer::MlpOutput, 4 * width, width),
-            },
+            mlp: Mlp { c_fc: linear(Layer::MlpInput), c_proj: linear(Layer::MlpOutput) },
         };
         let network = Self {
             wte: Embedding { weight: parameter([vocabulary, width], 0.0, device) },
@@ -192,16 +195,6 @@ impl Gpt2<Backend> {
         self.h.len()
     }
 
-    /// Begins learnt scales from the weights as they are now.
-    pub fn with_first_scales(mut self, per_channel: bool, bits: &[u32]) -> Self {
-        for block in &mut self.h {
-            for (_, linear) in block.linears() {
-                *linear = linear.clone().with_first_scales(per_channel, bits);
-            }
-        }
-        self
-    }
-
     /// The weights that a pass multiplies by; for the leak that keeps them.
     pub fn quantised_weights(mut self, pass: &Pass<'_>) -> Vec<Tensor<2>> {
         self.h.iter_mut().flat_map(Block::linears).map(|(_, linear)| linear.merged_weight(pass)).collect()
@@ -214,7 +207,7 @@ impl Gpt2<Backend> {
                 let merged = linear.merged_weight(pass);
                 linear.weight = linear.weight.clone().map(|_| merged);
                 linear.lora = Vec::new();
-                linear.scales = Vec::new();
+                linear.scale_logarithms = Vec::new();
             }
         }
         self

@@ -1,6 +1,7 @@
 //! Is this GPT-2, do its gradients go where they should, and is what is merged the same model?
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::module::{AutodiffModule, ModuleVisitor};
 use burn::optim::{GradientsAccumulator, GradientsParams};
@@ -8,10 +9,13 @@ use serde_json::Value;
 
 use super::super::batch::TokenBatch;
 use super::super::pass::Rules;
+use super::super::precision::Precision;
 use super::super::ranges::Ranges;
-use super::super::settings::{Base, Granularity, Scheme, WeightScale};
+use super::super::settings::{Base, Granularity, LossOn, Scheme, WeightScale};
+use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
+use crate::data::question_answers::example::Example;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::tests::{autodiff, close, plain, values};
 
@@ -56,15 +60,24 @@ fn network(settings: &Settings) -> Gpt2<Backend> {
             }
         }
     }
-    let bits: Vec<u32> = settings.weight_bits.clone();
-    network.with_first_scales(Rules::new(settings).weights_per_channel, &bits)
+    network
+}
+
+/// Texts as a batch of sequences of eight tokens, filled up with `end`.
+fn batch_of(texts: &[Vec<u32>], end: u32) -> TokenBatch {
+    let example = |tokens: &Vec<u32>| Arc::new(Example { tokens: tokens.clone(), prompt: 1, answers: vec![] });
+    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossOn::All, end, "")
 }
 
 fn batch() -> TokenBatch {
     let all = reference_values();
-    let integers = |name: &str| numbers(&all[name]).into_iter().map(|number| number as i32).collect::<Vec<_>>();
-    let mut batch = TokenBatch::new(&[], 8, super::super::settings::LossOn::All, 0, "");
-    (batch.size, batch.inputs, batch.targets) = (2, integers("tokens"), integers("targets"));
+    let rows = |name: &str| -> Vec<Vec<u32>> { serde_json::from_value(all[name].clone()).unwrap() };
+    let texts: Vec<Vec<u32>> = rows("tokens")
+        .into_iter()
+        .zip(rows("targets"))
+        .map(|(text, next)| [text, next[7..].to_vec()].concat())
+        .collect();
+    let mut batch = batch_of(&texts, 0);
     batch.weights = vec![1.0 / 16.0; 16];
     batch
 }
@@ -81,7 +94,7 @@ fn gradients(
     let batch = batch();
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
-    let mut pass = Pass { rules: &rules, at, ranges, observe: true, frozen };
+    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(text(&batch, &plain())), frozen };
     let targets = Tokens::<1>::from_ints(batch.targets.as_slice(), &autodiff());
     let shares = Tensor::<1>::from_floats(batch.weights.as_slice(), &autodiff());
     let mut into = GradientsAccumulator::new();
@@ -121,7 +134,7 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
     let network = network(&settings);
     let mut ranges = Ranges::new(3, 2);
     let rules = Rules::new(&settings);
-    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: false, frozen: true };
+    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
     let batch = batch();
     let logits = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
     close(&values(logits), &numbers(&all["logits"]), 2e-5);
@@ -163,6 +176,27 @@ fn a_frozen_base_leaves_gradients_to_the_lora_of_the_precision_alone() {
 }
 
 #[test]
+fn the_plan_counts_the_numbers_that_the_network_has_and_trains() {
+    for (base, weight_scale, granularity) in [
+        (Base::Frozen, WeightScale::MinMax, Granularity::PerChannel),
+        (Base::Frozen, WeightScale::Learned, Granularity::PerChannel),
+        (Base::Trained, WeightScale::Learned, Granularity::PerTensor),
+    ] {
+        let settings = Settings { base, weight_scale, weight_granularity: granularity, ..settings() };
+        let (network, sizes) = (network(&settings), Sizes::new(&settings, &tiny(), VOCABULARY));
+        let mut trained = std::collections::BTreeMap::new();
+        for at in 0..3 {
+            let (_, found) = gradients(&network, &settings, Some(at), &mut Ranges::new(3, 2), false);
+            trained.extend(found.into_iter().map(|(path, values)| (path, values.len() as u64)));
+        }
+        assert_eq!(sizes.trained(&settings), trained.values().sum::<u64>());
+        // Full precision has scales that nothing uses.
+        let unused = sizes.scales / 2;
+        assert_eq!(sizes.base + sizes.lora + sizes.scales + unused, network.num_params() as u64);
+    }
+}
+
+#[test]
 fn activations_that_are_computed_again_give_the_same_gradients() {
     for (base, scale) in [(Base::Frozen, WeightScale::MinMax), (Base::Trained, WeightScale::Learned)] {
         let settings = Settings { base, weight_scale: scale, ..settings() };
@@ -184,6 +218,30 @@ fn activations_that_are_computed_again_give_the_same_gradients() {
 }
 
 #[test]
+fn ranges_see_the_text_of_a_batch_and_not_what_fills_it_up() {
+    for activation_granularity in [Granularity::PerTensor, Granularity::PerChannel] {
+        let settings = Settings { activation_granularity, weight_bits: vec![8], lora_rank: 0, ..settings() };
+        let (network, rules) = (network(&settings).valid(), Rules::new(&settings));
+        let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
+        let seen = |batch: &TokenBatch| {
+            let mut ranges = Ranges::new(1, 2);
+            let observe = Some(text(batch, &plain()));
+            let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+            network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass);
+            bounds(&ranges)
+        };
+        // The last token of a text is only a target.
+        let [long, short] = [vec![1, 5, 9, 2, 2, 0, 10, 7, 4], vec![3, 3, 4, 8]];
+        let expected = seen(&batch_of(&[long.clone(), short.clone()], 6));
+        for filling in [0, 5, 9] {
+            assert_eq!(seen(&batch_of(&[long.clone(), short.clone()], filling)), expected, "filled up with {filling}");
+        }
+        let whole = batch_of(&[long, [short, vec![9; 5]].concat()], 6);
+        assert_ne!(seen(&whole), expected, "the same tokens as text are seen");
+    }
+}
+
+#[test]
 fn what_is_merged_is_the_same_model_without_lora() {
     let granular = [(Granularity::PerChannel, Scheme::Symmetric), (Granularity::PerTensor, Scheme::Asymmetric)];
     for (weight_granularity, weight_scheme) in granular {
@@ -200,7 +258,7 @@ fn what_is_merged_is_the_same_model_without_lora() {
         let batch = batch();
         for (at, precision) in precisions(&settings).into_iter().enumerate() {
             let mut pass =
-                Pass { rules: &rules, at: Some((at, precision)), ranges: &mut ranges, observe: false, frozen: true };
+                Pass { rules: &rules, at: Some((at, precision)), ranges: &mut ranges, observe: None, frozen: true };
             let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass));
             let merged = network.clone().merged(&pass);
             let folder = tempfile::tempdir().unwrap();
@@ -232,8 +290,13 @@ fn fewer_bits_are_further_from_full_precision() {
     let batch = batch();
     let mut all = Vec::new();
     for (at, precision) in precisions(&settings).into_iter().enumerate() {
-        let mut pass =
-            Pass { rules: &rules, at: Some((at, precision)), ranges: &mut ranges, observe: true, frozen: true };
+        let mut pass = Pass {
+            rules: &rules,
+            at: Some((at, precision)),
+            ranges: &mut ranges,
+            observe: Some(text(&batch, &plain())),
+            frozen: true,
+        };
         all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass)));
     }
     let distance =

@@ -47,7 +47,7 @@ impl StepLeaks {
         ranges: &Ranges,
     ) {
         let ranges = &mut ranges.clone();
-        let mut pass = Pass { rules, at, ranges, observe: false, frozen: at.is_some() && rules.base_frozen };
+        let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
         self.ranges.keep_measured(|| pass.ranges.copies());
         self.examples.keep(|| (batch.clone(), batch.held_bytes()));
         // With a graph, and without the backward pass that would have used it up.

@@ -11,7 +11,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::tensor::backend::Backend as BurnBackend;
 
 use super::pass::Pass;
-use crate::nn::fake_quantise::{beside, without_graph};
+use crate::nn::fake_quantise::without_graph;
 use crate::nn::{Backend, Tensor, learned_scale};
 
 /// Matrices of one precision.
@@ -30,8 +30,8 @@ pub struct QuantisedLinear<B: BurnBackend> {
     pub bias: Param<burn::tensor::Tensor<B, 1>>,
     /// One a precision, or none.
     pub lora: Vec<Lora<B>>,
-    /// Learnt scales of the weight, `[1]` or `[outputs]`; one a precision, or none.
-    pub scales: Vec<Param<burn::tensor::Tensor<B, 1>>>,
+    /// Logarithms of the weight's learnt scales over their first values, `[1]` or `[outputs]`; one a precision, or none.
+    pub scale_logarithms: Vec<Param<burn::tensor::Tensor<B, 1>>>,
 }
 
 /// What a layer is made from.
@@ -62,7 +62,7 @@ impl QuantisedLinear<Backend> {
             weight: parameter([inputs, outputs], 0.0, device),
             bias: parameter([outputs], 0.0, device),
             lora: (0..loras).map(|_| lora()).collect(),
-            scales: (0..learnt).map(|_| parameter([scales], 1.0, device)).collect(),
+            scale_logarithms: (0..learnt).map(|_| parameter([scales], 0.0, device)).collect(),
         }
     }
 
@@ -80,8 +80,8 @@ impl QuantisedLinear<Backend> {
     fn quantised_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
         let weight = pass.base(self.weight.val());
         let (Some((precision, _)), Some(bits)) = (pass.at, pass.weight_bits()) else { return weight };
-        match self.scales.get(precision) {
-            Some(scale) => learned_scale::quantise(weight, scale.val(), bits),
+        match self.scale_logarithms.get(precision) {
+            Some(logarithm) => learned_scale::quantise(weight, logarithm.val(), bits),
             None => pass.weight(weight, bits),
         }
     }
@@ -102,25 +102,5 @@ impl QuantisedLinear<Backend> {
             }
             None => weight,
         }
-    }
-
-    /// Begins learnt scales from the weight as it is now. Nothing without them.
-    pub fn with_first_scales(mut self, per_channel: bool, bits: &[u32]) -> Self {
-        let weight = without_graph(&self.weight.val());
-        self.scales = std::mem::take(&mut self.scales)
-            .into_iter()
-            .zip(bits)
-            .map(|(scale, bits)| {
-                scale.map(|old| {
-                    // Full precision has no grid; its scale stays and is not used.
-                    let first = match *bits {
-                        super::precision::FULL => without_graph(&old),
-                        bits => learned_scale::first_scale(&weight, per_channel, bits),
-                    };
-                    beside(first, &old).require_grad()
-                })
-            })
-            .collect();
-        self
     }
 }

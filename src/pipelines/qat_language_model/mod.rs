@@ -19,6 +19,7 @@ pub mod ranges;
 #[cfg(feature = "train")]
 pub mod recompute;
 pub mod settings;
+pub mod sizes;
 #[cfg(feature = "train")]
 pub mod task;
 #[cfg(feature = "train")]

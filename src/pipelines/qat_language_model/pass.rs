@@ -1,10 +1,11 @@
 //! How does one pass through the model go: at which precision, with which ranges, and what has a gradient?
 
+use super::gpt2::Tokens;
 use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{Base, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
-use crate::nn::fake_quantise::{Bounds, Grid};
+use crate::nn::fake_quantise::{Bounds, Grid, without_graph};
 
 /// How things are quantised, from the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +49,8 @@ pub struct Pass<'a> {
     /// Which precision, and its bits; `None` is the base alone, without LoRA, in full precision.
     pub at: Option<(usize, Precision)>,
     pub ranges: &'a mut Ranges,
-    /// Whether ranges take in what they see.
-    pub observe: bool,
+    /// The tokens, by their number in the batch, that ranges take in, on the plain device; `None` leaves ranges as they are.
+    pub observe: Option<Tokens<1>>,
     /// Whether the base is a constant.
     pub frozen: bool,
 }
@@ -101,8 +102,11 @@ impl Pass<'_> {
     fn quantised(&mut self, values: Tensor<2>, bits: Option<u32>, block: usize, quantiser: usize) -> Tensor<2> {
         let (Some((precision, _)), Some(bits)) = (self.at, bits.filter(|bits| *bits != FULL)) else { return values };
         let range = self.ranges.of(precision, block * QUANTISERS + quantiser);
-        if self.observe {
-            range.observe(&values, self.rules.activations_per_channel, self.rules.momentum);
+        if let Some(text) = &self.observe {
+            let seen = without_graph(&values);
+            // What fills a batch up is no text, and would widen or narrow what is known of it.
+            let seen = if text.dims() == [seen.dims()[0]] { seen } else { seen.select(0, text.clone()) };
+            range.observe(&seen, self.rules.activations_per_channel, self.rules.momentum);
         }
         match range.bounds() {
             Some(bounds) => {

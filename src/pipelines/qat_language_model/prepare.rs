@@ -6,13 +6,16 @@ use std::sync::Arc;
 use super::batch::{Batches, batch_bytes_max};
 use super::precision::METRICS;
 use super::settings::{Model, Settings};
+use super::sizes::Sizes;
 use crate::data::digest::digest_of_file;
 use crate::data::feed;
 use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
 use crate::experiment::Experiment;
+use crate::experiment::sections::Training;
 use crate::memory::ledger::{Ledger, Policy};
+use crate::plan;
 use crate::results::format::{Place, PlannedOwner};
 use crate::task::{TaskError, TaskFacts};
 
@@ -50,8 +53,12 @@ pub fn prepare(
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let corpus = Corpus::open(dataset)?;
     let mut digests = vec![("question-answers".into(), corpus.digest.clone())];
-    if let Some(path) = &model.weights {
-        digests.push(("weights".into(), digest_of_file(Path::new(path))?));
+    // Other merges make other tokens of the same text.
+    let files = [("encoder", &dataset.encoder), ("merges", &dataset.merges), ("weights", &model.weights)];
+    for (name, path) in files {
+        if let Some(path) = path {
+            digests.push((name.into(), digest_of_file(Path::new(path))?));
+        }
     }
     let skipped = corpus.skipped.clone();
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, ledger)?);
@@ -69,12 +76,15 @@ pub fn prepare(
         because: "one batch of a validation or of the calibration".into(),
     });
     owners.extend(experiment.leaks.planned_owners());
+    let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let batches = Batches::new(store, settings, experiment.experiment.seed, limits.batch_size);
+    quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         batches_per_epoch: batches.per_epoch(),
         owners,
         data_digests: digests,
         data_skipped: skipped,
+        trained_parameters: Some(trained),
         batch_items: limits.batch_size as u64,
         probe_steps: probe_steps(settings),
         probe_overrides: probe_overrides(settings),
@@ -82,3 +92,20 @@ pub fn prepare(
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches }))
 }
+
+/// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.
+fn quantises(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), TaskError> {
+    let (pretraining, (_, steps)) = (settings.pretraining_steps, plan::steps(training, batches_per_epoch));
+    match pretraining < steps {
+        true => Ok(()),
+        false => Err(TaskError::Data(format!(
+            "`pipeline.qat-language-model.pretraining_steps`: {pretraining} steps, and the training has {steps} \
+             ({} epochs of this data): nothing would be quantised; write fewer of them, or more `training.epochs`",
+            training.epochs
+        ))),
+    }
+}
+
+#[cfg(test)]
+#[path = "prepare_tests.rs"]
+mod tests;

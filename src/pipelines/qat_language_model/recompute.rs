@@ -44,7 +44,7 @@ pub fn backward(
     }
     drop(plain);
     // Ranges have seen this batch; computed again, they are as they were.
-    pass.observe = false;
+    pass.observe = None;
     let leaf = |values: Tensor<2>| Tensor::from_inner(values).require_grad();
     let last = leaf(inputs.pop().unwrap_or_else(|| unreachable!("the embedding is there")));
     let loss = loss_of(network.logits(last.clone(), pass));

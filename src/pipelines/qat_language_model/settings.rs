@@ -159,7 +159,8 @@ pub enum PrecisionPolicy {
     Uniform,
     /// One after another.
     Cyclic,
-    /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019).
+    /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019). Their losses are added
+    /// up, and the widest one's own pass teaches the others.
     Sandwich,
 }
 
@@ -189,6 +190,23 @@ pub enum Layer {
 
 impl Layer {
     pub const ALL: [Self; 4] = [Self::AttentionInput, Self::AttentionOutput, Self::MlpInput, Self::MlpOutput];
+
+    /// Rows of its weight in a model of that width.
+    pub fn inputs(self, width: usize) -> usize {
+        match self {
+            Self::AttentionInput | Self::AttentionOutput | Self::MlpInput => width,
+            Self::MlpOutput => 4 * width,
+        }
+    }
+
+    /// Columns of its weight.
+    pub fn outputs(self, width: usize) -> usize {
+        match self {
+            Self::AttentionInput => 3 * width,
+            Self::AttentionOutput | Self::MlpOutput => width,
+            Self::MlpInput => 4 * width,
+        }
+    }
 }
 
 /// GPT-2 (Radford et al. 2019): learned positions, normalisation before each part, tied output.

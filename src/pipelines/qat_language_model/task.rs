@@ -8,7 +8,7 @@ use burn::optim::GradientsAccumulator;
 use burn::tensor::TensorData;
 
 use super::batch::{TokenBatch, batch_bytes_max};
-use super::gpt2::{Gpt2, Tokens, tokens};
+use super::gpt2::{Gpt2, Tokens, text, tokens};
 use super::leaks::StepLeaks;
 use super::pass::{Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
@@ -60,10 +60,21 @@ pub struct QatLanguageModel {
 /// Gradients and numbers of a step while it is put together.
 struct Gathered {
     gradients: GradientsAccumulator<Network>,
-    /// Names and values `[1]` without their graphs; fetched in one transfer at the end.
+    /// Names and values `[1]` of each pass without their graphs; fetched in one transfer at the end.
     parts: Vec<(&'static str, Tensor<1>)>,
     sequences: u64,
     batch: String,
+}
+
+/// What a pass is in its step.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Which precision; `None` is the base in full precision.
+    at: Option<usize>,
+    /// What its gradients are multiplied by.
+    share: f32,
+    /// Whether its logits are kept for the passes after it.
+    teaches: bool,
 }
 
 impl QatLanguageModel {
@@ -125,13 +136,9 @@ impl QatLanguageModel {
         self.network.as_ref().ok_or_else(TaskError::model_lost)
     }
 
-    /// Learnt scales from the weights as they are, ranges from batches for calibration, and an optimiser without a past.
+    /// Ranges from batches for calibration, and an optimiser without a past.
     fn begin_quantisation(&mut self) -> Result<(), TaskError> {
-        let bits: Vec<u32> = self.precisions.iter().map(|precision| precision.weights).collect();
-        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        let network = network.with_first_scales(self.rules.weights_per_channel, &bits);
-        let plain = network.valid();
-        self.network = Some(network);
+        let plain = self.network()?.valid();
         self.optimizer = Some(ModuleOptimizer::new(&self.optimizer_settings));
         let mut found = Ranges::new(self.precisions.len(), plain.blocks());
         for number in 0..self.settings.calibration_batches as u64 {
@@ -142,7 +149,7 @@ impl QatLanguageModel {
                         rules: &self.rules,
                         at: Some((at, *precision)),
                         ranges: &mut found,
-                        observe: true,
+                        observe: Some(text(&batch, &self.device.plain)),
                         frozen: true,
                     };
                     plain.hidden(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass);
@@ -160,30 +167,29 @@ impl QatLanguageModel {
             rules: &self.rules,
             at: Some((0, self.precisions[0])),
             ranges: &mut self.ranges,
-            observe: false,
+            observe: None,
             frozen: true,
         };
         Ok(plain.forward(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass))
     }
 
-    /// Adds the gradients of one batch at one precision; `None` is the base in full precision. `share` is its weight in
-    /// the step.
+    /// Adds the gradients of one batch at one precision. `teacher` has the widest precision's logits of this batch once
+    /// they are known.
     fn train(
         &mut self,
         batch: &TokenBatch,
-        at: Option<usize>,
-        share: f32,
+        part: Part,
+        teacher: &mut Option<Tensor<2>>,
         gathered: &mut Gathered,
         phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
+        let Part { at, share, teaches } = part;
         let taught = self.settings.distillation > 0.0 && at.is_some_and(|at| at > 0);
-        let teacher = match taught {
-            true => {
-                phases.enter("teacher");
-                Some((self.teacher(batch)?, self.settings.distillation))
-            }
-            false => None,
-        };
+        if taught && teacher.is_none() {
+            phases.enter("teacher");
+            *teacher = Some(self.teacher(batch)?);
+        }
+        let taught_by = teacher.clone().filter(|_| taught).map(|logits| (logits, self.settings.distillation));
         phases.enter("forward_backward");
         let count = batch.size * batch.length;
         let device = &self.device.autodiff;
@@ -195,17 +201,22 @@ impl QatLanguageModel {
             rules: &self.rules,
             at: at.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,
-            observe: self.settings.ranges == settings::Ranges::Moving,
+            observe: (self.settings.ranges == settings::Ranges::Moving).then(|| text(batch, &self.device.plain)),
             frozen: at.is_some() && self.rules.base_frozen,
         };
         let network = self.network.as_ref().ok_or_else(TaskError::model_lost)?;
-        let loss_of = |logits| next_token_loss(logits, targets, weights, teacher);
+        let loss_of = |logits: Tensor<2>| {
+            if teaches {
+                *teacher = Some(logits.clone().inner());
+            }
+            next_token_loss(logits, targets, weights, taught_by)
+        };
         let loss =
             recompute::backward(network, batch, &mut pass, self.recompute, loss_of, share, &mut gathered.gradients);
-        gathered.parts.push(("loss", loss.total.mul_scalar(share)));
-        gathered.parts.push(("cross_entropy", loss.cross_entropy.mul_scalar(share)));
+        gathered.parts.push(("loss", loss.total));
+        gathered.parts.push(("cross_entropy", loss.cross_entropy));
         if let Some(divergence) = loss.divergence {
-            gathered.parts.push(("divergence", divergence.mul_scalar(share)));
+            gathered.parts.push(("divergence", divergence));
         }
         gathered.sequences += batch.size as u64;
         let at = at.map(|at| (at, self.precisions[at]));
@@ -236,7 +247,9 @@ impl Task for QatLanguageModel {
         let (drawn, kind) = self.drawn(step);
         let mut gathered =
             Gathered { gradients: GradientsAccumulator::new(), parts: Vec::new(), sequences: 0, batch: String::new() };
-        let share = 1.0 / (self.accumulation * drawn.len()) as f32;
+        // A mean over batches, and a sum over precisions (Yu and Huang 2019): each is trained as when it is alone.
+        let share = 1.0 / self.accumulation as f32;
+        let several = drawn.len() > 1 && self.settings.distillation > 0.0;
         for _ in 0..self.accumulation {
             phases.enter("data");
             let batch = self.feed.next()?;
@@ -245,8 +258,10 @@ impl Task for QatLanguageModel {
                 false if !gathered.batch.ends_with('…') => gathered.batch += " and those after it …",
                 false => {}
             }
+            let mut teacher = None;
             for at in &drawn {
-                self.train(&batch, *at, share, &mut gathered, phases)?;
+                let part = Part { at: *at, share, teaches: several && *at == Some(0) };
+                self.train(&batch, part, &mut teacher, &mut gathered, phases)?;
             }
         }
         phases.enter("optimizer");
@@ -259,20 +274,22 @@ impl Task for QatLanguageModel {
         values.extend(norm.clone());
         let mut numbers =
             Tensor::cat(values, 0).into_data().iter::<f32>().map(f64::from).collect::<Vec<_>>().into_iter();
-        let mut sums: Vec<(&'static str, f64)> = Vec::with_capacity(3);
+        let mut sums: Vec<(&'static str, f64, f64)> = Vec::with_capacity(3);
         for (name, _) in &gathered.parts {
             let value = numbers.next().unwrap_or(f64::NAN);
-            match sums.iter_mut().find(|(known, _)| known == name) {
-                Some((_, sum)) => *sum += value,
-                None => sums.push((name, value)),
+            match sums.iter_mut().find(|(known, ..)| known == name) {
+                Some((_, sum, count)) => (*sum, *count) = (*sum + value, *count + 1.0),
+                None => sums.push((name, value, 1.0)),
             }
         }
+        let (_, loss, _) = sums.remove(0);
         self.step = step;
         Ok(StepReport {
             kind,
-            loss: sums.remove(0).1,
+            loss: loss / self.accumulation as f64,
             gradient_norm: norm.and_then(|_| numbers.next()),
-            values: sums,
+            // Of the passes that have them: the widest precision has no teacher.
+            values: sums.into_iter().map(|(name, sum, count)| (name, sum / count)).collect(),
             items: gathered.sequences,
             batch: gathered.batch,
         })
@@ -301,7 +318,7 @@ impl Task for QatLanguageModel {
                 let plain = self.network()?.valid();
                 let rules = &self.rules;
                 let pass =
-                    Pass { rules, at: Some((at, precision)), ranges: &mut self.ranges, observe: false, frozen: true };
+                    Pass { rules, at: Some((at, precision)), ranges: &mut self.ranges, observe: None, frozen: true };
                 let path = directory.join(format!("merged_{}.safetensors", names(precision.weights).kind));
                 weights::write(&plain.merged(&pass), &path)?;
             }
@@ -352,3 +369,7 @@ impl Task for QatLanguageModel {
         ]
     }
 }
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;

@@ -82,7 +82,7 @@ impl Validation {
             self.counted(&batch, || {
                 for (at, precision) in precisions.iter().enumerate() {
                     let mut pass =
-                        Pass { rules, at: Some((at, *precision)), ranges: &mut *ranges, observe: false, frozen: true };
+                        Pass { rules, at: Some((at, *precision)), ranges: &mut *ranges, observe: None, frozen: true };
                     self.look(network, &batch, &examples, &mut pass, &mut sums[at]);
                 }
             });

@@ -11,7 +11,7 @@ use crate::task::TaskError;
 
 /// Parameters that GPT-2's files do not have.
 fn own(path: &str) -> bool {
-    path.contains(".lora.") || path.contains(".scales.")
+    path.contains(".lora.") || path.contains(".scale_logarithms.")
 }
 
 /// Puts the weights of a file in Hugging Face's layout into the network. LoRA and scales stay as they are unless the file

@@ -1,0 +1,83 @@
+//! Does the plan know which data it is, what is trained, and whether anything is quantised?
+
+use std::collections::BTreeMap;
+
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+use super::*;
+use crate::data::Dataset;
+use crate::data::question_answers::corpus::Split;
+use crate::data::question_answers::generate::generate_in;
+use crate::data::question_answers::settings::{Generated, Source};
+use crate::data::question_answers::tokenizer::END_OF_TEXT;
+use crate::pipelines;
+use crate::results::write;
+
+fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
+    let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
+    let path = generate_in(&generated, folder).unwrap();
+    let text = format!(
+        "[pipeline.qat-language-model]\n{pipeline}\n[model.gpt2]\n[limits]\nbatch_size = 4\n\
+         [dataset.question-answers]\nsource = \"file\"\npath = {path:?}\n{dataset}"
+    );
+    let experiment: Experiment = toml::from_str(&text).unwrap();
+    pipelines::prepare(&experiment, &Ledger::default()).map(|(facts, _)| facts)
+}
+
+#[test]
+fn the_files_of_a_vocabulary_are_part_of_what_the_data_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (encoder, merges) = (folder.path().join("encoder.json"), folder.path().join("vocab.bpe"));
+    let mut texts: Vec<String> = ByteLevel::alphabet().into_iter().map(String::from).collect();
+    texts.sort_unstable();
+    texts.extend(["th", "the", END_OF_TEXT].map(String::from));
+    let tokens: BTreeMap<&String, usize> = texts.iter().enumerate().map(|(at, text)| (text, at)).collect();
+    write::replace(&encoder, &serde_json::to_vec(&tokens).unwrap()).unwrap();
+    let dataset = format!("encoder = {encoder:?}\nmerges = {merges:?}");
+    let digests = |text: &str| {
+        write::replace(&merges, text.as_bytes()).unwrap();
+        facts(folder.path(), "", &dataset).unwrap().data_digests
+    };
+    let (two, one) = (digests("t h\nth e\n"), digests("t h\n"));
+    let names: Vec<&str> = two.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["question-answers", "encoder", "merges"]);
+    assert_eq!(two[..2], one[..2]);
+    assert_ne!(two[2], one[2], "a merge less");
+    assert_eq!(facts(folder.path(), "", "vocabulary_size = 300").unwrap().data_digests, two[..1]);
+}
+
+#[test]
+fn a_training_that_is_all_pretraining_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    // 24 questions in batches of 4.
+    assert!(facts(folder.path(), "pretraining_steps = 5", "").is_ok());
+    let message = facts(folder.path(), "pretraining_steps = 6", "").unwrap_err().to_string();
+    assert!(message.contains("pretraining_steps`: 6 steps, and the training has 6"), "{message}");
+}
+
+#[test]
+fn a_base_that_is_frozen_from_the_start_is_not_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let trained = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().trained_parameters.unwrap();
+    let (frozen, pretrained) = (trained(""), trained("pretraining_steps = 1"));
+    assert!(frozen < pretrained, "{frozen} of LoRA, {pretrained} of the base");
+}
+
+/// A context that is cut has its answer near the middle, whatever the question.
+#[test]
+fn the_small_experiment_shows_every_context_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut experiment: Experiment = toml::from_str(include_str!("../../../experiments/qat_gpt2.toml")).unwrap();
+    let Some(Dataset::QuestionAnswers(data)) = &mut experiment.dataset else { panic!("another data set") };
+    let path = generate_in(&data.generated, folder.path()).unwrap();
+    *data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..data.clone() };
+    let (_, prepared) = pipelines::prepare(&experiment, &Ledger::default()).unwrap();
+    let pipelines::Prepared::QatLanguageModel(prepared) = prepared else { panic!("another pipeline") };
+    let store = prepared.batches.store();
+    for number in 0..store.count(Split::Train) {
+        let example = store.example(Split::Train, number).unwrap();
+        let text = store.corpus().tokenizer.decode(&example.tokens);
+        assert!(text.contains("\nContext: In ") && text.contains(".\nAnswer: "), "{text}");
+        assert!(example.tokens.len() - example.prompt <= prepared.settings.answer_tokens, "{text}");
+    }
+}

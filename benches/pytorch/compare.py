@@ -1,0 +1,110 @@
+"""A step of a small GPT-2 in xrun and in PyTorch, in turns, on the same two cores: time, processor time, peak memory.
+
+    cargo build --release
+    python benches/pytorch/compare.py                            # target/release/xrun beside PyTorch
+    python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several programs, to see what a change does
+
+The model is that of experiments/qat_gpt2.toml. Needs PyTorch. See docs/qat.md, "Where the time goes".
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Else PyTorch's threads spin while they wait: on a busy machine for longer than they compute.
+PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+
+
+def run(command, environment):
+    """Processor seconds, peak resident bytes, and what the program printed."""
+    process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    printed, problems = process.stdout.read(), process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{command[0]} failed:\n{problems.decode()}{printed.decode()}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, printed.decode()
+
+
+def xrun(program, kind, steps, cache):
+    """Seconds of each step, processor seconds of the whole run, peak resident bytes, peak heap bytes."""
+    overrides = {
+        "training.max_steps": steps,
+        "training.schedule.cosine.warmup_steps": 0,
+        "pipeline.qat-language-model.pretraining_steps": steps if kind == "plain" else 0,
+        "validation.every_epochs": 0,
+        "validation.at_start": "false",
+        "checkpoint.every_steps": 0,
+    }
+    with tempfile.TemporaryDirectory() as results:
+        command = [program, "run", str(ROOT / "experiments/qat_gpt2.toml"), "--device", "cpu", "--results", results]
+        command += ["--progress", "none"] + [f"-s{key}={value}" for key, value in overrides.items()]
+        cpu, resident, _ = run(command, {"XRUN_CACHE": cache, "RAYON_NUM_THREADS": "2"})
+        (lines,) = pathlib.Path(results).glob("qat_gpt2/2*/memory.jsonl")
+        lines = [json.loads(line) for line in lines.read_text().splitlines()]
+        parts = ["data", "calibration", "teacher", "forward_backward", "optimizer", "transfer"]
+        steps = [line for line in lines if line["point"] == "step"]
+        seconds = [sum(line["phases_us"].get(part, 0) for part in parts) / 1e6 for line in steps]
+        return seconds, cpu, resident, lines[-1]["host"]["heap_peak"]
+
+
+def pytorch(kind, steps):
+    script = str(pathlib.Path(__file__).with_name("gpt2_step.py"))
+    cpu, resident, printed = run([sys.executable, script, kind, "--steps", str(steps)], PASSIVE)
+    found = json.loads(printed)
+    return found["seconds"], cpu, resident, resident - found["resident_at_start"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--xrun", nargs="+", default=[f"xrun={ROOT / 'target/release/xrun'}"], metavar="NAME=PROGRAM")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=60, help="of the longer run; the shorter has a quarter")
+    settings = parser.parse_args()
+    programs = dict(program.split("=", 1) for program in settings.xrun)
+    short = settings.steps // 4
+    with tempfile.TemporaryDirectory() as cache:
+        ways = {name: lambda kind, steps, at=path: xrun(at, kind, steps, cache) for name, path in programs.items()}
+        ways["pytorch"] = pytorch
+        for kind in ["plain", "quantised"]:
+            for way in ways.values():
+                way(kind, 3)  # generated data, page cache
+            found = {name: {"seconds": [], "cpu": [], "resident": [], "own": []} for name in ways}
+            for turn in range(settings.turns):
+                # Who begins changes with the turn.
+                order = list(ways) if turn % 2 else list(reversed(ways))
+                for name in order:
+                    before = ways[name](kind, short)
+                    seconds, cpu, resident, own = ways[name](kind, settings.steps)
+                    of = found[name]
+                    of["seconds"] += seconds[3:]
+                    # Start and warm-up are in both runs, and not in their difference.
+                    of["cpu"].append((cpu - before[1]) / (settings.steps - short))
+                    of["resident"].append(resident)
+                    of["own"].append(own)
+            show(kind, found)
+
+
+def show(kind, found):
+    print(f"\n{kind} step, milliseconds (load {os.getloadavg()[0]:.1f}); memory in MiB")
+    print(f"{'':10} {'fastest':>8} {'median':>8} {'quartiles':>16} {'processor':>10} {'range':>14} {'resident':>9} {'own':>7}")
+    cpu = {name: statistics.median(of["cpu"]) * 1e3 for name, of in found.items()}
+    for name, of in found.items():
+        low, middle, high = (value * 1e3 for value in statistics.quantiles(of["seconds"], n=4))
+        span = f"{min(of['cpu']) * 1e3:.1f} to {max(of['cpu']) * 1e3:.1f}"
+        print(
+            f"{name:10} {min(of['seconds']) * 1e3:8.1f} {middle:8.1f} {f'{low:.1f} to {high:.1f}':>16} "
+            f"{cpu[name]:10.1f} {span:>14} {max(of['resident']) / 2**20:9.0f} {max(of['own']) / 2**20:7.0f}"
+        )
+    for name in found:
+        if name != "pytorch":
+            print(f"{name}: {cpu[name] / cpu['pytorch']:.2f} times PyTorch's processor time", end="; ")
+            print(f"{max(found[name]['resident']) / max(found['pytorch']['resident']):.2f} times its peak memory")
+
+
+if __name__ == "__main__":
+    main()

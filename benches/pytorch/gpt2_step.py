@@ -1,0 +1,169 @@
+"""The steps of `experiments/qat_gpt2.toml` in PyTorch, eager: what a step costs in time and memory.
+
+Prints one line of JSON. `compare.py` beside this file runs it and xrun in turns.
+Same shape, batch, optimiser (AdamW), clipping by the norm over all gradients, and loss. `plain` trains all weights in full
+precision, as the experiment's first steps do. `quantised` is its later step: a frozen base, a precision in turn (32, 8, 4
+bits), fake quantisation of weights, activations, keys and values by PyTorch's own fused operations, LoRA for each
+precision, quantised too, and half of the loss from the widest precision's logits. Tokens are random: they cost the same.
+"""
+import argparse
+import json
+import math
+import resource
+import time
+
+import torch
+import torch.nn.functional as F
+
+FULL = 32
+
+
+class Ranges:
+    """The moving least and greatest value of an activation, for each precision."""
+
+    def __init__(self):
+        self.ends = {}
+
+    def observe(self, precision, values):
+        low, high = torch.aminmax(values.detach())
+        if precision in self.ends:
+            old = self.ends[precision]
+            low, high = old[0] * 0.9 + low * 0.1, old[1] * 0.9 + high * 0.1
+        self.ends[precision] = (low, high)
+
+    def quantise(self, precision, values, bits, observe):
+        if bits == FULL:
+            return values
+        if observe or precision not in self.ends:
+            self.observe(precision, values)
+        low, high = self.ends[precision]
+        low, high = low.clamp(max=0), high.clamp(min=0)
+        most = 2**bits - 1
+        scale = ((high - low) / most).clamp(min=1e-12)
+        zero = (-low / scale).round().to(torch.int32)
+        return torch.fake_quantize_per_tensor_affine(values, scale, zero, 0, most)
+
+
+def quantised_weight(weight, bits):
+    """Symmetric, a grid for each output; `weight` is `[inputs, outputs]`."""
+    if bits == FULL:
+        return weight
+    most = 2 ** (bits - 1) - 1
+    scale = (weight.detach().abs().amax(0) / most).clamp(min=1e-12)
+    zero = torch.zeros_like(scale, dtype=torch.int32)
+    return torch.fake_quantize_per_channel_affine(weight, scale, zero, 1, -most, most)
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, inputs, outputs, settings):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(inputs, outputs) * 0.02)
+        self.bias = torch.nn.Parameter(torch.zeros(outputs))
+        count, rank = len(settings.bits), settings.rank
+        self.a = torch.nn.ParameterList([torch.randn(inputs, rank) * 0.02 for _ in range(count)])
+        self.b = torch.nn.ParameterList([torch.zeros(rank, outputs) for _ in range(count)])
+        self.scale = settings.alpha / rank
+        self.range = Ranges()
+
+    def forward(self, input, at):
+        if at is None:
+            return torch.addmm(self.bias, input, self.weight)
+        number, (weights, activations, _), observe = at
+        input = self.range.quantise(number, input, activations, observe)
+        output = torch.addmm(self.bias.detach(), input, quantised_weight(self.weight.detach(), weights))
+        a, b = quantised_weight(self.a[number], weights), quantised_weight(self.b[number], weights)
+        return output + input @ a @ b * self.scale
+
+
+class Block(torch.nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        width = settings.width
+        self.heads = settings.heads
+        self.ln_1, self.ln_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.c_attn = Linear(width, 3 * width, settings)
+        self.c_proj = Linear(width, width, settings)
+        self.c_fc = Linear(width, 4 * width, settings)
+        self.mlp_proj = Linear(4 * width, width, settings)
+        self.key, self.value = Ranges(), Ranges()
+
+    def forward(self, input, batch, length, hidden, at):
+        width = input.shape[1]
+        query, key, value = self.c_attn(self.ln_1(input), at).split(width, 1)
+        if at is not None:
+            number, (_, _, bits), observe = at
+            key = self.key.quantise(number, key, bits, observe)
+            value = self.value.quantise(number, value, bits, observe)
+        size = width // self.heads
+        by_head = lambda tensor: tensor.reshape(batch, length, self.heads, size).transpose(1, 2)
+        scores = by_head(query) @ by_head(key).transpose(2, 3) / math.sqrt(size) + hidden
+        output = (scores.softmax(3) @ by_head(value)).transpose(1, 2).reshape(batch * length, width)
+        middle = input + self.c_proj(output, at)
+        wide = F.gelu(self.c_fc(self.ln_2(middle), at), approximate="tanh")
+        return middle + self.mlp_proj(wide, at)
+
+
+class Gpt2(torch.nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.wte = torch.nn.Parameter(torch.randn(settings.vocabulary, settings.width) * 0.02)
+        self.wpe = torch.nn.Parameter(torch.randn(settings.context, settings.width) * 0.02)
+        self.blocks = torch.nn.ModuleList([Block(settings) for _ in range(settings.layers)])
+        self.ln_f = torch.nn.LayerNorm(settings.width)
+
+    def forward(self, tokens, at):
+        batch, length = tokens.shape
+        hidden = torch.full((length, length), -1e9).triu(1)
+        middle = (F.embedding(tokens, self.wte) + self.wpe[:length]).reshape(batch * length, -1)
+        for block in self.blocks:
+            middle = block(middle, batch, length, hidden, at)
+        return self.ln_f(middle) @ self.wte.T
+
+
+def loss_of(model, tokens, targets, at, full):
+    if at is None or at[0] == 0:
+        return F.cross_entropy(model(tokens, at), targets)
+    with torch.no_grad():
+        teacher = model(tokens, (0, full, False))
+    logits = model(tokens, at)
+    divergence = F.kl_div(logits.log_softmax(1), teacher.log_softmax(1), log_target=True, reduction="batchmean")
+    return 0.5 * F.cross_entropy(logits, targets) + 0.5 * divergence
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=["plain", "quantised"])
+    for name, value in [("layers", 2), ("heads", 4), ("width", 64), ("context", 128), ("vocabulary", 512)]:
+        parser.add_argument(f"--{name}", type=int, default=value)
+    for name, value in [("batch", 16), ("length", 64), ("rank", 8), ("steps", 60), ("threads", 2)]:
+        parser.add_argument(f"--{name}", type=int, default=value)
+    settings = parser.parse_args()
+    settings.alpha = 16.0
+    settings.bits = [(32, 32, 32), (8, 8, 8), (4, 8, 4)]
+    resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(4)
+    model = Gpt2(settings)
+    quantised = settings.kind == "quantised"
+    if quantised:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad = ".a." in name or ".b." in name
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    seconds = []
+    for step in range(settings.steps):
+        tokens = torch.randint(settings.vocabulary, (settings.batch, settings.length + 1))
+        inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
+        started = time.perf_counter()
+        at = (step % 3, settings.bits[step % 3], True) if quantised else None
+        loss = loss_of(model, inputs, targets, at, settings.bits[0])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        value = loss.item()
+        seconds.append(time.perf_counter() - started)
+    print(json.dumps({"seconds": seconds, "resident_at_start": resident_at_start, "loss": value}))
+
+
+if __name__ == "__main__":
+    main()

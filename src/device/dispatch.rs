@@ -7,6 +7,11 @@ use burn_flex::FlexDevice;
 use super::{Kind, cuda, vulkan};
 use crate::task::{DeviceMemory, TaskError};
 
+/// Whether tensors of this plain device lie in the memory of the process.
+pub fn is_cpu(plain: &DispatchDevice) -> bool {
+    matches!(plain, DispatchDevice::Flex(_))
+}
+
 /// Where tensors live, with and without automatic differentiation.
 #[derive(Clone, Debug)]
 pub struct TensorDevice {

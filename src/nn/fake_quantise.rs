@@ -4,11 +4,16 @@
 //! zero outside (Bengio et al. 2013). The grid follows from the least and the greatest value.
 
 use burn::DispatchDevice;
+use burn::tensor::TensorData;
+use rayon::prelude::*;
+use wide::f32x8;
 
-use super::Tensor;
+use super::{Tensor, one_pass};
 
 /// Keeps the division finite where all values are zero.
 const SCALE_MIN: f32 = 1e-12;
+/// Rows that one thread takes at a time.
+const ROWS: usize = 32;
 
 /// How many levels, and where they lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,11 @@ impl Bounds {
     /// Of a tensor's values as they are; `per_channel` for each index of the last dimension.
     pub fn of<const D: usize>(values: &Tensor<D>, per_channel: bool) -> Self {
         let values = without_graph(values);
+        if !per_channel && one_pass::is_for(&values) && values.shape().num_elements() > 0 {
+            let device = values.device();
+            let (low, high) = one_pass::ends(values);
+            return Self { low: Tensor::from_floats([low], &device), high: Tensor::from_floats([high], &device) };
+        }
         if !per_channel {
             return Self { low: values.clone().min(), high: values.max() };
         }
@@ -107,17 +117,60 @@ impl Grid {
         ((level - zero) * scale, inside)
     }
 
+    /// [`Self::on_grid`] in one pass; the same numbers to the bit.
+    fn on_grid_at_once<const D: usize>(self, values: Tensor<D>, bounds: &Bounds) -> (Tensor<D>, Tensor<D>) {
+        let (scale, zero) = self.scale_and_zero(bounds);
+        let (mut scale, mut zero) = (one_pass::own(scale), one_pass::own(zero));
+        let (scale, zero) = (one_pass::floats(&mut scale), one_pass::floats(&mut zero));
+        if let ([scale], [zero]) = (&*scale, &*zero) {
+            let (scale, zero) = (f32x8::splat(*scale), f32x8::splat(*zero));
+            return one_pass::map_to_two(values, |values| self.eight(values, scale, zero));
+        }
+        let (device, shape) = (values.device(), values.shape());
+        let mut data = one_pass::own(values);
+        let mut inside = vec![0.0; shape.num_elements()];
+        let rows = one_pass::floats(&mut data).par_chunks_mut(scale.len());
+        rows.zip(inside.par_chunks_mut(scale.len())).with_min_len(ROWS).for_each(|(row, inside)| {
+            let starts = (0..row.len()).step_by(one_pass::LANES);
+            starts.for_each(|start| {
+                let part = start..row.len().min(start + one_pass::LANES);
+                let eight = |values: &[f32], padding| f32x8::new(one_pass::padded(&values[part.clone()], padding));
+                let (level, one) = self.eight(eight(row, 0.0), eight(scale, 1.0), eight(zero, 0.0));
+                row[part.clone()].copy_from_slice(&level.to_array()[..part.len()]);
+                inside[part.clone()].copy_from_slice(&one.to_array()[..part.len()]);
+            });
+        });
+        (Tensor::from_data(data, &device), Tensor::from_data(TensorData::new(inside, shape), &device))
+    }
+
+    /// Eight values on the grid, and 1 where it reaches.
+    fn eight(self, values: f32x8, scale: f32x8, zero: f32x8) -> (f32x8, f32x8) {
+        let (least, most) = self.ends();
+        let steps = (values / scale).round_ties_even() + zero;
+        let level = steps.max(f32x8::splat(least)).min(f32x8::splat(most));
+        ((level - zero) * scale, steps.simd_eq(level) & f32x8::ONE)
+    }
+
     /// Values on the grid, without a gradient; where the input is.
     pub fn quantise<const D: usize>(self, values: &Tensor<D>, bounds: &Bounds) -> Tensor<D> {
-        beside(self.on_grid(without_graph(values), bounds).0, values)
+        let fixed = without_graph(values);
+        let quantised = match one_pass::is_for(&fixed) {
+            true => self.on_grid_at_once(fixed, bounds).0,
+            false => self.on_grid(fixed, bounds).0,
+        };
+        beside(quantised, values)
     }
 
     /// Values on the grid, with the gradient passed straight through inside it.
     pub fn fake_quantise<const D: usize>(self, values: Tensor<D>, bounds: &Bounds) -> Tensor<D> {
         if !has_graph(&values) {
-            return self.on_grid(values, bounds).0;
+            return self.quantise(&values, bounds);
         }
         let fixed = without_graph(&values);
+        if one_pass::is_for(&fixed) {
+            let (quantised, inside) = self.on_grid_at_once(fixed, bounds);
+            return one_pass::with_slopes(values, quantised, inside);
+        }
         let (quantised, inside) = self.on_grid(fixed.clone(), bounds);
         let inside = inside();
         let rest = quantised - fixed * inside.clone();
@@ -181,6 +234,24 @@ mod tests {
             close(&values(grid.quantise(&input, &bounds)), &numbers(&case["values"]), 2e-6);
             let gradients = (output * upstream.clone()).sum().backward();
             close(&values(input.grad(&gradients).unwrap()), &numbers(&case["gradient"]), 2e-6);
+        }
+    }
+
+    /// On a GPU the grid is Burn's operations; on the CPU it is one pass. They are the same to the bit, also far outside.
+    #[test]
+    fn one_pass_is_what_burns_operations_are() {
+        let numbers: Vec<f32> = (0..12 * 11).map(|number| ((number * 37 % 97) as f32 - 48.0) * 0.31).collect();
+        let mut numbers = numbers;
+        numbers[5] = 3e12;
+        numbers[77] = -3e12;
+        let input = Tensor::<2>::from_data(TensorData::new(numbers, [12, 11]), &plain());
+        for (symmetric, per_channel) in [(true, true), (true, false), (false, true), (false, false)] {
+            let grid = Grid { bits: 4, symmetric };
+            let bounds = Bounds::of(&input.clone().clamp(-9.3, 7.7), per_channel);
+            let (at_once, ones) = grid.on_grid_at_once(input.clone(), &bounds);
+            let (one_by_one, inside) = grid.on_grid(input.clone(), &bounds);
+            assert_eq!(values(at_once), values(one_by_one));
+            assert_eq!(values(ones), values(inside()));
         }
     }
 

@@ -8,7 +8,7 @@
 
 use burn::DispatchDevice;
 use burn::module::{Module, Param};
-use burn::tensor::activation::{gelu_approximate, softmax};
+use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::{Int, TensorData, module};
 
@@ -18,6 +18,7 @@ use super::pass::{Pass, Rules};
 use super::precision::precisions;
 use super::settings::{Layer, Model, Settings, Shape};
 use crate::nn::fake_quantise::{beside, without_graph};
+use crate::nn::gelu::gelu;
 use crate::nn::{Backend, Tensor, parameters};
 
 /// GPT-2's constant.
@@ -126,7 +127,11 @@ impl Attention<Backend> {
         let size = width / heads;
         let by_head = |tensor: Tensor<2>| tensor.reshape([at.batch, at.length, heads, size]).swap_dims(1, 2);
         let scores = by_head(query).matmul(by_head(key).transpose()).div_scalar((size as f32).sqrt());
-        let shares = softmax(scores.clone() + beside(at.future.clone(), &scores), 3);
+        // All of a sequence in a row: flex adds a shared row quickly, and what is shared between other dimensions one by one.
+        let pairs = at.length * at.length;
+        let future = beside(at.future.clone(), &scores).reshape([1, pairs]);
+        let scores = scores.reshape([at.batch * heads, pairs]) + future;
+        let shares = softmax(scores.reshape([at.batch, heads, at.length, at.length]), 3);
         let output = shares.matmul(by_head(value)).swap_dims(1, 2).reshape([at.batch * at.length, width]);
         self.c_proj.forward(output, block, 1, pass)
     }
@@ -229,7 +234,7 @@ impl Gpt2<Backend> {
         let normal = block.ln_1.forward(input.clone(), pass);
         let middle = input + block.attn.forward(normal, self.heads, at, number, pass);
         let normal = block.ln_2.forward(middle.clone(), pass);
-        let wide = gelu_approximate(block.mlp.c_fc.forward(normal, number, 2, pass));
+        let wide = gelu(block.mlp.c_fc.forward(normal, number, 2, pass));
         middle + block.mlp.c_proj.forward(wide, number, 3, pass)
     }
 

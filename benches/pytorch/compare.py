@@ -4,7 +4,7 @@
     python benches/pytorch/compare.py                            # target/release/xrun beside PyTorch
     python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several programs, to see what a change does
 
-The model is that of experiments/qat_gpt2.toml. Needs PyTorch. See docs/qat.md, "Where the time goes".
+The model is that of experiments/qat_gpt2.toml, on sequences of 64 tokens that all count. Needs PyTorch. See docs/qat.md, "Where the time goes".
 """
 import argparse
 import json
@@ -35,6 +35,8 @@ def xrun(program, kind, steps, cache):
     overrides = {
         "training.max_steps": steps,
         "training.schedule.cosine.warmup_steps": 0,
+        "pipeline.qat-language-model.sequence_length": 64,
+        "pipeline.qat-language-model.loss_on": "all",
         "pipeline.qat-language-model.pretraining_steps": steps if kind == "plain" else 0,
         "validation.every_epochs": 0,
         "validation.at_start": "false",
@@ -103,7 +105,7 @@ def show(kind, found):
     for name in found:
         if name != "pytorch":
             print(f"{name}: {cpu[name] / cpu['pytorch']:.2f} times PyTorch's processor time", end="; ")
-            print(f"{max(found[name]['resident']) / max(found['pytorch']['resident']):.2f} times its peak memory")
+            print(f"{max(found[name]['resident']) / max(found['pytorch']['resident']):.2f} times its peak memory", flush=True)
 
 
 if __name__ == "__main__":

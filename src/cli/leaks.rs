@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use super::LeaksArguments;
 use super::terminal::{Failure, Terminal};
-use crate::experiment::leaks::Expected;
+use crate::device;
+use crate::experiment::leaks::{Expected, Grows};
 use crate::experiment::read;
 use crate::report::verdict::{Pair, pairs};
 use crate::results::read as results;
@@ -18,8 +19,13 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     let results = tempfile::tempdir().map_err(Failure::failed)?;
     let mut all = Vec::with_capacity(leaky.len());
     for (name, file) in leaky {
+        let (expected, pool) = expected(&file, arguments)?;
+        let Some(looked_for) = LookedFor::new(&expected, pool) else {
+            all.push(Pair::left_out(&name, elsewhere(expected.grows)));
+            continue;
+        };
         terminal.detail(&format!("{name}: leaky, then bounded"));
-        all.push(match pair(&name, &file, results.path(), arguments) {
+        all.push(match pair(&name, &file, &looked_for, results.path(), arguments) {
             Err(Failure::Failed(message)) => Pair::failed(&name, message),
             pair => pair?,
         });
@@ -53,14 +59,49 @@ fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>
     }
 }
 
-fn pair(name: &str, file: &Path, results: &Path, arguments: &LeaksArguments) -> Result<Pair, Failure> {
-    let expected = read::read(file, &[], super::environment())?.experiment.leaks.expected;
-    let Some(expected) = expected else {
+/// What the file expects, and whether the device that it will run on has a memory pool.
+fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(Expected, bool), Failure> {
+    let experiment = read::read(file, &arguments.overrides.all(), super::environment())?.experiment;
+    let Some(expected) = experiment.leaks.expected else {
         return Err(Failure::Usage(format!(
             "{} has no [leaks.expected], which says what is to be seen",
             file.display()
         )));
     };
+    let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
+    Ok((expected, chosen.kind.has_pool()))
+}
+
+/// Why a pair is not run on this device.
+fn elsewhere(grows: Grows) -> &'static str {
+    match grows {
+        Grows::PoolsOfThreads => "needs a device with a memory pool, which the CPU is not: `--device cuda` or `vulkan`",
+        Grows::Heap | Grows::Tensors => "is of the heap, whatever the device: `--device cpu`",
+    }
+}
+
+/// What must be seen on this device.
+struct LookedFor {
+    series: String,
+    bytes_per_step: f64,
+    tolerance: f64,
+    owner: String,
+}
+
+impl LookedFor {
+    fn new(expected: &Expected, pool: bool) -> Option<Self> {
+        let (series, bytes_per_step) = expected.on(pool)?;
+        Some(Self { series, bytes_per_step, tolerance: expected.tolerance, owner: expected.owner.clone() })
+    }
+}
+
+fn pair(
+    name: &str,
+    file: &Path,
+    expected: &LookedFor,
+    results: &Path,
+    arguments: &LeaksArguments,
+) -> Result<Pair, Failure> {
     let twin = file.with_file_name(format!("{name}.bounded.toml"));
     let (leaky, leaky_run) = judged(file, results, arguments)?;
     let (bounded, _) = judged(&twin, results, arguments)?;
@@ -75,13 +116,14 @@ fn pair(name: &str, file: &Path, results: &Path, arguments: &LeaksArguments) -> 
         slope_measured: slope,
         owner_named: leaky.owner.clone(),
         suspected_at,
-        wrong: wrong(&expected, &leaky, &bounded, slope),
-        series: expected.series,
-        owner_expected: expected.owner,
+        wrong: wrong(expected, &leaky, &bounded, slope),
+        series: expected.series.clone(),
+        owner_expected: expected.owner.clone(),
+        left_out: None,
     })
 }
 
-fn wrong(expected: &Expected, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
+fn wrong(expected: &LookedFor, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
     let mut wrong = Vec::new();
     if leaky.verdict != Judgement::Growing {
         wrong.push(format!("the leak is called {}", leaky.verdict.words()));

@@ -43,7 +43,9 @@ impl Planned {
         for (reason, count) in &facts.data_skipped {
             terminal.say(&format!("data: {count} left out: {reason}"));
         }
-        Ok(Self { plan: plan::resolve(experiment, facts), ledger, chosen, prepared })
+        let plan = plan::resolve(experiment, facts);
+        let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };
+        Ok(Self { plan, ledger, chosen, prepared })
     }
 
     /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.

@@ -5,7 +5,8 @@ use cubecl::Runtime;
 use cubecl::cuda::CudaRuntime;
 
 use super::library::first_that_loads;
-use super::{Found, Kind, visible};
+pub use super::streams::current as stream;
+use super::{Found, Kind, streams, visible};
 use crate::memory::sources;
 use crate::task::DeviceMemory;
 
@@ -49,10 +50,9 @@ pub fn probe() -> Result<Vec<Found>, String> {
     Ok(found.collect())
 }
 
-/// The pool on the calling thread's stream, which in CubeCL 0.10 is all that can be asked for.
-pub fn memory(index: u32) -> Option<DeviceMemory> {
-    let usage = CudaRuntime::client(&CudaDevice::new(index as usize)).memory_usage().ok()?;
-    Some(DeviceMemory { in_use: usage.bytes_in_use, reserved: usage.bytes_reserved, allocations: usage.number_allocs })
+/// The pool of a stream, or of the calling thread's own.
+pub fn memory(index: u32, stream: Option<u64>) -> Option<DeviceMemory> {
+    streams::memory(&CudaRuntime::client(&CudaDevice::new(index as usize)), stream)
 }
 
 /// Frees the pages of the pool that hold nothing. Burn's dispatch backend would ignore the request.

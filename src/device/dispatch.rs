@@ -5,6 +5,8 @@ use burn::{CheckpointingStrategy, Dispatch, DispatchDevice};
 use burn_flex::FlexDevice;
 
 use super::{Kind, cuda, vulkan};
+use crate::memory::heap;
+use crate::panics;
 use crate::task::{DeviceMemory, TaskError};
 
 /// Whether tensors of this plain device lie in the memory of the process.
@@ -21,6 +23,10 @@ pub struct TensorDevice {
     /// For training.
     pub autodiff: DispatchDevice,
 }
+
+/// The stream of a thread that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftStream(u64);
 
 impl TensorDevice {
     pub fn open(kind: Kind, activation_checkpointing: bool) -> Result<Self, TaskError> {
@@ -42,12 +48,55 @@ impl TensorDevice {
         Dispatch::sync(&self.plain).map_err(|error| TaskError::Device(format!("{error:?}")))
     }
 
-    /// The memory pool of the training thread's stream; the CPU has none.
+    /// The memory pool of the calling thread's stream, which is the training thread; the CPU has none.
     pub fn memory(&self) -> Option<DeviceMemory> {
+        self.memory_of(None)
+    }
+
+    fn memory_of(&self, stream: Option<u64>) -> Option<DeviceMemory> {
         match self.kind {
             Kind::Cpu => None,
-            Kind::Cuda(index) => cuda::memory(index),
-            Kind::Vulkan(index) => vulkan::memory(index),
+            Kind::Cuda(index) => cuda::memory(index, stream),
+            Kind::Vulkan(index) => vulkan::memory(index, stream),
+        }
+    }
+
+    /// Bytes in use where tensors are: in the pool, after all that was asked for; on the CPU, on the heap.
+    pub fn in_use(&self) -> u64 {
+        if self.kind.has_pool() {
+            let _ = self.synchronise(); // a failed device shows itself at the next step
+        }
+        self.memory().map_or_else(|| heap::read().bytes, |pool| pool.in_use)
+    }
+
+    /// Does `work` on a new thread, waits until it has ended, and gives the stream that the device had for it.
+    pub fn on_new_thread(&self, work: impl FnOnce() + Send) -> Result<LeftStream, TaskError> {
+        let failed = |why: String| TaskError::Device(format!("a thread that used it failed: {why}"));
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("xrun device".into()).spawn_scoped(scope, || {
+                work();
+                let done = self.synchronise();
+                done.map(|()| LeftStream(self.stream()))
+            });
+            let ended = thread.map_err(|error| failed(error.to_string()))?.join();
+            ended.map_err(|panic| failed(panics::payload(panic.as_ref())))?
+        })
+    }
+
+    /// What the pool of a thread that is gone has taken from the driver; nothing if the calling thread has its stream now.
+    pub fn left_behind(&self, stream: &LeftStream) -> u64 {
+        if stream.0 == self.stream() {
+            return 0;
+        }
+        self.memory_of(Some(stream.0)).map_or(0, |pool| pool.reserved)
+    }
+
+    /// The number of the calling thread's stream.
+    fn stream(&self) -> u64 {
+        match self.kind {
+            Kind::Cpu => 0,
+            Kind::Cuda(_) => cuda::stream(),
+            Kind::Vulkan(_) => vulkan::stream(),
         }
     }
 

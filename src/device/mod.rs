@@ -11,6 +11,8 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 mod library;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+mod streams;
 pub mod visible;
 #[cfg(not(feature = "vulkan"))]
 #[path = "vulkan_absent.rs"]
@@ -26,6 +28,13 @@ pub enum Kind {
     Cpu,
     Cuda(u32),
     Vulkan(u32),
+}
+
+impl Kind {
+    /// Whether tensors are in a memory pool of the device, and not on the heap.
+    pub fn has_pool(self) -> bool {
+        self != Self::Cpu
+    }
 }
 
 impl fmt::Display for Kind {

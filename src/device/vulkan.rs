@@ -4,31 +4,55 @@ use burn::backend::wgpu::WgpuDevice;
 use cubecl::Runtime;
 use cubecl::wgpu::WgpuRuntime;
 
-use super::{Found, Kind};
+pub use super::streams::current as stream;
+use super::{Found, Kind, streams};
+use crate::panics;
 use crate::task::DeviceMemory;
 
 /// The loader of Vulkan drivers.
 const LOADER: &[&str] = &["libvulkan.so.1", "libvulkan.so"];
 
-/// One entry, the default device: which it is, wgpu decides (`WGPU_ADAPTER_NAME`, `VK_DRIVER_FILES`).
+/// Names another device than the first in CubeCL, as in `IntegratedGpu(1)`.
+const OVERRIDE: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
+
+/// One entry: the device that CubeCL takes by default, which is the fastest by wgpu's order unless
+/// `CUBECL_WGPU_DEFAULT_DEVICE` says otherwise. `VK_DRIVER_FILES` says which drivers there are at all.
 pub fn probe() -> Result<Vec<Found>, String> {
     if super::library::first_that_loads(LOADER).is_none() {
-        return Err("the Vulkan loader (libvulkan.so.1) is not installed (Debian: mesa-vulkan-drivers)".into());
+        return Err("the Vulkan loader (libvulkan.so.1) is not installed (Debian: libvulkan1)".into());
     }
-    Ok(vec![Found {
-        kind: Kind::Vulkan(0),
-        name: "default Vulkan device".into(),
-        driver: None,
-        memory: None,
-        free: None,
-        driver_number: None,
+    let found = panics::caught(first).map_err(|message| format!("the Vulkan loader fails: {message}"))?;
+    let found = found.ok_or("there is no Vulkan driver (Debian has one that uses the CPU: mesa-vulkan-drivers)")?;
+    Ok(vec![match std::env::var(OVERRIDE) {
+        Ok(device) => Found { name: format!("{device} of {OVERRIDE}"), driver: None, ..found },
+        Err(_) => found,
     }])
 }
 
+/// The device that wgpu puts first.
+fn first() -> Option<Found> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: wgpu::Backends::VULKAN,
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let fastest = wgpu::RequestAdapterOptions {
+        power_preference: wgpu::PowerPreference::HighPerformance,
+        ..wgpu::RequestAdapterOptions::default()
+    };
+    let info = cubecl::future::block_on(instance.request_adapter(&fastest)).ok()?.get_info();
+    Some(Found {
+        kind: Kind::Vulkan(0),
+        name: info.name,
+        driver: Some(info.driver_info).filter(|driver| !driver.is_empty()),
+        memory: None,
+        free: None,
+        driver_number: None,
+    })
+}
+
 /// See [`super::cuda::memory`].
-pub fn memory(_: u32) -> Option<DeviceMemory> {
-    let usage = WgpuRuntime::client(&WgpuDevice::DefaultDevice).memory_usage().ok()?;
-    Some(DeviceMemory { in_use: usage.bytes_in_use, reserved: usage.bytes_reserved, allocations: usage.number_allocs })
+pub fn memory(_: u32, stream: Option<u64>) -> Option<DeviceMemory> {
+    streams::memory(&WgpuRuntime::client(&WgpuDevice::DefaultDevice), stream)
 }
 
 /// See [`super::cuda::clean`].

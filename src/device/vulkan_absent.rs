@@ -1,7 +1,7 @@
 //! A build without `vulkan`: says so.
 
 #[cfg(feature = "train")]
-pub use tensors::{clean, dispatch, memory};
+pub use tensors::{clean, dispatch, memory, stream};
 
 use super::Found;
 
@@ -13,8 +13,12 @@ pub fn probe() -> Result<Vec<Found>, String> {
 mod tensors {
     use crate::task::DeviceMemory;
 
-    pub fn memory(_: u32) -> Option<DeviceMemory> {
+    pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
         None
+    }
+
+    pub fn stream() -> u64 {
+        0
     }
 
     pub fn clean(_: u32) {}

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::kept::Kept;
 use crate::memory::ledger::{Ledger, NO_CAP, Policy};
 use crate::results::format::{Place, PlannedOwner};
+use crate::results::verdict::OWNER;
 
 /// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
 /// a pipeline that does not have one refuses it.
@@ -42,6 +43,9 @@ pub struct Leaks {
     pub preprocessed_examples: bool,
     /// Keep what went into each block (seed 004: checkpointing that keeps activations).
     pub block_inputs: bool,
+    /// Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader of
+    /// Burn 0.21). Does nothing on the CPU, which has no pools.
+    pub thread_pools: bool,
     /// What is to be seen when `xrun leaks` runs this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
@@ -51,11 +55,15 @@ pub struct Leaks {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expected {
-    /// The series that grows: `heap` or `device_in_use`. Default: heap.
-    pub series: String,
+    /// What grows. Default: heap.
+    pub grows: Grows,
     /// How fast, in bytes a step, predicted from sizes.
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step: f64,
+    /// The same on a device with a memory pool, whose backend saves other activations. Default: `bytes_per_step`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1.0, max = 1e15))]
+    pub bytes_per_step_in_pool: Option<f64>,
     /// How far the measured slope may be from it, as a share. Default: 0.1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
@@ -65,7 +73,41 @@ pub struct Expected {
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { series: "heap".into(), bytes_per_step: 1.0, tolerance: 0.1, owner: String::new() }
+        Self {
+            grows: Grows::Heap,
+            bytes_per_step: 1.0,
+            bytes_per_step_in_pool: None,
+            tolerance: 0.1,
+            owner: String::new(),
+        }
+    }
+}
+
+/// What a leak makes grow, and so on which devices it is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Grows {
+    /// Heap in use, on any device; tried on the CPU.
+    #[default]
+    Heap,
+    /// What holds tensors: heap in use on the CPU, the pool's memory in use on a device with a memory pool.
+    Tensors,
+    /// Pools of threads that are gone. Only on a device with a memory pool, and in no series but that of the owner: CubeCL
+    /// tells of the pool of the thread that asks.
+    PoolsOfThreads,
+}
+
+impl Expected {
+    /// The series that grows and its bytes a step, on the CPU or on a device with a memory pool; `None` where there is
+    /// nothing to be seen, or nothing that is not seen on the CPU.
+    pub fn on(&self, pool: bool) -> Option<(String, f64)> {
+        let in_pool = self.bytes_per_step_in_pool.unwrap_or(self.bytes_per_step);
+        match (self.grows, pool) {
+            (Grows::Heap | Grows::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
+            (Grows::Tensors, true) => Some(("device_in_use".into(), in_pool)),
+            (Grows::PoolsOfThreads, true) => Some((format!("{OWNER}{}", self.owner), in_pool)),
+            (Grows::Heap, true) | (Grows::PoolsOfThreads, false) => None,
+        }
     }
 }
 
@@ -87,6 +129,7 @@ pub enum Leak {
     QuantisedWeights,
     PreprocessedExamples,
     BlockInputs,
+    ThreadPools,
 }
 
 impl Leak {
@@ -113,6 +156,29 @@ impl Leak {
             Self::QuantisedWeights => "leak_quantised_weights",
             Self::PreprocessedExamples => "leak_preprocessed_examples",
             Self::BlockInputs => "leak_block_inputs",
+            Self::ThreadPools => "leak_thread_pools",
+        }
+    }
+
+    /// Whether what is kept is tensors, which are where the device is.
+    pub fn keeps_tensors(self) -> bool {
+        match self {
+            Self::Gradients
+            | Self::OutputsWithGraph
+            | Self::EmbeddingsWithGraph
+            | Self::BatchesOnDevice
+            | Self::LossWithGraph
+            | Self::ValidationWithGraph
+            | Self::RangeHistory
+            | Self::QuantisedWeights
+            | Self::BlockInputs
+            | Self::ThreadPools => true,
+            Self::ValidationPredictions
+            | Self::FrameCache
+            | Self::DataPerWorker
+            | Self::WorkerQueue
+            | Self::LogHistory
+            | Self::PreprocessedExamples => false,
         }
     }
 }
@@ -139,6 +205,7 @@ impl Leaks {
             (self.quantised_weights, Leak::QuantisedWeights),
             (self.preprocessed_examples, Leak::PreprocessedExamples),
             (self.block_inputs, Leak::BlockInputs),
+            (self.thread_pools, Leak::ThreadPools),
         ];
         all.into_iter().filter_map(|(on, leak)| on.then_some(leak)).collect()
     }
@@ -169,5 +236,22 @@ impl Leaks {
     /// Nothing is switched on and nothing expected.
     pub fn are_off(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leak_is_looked_for_where_it_can_be_seen() {
+        let expected = |grows| Expected { grows, bytes_per_step: 10.0, owner: "leak_it".into(), ..Expected::default() };
+        let seen = |expected: &Expected| [false, true].map(|pool| expected.on(pool));
+        let series = |name: &str, bytes| Some((name.to_owned(), bytes));
+        assert_eq!(seen(&expected(Grows::Heap)), [series("heap", 10.0), None]);
+        assert_eq!(seen(&expected(Grows::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
+        assert_eq!(seen(&expected(Grows::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
+        let other = Expected { bytes_per_step_in_pool: Some(12.0), ..expected(Grows::Tensors) };
+        assert_eq!(seen(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
     }
 }

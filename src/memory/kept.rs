@@ -1,6 +1,5 @@
 //! Where do leaks keep things? Only what `[leaks]` switches on does; everything else in xrun has a cap.
 
-use super::heap;
 use super::ledger::{Holding, Ledger, NO_CAP, Policy};
 
 /// Things that are kept for ever. A vector that grows is against the rules of this code; here it is the purpose.
@@ -30,26 +29,41 @@ impl<T> Kept<T> {
         holding.set(list.len() as u64, holding.bytes() + bytes);
     }
 
-    /// Replaces the newest by what `make` makes of it, and counts what the heap in use grows by: what is kept is in the
-    /// chain behind it.
-    pub fn keep_measured_with(&mut self, make: impl FnOnce(Option<&T>) -> T) {
+    /// Replaces the newest by what `make` makes of it, and counts what `in_use` grows by: what is kept is in the chain
+    /// behind it.
+    pub fn keep_measured_with(&mut self, in_use: impl Fn() -> u64, make: impl FnOnce(Option<&T>) -> T) {
         let Some((holding, list)) = &mut self.0 else { return };
-        let before = heap::read().bytes;
+        let before = in_use();
         let value = make(list.last());
         list.clear();
         list.push(value);
-        let grown = heap::read().bytes.saturating_sub(before);
+        let grown = in_use().saturating_sub(before);
         holding.set(1, holding.bytes() + grown);
     }
 
-    /// Keeps what `make` makes, and counts what the heap in use grows by. On the CPU, and exact with `limits.workers = 0`:
-    /// other threads use the heap, too.
-    pub fn keep_measured(&mut self, make: impl FnOnce() -> T) {
+    /// Keeps what `make` makes, and counts what `in_use`, the bytes in use where it lives, grows by. On the heap that is
+    /// exact with `limits.workers = 0`: other threads use it, too.
+    pub fn keep_measured(&mut self, in_use: impl Fn() -> u64, make: impl FnOnce() -> T) {
         self.keep(|| {
-            let before = heap::read().bytes;
+            let before = in_use();
             let value = make();
-            (value, heap::read().bytes.saturating_sub(before))
+            (value, in_use().saturating_sub(before))
         });
+    }
+
+    /// Keeps what `make` makes, unless it is kept already, and asks `held` of all that is kept: for what may be given back
+    /// by others.
+    pub fn keep_once<E>(&mut self, make: impl FnOnce() -> Result<T, E>, held: impl Fn(&T) -> u64) -> Result<(), E>
+    where
+        T: PartialEq,
+    {
+        let Some((holding, list)) = &mut self.0 else { return Ok(()) };
+        let value = make()?;
+        if !list.contains(&value) {
+            list.push(value);
+        }
+        holding.set(list.len() as u64, list.iter().map(held).sum());
+        Ok(())
     }
 }
 
@@ -68,5 +82,17 @@ mod tests {
         let readings = ledger.read();
         assert_eq!(readings.len(), 1);
         assert_eq!((readings[0].name, readings[0].items, readings[0].bytes), ("leak_on", 2, 20));
+    }
+
+    #[test]
+    fn what_is_kept_once_is_asked_again_for_its_bytes() {
+        let ledger = Ledger::default();
+        let mut kept = Kept::new(true, "leak_on", &ledger);
+        let mut keep = |value: u8, each: u64| kept.keep_once(|| Ok::<_, ()>(value), |_| each).unwrap();
+        keep(1, 10);
+        keep(2, 10);
+        keep(1, 7);
+        let readings = ledger.read();
+        assert_eq!((readings[0].items, readings[0].bytes), (2, 14));
     }
 }

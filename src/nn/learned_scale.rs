@@ -51,6 +51,8 @@ pub fn quantise(weight: Tensor<2>, logarithm: Tensor<1>, bits: u32) -> Tensor<2>
 
 #[cfg(test)]
 mod tests {
+    use std::f32::consts::LN_2;
+
     use serde_json::Value;
 
     use super::super::tests::{autodiff, close, values};
@@ -90,7 +92,7 @@ mod tests {
         let quantised = quantise(weight.clone(), Tensor::zeros([2], &autodiff()), 8);
         close(&values(quantised), &[1.0648, 10.648, -1.0648, -10.648], 1e-3);
         // The first one halved, the second doubled: 11.27 and 2.82 steps.
-        let logarithms = Tensor::<1>::from_floats([-0.693_147, 0.693_147], &autodiff());
+        let logarithms = Tensor::<1>::from_floats([-LN_2, LN_2], &autodiff());
         close(&values(quantise(weight, logarithms, 8)), &[0.9761, 10.648, -0.9761, -10.648], 1e-3);
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     /// The statistics of seed 004 kept a tensor of each batch.
     #[test]
     fn a_thousand_batches_hold_no_more_than_one() {
-        const CHANNELS: usize = 16_384;
+        const CHANNELS: usize = 65_536;
         let batch = Tensor::<2>::ones([2, CHANNELS], &autodiff()).require_grad();
         let mut range = MovingRange::default();
         range.observe(&batch, true, 0.9);
@@ -65,8 +65,8 @@ mod tests {
             range.observe(&batch, true, 0.9);
         }
         let grown = crate::memory::heap::read().bytes as i64 - before;
-        // A range of each batch would be 131 MB. Other tests use the heap at the same time.
-        assert!(grown < 60_000_000, "{grown}");
+        // A range of each batch would be 524 MB. Other tests use the heap at the same time.
+        assert!(grown < 300_000_000, "{grown}");
         assert_eq!(range.bounds().unwrap().low.dims(), [CHANNELS]);
     }
 }

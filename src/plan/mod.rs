@@ -70,6 +70,16 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
 }
 
 impl Plan {
+    /// The same on a device with a memory pool: what is kept of tensors is there.
+    pub fn with_pool(mut self) -> Self {
+        let on = self.experiment.leaks.on();
+        let of_tensors = |name: &str| on.iter().any(|leak| leak.keeps_tensors() && leak.owner() == name);
+        for owner in self.owners.iter_mut().filter(|owner| of_tensors(&owner.name)) {
+            owner.place = Place::Device;
+        }
+        self
+    }
+
     /// The epoch, from 1, in which step `step` (from 1) falls; 0 for step 0.
     pub fn epoch_of(&self, step: u64) -> u64 {
         step.div_ceil(self.steps_per_epoch)
@@ -105,6 +115,20 @@ pub(crate) mod tests {
         let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 2\naccumulation = 4\n");
         assert_eq!((plan.steps_per_epoch, plan.steps), (3, 6));
         assert_eq!([0, 1, 3, 4, 6].map(|step| plan.epoch_of(step)), [0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn what_leaks_tensors_is_where_the_device_is() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        plan.experiment.leaks.gradients = true;
+        plan.experiment.leaks.log_history = true;
+        plan.owners.extend(plan.experiment.leaks.planned_owners());
+        let on_device = |plan: &Plan| {
+            let owners = plan.owners.iter().filter(|owner| owner.place == Place::Device);
+            owners.map(|owner| owner.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(on_device(&plan), [""; 0]);
+        assert_eq!(on_device(&plan.with_pool()), ["leak_gradients"]);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct Pair {
     pub suspected_at: Option<u64>,
     /// What is wrong; empty when all is as expected.
     pub wrong: Vec<String>,
+    /// Why it was not run on this device; then all else says nothing.
+    pub left_out: Option<&'static str>,
 }
 
 impl Pair {
@@ -76,15 +78,22 @@ impl Pair {
             owner_named: None,
             suspected_at: None,
             wrong: vec![why],
+            left_out: None,
         }
+    }
+
+    /// One that this device has nothing to show of.
+    pub fn left_out(name: &str, why: &'static str) -> Self {
+        Self { wrong: Vec::new(), left_out: Some(why), ..Self::failed(name, String::new()) }
     }
 }
 
-/// The table of `xrun leaks`.
+/// The table of `xrun leaks`, and those that were left out.
 pub fn pairs(all: &[Pair]) -> String {
     let header = ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", "result"];
-    let rows: Vec<Vec<String>> = all
-        .iter()
+    let (left_out, run): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.left_out.is_some());
+    let rows: Vec<Vec<String>> = run
+        .into_iter()
         .map(|pair| {
             vec![
                 pair.name.clone(),
@@ -98,5 +107,8 @@ pub fn pairs(all: &[Pair]) -> String {
             ]
         })
         .collect();
-    printable::lines(&columns(&header, &rows))
+    let left_out = left_out.iter().filter_map(|pair| Some(format!("left out: {} {}\n", pair.name, pair.left_out?)));
+    let table = if rows.is_empty() { String::new() } else { columns(&header, &rows) };
+    let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
+    printable::lines(&lines.join("\n"))
 }

@@ -145,6 +145,19 @@ fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
 }
 
 #[test]
+fn a_leak_of_device_pools_is_left_out_where_there_is_no_pool_and_is_not_wrong() {
+    let workplace = Workplace::new();
+    let expected = "[leaks.expected]\ngrows = \"pools_of_threads\"\nowner = \"leak_it\"\n";
+    workplace.file("own/it.leaky.toml", &format!("[pipeline.dummy]\n{expected}"));
+    let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("left out: it needs a device with a memory pool"), "{said:?}");
+    let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu", "--json"]);
+    let rows: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert!(rows[0]["left_out"].is_string() && rows[0]["wrong"].as_array().unwrap().is_empty(), "{rows}");
+}
+
+#[test]
 fn a_subcommand_with_a_typo_is_answered_with_the_one_that_was_meant() {
     let workplace = Workplace::new();
     for line in [&["verdit", "latest"][..], &["verdit"]] {

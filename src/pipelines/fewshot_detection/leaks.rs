@@ -9,6 +9,7 @@ use super::batch::DetectionBatch;
 use super::model::ReferenceDetector;
 use super::pixels::pictures;
 use super::settings::Settings;
+use crate::device::dispatch::{LeftStream, TensorDevice};
 use crate::experiment::leaks::{Leak, Leaks};
 use crate::memory::kept::Kept;
 use crate::memory::ledger::Ledger;
@@ -28,6 +29,7 @@ pub struct StepLeaks {
     log: Kept<String>,
     validation: Kept<Tensor<3>>,
     total: Kept<Tensor<1>>,
+    threads: Kept<LeftStream>,
 }
 
 impl StepLeaks {
@@ -40,6 +42,7 @@ impl StepLeaks {
             log: leaks.kept(Leak::LogHistory, ledger),
             validation: leaks.kept(Leak::ValidationWithGraph, ledger),
             total: leaks.kept(Leak::LossWithGraph, ledger),
+            threads: leaks.kept(Leak::ThreadPools, ledger),
         }
     }
 
@@ -49,16 +52,27 @@ impl StepLeaks {
         network: &ReferenceDetector<Backend>,
         batch: &DetectionBatch,
         settings: &Settings,
-        device: &burn::DispatchDevice,
+        device: &TensorDevice,
     ) {
+        let in_use = || device.in_use();
         // With a graph, and without the backward pass that would have consumed it.
-        self.outputs.keep_measured(|| network.dense(first_frames(FRAMES_KEPT, batch, settings, device)).embeddings);
-        let references = || pictures(&batch.reference_pixels, settings.reference_size, device);
-        self.embeddings.keep_measured(|| network.embed(references()));
+        let frames = || first_frames(FRAMES_KEPT, batch, settings, &device.autodiff);
+        self.outputs.keep_measured(in_use, || network.dense(frames()).embeddings);
+        let references = || pictures(&batch.reference_pixels, settings.reference_size, &device.autodiff);
+        self.embeddings.keep_measured(in_use, || network.embed(references()));
         self.batches.keep(|| {
             let values = batch.query_pixels.len() as u64;
-            (pictures(&batch.query_pixels, settings.image_size, device), values * size_of::<f32>() as u64)
+            (pictures(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
         });
+    }
+
+    /// Once an epoch: what a loader leaves behind whose threads put batches on the device and live for an epoch. The frames
+    /// of one batch, black, by one thread.
+    pub fn epoch(&mut self, settings: &Settings, device: &TensorDevice) -> Result<(), TaskError> {
+        let side = settings.image_size;
+        let pixels = settings.n_way * settings.n_query * side.pow(2) * 3;
+        let put = || drop(pictures(&vec![0; pixels], side, &device.plain));
+        self.threads.keep_once(|| device.on_new_thread(put), |stream| device.left_behind(stream))
     }
 
     pub fn keeps_losses(&self) -> bool {
@@ -66,12 +80,15 @@ impl StepLeaks {
     }
 
     /// A sum of losses for the progress line, each with its graph.
-    pub fn loss(&mut self, loss: Option<Tensor<1>>) {
+    pub fn loss(&mut self, loss: Option<Tensor<1>>, device: &TensorDevice) {
         let Some(loss) = loss else { return };
-        self.total.keep_measured_with(|before| match before {
-            Some(sum) => sum.clone() + loss,
-            None => loss,
-        });
+        self.total.keep_measured_with(
+            || device.in_use(),
+            |before| match before {
+                Some(sum) => sum.clone() + loss,
+                None => loss,
+            },
+        );
     }
 
     /// A validation episode with autodiff, of which nothing is released: there is no backward pass.
@@ -80,12 +97,12 @@ impl StepLeaks {
         network: &ReferenceDetector<Backend>,
         batch: impl FnOnce() -> Result<DetectionBatch, TaskError>,
         settings: &Settings,
-        device: &burn::DispatchDevice,
+        device: &TensorDevice,
     ) -> Result<(), TaskError> {
         if self.validation.is_on() {
             let batch = batch()?;
-            let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, settings, device);
-            self.validation.keep_measured(|| network.dense(frames()).embeddings);
+            let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, settings, &device.autodiff);
+            self.validation.keep_measured(|| device.in_use(), || network.dense(frames()).embeddings);
         }
         Ok(())
     }

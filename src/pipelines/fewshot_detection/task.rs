@@ -10,6 +10,7 @@ use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch, batch_bytes_max};
 use super::leaks::StepLeaks;
 use super::losses::{centres, detection_loss};
+use super::mix::batches_per_epoch;
 use super::model::ReferenceDetector;
 use super::pixels::{fetch, pictures};
 use super::prepare::Prepared;
@@ -34,6 +35,7 @@ pub struct FewshotDetection {
     settings: Settings,
     batch_size: usize,
     accumulation: usize,
+    steps_per_epoch: u64,
     clip_norm: Option<f64>,
     cache_low_water: f64,
     device: TensorDevice,
@@ -86,6 +88,9 @@ impl FewshotDetection {
         Ok(Self {
             batch_size: experiment.limits.batch_size,
             accumulation: training.accumulation,
+            steps_per_epoch: batches_per_epoch(prepared.library(), &prepared.settings)
+                .div_ceil(training.accumulation as u64)
+                .max(1),
             clip_norm: training.clip_norm,
             cache_low_water: experiment.cleanup.cache_low_water,
             centres: centres(&cells(prepared.settings.image_size), &device.autodiff),
@@ -184,6 +189,9 @@ impl Task for FewshotDetection {
             batch: String::new(),
             loss: None,
         };
+        if step.is_multiple_of(self.steps_per_epoch) {
+            self.leaks.epoch(&self.settings, &self.device)?;
+        }
         for _ in 0..self.accumulation {
             phases.enter("data");
             let batch = self.feed.next()?;
@@ -198,7 +206,7 @@ impl Task for FewshotDetection {
                     gathered.kind = "detection";
                     self.detection(detection, &mut gathered, phases)?;
                     let network = self.network.as_ref().ok_or_else(TaskError::model_lost)?;
-                    self.leaks.batch(network, detection, &self.settings, &self.device.autodiff);
+                    self.leaks.batch(network, detection, &self.settings, &self.device);
                 }
                 HostBatch::Triplet(triplet) => {
                     gathered.kind = "triplet";
@@ -206,7 +214,7 @@ impl Task for FewshotDetection {
                 }
             }
         }
-        self.leaks.loss(gathered.loss.take());
+        self.leaks.loss(gathered.loss.take(), &self.device);
         phases.enter("optimizer");
         let network = self.network.take().ok_or_else(TaskError::model_lost)?;
         let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
@@ -240,7 +248,7 @@ impl Task for FewshotDetection {
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         let (network, leaks) = (self.network.as_ref().ok_or_else(TaskError::model_lost)?, &mut self.leaks);
         let batch = || self.validation.first_batch();
-        leaks.validation(network, batch, &self.settings, &self.device.autodiff)?;
+        leaks.validation(network, batch, &self.settings, &self.device)?;
         // The plain model shares its weights with the trained one; it builds no graph.
         let plain = self.network()?.valid();
         self.validation.run(&plain, &self.device, phases)

@@ -9,6 +9,7 @@ use super::pass::{Pass, Rules};
 use super::precision::Precision;
 use super::ranges::Ranges;
 use crate::bounded::HeldBytes;
+use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::{Leak, Leaks};
 use crate::memory::kept::Kept;
 use crate::memory::ledger::Ledger;
@@ -45,15 +46,17 @@ impl StepLeaks {
         at: Option<(usize, Precision)>,
         rules: &Rules,
         ranges: &Ranges,
+        device: &TensorDevice,
     ) {
+        let in_use = || device.in_use();
         let ranges = &mut ranges.clone();
         let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
-        self.ranges.keep_measured(|| pass.ranges.copies());
+        self.ranges.keep_measured(in_use, || pass.ranges.copies());
         self.examples.keep(|| (batch.clone(), batch.held_bytes()));
         // With a graph, and without the backward pass that would have used it up.
-        self.losses.keep_measured(|| loss(network, batch, &mut pass));
-        self.weights.keep_measured(|| network.valid().quantised_weights(&pass));
-        self.inputs.keep_measured(|| inputs(&network.valid(), batch, &mut pass));
+        self.losses.keep_measured(in_use, || loss(network, batch, &mut pass));
+        self.weights.keep_measured(in_use, || network.valid().quantised_weights(&pass));
+        self.inputs.keep_measured(in_use, || inputs(&network.valid(), batch, &mut pass));
     }
 }
 

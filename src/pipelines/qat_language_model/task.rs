@@ -220,7 +220,7 @@ impl QatLanguageModel {
         }
         gathered.sequences += batch.size as u64;
         let at = at.map(|at| (at, self.precisions[at]));
-        self.leaks.batch(network, batch, at, &self.rules, &self.ranges);
+        self.leaks.batch(network, batch, at, &self.rules, &self.ranges, &self.device);
         Ok(())
     }
 

@@ -13,14 +13,22 @@ const FLOAT_BYTES: u64 = 4;
 
 /// What the run that `plan` describes will need, by what a probe of it needed.
 pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> Forecast {
-    let rows = rows(plan, experiment, probe, |name, held| expected(plan, probe, name, held));
+    let mut rows = rows(plan, experiment, probe, |name, held| expected(plan, probe, name, held));
     let missing = |(name, held): (&String, &OwnerDemand)| expected(plan, probe, name, held).0.saturating_sub(held.peak);
     let still_to_come = probe.owners.iter().map(missing).fold(0, u64::saturating_add);
+    let resident = probe.resident_peak.map(|peak| peak.saturating_add(still_to_come));
+    rows.extend(resident.map(|resident| ForecastRow {
+        name: "headroom".into(),
+        place: Place::Host,
+        bytes: headroom(resident),
+        basis: Basis::Sizes,
+        about: "what a long run has resident beyond a short one: 1 MiB and a hundredth".into(),
+    }));
     Forecast {
         probe_steps: probe.steps,
         rows,
         heap_peak: probe.heap_peak.saturating_add(still_to_come),
-        resident_peak: probe.resident_peak.map(|peak| peak.saturating_add(still_to_come)),
+        resident_peak: resident.map(|resident| resident.saturating_add(headroom(resident))),
         device_in_use_peak: probe.device_in_use_peak,
         device_reserved_peak: probe.device_reserved_peak,
     }
@@ -49,6 +57,12 @@ pub fn beside(forecast: &Forecast, plan: &PlanFile, experiment: &Experiment, act
     let totals = totals.into_iter().filter_map(|(name, planned, actual)| Some(pair(name, planned?, actual?)));
     pairs.extend(totals);
     pairs
+}
+
+/// What a long run has resident beyond a short one: pages between what is in use, and the report at its end.
+fn headroom(resident: u64) -> u64 {
+    const FIXED: u64 = 1 << 20;
+    FIXED + resident / 100
 }
 
 /// The names of the totals in [`beside`].
@@ -164,7 +178,7 @@ mod tests {
         assert_eq!(row("weights"), Some(40));
         assert_eq!(row("optimizer"), Some(80), "AdamW keeps two values for each");
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
-        assert_eq!(forecast.resident_peak, Some(80_000 + 720 + 9_000));
+        assert_eq!(forecast.resident_peak, Some(89_720 + (1 << 20) + 897), "with headroom");
     }
 
     #[test]

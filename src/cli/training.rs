@@ -9,6 +9,7 @@ use super::{Display, Progress, progress};
 use crate::device::{self, Chosen, Kind};
 use crate::experiment::{Experiment, resolved};
 use crate::memory::ledger::Ledger;
+use crate::memory::{heap, sources};
 use crate::pipelines::{self, Prepared};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, forecast};
@@ -63,10 +64,13 @@ impl Planned {
         if !self.plan.experiment.memory.probe {
             return;
         }
-        let expected = match self.forecast(file, overrides) {
+        let mut expected = match self.forecast(file, overrides) {
             Ok((expected, _)) => expected,
             Err(error) => return terminal.detail(&format!("no forecast of memory: {error}")),
         };
+        // Data that were generated or read for the first time may have taken more than training will.
+        forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
+        self.plan.forecast = Some(expected.clone());
         let (fits, sentence) = fit::sentence(&expected, &self.rooms());
         match fits {
             true => terminal.detail(&format!("plan {sentence}")),

@@ -59,6 +59,12 @@ pub fn beside(forecast: &Forecast, plan: &PlanFile, experiment: &Experiment, act
     pairs
 }
 
+/// Raises the peaks to what the process has had before its first step.
+pub fn had_already(forecast: &mut Forecast, heap: u64, resident: Option<u64>) {
+    forecast.heap_peak = forecast.heap_peak.max(heap);
+    forecast.resident_peak = forecast.resident_peak.max(resident);
+}
+
 /// What a long run has resident beyond a short one: pages between what is in use, and the report at its end.
 fn headroom(resident: u64) -> u64 {
     const FIXED: u64 = 1 << 20;
@@ -179,6 +185,13 @@ mod tests {
         assert_eq!(row("optimizer"), Some(80), "AdamW keeps two values for each");
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
         assert_eq!(forecast.resident_peak, Some(89_720 + (1 << 20) + 897), "with headroom");
+    }
+
+    #[test]
+    fn what_the_process_had_before_its_first_step_is_part_of_its_peak() {
+        let mut forecast = Forecast { heap_peak: 10, resident_peak: Some(20), ..Forecast::default() };
+        had_already(&mut forecast, 30, Some(15));
+        assert_eq!((forecast.heap_peak, forecast.resident_peak), (30, Some(20)));
     }
 
     #[test]

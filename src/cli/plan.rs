@@ -58,7 +58,7 @@ fn forecast_of(
     let checked = read::read(&arguments.file, overrides, super::environment())?;
     let mut planned = Planned::new(checked.experiment, *terminal)?;
     match planned.forecast(&arguments.file, overrides) {
-        Err(ProbeError::OutOfMemory(message)) => Ok(Err(format!("a probe ran out of memory: {message}"))),
+        Err(error @ ProbeError::OutOfMemory(_)) => Ok(Err(error.to_string())),
         expected => expected.map(|(forecast, parameters)| Ok((planned, forecast, parameters))).map_err(Failure::failed),
     }
 }

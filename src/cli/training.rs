@@ -64,14 +64,14 @@ impl Planned {
         if !self.plan.experiment.memory.probe {
             return;
         }
-        let mut expected = match self.forecast(file, overrides) {
-            Ok((expected, _)) => expected,
+        let (mut expected, _) = match self.forecast(file, overrides) {
+            Ok(expected) => expected,
             Err(error) => return terminal.detail(&format!("no forecast of memory: {error}")),
         };
         // Data that were generated or read for the first time may have taken more than training will.
         forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
-        self.plan.forecast = Some(expected.clone());
         let (fits, sentence) = fit::sentence(&expected, &self.rooms());
+        self.plan.forecast = Some(expected);
         match fits {
             true => terminal.detail(&format!("plan {sentence}")),
             false => {

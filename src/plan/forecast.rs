@@ -6,7 +6,9 @@
 use crate::experiment::Experiment;
 use crate::experiment::sections::Optimizer;
 use crate::memory::ledger::Policy;
-use crate::results::format::{Basis, Demand, Forecast, ForecastRow, OwnerDemand, Place, PlanFile, PlannedAndActual};
+use crate::results::format::{
+    Basis, Demand, Forecast, ForecastRow, OwnerDemand, Place, PlanFile, PlannedAndActual, PlannedOwner,
+};
 
 /// Bytes of a weight, a gradient, and a value of the optimiser.
 const FLOAT_BYTES: u64 = 4;
@@ -78,7 +80,7 @@ pub const RESIDENT_PEAK: &str = "resident, peak";
 /// What an owner will hold at most, and why that is believed.
 fn expected(plan: &PlanFile, probe: &Demand, name: &str, held: &OwnerDemand) -> (u64, Basis) {
     let planned = plan.owners.iter().find(|owner| owner.name == name);
-    let cap = planned.map_or(held.peak, |owner| owner.fills.map_or(owner.bytes, |fills| fills.min(owner.bytes)));
+    let cap = planned.map_or(held.peak, PlannedOwner::full);
     match held.policy {
         // Caches fill up; so do lists that keep the best.
         Policy::Evict | Policy::Reduce => (cap.max(held.peak), Basis::Cap),

@@ -125,6 +125,13 @@ pub struct PlannedOwner {
     pub fills: Option<u64>,
 }
 
+impl PlannedOwner {
+    /// Bytes that it holds when it is full: its cap, or all that there is to hold.
+    pub fn full(&self) -> u64 {
+        self.fills.map_or(self.bytes, |fills| fills.min(self.bytes))
+    }
+}
+
 /// Which memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

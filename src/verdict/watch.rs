@@ -47,8 +47,7 @@ pub struct Declared {
 
 impl Declared {
     fn of(owner: &PlannedOwner) -> Self {
-        let full = owner.fills.map_or(owner.bytes, |fills| fills.min(owner.bytes));
-        Self { place: owner.place, cap: owner.bytes, full }
+        Self { place: owner.place, cap: owner.bytes, full: owner.full() }
     }
 
     /// Whether anything says that its growth will end.
@@ -101,17 +100,13 @@ impl Watch {
         if self.segment.replace(line.segment).is_some_and(|before| before != line.segment) {
             self.series.clear();
         }
-        let (step, scale) = (line.step, self.context.scale.unwrap_or(BYTES));
-        self.value(step, "heap", line.host.heap, Series::InUse, scale);
-        let rest = line.host.heap.saturating_sub(self.context.capped(line, Place::Host));
-        self.value(step, "rest:heap", rest, Series::InUse, scale);
+        let (step, scale) = (line.step, self.scale());
+        self.total("heap", line.host.heap, Place::Host, line);
         if let Some(resident) = line.host.resident {
             self.value(step, "resident", resident, Series::Kept, scale);
         }
         if let Some(device) = &line.device {
-            self.value(step, "device_in_use", device.in_use, Series::InUse, scale);
-            let rest = device.in_use.saturating_sub(self.context.capped(line, Place::Device));
-            self.value(step, "rest:device_in_use", rest, Series::InUse, scale);
+            self.total("device_in_use", device.in_use, Place::Device, line);
             self.value(step, "device_allocations", device.allocations, Series::InUse, COUNT);
             self.value(step, "device_reserved", device.reserved, Series::Kept, scale);
         }
@@ -128,6 +123,17 @@ impl Watch {
         for (owner, bytes) in &line.owners {
             self.value(step, &format!("{OWNER}{owner}"), *bytes, Series::InUse, scale);
         }
+    }
+
+    /// Adds all that is in use somewhere, and the same less the buffers there that have a cap.
+    fn total(&mut self, name: &str, in_use: u64, place: Place, line: &MemoryLine) {
+        let rest = in_use.saturating_sub(self.context.capped(line, place));
+        self.value(line.step, name, in_use, Series::InUse, self.scale());
+        self.value(line.step, &format!("{REST}{name}"), rest, Series::InUse, self.scale());
+    }
+
+    fn scale(&self) -> Scale {
+        self.context.scale.unwrap_or(BYTES)
     }
 
     /// Adds one value of a series.
@@ -239,21 +245,20 @@ impl Watch {
     /// The owner whose slope is most of the slope of the memory that it lives in.
     fn blame(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
         let place = if total.name == "heap" { Place::Host } else { Place::Device };
-        let here = |one: &SeriesVerdict| {
+        let slopes = series.iter().filter_map(|one| {
             let owner = one.name.strip_prefix(OWNER)?;
             let here = self.context.owners.get(owner).is_none_or(|owner| owner.place == place);
-            here.then(|| Some((owner.to_owned(), one.findings.slope?)))?
-        };
-        // Beside a leak a cache may fill up, and faster.
-        let fills = |one: &&SeriesVerdict| one.findings.verdict == Judgement::Filling;
-        let blameless = total.findings.verdict == Judgement::Growing;
-        let filling: f64 =
-            series.iter().filter(|one| blameless && fills(one)).filter_map(here).map(|(_, slope)| slope).sum();
+            here.then_some((owner, one.findings.verdict, one.findings.slope?))
+        });
+        // Beside a leak a cache may fill up, and faster: it is not to blame.
+        let leaks = total.findings.verdict == Judgement::Growing;
+        let (filling, blamed): (Vec<_>, Vec<_>) =
+            slopes.partition(|(_, verdict, _)| leaks && *verdict == Judgement::Filling);
+        let filling: f64 = filling.iter().map(|(_, _, slope)| slope).sum();
         let whole = total.findings.slope.map(|slope| slope - filling).filter(|slope| *slope > 0.0)?;
-        let shares = series.iter().filter(|one| !(blameless && fills(one))).filter_map(here);
-        let shares = shares.map(|(owner, slope)| (owner, slope / whole));
+        let shares = blamed.into_iter().map(|(owner, _, slope)| (owner, slope / whole));
         let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (share >= SHARE_MIN).then_some((owner, share))
+        (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::workplace::{Workplace, json, text, wait_until};
 const EXPERIMENT: &str = "
 [pipeline.dummy]
 steps_per_epoch = 30
-step_microseconds = 2000
+step_microseconds = 12000
 [checkpoint]
 every_steps = 7
 [validation]
@@ -25,6 +25,9 @@ repeats = 2
 ";
 const RUNS: usize = 12;
 const STEPS: u64 = 30;
+/// The longest wait for a kill. Two processes sleep at least 12 runs * 30 steps * 12 ms / 2 = 2.16 s, whatever the machine:
+/// that is time for five kills.
+const PATIENCE_MILLISECONDS: u64 = 400;
 
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
@@ -87,6 +90,7 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
         first().is_some_and(|run| std::fs::metadata(run.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0))
     });
     let killed = first().unwrap();
+    wait_until("its process is seen", || !children(&sweep).is_empty());
     signal(children(&sweep)[0], libc::SIGKILL);
     assert_eq!(sweep.wait().unwrap().code(), Some(1), "the other runs finish");
     let path = std::fs::canonicalize(folder(&workplace)).unwrap();
@@ -178,7 +182,7 @@ fn kill_until_done(wanted: u32, seed: u64) -> u32 {
             false => vec!["sweep", "cut.toml", "-q", "--jobs", jobs],
         };
         let mut sweep = workplace.spawn(&arguments);
-        let patience = Duration::from_millis(random(400));
+        let patience = Duration::from_millis(random(PATIENCE_MILLISECONDS));
         let whole = kills >= wanted;
         let start = Instant::now();
         while sweep.try_wait().unwrap().is_none() && (whole || start.elapsed() < patience) {

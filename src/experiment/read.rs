@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::Merged;
-use super::{Experiment, check, overrides, pattern, schema, walk};
+use super::{Experiment, check, overrides, pattern, schema, walk, walk_sweep};
 use crate::problem::{Problem, Problems};
 
 /// An experiment in which every value is known and allowed.
@@ -63,7 +63,9 @@ impl Loaded {
         let mut problems = std::mem::take(&mut files.problems);
         let mut layers = std::mem::take(&mut files.layers);
         layers.extend(overrides::from_environment(environment.iter(), schema, &mut problems));
-        let above = set(&layers, schema, &mut problems);
+        layers.iter_mut().for_each(|layer| walk_sweep::gather(&mut layer.entries, schema));
+        let mut above = set(&layers, schema, &mut problems);
+        above.iter_mut().for_each(|layer| walk_sweep::gather(&mut layer.entries, schema));
         layers.extend(above);
 
         let mut findings = walk::Findings::default();

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 /// runs the experiment itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(extend("additionalProperties" = by_key()))]
 pub struct Sweep {
     /// How the values of several keys are put together. Default: grid.
     pub mode: Mode,
@@ -23,7 +24,8 @@ pub struct Sweep {
     pub seed: u32,
     /// For each swept key its values: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`
     /// (`scale` is `linear` if it is not given; without `steps`, in mode `random`, any number between). Keys are
-    /// written as for `-s`: `"cleanup.every_steps" = [0, 1, 5]`, in quotes or not.
+    /// written as for `-s`: `"cleanup.every_steps" = [0, 1, 5]`, in quotes or not, in this table or directly below
+    /// `[sweep]`.
     pub values: Values,
 }
 
@@ -78,7 +80,12 @@ impl JsonSchema for Values {
         json_schema!({
             "type": "object",
             "format": FORMAT,
-            "additionalProperties": { "anyOf": [ { "type": "array", "minItems": 1 }, { "type": "object" } ] }
+            "additionalProperties": by_key()
         })
     }
+}
+
+/// Values of a key, or a table with keys in it.
+fn by_key() -> Value {
+    serde_json::json!({ "anyOf": [ { "type": "array", "minItems": 1 }, { "type": "object" } ] })
 }

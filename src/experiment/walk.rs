@@ -93,8 +93,6 @@ impl Walk<'_> {
         if let Some(near) = near {
             self.findings.doubtful.insert(join(path, near));
             problem = problem.help(format!("did you mean `{near}`?"));
-        } else if path == "sweep" && (entry.key.contains('.') || self.root["properties"].get(&entry.key).is_some()) {
-            problem = problem.help("swept keys stand below `[sweep.values]`");
         } else if let [home] = elsewhere.as_slice() {
             self.findings.doubtful.insert(join(home, &entry.key));
             problem = problem.help(format!("`{}` stands in `[{home}]`", entry.key));

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::axes::{Range, VALUES_MAX};
+use super::overrides_sweep::VALUES;
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree};
 use super::walk::{Walk, found, join};
@@ -10,6 +11,28 @@ use crate::problem::Problem;
 
 /// What every point has to have in common.
 const FIXED: [&str; 5] = ["extends", "sweep", "launcher", "experiment.name", "experiment.description"];
+
+/// Puts the experiment's keys that stand directly below `[sweep]` to the others in `[sweep.values]`. A name that is
+/// neither the section's nor the experiment's stays, to be refused there.
+pub fn gather(entries: &mut [Entry], schema: &Value) {
+    let Some(own) = shape::at(schema, VALUES[0]).and_then(|sweep| sweep.get("properties")) else { return };
+    let section = entries.iter_mut().find(|entry| entry.key == VALUES[0]);
+    let Some(Tree::Table(section)) = section.map(|entry| &mut entry.node.tree) else { return };
+    let is_swept = |key: &str| own.get(key).is_none() && (key.contains('.') || schema["properties"].get(key).is_some());
+    let (swept, mut rest): (Vec<Entry>, Vec<Entry>) =
+        std::mem::take(section).into_iter().partition(|entry| is_swept(&entry.key));
+    match rest.iter_mut().find(|entry| entry.key == VALUES[1]).map(|entry| &mut entry.node.tree) {
+        Some(Tree::Table(values)) => values.extend(swept),
+        // Values that are no table are refused, and what they are with them.
+        Some(_) => {}
+        None => rest.extend(swept.first().map(|first| first.key_place.clone()).map(|place| Entry {
+            key: VALUES[1].to_owned(),
+            key_place: place.clone(),
+            node: Node { tree: Tree::Table(swept), place },
+        })),
+    }
+    *section = rest;
+}
 
 impl Walk<'_> {
     /// Checks swept keys and takes out what is wrong. Keys in quotes become tables within tables.

@@ -39,7 +39,7 @@ pub fn points(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         let problem = Problem::new("sweep.values", "nothing is swept: no key has several values");
         problems.add(
             problem
-                .help("write `-s cleanup.every_steps=0,1,10`, or `[sweep.values]` in the file")
+                .help("write `-s cleanup.every_steps=0,1,10`, or `\"cleanup.every_steps\" = [0, 1, 10]` below `[sweep]` in the file")
                 .at(family.place("values")),
         );
         return Err(problems);

@@ -30,6 +30,18 @@ fn a_grid_has_every_combination_and_zip_takes_values_together() {
 }
 
 #[test]
+fn swept_keys_stand_below_sweep_or_in_a_table_of_their_own() {
+    let apart = "[sweep]\nrepeats = 2\n[sweep.values]\nlimits.prefetch = [2, 4]\n\"cleanup.every_steps\" = [0, 1]\n";
+    let both = "[sweep]\nrepeats = 2\nlimits.prefetch = [2, 4]\n[sweep.values]\n\"cleanup.every_steps\" = [0, 1]\n";
+    let below = "[sweep]\nlimits.prefetch = [2, 4]\n\"cleanup.every_steps\" = [0, 1]\nrepeats = 2\n";
+    let tables = "[sweep.limits]\nprefetch = [2, 4]\n[sweep]\nrepeats = 2\n[sweep.cleanup]\nevery_steps = [0, 1]\n";
+    assert_eq!(expand(apart).unwrap().len(), 4);
+    for other in [both, below, tables] {
+        assert_eq!(expand(other), expand(apart), "{other}");
+    }
+}
+
+#[test]
 fn what_is_drawn_follows_the_seed_and_never_repeats() {
     let text = |seed: u32| {
         format!(

@@ -8,9 +8,11 @@ use crate::workplace::{Said, Workplace, json, said, text, wait_until};
 const EXPERIMENT: &str = "
 [pipeline.dummy]
 steps_per_epoch = 20
-step_microseconds = 3000
+step_microseconds = 10000
 [checkpoint]
 every_steps = 5
+[limits]
+metrics_queue = 1
 [sweep.values]
 \"cleanup.every_steps\" = [0, 1, 4, 5]
 [launcher.slurm]
@@ -66,7 +68,8 @@ echo "$job"
 const SQUEUE: &str = r#"#!/bin/bash
 here=$(dirname "$0")
 [ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
-[ -f "$here/silent" ] && { echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
+[ -f "$here/silent" ] && { echo >>"$here/unanswered"; echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
+echo >>"$here/answered"
 for word; do case $word in --name=*) names=${word#--name=} ;; esac; done
 cat "$here"/task_* 2>/dev/null | awk -F'|' -v names=",$names," 'index(names, "," $4 ",")'
 "#;
@@ -124,6 +127,19 @@ impl Cluster {
 
     fn submissions(&self) -> String {
         std::fs::read_to_string(self.workplace.path("bin/last")).unwrap_or_default().trim().to_owned()
+    }
+
+    /// How often `squeue` was asked, with this outcome.
+    fn asked(&self, outcome: &str) -> usize {
+        std::fs::read_to_string(self.workplace.path("bin").join(outcome)).unwrap_or_default().lines().count()
+    }
+
+    /// A process that goes on with a sweep, once it watches what is in the queue.
+    fn watch(&self, sweep: &Path) -> Child {
+        let before = self.asked("answered");
+        let watcher = self.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
+        wait_until("the jobs are looked for and watched", || self.asked("answered") > before + 1);
+        watcher
     }
 
     fn folder(&self) -> PathBuf {
@@ -203,8 +219,7 @@ fn runs_of_a_later_array_that_wait_are_known_and_are_not_submitted_twice() {
     let folder = cluster.folder();
     assert_eq!(cluster.xrun(&["sweep", "--collect", folder.to_str().unwrap(), "-q"]).code, 8);
     assert_eq!(outcomes(&folder), ["waiting"; 4]);
-    let again = cluster.spawn(&["sweep", "--resume", folder.to_str().unwrap()]);
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    let again = cluster.watch(&folder);
     let said = interrupt(again);
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "2"), "{said:?}");
 }
@@ -315,8 +330,7 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     assert_eq!(outcomes(&folder), ["waiting"; 4]);
     let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
     assert!(said.code == 2 && said.err.contains("scancel 1"), "{said:?}");
-    let again = cluster.spawn(&["sweep", "--resume", path]);
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    let again = cluster.watch(&folder);
     let collected = cluster.xrun(&["sweep", "--collect", path, "-q"]);
     assert_eq!(collected.code, 8, "beside a watcher: {collected:?}");
     let said = interrupt(again);
@@ -342,9 +356,10 @@ fn a_controller_that_does_not_answer_is_asked_again() {
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
     wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
     cluster.tell("silent", "");
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    wait_until("nobody answers", || cluster.asked("unanswered") > 1);
     cluster.forget("silent");
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let before = cluster.asked("answered");
+    wait_until("Slurm answers", || cluster.asked("answered") > before);
     let said = interrupt(sweep);
     assert_eq!(said.err.matches("asking again until Slurm answers").count(), 1, "{said:?}");
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "{said:?}");

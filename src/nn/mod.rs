@@ -7,6 +7,7 @@ pub mod focal_loss;
 pub mod gelu;
 pub mod gradients;
 pub mod learned_scale;
+pub mod matmul;
 pub mod moving_range;
 pub mod next_token_loss;
 pub mod normalise;

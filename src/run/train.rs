@@ -45,7 +45,10 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
         return stopped(task, session, ending);
     }
     let words = if session.state.step == 0 { "training starts" } else { "training goes on" };
-    session.recorder.log(&format!("step {}: {words}; {} steps are planned", session.state.step, plan.steps))?;
+    let device = task.device_name();
+    session
+        .recorder
+        .log(&format!("step {}: {words} on {device}; {} steps are planned", session.state.step, plan.steps))?;
     if !session.state.validated
         && validation_due(session)
         && let Some(ending) = validate(task, session)?

@@ -126,13 +126,15 @@ impl Attention<Backend> {
         let value = pass.key_value(value, block, 5);
         let size = width / heads;
         let by_head = |tensor: Tensor<2>| tensor.reshape([at.batch, at.length, heads, size]).swap_dims(1, 2);
-        let scores = by_head(query).matmul(by_head(key).transpose()).div_scalar((size as f32).sqrt());
+        let factors = pass.rules.factors;
+        let scores = factors.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
         // All of a sequence in a row: flex adds a shared row quickly, and what is shared between other dimensions one by one.
         let pairs = at.length * at.length;
         let future = beside(at.future.clone(), &scores).reshape([1, pairs]);
         let scores = scores.reshape([at.batch * heads, pairs]) + future;
         let shares = softmax(scores.reshape([at.batch, heads, at.length, at.length]), 3);
-        let output = shares.matmul(by_head(value)).swap_dims(1, 2).reshape([at.batch * at.length, width]);
+        let output = factors.product(shares, by_head(value));
+        let output = output.swap_dims(1, 2).reshape([at.batch * at.length, width]);
         self.c_proj.forward(output, block, 1, pass)
     }
 }
@@ -241,7 +243,7 @@ impl Gpt2<Backend> {
     /// What comes out of the blocks, `[n, width]`, to logits `[n, vocabulary]`.
     pub fn logits(&self, input: Tensor<2>, pass: &Pass<'_>) -> Tensor<2> {
         let normal = self.ln_f.forward(input, pass);
-        normal.matmul(pass.base(self.wte.weight.val()).transpose())
+        pass.rules.factors.product(normal, pass.base(self.wte.weight.val()).transpose())
     }
 
     /// All blocks: `[batch, length]` to `[batch * length, width]`.

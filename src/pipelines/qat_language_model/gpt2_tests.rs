@@ -11,7 +11,7 @@ use super::super::batch::TokenBatch;
 use super::super::pass::Rules;
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
-use super::super::settings::{Base, Granularity, LossOn, Scheme, WeightScale};
+use super::super::settings::{Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
 use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
@@ -90,7 +90,7 @@ fn gradients(
     ranges: &mut Ranges,
     recomputed: bool,
 ) -> (f32, Vec<(String, Vec<f32>)>) {
-    let rules = Rules::new(settings);
+    let rules = Rules::new(settings).on(&plain(), settings.matmul_dtype).unwrap();
     let batch = batch();
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
@@ -193,6 +193,29 @@ fn the_plan_counts_the_numbers_that_the_network_has_and_trains() {
         // Full precision has scales that nothing uses.
         let unused = sizes.scales / 2;
         assert_eq!(sizes.base + sizes.lora + sizes.scales + unused, network.num_params() as u64);
+    }
+}
+
+/// Each rounding is off by at most 2^-9 of its value, and a gradient has gone through some dozens.
+#[test]
+fn products_in_bfloat16_leave_loss_and_gradients_near_those_of_32_bits() {
+    let length = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>().sqrt();
+    for (base, recomputed) in [(Base::Frozen, false), (Base::Trained, false), (Base::Trained, true)] {
+        let wide = Settings { base, ..settings() };
+        let narrow = Settings { matmul_dtype: MatmulDtype::Bfloat16, ..wide.clone() };
+        let network = network(&wide);
+        for at in [None, Some(1)] {
+            let of = |settings| gradients(&network, settings, at, &mut Ranges::new(3, 2), recomputed);
+            let ((loss, expected), (near, found)) = (of(&wide), of(&narrow));
+            assert!((near - loss).abs() < 0.01 * loss && near != loss, "{near}, in 32 bits {loss}");
+            assert_eq!(found.len(), expected.len());
+            let all = |gradients: &[(String, Vec<f32>)]| -> Vec<f32> {
+                gradients.iter().flat_map(|(_, values)| values.clone()).collect()
+            };
+            let (found, expected) = (all(&found), all(&expected));
+            let apart: Vec<f32> = found.iter().zip(&expected).map(|(one, other)| one - other).collect();
+            assert!(length(&apart) < 0.05 * length(&expected), "{} of {}", length(&apart), length(&expected));
+        }
     }
 }
 

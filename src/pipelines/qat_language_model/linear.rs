@@ -70,9 +70,14 @@ impl QuantisedLinear<Backend> {
     pub fn forward(&self, input: Tensor<2>, block: usize, quantiser: usize, pass: &mut Pass<'_>) -> Tensor<2> {
         let input = pass.activation(input, block, quantiser);
         let bias = pass.base(self.bias.val()).unsqueeze_dim::<2>(0);
-        let output = input.clone().matmul(self.quantised_weight(pass)) + bias;
+        let factors = pass.rules.factors;
+        let input = factors.narrow(input);
+        let output = factors.widen(input.clone().matmul(factors.narrow(self.quantised_weight(pass)))) + bias;
         match self.quantised_lora(pass) {
-            Some((a, b)) => output + input.matmul(a).matmul(b).mul_scalar(pass.rules.lora_scale),
+            Some((a, b)) => {
+                let lora = input.matmul(factors.narrow(a)).matmul(factors.narrow(b));
+                output + factors.widen(lora).mul_scalar(pass.rules.lora_scale)
+            }
             None => output,
         }
     }

@@ -1,11 +1,15 @@
 //! How does one pass through the model go: at which precision, with which ranges, and what has a gradient?
 
+use burn::DispatchDevice;
+
 use super::gpt2::Tokens;
 use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
-use super::settings::{Base, Granularity, Scheme, Settings, WeightScale};
+use super::settings::{Base, Granularity, MatmulDtype, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::fake_quantise::{Bounds, Grid, without_graph};
+use crate::nn::matmul::Factors;
+use crate::task::TaskError;
 
 /// How things are quantised, from the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +24,8 @@ pub struct Rules {
     /// What LoRA is multiplied by.
     pub lora_scale: f32,
     pub base_frozen: bool,
+    /// What is multiplied, is multiplied in these.
+    pub factors: Factors,
 }
 
 impl Rules {
@@ -34,7 +40,18 @@ impl Rules {
             lora_quantised: settings.lora_quantised,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
             base_frozen: settings.base == Base::Frozen,
+            factors: Factors::Float32,
         }
+    }
+
+    /// With the floats that the file asks for, as far as the device has them.
+    pub fn on(self, plain: &DispatchDevice, asked: MatmulDtype) -> Result<Self, TaskError> {
+        let factors = match asked {
+            MatmulDtype::Auto => Factors::fastest(plain),
+            MatmulDtype::Float32 => Factors::Float32,
+            MatmulDtype::Bfloat16 => Factors::bfloat16(plain)?,
+        };
+        Ok(Self { factors, ..self })
     }
 
     fn weight_grid(&self, bits: u32) -> Grid {

@@ -44,6 +44,9 @@ pub struct Settings {
     pub ranges: Ranges,
     /// Which precision a step trains.
     pub policy: PrecisionPolicy,
+    /// The floats of what is multiplied in linear layers, attention and output. Weights, gradients, normalisation and loss
+    /// are in 32 bits. Default: float32.
+    pub matmul_dtype: MatmulDtype,
     /// The share of the loss of the narrower precisions that compares with the widest one's logits, the rest being
     /// cross-entropy with the text. Default: 0.5; LLM-QAT's own is 1.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -88,6 +91,7 @@ impl Default for Settings {
             calibration_batches: 8,
             ranges: Ranges::Moving,
             policy: PrecisionPolicy::Cyclic,
+            matmul_dtype: MatmulDtype::Float32,
             distillation: 0.5,
             pretraining_steps: 0,
             base: Base::Frozen,
@@ -162,6 +166,17 @@ pub enum PrecisionPolicy {
     /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019). Their losses are added
     /// up, and the widest one's own pass teaches the others.
     Sandwich,
+}
+
+/// The floats of what is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MatmulDtype {
+    /// bfloat16 where the device has units for it, float32 elsewhere.
+    Auto,
+    Float32,
+    /// Half the memory of what is kept of a product, and rounded to eight bits. The CPU only emulates it, slowly.
+    Bfloat16,
 }
 
 /// What becomes of the base in the quantised steps.

@@ -23,6 +23,7 @@ use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
 use crate::experiment::sections::{CleanupAction, Optimizer};
 use crate::memory::ledger::Ledger;
+use crate::nn::matmul::Factors;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::optimizer::ModuleOptimizer;
 use crate::nn::{Backend, Tensor, checkpoint_weights, gradients};
@@ -107,7 +108,7 @@ impl QatLanguageModel {
         let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.train(number)))?;
         let precisions = precisions(&settings);
         let mut task = Self {
-            rules: Rules::new(&settings),
+            rules: Rules::new(&settings).on(&device.plain, settings.matmul_dtype)?,
             seed,
             accumulation: training.accumulation,
             clip_norm: training.clip_norm,
@@ -357,7 +358,10 @@ impl Task for QatLanguageModel {
     }
 
     fn device_name(&self) -> String {
-        self.device.name()
+        match self.rules.factors {
+            Factors::Float32 => self.device.name(),
+            Factors::Bfloat16 => format!("{}, matrix products in bfloat16", self.device.name()),
+        }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

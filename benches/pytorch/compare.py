@@ -39,7 +39,11 @@ def xrun(program, kind, steps, cache):
         "pipeline.qat-language-model.sequence_length": 64,
         "pipeline.qat-language-model.loss_on": "all",
         "pipeline.qat-language-model.pretraining_steps": steps if kind == "plain" else 0,
+        "pipeline.qat-language-model.weight_bits": "[32,8,4]",
+        "pipeline.qat-language-model.activation_bits": "[32,8,8]",
+        "pipeline.qat-language-model.key_value_bits": "[32,8,4]",
         "validation.every_epochs": 0,
+        "validation.every_steps": 0,
         "validation.at_start": "false",
         "checkpoint.every_steps": 0,
     }

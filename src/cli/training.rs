@@ -41,6 +41,8 @@ impl Planned {
         terminal.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         let ledger = Ledger::default();
         let (facts, prepared) = pipelines::prepare(&experiment, &ledger).map_err(Failure::failed)?;
+        // Data that were generated or read for the first time leave free pages behind, which training would come on top of.
+        heap::return_free_pages();
         for (reason, count) in &facts.data_skipped {
             terminal.say(&format!("data: {count} left out: {reason}"));
         }

@@ -100,10 +100,11 @@ impl<T> Deref for InUse<T> {
 
 /// The owners of a feed as the plan lists them.
 pub fn planned_owners(limits: &Limits, item_bytes_max: u64) -> Vec<PlannedOwner> {
-    let items = capacity(limits.prefetch, limits.workers) as u64;
+    let items = batches_ahead(limits) as u64;
     vec![
         PlannedOwner {
             fills: None,
+            keeps: None,
             name: FEED_READY.into(),
             place: Place::Host,
             policy: Policy::Block,
@@ -113,6 +114,7 @@ pub fn planned_owners(limits: &Limits, item_bytes_max: u64) -> Vec<PlannedOwner>
         },
         PlannedOwner {
             fills: None,
+            keeps: None,
             name: FEED_IN_USE.into(),
             place: Place::Host,
             policy: Policy::Refuse,
@@ -121,6 +123,11 @@ pub fn planned_owners(limits: &Limits, item_bytes_max: u64) -> Vec<PlannedOwner>
             because: "the batch of the present step".into(),
         },
     ]
+}
+
+/// Batches that workers may be ahead of the trainer.
+pub fn batches_ahead(limits: &Limits) -> usize {
+    capacity(limits.prefetch, limits.workers)
 }
 
 fn capacity(prefetch: usize, workers: usize) -> usize {

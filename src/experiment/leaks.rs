@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::kept::Kept;
 use crate::memory::ledger::{Ledger, NO_CAP, Policy};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::{Keeps, Place, PlannedOwner};
 use crate::results::verdict::OWNER;
 
 /// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
@@ -214,10 +214,11 @@ impl Leaks {
         self.on().contains(&leak)
     }
 
-    /// Those that are switched on as the plan lists them.
-    pub fn planned_owners(&self) -> Vec<PlannedOwner> {
+    /// Those that are switched on as the plan lists them; `keeps` is for the pipeline to say.
+    pub fn planned_owners(&self, keeps: impl Fn(Leak) -> Keeps) -> Vec<PlannedOwner> {
         let owner = |leak: Leak| PlannedOwner {
             fills: None,
+            keeps: Some(keeps(leak)),
             name: leak.owner().into(),
             place: Place::Host,
             policy: Policy::Leak,

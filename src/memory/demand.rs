@@ -8,6 +8,10 @@ use crate::results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, Poin
 /// Collects a [`Demand`]. Constant in memory, whatever the number of samples.
 #[derive(Clone, Debug, Default)]
 pub struct Collector {
+    /// Owners that leak into the heap.
+    leaks: Vec<String>,
+    /// Episodes of a validation.
+    episodes: u64,
     demand: Demand,
     before: Option<Rest>,
     first_step: Option<u64>,
@@ -18,14 +22,28 @@ pub struct Collector {
 struct Rest {
     heap: u64,
     owners: u64,
+    leaks: u64,
     step: u64,
 }
 
 impl Collector {
+    /// `leaks` are the owners that leak into the heap, `episodes` those of a validation.
+    pub fn new(leaks: Vec<String>, episodes: u64) -> Self {
+        Self { leaks, episodes, ..Self::default() }
+    }
+
     pub fn add(&mut self, line: &MemoryLine) {
         let demand = &mut self.demand;
-        let rest = Rest { heap: line.host.heap, owners: line.owners.values().sum(), step: line.step };
+        let rest = Rest {
+            heap: line.host.heap,
+            owners: line.owners.values().sum(),
+            leaks: self.leaks.iter().filter_map(|name| line.owners.get(name)).sum(),
+            step: line.step,
+        };
         demand.heap_peak = demand.heap_peak.max(line.host.heap_peak);
+        let leaked = self.before.map_or(0, |before| before.leaks);
+        let beside = line.host.heap_high.unwrap_or(line.host.heap_peak).saturating_sub(leaked);
+        demand.heap_peak_beside_leaks = demand.heap_peak_beside_leaks.max(beside);
         demand.resident_peak = demand.resident_peak.max(line.host.resident_peak.max(line.host.resident));
         demand.device_in_use_peak = demand.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         demand.device_reserved_peak = demand.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
@@ -37,6 +55,10 @@ impl Collector {
             return;
         };
         demand.steps += line.step - before.step;
+        if line.point == Point::AfterValidation {
+            demand.validations += 1;
+            demand.episodes += self.episodes;
+        }
         // What buffers came to hold meanwhile is theirs.
         let held = rest.owners.saturating_sub(before.owners);
         let working = line.host.heap_high.unwrap_or(rest.heap).saturating_sub(before.heap + held);
@@ -108,6 +130,22 @@ mod tests {
         }
         let demand = collector.demand(&[]);
         assert_eq!([demand.step, demand.validation], [40 * MIB, 20 * MIB]);
+    }
+
+    #[test]
+    fn what_leaks_is_taken_from_the_peak_by_what_it_held_before() {
+        let mut collector = Collector::new(vec!["queue".into()], 5);
+        for line in [
+            line(Point::Start, 0, 10 * MIB, 10 * MIB, 0),
+            line(Point::Step, 1, 14 * MIB, 50 * MIB, 4 * MIB),
+            line(Point::Step, 2, 18 * MIB, 54 * MIB, 8 * MIB),
+            line(Point::AfterValidation, 2, 18 * MIB, 55 * MIB, 8 * MIB),
+        ] {
+            collector.add(&line);
+        }
+        let demand = collector.demand(&[]);
+        assert_eq!((demand.heap_peak, demand.heap_peak_beside_leaks), (55 * MIB, 50 * MIB));
+        assert_eq!((demand.validations, demand.episodes), (1, 5));
     }
 
     #[test]

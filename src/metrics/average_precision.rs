@@ -79,6 +79,7 @@ pub struct AveragePrecision {
 pub fn planned_owners(limits: &Limits) -> Vec<PlannedOwner> {
     vec![PlannedOwner {
         fills: None,
+        keeps: None,
         name: PREDICTIONS.into(),
         place: Place::Host,
         policy: Policy::Reduce,

@@ -28,6 +28,7 @@ pub fn planned_owners(classes: usize, dimension: usize) -> Vec<PlannedOwner> {
     let cap = cap(classes, dimension);
     vec![PlannedOwner {
         fills: None,
+        keeps: None,
         name: EMBEDDINGS.into(),
         place: Place::Host,
         policy: Policy::Reduce,

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::Plan;
+use crate::memory::ledger::Policy;
 use crate::results::format::{Basis, Forecast, Place};
 use crate::units::Bytes;
 
@@ -25,11 +26,16 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     for owner in &plan.owners {
         let place = word(owner.place);
         let policy = format!("{:?}", owner.policy).to_lowercase();
-        let bytes = Bytes(owner.bytes).to_string();
-        line(format!("{:<24} {place:<7} {policy:<7} {:>10} {bytes:>12}  {}", owner.name, owner.items, owner.because));
+        let (items, bytes) = match owner.policy {
+            Policy::Leak => ("no cap".into(), "no cap".into()),
+            _ => (owner.items.to_string(), Bytes(owner.bytes).to_string()),
+        };
+        line(format!("{:<24} {place:<7} {policy:<7} {items:>10} {bytes:>12}  {}", owner.name, owner.because));
     }
-    let total = Bytes(plan.owners.iter().map(|owner| owner.bytes).sum());
-    let _ = writeln!(text, "\nall buffers together hold at most {total}, besides weights and activations");
+    let (leaks, capped): (Vec<_>, Vec<_>) = plan.owners.iter().partition(|owner| owner.policy == Policy::Leak);
+    let total = Bytes(capped.iter().fold(0, |sum: u64, owner| sum.saturating_add(owner.bytes)));
+    let besides = if leaks.is_empty() { "" } else { ", and what leaks" };
+    let _ = writeln!(text, "\nall buffers together hold at most {total}, besides weights and activations{besides}");
     text
 }
 

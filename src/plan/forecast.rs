@@ -7,7 +7,8 @@ use crate::experiment::Experiment;
 use crate::experiment::sections::Optimizer;
 use crate::memory::ledger::Policy;
 use crate::results::format::{
-    Basis, Demand, Forecast, ForecastRow, OwnerDemand, Place, PlanFile, PlannedAndActual, PlannedOwner,
+    Basis, Demand, Forecast, ForecastRow, Growth, Keeps, Occasion, OwnerDemand, Place, PlanFile, PlannedAndActual,
+    PlannedOwner,
 };
 
 /// Bytes of a weight, a gradient, and a value of the optimiser.
@@ -15,10 +16,22 @@ const FLOAT_BYTES: u64 = 4;
 
 /// What the run that `plan` describes will need, by what a probe of it needed.
 pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> Forecast {
-    let mut rows = rows(plan, experiment, probe, |name, held| expected(plan, probe, name, held));
-    let missing = |(name, held): (&String, &OwnerDemand)| expected(plan, probe, name, held).0.saturating_sub(held.peak);
-    let still_to_come = probe.owners.iter().map(missing).fold(0, u64::saturating_add);
-    let resident = probe.resident_peak.map(|peak| peak.saturating_add(still_to_come));
+    let expects = |name: &str, held: &OwnerDemand| expected(plan, experiment, probe, name, held);
+    let mut rows = rows(plan, experiment, probe, expects);
+    // What leaks is at its highest when the run ends, whatever it held when the probe needed most.
+    let mut heap_peak = probe.heap_peak_beside_leaks;
+    let mut device_still_to_come: u64 = 0;
+    for (name, held) in &probe.owners {
+        let bytes = expects(name, held).0;
+        let still_to_come = bytes.saturating_sub(held.peak);
+        match (place_of(plan, name), held.policy) {
+            (Place::Device, _) => device_still_to_come = device_still_to_come.saturating_add(still_to_come),
+            (Place::Host, Policy::Leak) => heap_peak = heap_peak.saturating_add(bytes),
+            (Place::Host, _) => heap_peak = heap_peak.saturating_add(still_to_come),
+        }
+    }
+    let heap_peak = heap_peak.max(probe.heap_peak);
+    let resident = probe.resident_peak.map(|peak| peak.saturating_add(heap_peak - probe.heap_peak));
     rows.extend(resident.map(|resident| ForecastRow {
         name: "headroom".into(),
         place: Place::Host,
@@ -29,10 +42,10 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
     Forecast {
         probe_steps: probe.steps,
         rows,
-        heap_peak: probe.heap_peak.saturating_add(still_to_come),
+        heap_peak,
         resident_peak: resident.map(|resident| resident.saturating_add(headroom(resident))),
-        device_in_use_peak: probe.device_in_use_peak,
-        device_reserved_peak: probe.device_reserved_peak,
+        device_in_use_peak: probe.device_in_use_peak.map(|peak| peak.saturating_add(device_still_to_come)),
+        device_reserved_peak: probe.device_reserved_peak.map(|peak| peak.saturating_add(device_still_to_come)),
     }
 }
 
@@ -78,20 +91,41 @@ pub const HEAP_PEAK: &str = "heap in use, peak";
 pub const RESIDENT_PEAK: &str = "resident, peak";
 
 /// What an owner will hold at most, and why that is believed.
-fn expected(plan: &PlanFile, probe: &Demand, name: &str, held: &OwnerDemand) -> (u64, Basis) {
+fn expected(plan: &PlanFile, experiment: &Experiment, probe: &Demand, name: &str, held: &OwnerDemand) -> (u64, Basis) {
     let planned = plan.owners.iter().find(|owner| owner.name == name);
-    let cap = planned.map_or(held.peak, PlannedOwner::full);
     match held.policy {
         // Caches fill up; so do lists that keep the best.
-        Policy::Evict | Policy::Reduce => (cap.max(held.peak), Basis::Cap),
-        Policy::Leak => {
-            let steps = probe.steps.max(1);
-            let all = u128::from(held.peak) * u128::from(plan.steps) / u128::from(steps);
-            (u64::try_from(all).unwrap_or(u64::MAX).max(held.peak), Basis::Growth)
-        }
+        Policy::Evict | Policy::Reduce => (planned.map_or(held.peak, PlannedOwner::full).max(held.peak), Basis::Cap),
+        Policy::Leak => match planned.and_then(|owner| owner.keeps) {
+            Some(Keeps::InAll(bytes)) => (bytes.max(held.peak), Basis::Sizes),
+            Some(Keeps::Growing(growth)) => (grown(growth, plan, experiment, probe, held.peak), Basis::Growth),
+            None => {
+                let growth = Growth { with: Occasion::Step, each: 1.0, at_start: 0 };
+                (grown(growth, plan, experiment, probe, held.peak), Basis::Growth)
+            }
+        },
         // A queue is as full after a few steps as after many.
         Policy::Block | Policy::Refuse => (held.peak, Basis::Probe),
     }
+}
+
+/// What a leak comes to hold in the run that held `peak` bytes in the probe: as much for each thing that it is given.
+fn grown(growth: Growth, plan: &PlanFile, experiment: &Experiment, probe: &Demand, peak: u64) -> u64 {
+    let epochs = |steps: u64| steps / plan.steps_per_epoch.max(1);
+    let episodes = experiment.validation.episodes as u64;
+    let (in_probe, in_run) = match growth.with {
+        Occasion::Step => (probe.steps, plan.steps),
+        Occasion::Validation => (probe.validations, plan.validations),
+        Occasion::Episode => (probe.episodes, plan.validations.saturating_mul(episodes)),
+        Occasion::Epoch => (epochs(probe.steps), epochs(plan.steps)),
+    };
+    let (in_probe, in_run) = (growth.given(in_probe), growth.given(in_run));
+    let all = u128::from(peak) * u128::from(in_run) / u128::from(in_probe.max(1));
+    u64::try_from(all).unwrap_or(u64::MAX).max(peak)
+}
+
+fn place_of(plan: &PlanFile, owner: &str) -> Place {
+    plan.owners.iter().find(|planned| planned.name == owner).map_or(Place::Host, |planned| planned.place)
 }
 
 fn rows(
@@ -133,9 +167,8 @@ fn rows(
     rows.push(row("validation", Place::Host, demand.validation, Basis::Probe, "working memory; not beside a step"));
     rows.push(row("checkpoint", Place::Host, demand.checkpoint, Basis::Probe, "working memory; not beside a step"));
     for (name, held) in &demand.owners {
-        let place = plan.owners.iter().find(|owner| owner.name == *name).map_or(Place::Host, |owner| owner.place);
         let (bytes, basis) = owner(name, held);
-        rows.push(row(name, place, bytes, basis, "buffer in the ledger"));
+        rows.push(row(name, place_of(plan, name), bytes, basis, "buffer in the ledger"));
     }
     if let Some(resident) = demand.resident_peak {
         let about = "code, stacks, and what the allocator keeps; resident memory only";
@@ -164,6 +197,7 @@ mod tests {
         Demand {
             steps: 10,
             heap_peak: 50_000,
+            heap_peak_beside_leaks: 49_000,
             resident_peak: Some(80_000),
             owners: [
                 ("gradient_norms".to_owned(), held(80, Policy::Evict)),
@@ -187,6 +221,45 @@ mod tests {
         assert_eq!(row("optimizer"), Some(80), "AdamW keeps two values for each");
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
         assert_eq!(forecast.resident_peak, Some(89_720 + (1 << 20) + 897), "with headroom");
+    }
+
+    /// The forecast where `leak_gradients`, which held 1,000 bytes in the probe, is planned like that.
+    fn with_leak(place: Place, keeps: Option<Keeps>, probe: &Demand) -> Forecast {
+        let plan =
+            plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 4\n[validation]\nepisodes = 6\n");
+        let mut file = plan.to_file(0);
+        let like = file.owners[0].clone();
+        let leak = PlannedOwner { name: "leak_gradients".into(), policy: Policy::Leak, place, keeps, ..like };
+        file.owners.push(leak);
+        forecast(&file, &plan.experiment, probe)
+    }
+
+    #[test]
+    fn a_leak_grows_with_what_it_is_given_and_no_further_than_there_is_to_keep() {
+        let probe = Demand { validations: 2, episodes: 4, ..probe() };
+        let held = |keeps| {
+            let forecast = with_leak(Place::Host, keeps, &probe);
+            assert!(forecast.heap_peak >= 49_000, "what a step needs comes on top");
+            let row = forecast.rows.iter().find(|row| row.name == "leak_gradients").unwrap();
+            assert_eq!(forecast.heap_peak, 49_000 + 720 + row.bytes);
+            (row.bytes, row.basis)
+        };
+        let ahead = Some(Keeps::Growing(Growth { with: Occasion::Step, each: 1.0, at_start: 10 }));
+        assert_eq!(held(None), (40_000, Basis::Growth), "10 steps, 400 steps");
+        assert_eq!(held(Some(Keeps::with(Occasion::Step, 0.7))), (40_000, Basis::Growth), "7 of 10, 280 of 400");
+        assert_eq!(held(ahead), (20_500, Basis::Growth), "20 and 410 in all");
+        assert_eq!(held(Some(Keeps::with(Occasion::Validation, 1.0))), (2_500, Basis::Growth), "2 and 5 validations");
+        assert_eq!(held(Some(Keeps::with(Occasion::Episode, 1.0))), (7_500, Basis::Growth), "4 and 30 episodes");
+        assert_eq!(held(Some(Keeps::InAll(3_000))), (3_000, Basis::Sizes));
+        assert_eq!(held(Some(Keeps::InAll(30))), (1_000, Basis::Sizes), "the probe held more");
+    }
+
+    #[test]
+    fn what_leaks_on_the_device_is_no_memory_of_the_host() {
+        let probe = Demand { device_in_use_peak: Some(7_000), device_reserved_peak: Some(9_000), ..probe() };
+        let forecast = with_leak(Place::Device, None, &probe);
+        assert_eq!((forecast.device_in_use_peak, forecast.device_reserved_peak), (Some(46_000), Some(48_000)));
+        assert_eq!(forecast.heap_peak, 50_000, "49,000 and the norms that are still to come are less");
     }
 
     #[test]

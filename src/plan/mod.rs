@@ -1,5 +1,6 @@
 //! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
 
+pub mod calendar;
 pub mod describe;
 pub mod fit;
 pub mod forecast;
@@ -45,6 +46,7 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     let limits = &experiment.limits;
     let lines = |name: &str, count: usize, key: &str| PlannedOwner {
         fills: None,
+        keeps: None,
         name: name.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -58,6 +60,7 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     owners.push(lines(LOG_LINES, limits.log_queue, "log_queue"));
     owners.push(PlannedOwner {
         fills: None,
+        keeps: None,
         name: GRADIENT_NORMS.into(),
         place: Place::Host,
         policy: Policy::Evict,
@@ -91,6 +94,7 @@ impl Plan {
             epochs: self.experiment.training.epochs,
             steps_per_epoch: self.steps_per_epoch,
             steps: self.steps,
+            validations: calendar::validations(self),
             parameters,
             trained_parameters: self.facts.trained_parameters,
             owners: self.owners.clone(),
@@ -102,6 +106,7 @@ impl Plan {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::results::format::Keeps;
 
     /// The plan of a dummy experiment.
     pub fn plan_of(text: &str) -> Plan {
@@ -122,7 +127,7 @@ pub(crate) mod tests {
         let mut plan = plan_of("[pipeline.dummy]\n");
         plan.experiment.leaks.gradients = true;
         plan.experiment.leaks.log_history = true;
-        plan.owners.extend(plan.experiment.leaks.planned_owners());
+        plan.owners.extend(plan.experiment.leaks.planned_owners(|_| Keeps::InAll(0)));
         let on_device = |plan: &Plan| {
             let owners = plan.owners.iter().filter(|owner| owner.place == Place::Device);
             owners.map(|owner| owner.name.clone()).collect::<Vec<_>>()

@@ -150,6 +150,7 @@ fn plan(names: Names) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
     let owners = owners.map(|(name, (key, policy, items, bytes))| PlannedOwner {
         fills: None,
+        keeps: None,
         name,
         place: Place::Host,
         policy,
@@ -163,6 +164,7 @@ fn plan(names: Names) -> PlanFile {
         epochs: 4,
         steps_per_epoch: 50,
         steps: STEPS,
+        validations: 2,
         parameters: 412_608,
         trained_parameters: None,
         owners: owners.collect(),

@@ -99,6 +99,9 @@ pub struct PlanFile {
     pub epochs: u64,
     pub steps_per_epoch: u64,
     pub steps: u64,
+    /// Validations in all, that of the untrained model included.
+    #[serde(default)]
+    pub validations: u64,
     /// Numbers of the model.
     pub parameters: u64,
     /// Of them, those that have a gradient and an optimiser's state, in the phase that has most of them; `null` for all.
@@ -123,6 +126,9 @@ pub struct PlannedOwner {
     /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
     #[serde(default)]
     pub fills: Option<u64>,
+    /// What a leak will have kept when the run ends, as far as that is known beforehand; `null` of what has a cap.
+    #[serde(default)]
+    pub keeps: Option<Keeps>,
 }
 
 impl PlannedOwner {

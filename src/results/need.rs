@@ -42,8 +42,58 @@ pub enum Basis {
     Cap,
     /// Measured in a probe.
     Probe,
-    /// Measured in a probe as growth a step, times the steps.
+    /// Measured in a probe as growth a step, a validation or an epoch, times as many as the run has.
     Growth,
+}
+
+/// What a leak will have kept when the run ends. With more steps it would be more: this is no cap.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Keeps {
+    /// Bytes, counted before the run.
+    InAll(u64),
+    /// As much as a probe shows for each thing that it is given.
+    Growing(Growth),
+}
+
+impl Keeps {
+    /// That many things each time.
+    pub fn with(occasion: Occasion, each: f64) -> Self {
+        Self::Growing(Growth { with: occasion, each, at_start: 0 })
+    }
+}
+
+/// How a leak grows: how many things it is given to keep, and when. How many bytes each has, a probe measures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Growth {
+    /// What it grows with.
+    pub with: Occasion,
+    /// Things that it is given each time; where not each time is the same, on average.
+    pub each: f64,
+    /// Things that it is given before the first time.
+    pub at_start: u64,
+}
+
+impl Growth {
+    /// Things that it has been given after that many times.
+    pub fn given(&self, times: u64) -> u64 {
+        // A share such as 0.7 is a little more or less in binary: 0.7 * 10 must not become 8.
+        self.at_start + (times as f64 * self.each - 1e-6).ceil() as u64
+    }
+}
+
+/// What happens again and again in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Occasion {
+    /// A training step.
+    Step,
+    /// A validation.
+    Validation,
+    /// An episode of a validation.
+    Episode,
+    /// The end of an epoch.
+    Epoch,
 }
 
 /// A part of the forecast beside what it came to be.
@@ -61,7 +111,12 @@ pub struct PlannedAndActual {
 #[serde(default)]
 pub struct Demand {
     pub steps: u64,
+    pub validations: u64,
+    /// Episodes of all validations.
+    pub episodes: u64,
     pub heap_peak: u64,
+    /// The same without what leaks held: the highest of each part less what they held before it.
+    pub heap_peak_beside_leaks: u64,
     pub heap_at_start: u64,
     /// Of it, in the ledger.
     pub owners_at_start: u64,

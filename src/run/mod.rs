@@ -1,6 +1,5 @@
 //! How is a planned task trained, stopped, saved and continued?
 
-pub mod calendar;
 pub mod checkpoint;
 pub mod cleanup;
 pub mod clock;

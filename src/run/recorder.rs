@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use crate::memory::demand::Collector;
-use crate::memory::ledger::Ledger;
+use crate::memory::ledger::{Ledger, Policy};
 use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};
-use crate::results::format::{Demand, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Point};
+use crate::results::format::{Demand, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Place, Point};
 use crate::results::layout;
 use crate::results::verdict::Verdict;
 use crate::results::write::{LineWriter, WriteError};
@@ -41,6 +41,8 @@ impl Recorder {
     /// Opens the files for appending. `segment` counts the processes that wrote into the directory before this one.
     pub fn open(run: &Path, plan: &Plan, ledger: &Ledger, segment: u32, gpu: Option<u32>) -> Result<Self, WriteError> {
         let limits = &plan.experiment.limits;
+        let leaking = plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == Place::Host);
+        let leaks = leaking.map(|owner| owner.name.clone()).collect();
         let open = |name, file: &str, capacity| LineWriter::open(ledger, name, &run.join(file), capacity);
         Ok(Self {
             run: run.to_path_buf(),
@@ -50,7 +52,7 @@ impl Recorder {
             log: open(LOG_LINES, layout::LOG, limits.log_queue)?,
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.parts_every_samples, gpu),
             watch: Watch::new(of_file::context(&plan.to_file(0), &plan.experiment)),
-            demand: Collector::default(),
+            demand: Collector::new(leaks, plan.experiment.validation.episodes as u64),
             suspects: Vec::new(),
             suspected_next: 0,
             newest: None,

@@ -8,7 +8,6 @@
 
 use std::time::Instant;
 
-use super::calendar::{Due, due};
 use super::cleanup::clean;
 use super::clock::LOOP;
 use super::limits::Reached;
@@ -18,6 +17,7 @@ use super::schedule::learning_rate;
 use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint};
+use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::task::{Better, Phases, StepReport, Task};
 

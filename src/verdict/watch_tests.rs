@@ -16,6 +16,7 @@ fn context(cap: u64) -> Context {
         bytes,
         because: String::new(),
         fills: None,
+        keeps: None,
     };
     let owners = [owner("cache", Policy::Evict, cap), owner("leak", Policy::Leak, NO_CAP.bytes)];
     let owners = owners.iter().map(|owner| (owner.name.clone(), Declared::of(owner))).collect();

@@ -123,6 +123,7 @@ impl ExampleStore {
     pub fn planned_owners(&self) -> Vec<PlannedOwner> {
         let owner = |name: &str, policy, cap: Cap, because: &str| PlannedOwner {
             fills: None,
+            keeps: None,
             name: name.into(),
             place: Place::Host,
             policy,

@@ -95,6 +95,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 pub fn planned_owners(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Vec<PlannedOwner> {
     let owner = |name: &str, policy, items, bytes, because: &str| PlannedOwner {
         fills: None,
+        keeps: None,
         name: name.into(),
         place: Place::Host,
         policy,

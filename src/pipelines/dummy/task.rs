@@ -43,6 +43,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
 fn owners(settings: &Settings) -> Vec<PlannedOwner> {
     let leak = PlannedOwner {
         fills: None,
+        keeps: None,
         name: LEAK.into(),
         place: Place::Host,
         policy: Policy::Leak,

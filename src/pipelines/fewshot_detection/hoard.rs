@@ -44,8 +44,10 @@ impl PictureSource for Hoard {
         let copy = Picture { rgb: picture.rgb.to_vec().into(), ..picture };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (pictures, holding) = &mut *kept;
-        holding.set(pictures.len() as u64 + 1, holding.bytes() + copy.held_bytes());
-        pictures.insert(key, copy.clone());
+        let bytes = copy.held_bytes();
+        // Another worker may have been as fast.
+        let replaced = pictures.insert(key, copy.clone()).map_or(0, |picture| picture.held_bytes());
+        holding.set(pictures.len() as u64, holding.bytes() + bytes - replaced);
         Ok(copy)
     }
 }

@@ -55,11 +55,12 @@ impl StepLeaks {
         device: &TensorDevice,
     ) {
         let in_use = || device.in_use();
-        // With a graph, and without the backward pass that would have consumed it.
+        // With a graph, and without the backward pass that would have consumed it: so weights are kept, too, as they were.
+        let weights = bytes_of(network);
         let frames = || first_frames(FRAMES_KEPT, batch, settings, &device.autodiff);
-        self.outputs.keep_measured(in_use, || network.dense(frames()).embeddings);
+        self.outputs.keep_measured(in_use, weights, || network.dense(frames()).embeddings);
         let references = || pictures(&batch.reference_pixels, settings.reference_size, &device.autodiff);
-        self.embeddings.keep_measured(in_use, || network.embed(references()));
+        self.embeddings.keep_measured(in_use, weights, || network.embed(references()));
         self.batches.keep(|| {
             let values = batch.query_pixels.len() as u64;
             (pictures(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
@@ -102,18 +103,29 @@ impl StepLeaks {
         if self.validation.is_on() {
             let batch = batch()?;
             let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, settings, &device.autodiff);
-            self.validation.keep_measured(|| device.in_use(), || network.dense(frames()).embeddings);
+            let weights = bytes_of(network);
+            self.validation.keep_measured(|| device.in_use(), weights, || network.dense(frames()).embeddings);
         }
         Ok(())
     }
 
     /// Before the optimiser takes them.
-    pub fn gradients(&mut self, network: &ReferenceDetector<Backend>, gradients: &GradientsParams) {
-        self.gradients.keep(|| {
-            let mut copy = Copy { of: gradients, copy: GradientsParams::new(), values: 0 };
-            network.visit(&mut copy);
-            (copy.copy, copy.values * size_of::<f32>() as u64)
-        });
+    pub fn gradients(
+        &mut self,
+        network: &ReferenceDetector<Backend>,
+        gradients: &GradientsParams,
+        device: &TensorDevice,
+    ) {
+        // Their containers are new; the values are shared with those that the optimiser takes.
+        self.gradients.keep_measured(
+            || device.in_use(),
+            bytes_of(network),
+            || {
+                let mut copy = Copy { of: gradients, copy: GradientsParams::new() };
+                network.visit(&mut copy);
+                copy.copy
+            },
+        );
     }
 
     /// A line that was said.
@@ -126,6 +138,11 @@ impl StepLeaks {
     }
 }
 
+/// Bytes of the network's weights, and so of their gradients.
+fn bytes_of(network: &ReferenceDetector<Backend>) -> u64 {
+    (network.num_params() * size_of::<f32>()) as u64
+}
+
 fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &burn::DispatchDevice) -> Tensor<4> {
     let bytes = count * settings.image_size.pow(2) * 3;
     let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
@@ -136,13 +153,11 @@ fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, devic
 struct Copy<'a> {
     of: &'a GradientsParams,
     copy: GradientsParams,
-    values: u64,
 }
 
 impl ModuleVisitor<Backend> for Copy<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.of.get::<Backend, D>(param.id) {
-            self.values += gradient.shape().num_elements() as u64;
             self.copy.register::<Backend, D>(param.id, gradient);
         }
     }

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod check;
 pub mod decode;
 pub mod episode;
+mod growth;
 mod hoard;
 #[cfg(feature = "train")]
 pub mod leaks;

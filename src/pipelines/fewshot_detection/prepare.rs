@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
 use super::episode::{DrawSettings, Episodes};
+use super::growth::keeps;
 use super::hoard;
 use super::mix::batches_per_epoch;
 use super::pictures::picture_bytes_max;
@@ -99,6 +100,7 @@ pub fn prepare(
     owners.extend(separation::planned_owners(held_out(&library).len(), model.embedding));
     owners.push(PlannedOwner {
         fills: None,
+        keeps: None,
         name: VALIDATION_BATCH.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -109,6 +111,7 @@ pub fn prepare(
     let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
     owners.push(PlannedOwner {
         fills: None,
+        keeps: None,
         name: VALIDATION_PICTURES.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -116,9 +119,11 @@ pub fn prepare(
         bytes: pictures.bytes,
         because: "`validation.pictures`, for the report".into(),
     });
-    owners.extend(experiment.leaks.planned_owners());
+    let batches_per_epoch = batches_per_epoch(&library, settings);
+    let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
+    owners.extend(leaks.planned_owners(|leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
     let facts = TaskFacts {
-        batches_per_epoch: batches_per_epoch(&library, settings),
+        batches_per_epoch,
         owners,
         data_digests: vec![("reference-video".into(), library.digest.clone())],
         data_skipped: library.skipped.iter().map(|(reason, count)| (reason.clone(), *count)).collect(),
@@ -128,7 +133,6 @@ pub fn prepare(
         probe_overrides: Vec::new(),
         metrics: METRICS.to_vec(),
     };
-    let episodes = Episodes::new(library, settings.clone(), draws)?;
     let batches = Batches::new(episodes, hoard::source(store.clone(), leaks, ledger));
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store }))
 }

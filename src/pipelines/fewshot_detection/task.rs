@@ -218,7 +218,7 @@ impl Task for FewshotDetection {
         phases.enter("optimizer");
         let network = self.network.take().ok_or_else(TaskError::model_lost)?;
         let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
-        self.leaks.gradients(&network, &gradients);
+        self.leaks.gradients(&network, &gradients, &self.device);
         let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
         self.network = Some(optimizer.step(learning_rate, network, gradients));
         phases.enter("transfer");

@@ -1,6 +1,6 @@
 //! The leaks of seed 004, restored as they can happen with Burn. Off unless `[leaks]` says so.
 
-use burn::module::AutodiffModule;
+use burn::module::{AutodiffModule, Module};
 use burn::tensor::TensorData;
 
 use super::batch::TokenBatch;
@@ -51,12 +51,14 @@ impl StepLeaks {
         let in_use = || device.in_use();
         let ranges = &mut ranges.clone();
         let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
-        self.ranges.keep_measured(in_use, || pass.ranges.copies());
+        self.ranges.keep_measured(in_use, 0, || pass.ranges.copies());
         self.examples.keep(|| (batch.clone(), batch.held_bytes()));
-        // With a graph, and without the backward pass that would have used it up.
-        self.losses.keep_measured(in_use, || loss(network, batch, &mut pass));
-        self.weights.keep_measured(in_use, || network.valid().quantised_weights(&pass));
-        self.inputs.keep_measured(in_use, || inputs(&network.valid(), batch, &mut pass));
+        // With a graph, and without the backward pass that would have used it up. It holds the weights as they were, which
+        // are its own when the optimiser replaces them; those of LoRA are few.
+        let weights = if pass.frozen { 0 } else { (network.num_params() * size_of::<f32>()) as u64 };
+        self.losses.keep_measured(in_use, weights, || loss(network, batch, &mut pass));
+        self.weights.keep_measured(in_use, 0, || network.valid().quantised_weights(&pass));
+        self.inputs.keep_measured(in_use, 0, || inputs(&network.valid(), batch, &mut pass));
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
-use super::precision::METRICS;
+use super::precision::{METRICS, drawn};
 use super::settings::{Model, Settings};
 use super::sizes::Sizes;
 use crate::data::digest::digest_of_file;
@@ -16,7 +16,7 @@ use crate::experiment::Experiment;
 use crate::experiment::sections::Training;
 use crate::memory::ledger::{Ledger, Policy};
 use crate::plan;
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::{Keeps, Occasion, Place, PlannedOwner};
 use crate::task::{TaskError, TaskFacts};
 
 /// The batch that a validation or a calibration is looking at.
@@ -68,6 +68,7 @@ pub fn prepare(
     owners.extend(feed::planned_owners(limits, bytes));
     owners.push(PlannedOwner {
         fills: None,
+        keeps: None,
         name: VALIDATION_BATCH.into(),
         place: Place::Host,
         policy: Policy::Refuse,
@@ -75,7 +76,12 @@ pub fn prepare(
         bytes,
         because: "one batch of a validation or of the calibration".into(),
     });
-    owners.extend(experiment.leaks.planned_owners());
+    // After each batch that is trained on, at each precision.
+    owners.extend(experiment.leaks.planned_owners(|_| {
+        let passes = drawn(settings.policy, settings.weight_bits.len(), experiment.experiment.seed, 1).len();
+        let passes = passes * experiment.training.accumulation;
+        Keeps::with(Occasion::Step, passes as f64)
+    }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let batches = Batches::new(store, settings, experiment.experiment.seed, limits.batch_size);
     quantises(settings, &experiment.training, batches.per_epoch())?;

@@ -1,6 +1,6 @@
 //! Is step n a step to validate, to save, to clean, to sample? Pure.
 
-use crate::plan::Plan;
+use super::Plan;
 
 /// What falls due after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,12 @@ pub fn due(plan: &Plan, step: u64) -> Due {
     }
 }
 
+/// Validations of the plan, that of the untrained model included.
+pub fn validations(plan: &Plan) -> u64 {
+    let at_start = u64::from(plan.experiment.validation.at_start);
+    at_start + (1..=plan.steps).filter(|&step| due(plan, step).validate).count() as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +55,7 @@ mod tests {
         );
         assert_eq!(plan.steps, 12);
         assert_eq!(steps_where(&plan, |due| due.validate), [10, 12]);
+        assert_eq!(validations(&plan), 3, "and the untrained model");
         assert_eq!(steps_where(&plan, |due| due.save), [4, 8, 12]);
         assert_eq!(steps_where(&plan, |due| due.clean), [3, 6, 9, 12]);
         assert_eq!(steps_where(&plan, |due| due.epoch_ends), [5, 10, 12]);

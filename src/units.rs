@@ -29,8 +29,33 @@ impl Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", bytesize::ByteSize::b(self.0).display().iec())
+        let text = bytesize::ByteSize::b(self.0).display().iec().to_string();
+        // It chooses the unit before it rounds.
+        match text.starts_with("1024.0 ") {
+            true => write!(formatter, "{}", bytesize::ByteSize::b(self.0.next_power_of_two()).display().iec()),
+            false => formatter.write_str(&text),
+        }
     }
+}
+
+/// Sizes from `low` to `high` in one unit, that of the larger: `0.9 to 1.1 MiB`. They may be negative.
+pub fn interval(low: f64, high: f64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let decimals = |at: usize| usize::from(at > 0);
+    let (mut largest, mut at) = (low.abs().max(high.abs()), 0);
+    // As it prints: 1023.96 KiB are 1.0 MiB.
+    while at + 1 < UNITS.len() && largest >= if at == 0 { 1023.5 } else { 1023.95 } {
+        (largest, at) = (largest / 1024.0, at + 1);
+    }
+    let size = |value: f64| {
+        let text = format!("{:.*}", decimals(at), value / 1024f64.powi(at as i32));
+        if text.starts_with('-') && !text.contains(|c: char| ('1'..='9').contains(&c)) {
+            text[1..].to_owned()
+        } else {
+            text
+        }
+    };
+    format!("{} to {} {}", size(low), size(high), UNITS[at])
 }
 
 impl FromStr for Bytes {
@@ -181,6 +206,17 @@ mod tests {
         for wrong in ["", "MiB", "12 apples", "-3 MiB", "nan", "3 MiB extra"] {
             assert!(wrong.parse::<Bytes>().is_err(), "{wrong} was taken for a size");
         }
+    }
+
+    #[test]
+    fn a_unit_is_chosen_after_rounding_and_an_interval_has_one() {
+        assert_eq!(Bytes((1 << 20) - 1).to_string(), "1.0 MiB");
+        assert_eq!(Bytes(1000 << 10).to_string(), "1000.0 KiB");
+        assert_eq!(interval(1_048_560.0, 1_048_600.0), "1.0 to 1.0 MiB");
+        assert_eq!(interval(943_718.0, 1_153_434.0), "0.9 to 1.1 MiB");
+        assert_eq!(interval(-2048.0, 512.0), "-2.0 to 0.5 KiB");
+        assert_eq!(interval(-1.0, 4096.0), "0.0 to 4.0 KiB");
+        assert_eq!(interval(0.0, 0.0), "0 to 0 B");
     }
 
     #[test]

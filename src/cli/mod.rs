@@ -268,6 +268,9 @@ pub struct VerdictArguments {
     /// A run (a folder, or its name as in `show`), a memory.jsonl, or a CSV file.
     #[arg(value_hint = ValueHint::AnyPath)]
     path: String,
+    /// Of a CSV file, judge this column; can be given again. Otherwise all that look like sizes.
+    #[arg(long, value_name = "NAME")]
+    column: Vec<String>,
     /// The verdict that fails: exit code 6.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,

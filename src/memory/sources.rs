@@ -78,6 +78,15 @@ pub fn container() -> Option<ContainerMemory> {
     })
 }
 
+/// Of a container's limit, what a run may use: pages of files and of the kernel count there, too.
+const CONTAINER_SHARE: f64 = 0.95;
+
+/// What a process with `own` bytes resident may use of its container's limit; `None` without one.
+pub fn room(container: &ContainerMemory, own: u64) -> Option<u64> {
+    let others = container.anonymous.unwrap_or(container.current).saturating_sub(own);
+    Some((container.limit?.saturating_sub(others) as f64 * CONTAINER_SHARE) as u64)
+}
+
 /// What the files of a version of cgroups are called.
 struct CgroupFiles {
     root: &'static str,

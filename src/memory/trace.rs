@@ -87,29 +87,30 @@ impl Tracer {
             phases_us: moment.phases,
             cost_us: 0,
         };
-        self.keep_peaks(&line);
+        self.peaks.samples += 1;
+        self.peaks.heap_at_end = line.host.heap;
+        self.raise_peaks(&line);
         let cost = begun.elapsed();
         self.cost += cost;
         MemoryLine { cost_us: microseconds(cost), ..line }
     }
 
-    fn keep_peaks(&mut self, line: &MemoryLine) {
+    /// Takes in a sample; of another process, too: peaks are those of the run.
+    pub fn raise_peaks(&mut self, line: &MemoryLine) {
         let peaks = &mut self.peaks;
-        peaks.samples += 1;
-        peaks.heap_peak = line.host.heap_peak;
-        peaks.heap_at_end = line.host.heap;
+        peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak);
         let resident = line.host.resident_peak.max(line.host.resident);
         peaks.resident_peak = peaks.resident_peak.max(resident);
         peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
     }
 
-    /// Peaks so far. `training` is the time of the steps, against which the trace's own cost is stated.
     /// Adds what writing a sample down took.
     pub fn add_cost(&mut self, cost: Duration) {
         self.cost += cost;
     }
 
+    /// Peaks of the run so far. `training` is the time of the steps, against which the trace's own cost is stated.
     pub fn summary(&self, training: Duration) -> MemorySummary {
         let trace_seconds = self.cost.as_secs_f64();
         let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());

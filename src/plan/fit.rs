@@ -5,9 +5,6 @@ use crate::memory::sources;
 use crate::results::format::{Forecast, Place};
 use crate::units::Bytes;
 
-/// Of a container's limit, what a run may use: pages of files and of the kernel count there, too.
-const CONTAINER_SHARE: f64 = 0.95;
-
 /// How much there is, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -18,10 +15,7 @@ pub struct Room {
 
 /// What this process may use of its container's limit; `None` without one.
 pub fn container() -> Option<u64> {
-    let container = sources::container()?;
-    let own = sources::resident().unwrap_or_default();
-    let others = container.anonymous.unwrap_or(container.current).saturating_sub(own);
-    Some((container.limit?.saturating_sub(others) as f64 * CONTAINER_SHARE) as u64)
+    sources::room(&sources::container()?, sources::resident().unwrap_or_default())
 }
 
 /// What bounds a run here and now. `device` is what is free on a device with memory of its own.

@@ -133,7 +133,8 @@ const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 fn scaled(value: f64) -> (f64, usize) {
     let mut size = value.max(0.0);
     let mut at = 0;
-    while size >= 1024.0 && at + 1 < UNITS.len() {
+    // What would print as 1024 of a unit is one of the next.
+    while size >= 1023.5 && at + 1 < UNITS.len() {
         size /= 1024.0;
         at += 1;
     }

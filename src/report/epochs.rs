@@ -30,7 +30,7 @@ struct Row {
     heap: Span,
     resident: Span,
     in_use: Span,
-    reserved_peak: Option<u64>,
+    reserved: Span,
     owners: BTreeMap<String, u64>,
 }
 
@@ -86,7 +86,8 @@ fn csv(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     })?;
     let mut text = String::from(
         "segment,epoch,samples,heap_start,heap_end,heap_floor,heap_peak,resident_start,resident_end,resident_peak,\
-         device_in_use_floor,device_in_use_peak,device_reserved_peak",
+         device_in_use_floor,device_in_use_peak,device_reserved_end,device_reserved_peak,heap_since_start,\
+         resident_since_start,device_in_use_since_start,device_reserved_since_start",
     );
     for name in &names {
         let _ = write!(text, ",{}", field(&format!("owner_{name}_peak")));
@@ -94,10 +95,14 @@ fn csv(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     text.push('\n');
     out(&text)?;
     let mut row: Option<Row> = None;
+    let mut start = Row::default();
     let mut rows = 0;
     each_sample(run, |line| {
         if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
-            out(&finish(row.take(), &names, &mut rows))?;
+            out(&finish(row.take(), &start, &names, &mut rows))?;
+            if rows == 0 || start.segment != line.segment {
+                start = Row::at(&line);
+            }
             row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
         }
         if let Some(row) = &mut row {
@@ -105,18 +110,28 @@ fn csv(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
         }
         Ok(())
     })?;
-    out(&finish(row, &names, &mut rows))
+    out(&finish(row, &start, &names, &mut rows))
 }
 
-/// Memory by epoch with the change since the start, as seed 001 prints it: the floor of what is in use, and what is
-/// resident. Of many epochs the first and the last few; of a resumed run the newest process.
+/// Memory at the start, by epoch, and at the end, with the change since the start, as seed 001 prints it: the floor of
+/// what is in use, and what is resident or reserved. Then the total and the largest growth. Of many epochs the first and the
+/// last few; of a resumed run the newest process.
 pub fn table(run: &Path) -> Result<String, ReportError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut left_out = 0;
+    let mut ends: Option<(Row, Row)> = None;
     each_sample(run, |line| {
-        match rows.last() {
-            Some(row) if row.segment != line.segment => (rows, left_out) = (Vec::new(), 0),
-            _ => {}
+        let sample = Row::at(&line);
+        match &mut ends {
+            Some((start, end)) if start.segment == line.segment => *end = sample,
+            _ => {
+                ends = Some((sample.clone(), sample));
+                (rows, left_out) = (Vec::new(), 0);
+            }
+        }
+        // What comes before the first epoch is the start.
+        if line.epoch == 0 {
+            return Ok(());
         }
         if rows.last().is_none_or(|row| row.epoch != line.epoch) {
             if rows.len() == TABLE_ROWS_MAX {
@@ -130,53 +145,74 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         }
         Ok(())
     })?;
-    let Some(start) = rows.first() else { return Ok(String::new()) };
-    let has_device = rows.iter().any(|row| row.in_use.floor.is_some());
-    let change = |now: Option<u64>, before: Option<u64>| match now.zip(before) {
-        Some((now, before)) if now >= before => format!("+{}", bytes((now - before) as f64)),
-        Some((now, before)) => format!("-{}", bytes((before - now) as f64)),
-        None => "-".into(),
+    let Some((start, end)) = ends else { return Ok(String::new()) };
+    let names = ["heap", "resident", "device in use", "device reserved"];
+    let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
+    let titles: Vec<String> = shown.iter().map(|at| format!(">{}", names[*at])).collect();
+    let header: Vec<&str> =
+        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
+    let cells = |name: String, row: &Row| {
+        let of = |at: &usize| {
+            let (now, before) = (row.levels()[*at], start.levels()[*at]);
+            [now.map_or("-".into(), |now| bytes(now as f64)), change(now, before)]
+        };
+        std::iter::once(name).chain(shown.iter().flat_map(of)).collect::<Vec<String>>()
     };
-    let size = |size: Option<u64>| size.map_or("-".into(), |size| bytes(size as f64));
-    let mut header = vec!["epoch", ">heap", ">since start", ">resident", ">since start"];
-    if has_device {
-        header.extend([">device in use", ">since start"]);
-    }
-    let of_row = |row: &Row| {
-        let epoch = if row.epoch == 0 { "start".to_owned() } else { row.epoch.to_string() };
-        let mut cells = vec![
-            epoch,
-            size(row.heap.floor),
-            change(row.heap.floor, start.heap.floor),
-            size(row.resident.end),
-            change(row.resident.end, start.resident.end),
-        ];
-        if has_device {
-            cells.extend([size(row.in_use.floor), change(row.in_use.floor, start.in_use.floor)]);
-        }
-        cells
-    };
-    let cells: Vec<Vec<String>> = rows.iter().map(of_row).collect();
-    let mut text = columns(&header, &cells);
+    let epochs = rows.iter().map(|row| cells(row.epoch.to_string(), row));
+    let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), &start))
+        .chain(epochs)
+        .chain(std::iter::once(cells("end".into(), &end)))
+        .collect();
+    let mut text = columns(&header, &all);
     if left_out > 0 {
         let _ = writeln!(text, "({left_out} epochs in the middle are left out)");
     }
-    let grown = |pair: &[Row]| Some((pair[1].heap.floor?.saturating_sub(pair[0].heap.floor?), pair[1].epoch));
-    if let Some((most, epoch)) =
-        rows.windows(2).filter_map(grown).max_by_key(|(most, _)| *most).filter(|(most, _)| *most > 0)
-    {
-        let _ = writeln!(text, "largest growth of the heap's floor: {} in epoch {epoch}", bytes(most as f64));
+    let total = |at: &usize| format!("{} {}", names[*at], change(end.levels()[*at], start.levels()[*at]));
+    let totals: Vec<String> = shown.iter().map(total).collect();
+    let _ = writeln!(text, "total growth: {}", totals.join(", "));
+    let steps = || std::iter::once(&start).chain(&rows).zip(&rows);
+    let largest = |at: &usize| {
+        let grown = |(before, row): (&Row, &Row)| {
+            let now = (row.levels()[*at]?, before.levels()[*at]?);
+            Some((now.0.saturating_sub(now.1), row.epoch))
+        };
+        let (most, epoch) = steps().filter_map(grown).max_by_key(|(most, _)| *most).filter(|(most, _)| *most > 0)?;
+        Some(format!("{} +{} in epoch {epoch}", names[*at], bytes(most as f64)))
+    };
+    let largest: Vec<String> = shown.iter().filter_map(largest).collect();
+    if !largest.is_empty() {
+        let _ = writeln!(text, "largest growth: {}", largest.join(", "));
     }
     Ok(text)
 }
 
+fn change(now: Option<u64>, before: Option<u64>) -> String {
+    match now.zip(before) {
+        Some((now, before)) if now >= before => format!("+{}", bytes((now - before) as f64)),
+        Some((now, before)) => format!("-{}", bytes((before - now) as f64)),
+        None => "-".into(),
+    }
+}
+
 impl Row {
+    /// One sample, as if it were an epoch.
+    fn at(line: &MemoryLine) -> Self {
+        let mut row = Self { segment: line.segment, epoch: line.epoch, ..Self::default() };
+        row.add(line);
+        row
+    }
+
+    /// What it held: of what is in use the least, of what is kept the last; heap, resident, device in use and reserved.
+    fn levels(&self) -> [Option<u64>; 4] {
+        [self.heap.floor, self.resident.end, self.in_use.floor, self.reserved.end]
+    }
+
     fn add(&mut self, line: &MemoryLine) {
         self.samples += 1;
         self.heap.add(Some(line.host.heap));
         self.resident.add(line.host.resident);
         self.in_use.add(line.device.map(|pool| pool.in_use));
-        self.reserved_peak = self.reserved_peak.max(line.device.map(|pool| pool.reserved));
+        self.reserved.add(line.device.map(|pool| pool.reserved));
         for (name, &bytes) in &line.owners {
             if let Some(peak) = self.owners.get_mut(name) {
                 *peak = bytes.max(*peak);
@@ -188,16 +224,20 @@ impl Row {
 }
 
 /// A line of the file; nothing beyond the cap.
-fn finish(row: Option<Row>, names: &BTreeSet<String>, rows: &mut usize) -> String {
+fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut usize) -> String {
     let mut text = String::new();
     let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
     *rows += 1;
     let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
-    let (heap, resident, in_use) = (row.heap, row.resident, row.in_use);
+    let (heap, resident, in_use, reserved) = (row.heap, row.resident, row.in_use, row.reserved);
     let host = [heap.start, heap.end, heap.floor, heap.peak, resident.start, resident.end, resident.peak];
-    let device = [in_use.floor, in_use.peak, row.reserved_peak];
+    let device = [in_use.floor, in_use.peak, reserved.end, reserved.peak];
+    let since_start = row.levels().into_iter().zip(start.levels());
+    let changes = since_start.map(|(now, before)| Some(i128::from(now?) - i128::from(before?)));
     let owners = names.iter().map(|name| row.owners.get(name).copied());
-    for bytes in host.into_iter().chain(device).chain(owners) {
+    let sizes = |sizes: &[Option<u64>]| sizes.iter().map(|size| size.map(i128::from)).collect::<Vec<_>>();
+    let owners: Vec<Option<u64>> = owners.collect();
+    for bytes in sizes(&host).into_iter().chain(sizes(&device)).chain(changes).chain(sizes(&owners)) {
         text.push(',');
         if let Some(bytes) = bytes {
             let _ = write!(text, "{bytes}");

@@ -133,6 +133,10 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     }
     if let Some(dead) = &material.post_mortem {
         page.line("post-mortem", &dead.message);
+        if let Some(growth) = &dead.growth {
+            page.line("", &growth.message);
+        }
+        page.line("", &format!("in no buffer: {}", Bytes(dead.in_no_buffer)));
         for tip in &dead.suggestions {
             let effect = match tip.frees {
                 0 => "would allow it, if it does not go on to grow".to_owned(),

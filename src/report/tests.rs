@@ -235,6 +235,13 @@ fn each_epoch_of_each_process_has_a_row() {
     assert_eq!(of_second("samples"), second.len() as u64);
     assert_eq!(of_second("heap_start"), second[0].host.heap);
     assert_eq!(of_second("heap_floor"), second.iter().map(|line| line.host.heap).min().unwrap());
+    let change = of_second("heap_floor") as i64 - lines[0].host.heap as i64;
+    assert_eq!(rows[3][column("heap_since_start")], change.to_string());
+    // The second process is compared with its own start.
+    let cut = lines.iter().find(|line| line.segment == 1).unwrap();
+    let reserved = rows[5][column("device_reserved_end")].parse::<i64>().unwrap();
+    let change = reserved - cut.device.unwrap().reserved as i64;
+    assert_eq!(rows[5][column("device_reserved_since_start")], change.to_string());
     assert_eq!(of_second("device_in_use_peak"), second.iter().map(|line| line.device.unwrap().in_use).max().unwrap());
     assert_eq!(
         of_second("owner_frame_cache_peak"),

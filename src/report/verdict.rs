@@ -7,6 +7,7 @@ use super::listing::columns;
 use super::width::{columns_within, fold};
 use crate::results::printable;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
+use crate::units;
 
 /// The sentence, then a table of all series: what grows first. Fits a terminal of `width` characters.
 pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
@@ -31,7 +32,11 @@ fn row(one: &SeriesVerdict) -> Vec<String> {
         _ => number(value),
     };
     let findings = &one.findings;
-    let interval = findings.slope_low.zip(findings.slope_high);
+    let interval = |(low, high): (f64, f64)| match one.unit.as_str() {
+        "bytes" => units::interval(low, high),
+        _ => format!("{} to {}", number(low), number(high)),
+    };
+    let ends = findings.slope_low.zip(findings.slope_high);
     vec![
         one.name.clone(),
         findings.verdict.words().to_owned(),
@@ -39,7 +44,7 @@ fn row(one: &SeriesVerdict) -> Vec<String> {
         amount(one.last),
         amount(one.peak),
         findings.slope.map_or_else(|| "-".into(), amount),
-        interval.map_or_else(|| "-".into(), |(low, high)| format!("{} to {}", amount(low), amount(high))),
+        ends.map_or_else(|| "-".into(), interval),
         findings.floors.to_string(),
     ]
 }

@@ -369,7 +369,7 @@ pub struct Best {
     pub step: u64,
 }
 
-/// Peaks over all samples, in bytes.
+/// Peaks over all samples of all processes of the run, in bytes; the rest is of the newest process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySummary {
     pub heap_peak: u64,

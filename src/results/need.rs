@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{MemoryLine, OwnerSummary, Place};
+use super::verdict::Judgement;
 use crate::memory::ledger::Policy;
 
 /// What a run will need, from sizes that are known and from a probe: some steps in a process of its own.
@@ -144,8 +145,14 @@ pub struct PostMortem {
     pub limit: u64,
     /// What was held, or what the next step would have held.
     pub held: u64,
-    /// What would help; estimates.
+    /// What would help; estimates. Of memory that grows no higher limit: it would be reached later.
     pub suggestions: Vec<Suggestion>,
+    /// What was in use where the limit is, on the host or on the device, and in no buffer.
+    #[serde(default)]
+    pub in_no_buffer: u64,
+    /// `null` when memory was not seen to grow.
+    #[serde(default)]
+    pub growth: Option<GrowthToLimit>,
     /// The sample at which it ended.
     pub sample: MemoryLine,
     /// Who held most then comes first.
@@ -153,6 +160,18 @@ pub struct PostMortem {
     pub demand: Demand,
     /// The newest samples before it.
     pub samples: Vec<MemoryLine>,
+}
+
+/// How memory grew until the limit was reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GrowthToLimit {
+    pub verdict: Judgement,
+    /// The verdict's sentence.
+    pub message: String,
+    /// Bytes a step, of heap or of device memory in use.
+    pub slope: Option<f64>,
+    /// The buffer that explains it; `null` when none does.
+    pub owner: Option<String>,
 }
 
 /// A value of a key with which the run would fit.

@@ -79,7 +79,25 @@ pub struct Verdict {
     pub owner: Option<String>,
     /// The share of the growth that the owner explains.
     pub owner_share: Option<f64>,
+    /// The process that `series` is of; `null` of a table.
+    #[serde(default)]
+    pub process: Option<ProcessOfRun>,
     pub series: Vec<SeriesVerdict>,
+}
+
+/// A run has one process, and one more for each resume. Each is judged by itself; a verdict is of the newest one, or of
+/// an earlier one that was growing, or passed a cap, when the newest is not as bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessOfRun {
+    /// Which one, as in `memory.jsonl`: 0 for the first.
+    pub segment: u32,
+    /// The steps done at its first and at its last sample.
+    pub first_step: u64,
+    pub last_step: u64,
+    /// The newest process with samples.
+    pub newest_segment: u32,
+    /// The verdict on the newest process, where this one is of another.
+    pub newest: Option<Judgement>,
 }
 
 /// One series.
@@ -91,16 +109,14 @@ pub struct SeriesVerdict {
     pub unit: String,
     #[serde(flatten)]
     pub findings: Findings,
-    /// The slope times the steps of an epoch.
+    /// The slope times the steps of an epoch; `null` where there are no epochs.
     pub slope_per_epoch: Option<f64>,
-    /// The slope times the steps of a round, of pipelines that have rounds.
-    #[serde(default)]
-    pub slope_per_round: Option<f64>,
     pub first: f64,
     pub last: f64,
     pub peak: f64,
-    /// The declared cap of an owner; of resident and of reserved memory the limit that applies.
+    /// The declared cap of an owner; of memory of the process and of the device the limit that is reached first.
     pub cap: Option<u64>,
-    /// Steps until the cap or the limit is reached at this slope; only of what grows.
+    /// Steps until the cap or the limit is reached at this slope; only of what grows. Limits are reached by resident and
+    /// by reserved memory.
     pub steps_to_limit: Option<f64>,
 }

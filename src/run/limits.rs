@@ -6,6 +6,9 @@ use crate::plan::fit;
 use crate::results::format::{Demand, MemoryLine};
 use crate::units::Bytes;
 
+/// The key of the device's limit.
+pub const DEVICE_LIMIT: &str = "limits.device_memory";
+
 /// What bounds this run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
@@ -64,7 +67,7 @@ impl Bounds {
         over(Some("limits.host_memory"), "resident memory", self.host, resident)
             .or_else(|| {
                 let reserved = line.device.map(|pool| pool.reserved);
-                over(Some("limits.device_memory"), "device memory reserved", self.device, reserved)
+                over(Some(DEVICE_LIMIT), "device memory reserved", self.device, reserved)
             })
             .or_else(|| over(None, "memory", self.container, next))
     }

@@ -3,15 +3,18 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use super::limits::Reached;
+use super::limits::{DEVICE_LIMIT, Reached};
+use super::recorder::Recorder;
 use crate::experiment::Experiment;
 use crate::experiment::schema;
 use crate::experiment::shape::{self, Shape};
 use crate::memory::ledger::Policy;
 use crate::plan::Plan;
-use crate::results::format::{Demand, MemoryLine, OwnerSummary, PostMortem, Suggestion, VERSION};
+use crate::results::format::{Demand, GrowthToLimit, MemoryLine, OwnerSummary, Place, PostMortem, Suggestion, VERSION};
 use crate::results::read;
+use crate::results::verdict::{Judgement, Verdict};
 use crate::units::Bytes;
+use crate::verdict::of_file;
 
 /// Samples before the end that are worth a look.
 const SAMPLES_MAX: usize = 32;
@@ -20,14 +23,18 @@ const MARGIN: f64 = 1.1;
 
 /// Puts it together. The samples are read back from the run's trace.
 pub fn post_mortem(
-    run: &Path,
+    recorder: &Recorder,
     plan: &Plan,
     reached: &Reached,
     line: &MemoryLine,
-    demand: Demand,
     mut owners: Vec<OwnerSummary>,
     parameters: u64,
 ) -> PostMortem {
+    let demand = recorder.demand(&owners);
+    let growth = growth(recorder.verdict(), reached).or_else(|| {
+        // Windows are cut for the whole plan, of which this may be the beginning.
+        growth(of_file::of_steps(&recorder.run, &plan.experiment, line.step).ok()?, reached)
+    });
     owners.sort_by_key(|owner| std::cmp::Reverse(line.owners.get(&owner.name).copied().unwrap_or_default()));
     PostMortem {
         version: VERSION,
@@ -36,12 +43,48 @@ pub fn post_mortem(
         limit_key: reached.key.map(str::to_owned),
         limit: reached.limit,
         held: reached.held,
-        suggestions: suggestions(plan, reached, line, &demand, parameters),
+        suggestions: suggestions(plan, reached, line, &demand, parameters, growth.as_ref()),
+        in_no_buffer: in_no_buffer(plan, reached, line),
+        growth,
         sample: line.clone(),
         owners,
         demand,
-        samples: newest(run),
+        samples: newest(&recorder.run),
     }
+}
+
+/// The verdict's word on it, if memory was growing or looked so.
+fn growth(verdict: Verdict, reached: &Reached) -> Option<GrowthToLimit> {
+    let total = match place(reached) {
+        Place::Host => "heap",
+        Place::Device => "device_in_use",
+    };
+    let total = verdict.series.iter().find(|one| one.name == total)?;
+    // What grows elsewhere is not what reached this limit.
+    (total.findings.verdict >= Judgement::Suspect).then_some(GrowthToLimit {
+        verdict: verdict.verdict,
+        message: verdict.message,
+        slope: total.findings.slope,
+        owner: verdict.owner,
+    })
+}
+
+fn place(reached: &Reached) -> Place {
+    match reached.key {
+        Some(DEVICE_LIMIT) => Place::Device,
+        _ => Place::Host,
+    }
+}
+
+fn in_no_buffer(plan: &Plan, reached: &Reached, line: &MemoryLine) -> u64 {
+    let place = place(reached);
+    let in_use = match place {
+        Place::Host => line.host.heap,
+        Place::Device => line.device.map_or(0, |pool| pool.in_use),
+    };
+    let here = |name: &str| plan.owners.iter().any(|owner| owner.name == name && owner.place == place);
+    let buffers: u64 = line.owners.iter().filter(|(name, _)| here(name)).map(|(_, bytes)| bytes).sum();
+    in_use.saturating_sub(buffers)
 }
 
 fn newest(run: &Path) -> Vec<MemoryLine> {
@@ -56,7 +99,14 @@ fn newest(run: &Path) -> Vec<MemoryLine> {
 }
 
 /// What would help, by what it would free. Estimates: what a step needs is taken as proportional to its batch.
-fn suggestions(plan: &Plan, reached: &Reached, line: &MemoryLine, demand: &Demand, parameters: u64) -> Vec<Suggestion> {
+fn suggestions(
+    plan: &Plan,
+    reached: &Reached,
+    line: &MemoryLine,
+    demand: &Demand,
+    parameters: u64,
+    growth: Option<&GrowthToLimit>,
+) -> Vec<Suggestion> {
     let experiment = &plan.experiment;
     let excess = (reached.excess() as f64 * MARGIN) as u64;
     let mut found: Vec<Suggestion> = Vec::new();
@@ -64,15 +114,19 @@ fn suggestions(plan: &Plan, reached: &Reached, line: &MemoryLine, demand: &Deman
         let held = line.owners.get(leak.owner()).copied().unwrap_or_default();
         found.push(Suggestion { key: format!("leaks.{}", leak.key()), value: "false".into(), frees: held });
     }
-    found.extend(batch_size(plan, demand, parameters, excess));
+    // Where memory grows, a smaller batch, other buffers that are smaller and a higher limit only put it off.
+    if growth.is_none() {
+        found.extend(batch_size(plan, demand, parameters, excess));
+    }
+    let concerned = |name: &str| growth.is_none_or(|growth| growth.owner.as_deref() == Some(name));
     // What leaks has no cap: its key is how fast it does.
-    for owner in plan.owners.iter().filter(|owner| owner.policy != Policy::Leak) {
+    for owner in plan.owners.iter().filter(|owner| owner.policy != Policy::Leak && concerned(&owner.name)) {
         let held = line.owners.get(&owner.name).copied().unwrap_or_default();
         if let Some(key) = owner.because.split('`').nth(1).filter(|_| held > excess) {
             found.extend(smaller(experiment, key, held, excess));
         }
     }
-    if let Some(key) = reached.key {
+    if let Some(key) = reached.key.filter(|_| growth.is_none()) {
         let enough = Bytes(((reached.held as f64 * MARGIN) as u64).next_multiple_of(1 << 20));
         found.push(Suggestion { key: key.into(), value: format!("\"{}\"", enough.exact()), frees: 0 });
     }
@@ -112,24 +166,38 @@ fn smaller(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option
     }
 }
 
-/// One line for the ending: who held most, and what to do.
-pub fn sentence(dead: &PostMortem) -> String {
-    let mut held: Vec<(&String, &u64)> = dead.sample.owners.iter().filter(|(_, bytes)| **bytes > 0).collect();
-    held.sort_by(|a, b| b.1.cmp(a.1));
-    let held: Vec<String> = held.iter().take(4).map(|(name, bytes)| format!("{name} {}", Bytes(**bytes))).collect();
-    let held = if held.is_empty() { "none of the named buffers".into() } else { held.join(", ") };
+/// One line for the ending: who held most, whether it grew, and what to do.
+pub fn sentence(dead: &PostMortem, run: &Path) -> String {
+    let (what, in_use) = match dead.sample.device.filter(|_| dead.limit_key.as_deref() == Some(DEVICE_LIMIT)) {
+        Some(pool) => ("device memory in use", pool.in_use),
+        None => ("heap in use", dead.sample.host.heap),
+    };
+    let buffers = dead.sample.owners.iter().map(|(name, bytes)| (name.as_str(), *bytes));
+    let mut held: Vec<(&str, u64)> = buffers.chain([("in no buffer", dead.in_no_buffer)]).collect();
+    held.retain(|(_, bytes)| *bytes > 0);
+    held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let held: Vec<String> = held.iter().take(4).map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     let tips: Vec<String> =
         dead.suggestions.iter().take(3).map(|one| format!("-s {}={}", one.key, one.value)).collect();
+    let grows = dead.growth.as_ref().map_or_else(String::new, |growth| format!("; {}", growth.message));
+    let tips = match (&dead.growth, tips.is_empty()) {
+        (Some(_), true) => {
+            format!("`xrun verdict {}` shows what grows; a higher limit would be reached later", run.display())
+        }
+        (Some(_), false) => format!("try {}; `xrun verdict {}` shows what grows", tips.join(" or "), run.display()),
+        (None, true) => "try a machine with more memory".into(),
+        (None, false) => format!("try {}", tips.join(" or ")),
+    };
     let step = match dead.demand.step {
         0 => String::new(),
         bytes => format!("; a step needs {} on top", Bytes(bytes)),
     };
     format!(
-        "{} at step {}; heap in use {}, held by: {held}{step}; try {}",
+        "{} at step {}; {what} {}: {}{step}{grows}; {tips}",
         dead.message,
         dead.step,
-        Bytes(dead.sample.host.heap),
-        if tips.is_empty() { "a machine with more memory".into() } else { tips.join(" or ") },
+        Bytes(in_use),
+        held.join(", "),
     )
 }
 
@@ -171,10 +239,13 @@ mod tests {
             "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
         }))
         .unwrap();
-        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0);
+        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
         assert_eq!(
             tips.last().map(|tip| (tip.key.as_str(), tip.value.as_str())),
             Some(("limits.host_memory", "\"121 MiB\""))
         );
+        let message = "memory is growing".into();
+        let growth = GrowthToLimit { verdict: Judgement::Growing, message, slope: Some(1e6), owner: None };
+        assert_eq!(suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, Some(&growth)), []);
     }
 }

@@ -10,6 +10,7 @@ use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};
 use crate::results::format::{Demand, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Place, Point};
 use crate::results::layout;
+use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
 use crate::results::write::{LineWriter, WriteError};
 use crate::task::Task;
@@ -44,7 +45,7 @@ impl Recorder {
         let leaking = plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == Place::Host);
         let leaks = leaking.map(|owner| owner.name.clone()).collect();
         let open = |name, file: &str, capacity| LineWriter::open(ledger, name, &run.join(file), capacity);
-        Ok(Self {
+        let mut recorder = Self {
             run: run.to_path_buf(),
             ledger: ledger.clone(),
             metrics: open(METRICS_LINES, layout::METRICS, limits.metrics_queue)?,
@@ -56,7 +57,27 @@ impl Recorder {
             suspects: Vec::new(),
             suspected_next: 0,
             newest: None,
-        })
+        };
+        if segment > 0 {
+            recorder.recall(segment);
+        }
+        Ok(recorder)
+    }
+
+    /// Takes in what the processes before this one wrote: whether memory grew in them, and their peaks. Their samples are
+    /// read one by one, so that it does not matter how a process ended.
+    fn recall(&mut self, segment: u32) {
+        for line in read::memory(&self.run).into_iter().flatten() {
+            match line {
+                Ok(line) if line.segment < segment => {
+                    self.watch.add(&line);
+                    self.tracer.raise_peaks(&line);
+                }
+                Ok(_) | Err(ReadError::Content { .. }) => {}
+                // Reading on would give the same error for ever.
+                Err(_) => break,
+            }
+        }
     }
 
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
@@ -113,7 +134,7 @@ impl Recorder {
         (self.newest.as_ref(), &self.suspects)
     }
 
-    /// The verdict on all samples of this process.
+    /// The verdict on all samples of the run.
     pub fn verdict(&self) -> Verdict {
         self.watch.verdict()
     }

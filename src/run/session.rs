@@ -92,14 +92,13 @@ impl<'a> Session<'a> {
     pub fn limit_reached(&mut self, reached: &Reached, parameters: u64) -> Result<Ending, RunError> {
         self.recorder.sync()?;
         let owners = self.owners();
-        let demand = self.recorder.demand(&owners);
         let run = &self.recorder.run;
         let Some(line) = self.recorder.seen().0 else {
             return Ok(Ending::new(Outcome::MemoryLimit, reached.sentence()));
         };
-        let dead = post_mortem::post_mortem(run, self.plan, reached, line, demand, owners, parameters);
+        let dead = post_mortem::post_mortem(&self.recorder, self.plan, reached, line, owners, parameters);
         write::replace_json(&run.join(layout::POST_MORTEM), &dead)?;
-        Ok(Ending::new(Outcome::MemoryLimit, post_mortem::sentence(&dead)))
+        Ok(Ending::new(Outcome::MemoryLimit, post_mortem::sentence(&dead, run)))
     }
 
     /// All steps are done that were asked for. What is due after the last of them has been done, too.

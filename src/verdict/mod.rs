@@ -5,6 +5,7 @@
 pub mod floors;
 pub mod judge;
 pub mod of_file;
+pub mod table;
 pub mod trend;
 pub mod watch;
 pub mod words;

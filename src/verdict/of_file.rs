@@ -1,18 +1,15 @@
 //! The verdict on what was recorded: a run's folder, a `memory.jsonl`, or a table of another tool.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use super::judge::{BYTES, Scale, Series};
+use super::judge::Scale;
+use super::table::{self, Judged};
 use super::watch::{Context, Watch};
 use crate::experiment::Experiment;
 use crate::results::format::{MemoryLine, PlanFile, Point};
 use crate::results::layout;
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
-
-/// Longer lines than this are of no table that we could judge.
-const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 /// A recording cannot be judged.
 #[derive(Debug, thiserror::Error)]
@@ -49,13 +46,24 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     context.with_owners(plan)
 }
 
-/// Judges a run by its folder. The samples of its newest process count.
+/// Judges a run by its folder: each of its processes by itself, and the worst counts.
 ///
 /// # Errors
 /// A record that does not read.
 pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
-    let plan = read::plan(run)?;
-    let mut watch = Watch::new(context(&plan, experiment));
+    of_planned(run, &read::plan(run)?, experiment)
+}
+
+/// As [`of_run`], of a run that ends long before its plan: windows are as long as so many steps allow.
+///
+/// # Errors
+/// As [`of_run`].
+pub fn of_steps(run: &Path, experiment: &Experiment, steps: u64) -> Result<Verdict, VerdictError> {
+    of_planned(run, &PlanFile { steps, ..read::plan(run)? }, experiment)
+}
+
+fn of_planned(run: &Path, plan: &PlanFile, experiment: &Experiment) -> Result<Verdict, VerdictError> {
+    let mut watch = Watch::new(context(plan, experiment));
     for line in read::memory(run)? {
         watch.add(&line?);
     }
@@ -103,78 +111,34 @@ fn newest_step(path: &Path) -> Result<u64, VerdictError> {
     Ok(newest)
 }
 
-/// Judges a table with a header, separated by commas: one column named `step`, and one or more of bytes. Columns that
-/// hold anything but whole numbers are passed over.
-///
-/// # Errors
-/// No `step` column, no column of bytes, or steps that fall.
-pub fn of_table(path: &Path) -> Result<Verdict, VerdictError> {
-    let wrong = |message: String| VerdictError::Table { path: path.to_path_buf(), message };
-    let mut lines = table_lines(path)?;
-    let header = lines.next().ok_or_else(|| wrong("is empty; a table with a header was expected".into()))??;
-    let names: Vec<&str> = header.split(',').map(|name| name.trim().trim_matches('"')).collect();
-    let Some(step_at) = names.iter().position(|name| name.eq_ignore_ascii_case("step")) else {
-        return Err(wrong(format!("no column is named `step` (found: {})", names.join(", "))));
-    };
-    // Twice through the file: how long a window is depends on the last step.
-    let steps =
-        table_lines(path)?.skip(1).flatten().filter_map(|line| number(&line, step_at)).max().unwrap_or_default();
-    let mut watch = Watch::new(Context { steps, ..Context::default() });
-    let mut before = 0;
-    for (at, line) in lines.enumerate() {
-        let line = line?;
-        let Some(step) = number(&line, step_at) else { continue };
-        if step < before {
-            return Err(wrong(format!("line {}: step {step} after step {before}; sort the table by step", at + 2)));
-        }
-        before = step;
-        for (column, text) in line.split(',').enumerate().filter(|(column, _)| *column != step_at) {
-            if let (Some(name), Ok(value)) = (names.get(column), text.trim().parse()) {
-                watch.value(step, name, value, Series::InUse, BYTES);
-            }
-        }
-    }
-    let verdict = watch.verdict();
-    match verdict.series.is_empty() {
-        true => Err(wrong("no column holds whole numbers of bytes".into())),
-        false => Ok(verdict),
-    }
-}
-
-fn number(line: &str, column: usize) -> Option<u64> {
-    line.split(',').nth(column)?.trim().parse().ok()
-}
-
-fn table_lines(path: &Path) -> Result<impl Iterator<Item = Result<String, VerdictError>>, VerdictError> {
-    let file_error = |source| ReadError::File { path: path.to_path_buf(), source };
-    let mut reader = BufReader::new(std::fs::File::open(path).map_err(file_error)?);
-    let path = path.to_path_buf();
-    Ok(std::iter::from_fn(move || {
-        let mut line = Vec::new();
-        match std::io::Read::take(&mut reader, LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-            Ok(0) => None,
-            Ok(_) => Some(Ok(String::from_utf8_lossy(&line).trim_end().to_owned())),
-            Err(source) => Some(Err(ReadError::File { path: path.clone(), source }.into())),
-        }
-    }))
-}
-
-/// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a table.
+/// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a table, of which `columns` chooses some.
 ///
 /// # Errors
 /// As those above.
-pub fn of_path(path: &Path) -> Result<Verdict, VerdictError> {
-    if path.is_dir() {
-        let resolved = path.join(layout::RESOLVED);
-        let checked = crate::experiment::read::read_resolved(&resolved, &[]);
-        return match checked {
-            Ok(checked) => of_run(path, &checked.experiment),
-            // A data set that is gone is no reason not to judge.
-            Err(_) => of_samples(&path.join(layout::MEMORY)),
-        };
+pub fn of_path(path: &Path, columns: &[String]) -> Result<Judged, VerdictError> {
+    let is_run = path.is_dir();
+    let is_table = !is_run && path.extension().is_none_or(|extension| extension != "jsonl");
+    if is_table {
+        return table::of_table(path, columns);
     }
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl") => of_samples(path),
-        _ => of_table(path),
+    if !columns.is_empty() {
+        let message = "has no columns to choose from; `--column` is for tables".into();
+        return Err(VerdictError::Table { path: path.to_path_buf(), message });
+    }
+    let verdict = if is_run { of_folder(path)? } else { of_samples(path)? };
+    Ok(Judged { verdict, left_out: Vec::new() })
+}
+
+fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
+    // Of a result that was passed on, the trace may have stayed behind: it is the largest file.
+    if !run.join(layout::MEMORY).exists()
+        && let Some(verdict) = read::verdict(run)?
+    {
+        return Ok(verdict);
+    }
+    match crate::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]) {
+        Ok(checked) => of_run(run, &checked.experiment),
+        // A data set that is gone is no reason not to judge.
+        Err(_) => of_samples(&run.join(layout::MEMORY)),
     }
 }

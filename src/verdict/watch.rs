@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use super::floors::{Cutter, Windows, windows};
 use super::judge::{BYTES, COUNT, Scale, Series, judge, suspicious};
 use crate::memory::ledger::NO_CAP;
+use crate::memory::sources;
 use crate::results::format::{MemoryLine, Place, PlanFile, PlannedOwner, VERSION};
-use crate::results::verdict::{Judgement, OWNER, SeriesVerdict, Verdict};
+use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 
 /// At least this share of the growth must be an owner's for it to be named.
 const SHARE_MIN: f64 = 0.8;
@@ -26,8 +27,6 @@ pub struct Context {
     pub cadences: Vec<u64>,
     /// The step after which each of them happened once.
     pub settled: u64,
-    /// Steps in a round, of pipelines that have rounds.
-    pub steps_per_round: Option<u64>,
     /// `limits.host_memory` and `limits.device_memory`.
     pub host_limit: Option<u64>,
     pub device_limit: Option<u64>,
@@ -80,26 +79,41 @@ struct Watched {
     peak: f64,
 }
 
-/// Takes samples of one process; see [`Watch::verdict`].
+/// Takes samples of a run, process after process; see [`Watch::verdict`].
 #[derive(Clone, Debug)]
 pub struct Watch {
     context: Context,
     windows: Windows,
+    /// Of the newest process, as all below but the last.
     series: BTreeMap<String, Watched>,
-    segment: Option<u32>,
+    process: Option<ProcessOfRun>,
+    /// What it may use of its container's limit.
+    room: Option<u64>,
+    /// The most that a part of the loop had in use beyond what it left behind.
+    working: u64,
+    /// The worst verdict on a process before that grew.
+    kept: Option<Box<Verdict>>,
 }
 
 impl Watch {
     pub fn new(context: Context) -> Self {
         let windows = windows(context.steps, context.settled, context.steps_per_epoch, &context.cadences);
-        Self { context, windows, series: BTreeMap::new(), segment: None }
+        Self { context, windows, series: BTreeMap::new(), process: None, room: None, working: 0, kept: None }
     }
 
-    /// Adds a sample. Those of a new process begin anew: another process has another heap.
+    /// Adds a sample. Those of a new process begin anew: another process has another heap, and a cache that fills up in
+    /// each would look like growth.
     pub fn add(&mut self, line: &MemoryLine) {
-        if self.segment.replace(line.segment).is_some_and(|before| before != line.segment) {
-            self.series.clear();
+        if self.process.is_some_and(|before| before.segment != line.segment) {
+            self.next_process();
         }
+        let first_step = self.process.map_or(line.step, |process| process.first_step);
+        let segment = line.segment;
+        let last_step = line.step;
+        self.process = Some(ProcessOfRun { segment, first_step, last_step, newest_segment: segment, newest: None });
+        let own = line.host.resident.unwrap_or(line.host.heap);
+        self.room = self.room.or_else(|| sources::room(&line.container?, own));
+        self.working = self.working.max(line.host.heap_high.unwrap_or_default().saturating_sub(line.host.heap));
         let (step, scale) = (line.step, self.scale());
         self.total("heap", line.host.heap, Place::Host, line);
         if let Some(resident) = line.host.resident {
@@ -123,6 +137,17 @@ impl Watch {
         for (owner, bytes) in &line.owners {
             self.value(step, &format!("{OWNER}{owner}"), *bytes, Series::InUse, scale);
         }
+    }
+
+    /// Begins anew; of the process that has ended one thing stays: that it grew.
+    fn next_process(&mut self) {
+        let past = self.newest(Tense::Past);
+        let worst = self.kept.as_ref().map_or(Judgement::Suspect, |kept| kept.verdict);
+        if past.verdict > worst {
+            self.kept = Some(Box::new(past));
+        }
+        self.series.clear();
+        (self.process, self.room, self.working) = (None, None, 0);
     }
 
     /// Adds all that is in use somewhere, and the same less the buffers there that have a cap.
@@ -181,9 +206,24 @@ impl Watch {
         self.series.get(&format!("{REST}{name}")).is_some_and(|rest| !grows(rest))
     }
 
-    /// The verdict on all samples so far.
+    /// The verdict on all samples so far: that on the newest process, or on one before that was worse.
     pub fn verdict(&self) -> Verdict {
-        let series: Vec<SeriesVerdict> = self.shown().map(|(name, watched)| self.one(name, watched)).collect();
+        let newest = self.newest(Tense::Present);
+        let grew_after_a_resume =
+            newest.verdict >= Judgement::Growing && self.process.is_some_and(|process| process.segment > 0);
+        match &self.kept {
+            Some(kept) if kept.verdict > newest.verdict => super::words::of_earlier(kept, &newest),
+            None if !grew_after_a_resume => newest,
+            _ => super::words::of_newest(newest),
+        }
+    }
+
+    fn newest(&self, tense: Tense) -> Verdict {
+        let mut series: Vec<SeriesVerdict> = self.shown().map(|(name, watched)| self.one(name, watched)).collect();
+        if tense == Tense::Past {
+            // A process that has ended reaches no limit.
+            series.iter_mut().for_each(|one| one.steps_to_limit = None);
+        }
         let verdict = worst(&series);
         let total = |wanted| series.iter().find(move |one| is_total(&one.name) && one.findings.verdict == wanted);
         let total = total(Judgement::Growing).or_else(|| total(verdict)).filter(|one| rises(one.findings.verdict));
@@ -204,7 +244,29 @@ impl Watch {
             window: self.windows.length,
             owner,
             owner_share: share,
+            process: self.process,
             series,
+        }
+    }
+
+    /// The limit that ends what grows in a series, and what counts towards it now: limits act on resident memory and on
+    /// memory reserved, whatever of it is in use.
+    fn limit(&self, name: &str) -> Option<(u64, f64)> {
+        let last = |name: &str| self.series.get(name).map(|watched| watched.last);
+        match name {
+            "heap" | "resident" | "anonymous" | "container" => {
+                let heap = last("heap")?;
+                let resident = last("resident").unwrap_or(heap);
+                let limited = self.context.host_limit.map(|limit| (limit, resident));
+                // The container's holds for what the next step will need.
+                let contained = self.room.map(|room| (room, resident.max(heap + self.working as f64)));
+                let left = |(limit, held): &(u64, f64)| *limit as f64 - held;
+                limited.into_iter().chain(contained).min_by(|a, b| left(a).total_cmp(&left(b)))
+            }
+            "device_in_use" | "device_reserved" => {
+                self.context.device_limit.zip(last("device_reserved").or_else(|| last("device_in_use")))
+            }
+            _ => None,
         }
     }
 
@@ -218,26 +280,19 @@ impl Watch {
         if cap.is_some_and(|cap| watched.peak > cap as f64) {
             findings.verdict = Judgement::Exceeded;
         }
-        // What is in use ends at the limit of what holds it.
-        let limit = cap.or(match name {
-            "heap" | "resident" | "anonymous" | "container" => self.context.host_limit,
-            "device_in_use" | "device_reserved" => self.context.device_limit,
-            _ => None,
-        });
+        let limit = cap.map(|cap| (cap, watched.last)).or_else(|| self.limit(name));
         let growing = findings.slope.filter(|slope| *slope > 0.0 && rises(findings.verdict));
+        let reached = |((limit, held), slope): ((u64, f64), f64)| ((limit as f64 - held) / slope).max(0.0);
+        let per_epoch = Some(self.context.steps_per_epoch as f64).filter(|steps| *steps > 0.0);
         SeriesVerdict {
             name: name.to_owned(),
             unit: if watched.scale == COUNT { "allocations" } else { "bytes" }.into(),
-            slope_per_epoch: findings.slope.map(|slope| slope * self.context.steps_per_epoch as f64),
-            slope_per_round: findings
-                .slope
-                .zip(self.context.steps_per_round)
-                .map(|(slope, steps)| slope * steps as f64),
-            steps_to_limit: limit.zip(growing).map(|(limit, slope)| ((limit as f64 - watched.last) / slope).max(0.0)),
+            slope_per_epoch: findings.slope.zip(per_epoch).map(|(slope, steps)| slope * steps),
+            steps_to_limit: limit.filter(|(limit, _)| *limit < NO_CAP.bytes).zip(growing).map(reached),
             first: watched.first,
             last: watched.last,
             peak: watched.peak,
-            cap: limit,
+            cap: limit.map(|(limit, _)| limit),
             findings,
         }
     }
@@ -260,6 +315,13 @@ impl Watch {
         let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
         (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
     }
+}
+
+/// Whether what is judged goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tense {
+    Past,
+    Present,
 }
 
 /// Whether a series was growing in the floors.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::memory::ledger::Policy;
-use crate::results::format::{HostMemory, Point};
+use crate::results::format::{ContainerMemory, DevicePool, HostMemory, Point};
 
 const KIB: u64 = 1024;
 const STEPS: u64 = 200;
@@ -24,6 +24,25 @@ fn context(cap: u64) -> Context {
     Context { steps: STEPS, steps_per_epoch: 10, owners, scale, ..Context::default() }
 }
 
+fn line(segment: u32, step: u64, heap: u64) -> MemoryLine {
+    MemoryLine {
+        version: VERSION,
+        segment,
+        time_us: 0,
+        step,
+        epoch: 1,
+        point: Point::Step,
+        host: HostMemory { heap, ..HostMemory::default() },
+        device: None,
+        driver: None,
+        container: None,
+        owners: [].into(),
+        freed: None,
+        phases_us: [].into(),
+        cost_us: 0,
+    }
+}
+
 /// What a run says in which a cache and a leak grow by so much a step.
 fn said(cap: u64, cache: u64, leak: u64) -> Verdict {
     let mut watch = Watch::new(context(cap));
@@ -31,22 +50,7 @@ fn said(cap: u64, cache: u64, leak: u64) -> Verdict {
     for step in 1..=STEPS {
         let owners = [("cache".to_owned(), cache * step), ("leak".to_owned(), leak * step)];
         let heap = 1024 * KIB + (cache + leak) * step;
-        watch.add(&MemoryLine {
-            version: VERSION,
-            segment: 0,
-            time_us: 0,
-            step,
-            epoch: 1,
-            point: Point::Step,
-            host: HostMemory { heap, ..HostMemory::default() },
-            device: None,
-            driver: None,
-            container: None,
-            owners: owners.into(),
-            freed: None,
-            phases_us: [].into(),
-            cost_us: 0,
-        });
+        watch.add(&MemoryLine { owners: owners.into(), ..line(0, step, heap) });
         suspects = suspects.max(watch.suspects().len());
     }
     let verdict = watch.verdict();
@@ -87,4 +91,76 @@ fn a_cache_that_fills_up_hides_no_leak_beside_it() {
 fn a_buffer_above_its_cap_has_exceeded_it() {
     let verdict = said(1024 * KIB, 10 * KIB, 0);
     assert_eq!((verdict.verdict, verdict.owner.as_deref()), (Judgement::Exceeded, Some("cache")));
+}
+
+/// A run of processes, each with its first and last step and the heap's growth a step.
+fn resumed(processes: &[(u64, u64, u64)]) -> Verdict {
+    let mut watch = Watch::new(context(NO_CAP.bytes));
+    for (segment, (first, last, growth)) in processes.iter().enumerate() {
+        for step in *first..=*last {
+            watch.add(&line(segment as u32, step, 1024 * KIB + growth * (step - first)));
+        }
+    }
+    watch.verdict()
+}
+
+#[test]
+fn a_process_that_grew_is_not_forgotten_by_a_resume() {
+    let verdict = resumed(&[(0, 150, 10 * KIB), (150, 180, 10 * KIB)]);
+    assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+    let process = verdict.process.unwrap();
+    assert_eq!((process.segment, process.first_step, process.last_step), (0, 0, 150));
+    assert_eq!((process.newest_segment, process.newest), (1, Some(Judgement::Inconclusive)));
+    assert!(verdict.message.starts_with("process 1 of 2 (steps 0 to 150): memory is growing"), "{}", verdict.message);
+    assert!(verdict.message.contains("process 2 of 2 (steps 150 to 180): too short"), "{}", verdict.message);
+    // The worst is kept once, however many processes follow.
+    let many = resumed(&[(0, 150, 10 * KIB), (150, 160, 0), (160, 170, 0), (170, 200, 0)]);
+    assert_eq!((many.verdict, many.process.unwrap().segment), (Judgement::Growing, 0));
+    assert!(many.message.contains("process 4 of 4"), "{}", many.message);
+}
+
+#[test]
+fn processes_that_each_fill_up_again_are_not_growth_together() {
+    // Each holds more than the one before, and none grows.
+    let mut watch = Watch::new(context(NO_CAP.bytes));
+    for segment in 0..10u32 {
+        let from = u64::from(segment) * 20;
+        (from..=from + 20).for_each(|step| watch.add(&line(segment, step, 1024 * KIB * u64::from(segment + 1))));
+    }
+    let verdict = watch.verdict();
+    assert!(verdict.verdict < Judgement::Suspect, "{}", verdict.message);
+    assert_eq!(verdict.process.unwrap().newest, None);
+}
+
+#[test]
+fn a_limit_is_reached_by_what_it_limits() {
+    const MIB: u64 = 1024 * KIB;
+    let limits =
+        Context { steps: STEPS, host_limit: Some(400 * MIB), device_limit: Some(1000 * MIB), ..Context::default() };
+    let said = |container: Option<u64>| {
+        let mut watch = Watch::new(limits.clone());
+        for step in 1..=STEPS {
+            let sample = line(0, step, step * MIB);
+            let host = HostMemory { resident: Some((step + 50) * MIB), ..sample.host };
+            let pool = DevicePool { in_use: step * MIB, reserved: (step + 300) * MIB, allocations: 1 };
+            let container = container.map(|limit| ContainerMemory {
+                current: (step + 50) * MIB,
+                anonymous: None,
+                peak: None,
+                limit: Some(limit),
+            });
+            watch.add(&MemoryLine { host, device: Some(pool), container, ..sample });
+        }
+        watch.verdict()
+    };
+    let steps = |verdict: &Verdict, name: &str| of(verdict, name).steps_to_limit.unwrap().round();
+    let verdict = said(None);
+    assert_eq!(steps(&verdict, "heap"), 150.0, "400 MiB less the 250 MiB that are resident");
+    assert_eq!(steps(&verdict, "device_in_use"), 500.0, "1000 MiB less the 500 MiB that are reserved");
+    // Of 300 MiB a run may use 285.
+    assert_eq!(steps(&said(Some(300 * MIB)), "heap"), 35.0);
+    assert_eq!(of(&said(Some(300 * MIB)), "heap").cap, Some(285 * MIB));
+    assert_eq!(steps(&said(Some(3000 * MIB)), "heap"), 150.0, "the tighter of the two");
+    assert_eq!(steps(&said(Some(100 * MIB)), "heap"), 0.0, "it is reached");
+    assert_eq!(of(&verdict, "heap").slope_per_epoch, None, "there are no epochs");
 }

@@ -1,7 +1,7 @@
 //! What does a verdict say to a person?
 
-use crate::results::verdict::{Judgement, OWNER, SeriesVerdict};
-use crate::units::Bytes;
+use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
+use crate::units::{Bytes, interval};
 
 /// One sentence: what is judged, how fast it grows, who holds it.
 pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str>, share: Option<f64>) -> String {
@@ -45,12 +45,42 @@ pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str
     }
 }
 
-/// `1.0 MiB a step (0.9 MiB to 1.1 MiB), 40.0 MiB an epoch`.
+/// The verdict on a process that was worse than the newest one.
+pub fn of_earlier(kept: &Verdict, newest: &Verdict) -> Verdict {
+    let process = kept.process.zip(newest.process).map(|(process, last)| ProcessOfRun {
+        newest_segment: last.segment,
+        newest: Some(newest.verdict),
+        ..process
+    });
+    let after =
+        newest.process.map_or_else(String::new, |last| format!("; {}: {}", spoken_process(last), newest.message));
+    let where_it_was = process.map_or_else(String::new, |process| format!("{}: ", spoken_process(process)));
+    Verdict { message: format!("{where_it_was}{}{after}", kept.message), process, ..kept.clone() }
+}
+
+/// The verdict on the newest process, of a run in which one before it grew.
+pub fn of_newest(newest: Verdict) -> Verdict {
+    let Some(process) = newest.process else { return newest };
+    Verdict { message: format!("{}: {}", spoken_process(process), newest.message), ..newest }
+}
+
+/// `process 1 of 2 (steps 0 to 150)`.
+fn spoken_process(process: ProcessOfRun) -> String {
+    let ProcessOfRun { segment, first_step, last_step, newest_segment, .. } = process;
+    let number = u64::from(segment) + 1;
+    format!("process {number} of {} (steps {first_step} to {last_step})", u64::from(newest_segment) + 1)
+}
+
+/// `1.0 MiB a step (0.9 to 1.1 MiB), 40.0 MiB an epoch`.
 fn speed(one: &SeriesVerdict) -> String {
     let findings = &one.findings;
     let bytes = |value: Option<f64>| amount(one, value.unwrap_or_default());
-    let step =
-        format!("{} a step ({} to {})", bytes(findings.slope), bytes(findings.slope_low), bytes(findings.slope_high));
+    let (low, high) = (findings.slope_low.unwrap_or_default(), findings.slope_high.unwrap_or_default());
+    let between = match one.unit.as_str() {
+        "bytes" => interval(low, high),
+        unit => format!("{low:.1} to {high:.1} {unit}"),
+    };
+    let step = format!("{} a step ({between})", bytes(findings.slope));
     match one.slope_per_epoch.filter(|slope| *slope > 0.0) {
         Some(slope) => format!("{step}, {} an epoch", amount(one, slope)),
         None => step,
@@ -59,8 +89,12 @@ fn speed(one: &SeriesVerdict) -> String {
 
 /// When the limit is reached at this speed.
 fn until(one: &SeriesVerdict) -> String {
-    let limit = one.cap.zip(one.steps_to_limit).filter(|(cap, _)| *cap < 1 << 60);
-    limit.map_or_else(String::new, |(cap, steps)| format!(", {} in {steps:.0} more steps", Bytes(cap)))
+    let Some((cap, steps)) = one.cap.zip(one.steps_to_limit) else { return String::new() };
+    let what = if one.name.starts_with(OWNER) { "its cap" } else { "the limit" };
+    match steps < 1.0 {
+        true => format!(", {what} of {} is reached", Bytes(cap)),
+        false => format!(", {what} of {} is reached in {steps:.0} more steps", Bytes(cap)),
+    }
 }
 
 fn amount(one: &SeriesVerdict, value: f64) -> String {

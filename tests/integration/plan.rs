@@ -123,6 +123,26 @@ fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
     assert!(!summary["plan_and_actual"].as_array().unwrap().is_empty(), "what was resumed has a forecast, too");
 }
 
+#[test]
+fn a_leak_that_reaches_a_limit_is_told_as_one() {
+    let workplace = Workplace::new();
+    let hidden = LEAKY.replace("= 60", "= 600").replace("leak_in_ledger = true\n", "");
+    workplace.file("trial.toml", &format!("{hidden}[memory]\nprobe = false\n[limits]\nhost_memory = \"200 MiB\"\n"));
+    let said = workplace.xrun(&["trial.toml", "--progress", "none"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    let dead = json(&workplace.latest("trial").join("post_mortem.json"));
+    assert_eq!(dead["growth"]["verdict"], "growing", "{}", dead["growth"]);
+    assert!((dead["growth"]["slope"].as_f64().unwrap() / f64::from(1 << 20) - 1.0).abs() < 0.02);
+    let step = dead["step"].as_u64().unwrap();
+    assert!(dead["in_no_buffer"].as_u64().unwrap() > step << 20, "a MiB of each step");
+    assert_eq!(dead["suggestions"].as_array().unwrap().len(), 0, "nothing of the file helps: {dead}");
+    for words in ["heap in use", ": in no buffer 1", "memory is growing: heap in use by 1.0 MiB", "xrun verdict "] {
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+    assert!(said.err.contains("the limit of 200.0 MiB is reached") && !said.err.contains("more steps"), "{}", said.err);
+    assert!(workplace.xrun(&["show", "latest"]).out.contains("in no buffer: 1"));
+}
+
 /// Needs the right to make a memory cgroup; where that is missing the test says so and ends.
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that could not test must not look as if it had")]
@@ -144,6 +164,34 @@ fn a_run_in_a_cgroup_that_is_too_small_ends_by_itself_and_not_by_the_kernel() {
     assert!((60..100).contains(&step), "of 100 MiB, at 1 MiB a step, it used most: {step}");
     assert!(run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "what was done is saved");
     assert!(run.join("post_mortem.json").exists());
+}
+
+/// As above, on machines that forbid cgroups: address space is limited, and a declared limit is below it. Resident memory
+/// is known on Linux only.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_with_little_address_space_and_a_declared_limit_ends_by_itself() {
+    let workplace = Workplace::new();
+    let endless = LEAKY.replace("= 60", "= 2000");
+    workplace.file("trial.toml", &format!("{endless}[checkpoint]\nevery_steps = 0\n[memory]\nprobe = false\n"));
+    let limited = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v 800000 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_xrun"));
+        command.args(["trial.toml", "--progress", "none"]).args(arguments);
+        command.current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+        said(command.output().unwrap())
+    };
+    let said = limited(&["-s", "limits.host_memory=200 MiB"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    let run = workplace.latest("trial");
+    let step = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
+    assert!((120..200).contains(&step), "of 200 MiB, at 1 MiB a step, it used most: {step}");
+    assert!(run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "what was done is saved");
+    assert_eq!(json(&run.join("post_mortem.json"))["limit_key"], "limits.host_memory");
+    // Without it the address space is what ends the run, and not in good order.
+    let said = limited(&["--name", "unlimited"]);
+    assert!(said.code != 0 && said.code != 5, "{said:?}");
+    assert!(!workplace.latest("unlimited").join("post_mortem.json").exists());
 }
 
 /// A memory cgroup, version 1 or 2, removed when dropped.

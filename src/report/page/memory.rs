@@ -89,7 +89,11 @@ fn verdict(material: &Material) -> Markup {
 fn post_mortem(material: &Material) -> Markup {
     let Some(dead) = &material.post_mortem else { return html! {} };
     html! {
-        p { b { "stopped at a memory limit" } ": " (dead.message) " at step " (dead.step) }
+        p {
+            b { "stopped at a memory limit" } ": " (dead.message) " at step " (dead.step)
+            "; in no buffer: " (bytes(dead.in_no_buffer as f64))
+            @if let Some(growth) = &dead.growth { "; " (growth.message) }
+        }
         @if !dead.suggestions.is_empty() {
             table {
                 thead { tr { th { "what would help" } th.r { "frees, by estimate" } } }

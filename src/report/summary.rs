@@ -246,6 +246,9 @@ fn planned(material: &Material, page: &mut Page) {
         })
         .collect();
     page.table(&["planned", ">forecast", ">came to", ">off by"], &rows);
+    if let Some(why) = material.not_forecast() {
+        page.line("", why);
+    }
 }
 
 fn buffers(material: &Material, page: &mut Page) {

@@ -46,7 +46,10 @@ impl Planned {
         if let Some(what) = &pending {
             terminal.say(&format!("data: generating {what}"));
         }
-        let (facts, prepared) = pipelines::prepare(&experiment, &ledger).map_err(Failure::failed)?;
+        let waiting = pending.as_ref().and_then(|_| progress::waiting(terminal, "generating data"));
+        let prepared = pipelines::prepare(&experiment, &ledger);
+        drop(waiting);
+        let (facts, prepared) = prepared.map_err(Failure::failed)?;
         if pending.is_some() {
             terminal.say(&format!("data: generated in {}", seconds(begun.elapsed().as_secs_f64())));
         }

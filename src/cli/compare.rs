@@ -7,11 +7,12 @@ use clap::Args;
 use super::Results;
 use super::terminal::{Failure, Terminal, width};
 use crate::report::compare::{self, RUNS_MAX};
-use crate::results::{index, write};
+use crate::results::{index, layout, named, write};
 
 #[derive(Clone, Debug, Args)]
 pub struct CompareArguments {
-    /// Two to 14 runs, each named as in `show`, or a folder of runs such as stage2/sweeps/latest.
+    /// Two to 14 runs, each named as in `show`, or a folder of runs such as stage2/sweeps/latest; of a sweep with more
+    /// runs one of each point.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
     /// Write a page with the curves of all runs over one another.
@@ -27,16 +28,7 @@ pub struct CompareArguments {
 pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut runs: Vec<PathBuf> = Vec::new();
     for text in &arguments.runs {
-        // A folder of runs, such as that of a sweep, stands for all of them.
-        let results = &arguments.results.folder;
-        let mut found = index::within(Path::new(text));
-        if found.is_empty() && text.contains('/') {
-            found = index::within(&results.join(text));
-        }
-        match found.is_empty() {
-            false => runs.extend(found),
-            true => runs.push(index::find(results, text).map_err(|error| Failure::Usage(error.to_string()))?),
-        }
+        runs.extend(meant(&arguments.results.folder, text, terminal)?);
     }
     match runs.len() {
         0 | 1 => return Err(Failure::Usage("a comparison needs two runs or more; `xrun ls` lists them".into())),
@@ -56,4 +48,47 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
         false => terminal.answer(&compare::text(&compared, width())),
     }
     Ok(0)
+}
+
+/// A run, or those of a folder, such as that of a sweep.
+fn meant(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
+    let path = Path::new(text);
+    if let Some(sweep) = named::sweep(results, path) {
+        return of_sweep(&sweep, terminal);
+    }
+    let mut found = index::within(path);
+    if found.is_empty() && text.contains('/') {
+        found = index::within(&results.join(text));
+    }
+    match found.is_empty() {
+        false => Ok(found),
+        true => Ok(vec![index::find(results, text).map_err(|error| Failure::Usage(error.to_string()))?]),
+    }
+}
+
+/// The runs of a sweep; of more than can be compared the first of each point.
+fn of_sweep(sweep: &Path, terminal: &Terminal) -> Result<Vec<PathBuf>, Failure> {
+    let mut runs = index::within(sweep);
+    let count = runs.len();
+    if count <= RUNS_MAX {
+        return Ok(runs);
+    }
+    // `0003-2` is the second run of the third point, and they come in order.
+    let point = |run: &PathBuf| run.file_name()?.to_str()?.split_once('-').map(|(point, _)| point.to_owned());
+    runs.dedup_by_key(|run| point(run));
+    if runs.len() > RUNS_MAX {
+        let (points, sweep) = (runs.len(), sweep.display());
+        return Err(Failure::Usage(format!(
+            "this sweep has {count} runs of {points} points; at most {RUNS_MAX} runs are compared side by side. Its own \
+             table compares all points: {sweep}/{} and {}; `xrun sweep --collect {sweep}` writes and prints it",
+            layout::REPORT,
+            layout::TABLE_CSV,
+        )));
+    }
+    terminal.say(&format!(
+        "of {count} runs one of each of the {} points; the sweep's {} has all",
+        runs.len(),
+        layout::REPORT
+    ));
+    Ok(runs)
 }

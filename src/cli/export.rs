@@ -13,9 +13,16 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     let tables = Table::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
     let mut written = Vec::new();
     for table in tables {
-        let one = export::export(&run, table, arguments.to, &output).map_err(Failure::failed)?;
-        tell_what_is_missing(&one, terminal);
-        written.push(one);
+        match export::export(&run, table, arguments.to, &output).map_err(Failure::failed)? {
+            Some(one) => {
+                tell_what_is_missing(&one, terminal);
+                written.push(one);
+            }
+            None => terminal.say(&format!("{}: left out: there is no {} here", table.name(), table.made_of())),
+        }
+    }
+    if written.is_empty() {
+        return Err(Failure::Failed(format!("no table can be written: {} has no lines", run.display())));
     }
     match arguments.json {
         true => terminal.json(&written.iter().map(json).collect::<Vec<_>>()),

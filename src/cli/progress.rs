@@ -28,6 +28,28 @@ pub fn observer(how: Progress, terminal: Terminal) -> Box<dyn Observer> {
     }
 }
 
+/// A line that moves, with the time that has passed, until it is dropped; on a terminal, and not with `--quiet`.
+pub fn waiting(terminal: Terminal, what: &'static str) -> Option<Waiting> {
+    let shown = terminal::is_terminal() && !terminal.quiet;
+    shown.then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Waiting(bar)
+    })
+}
+
+/// Takes its line away when it is dropped.
+pub struct Waiting(ProgressBar);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// A line is printed when this long has passed since the last one.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 

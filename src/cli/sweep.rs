@@ -12,8 +12,8 @@ use crate::experiment::launcher::Launcher;
 use crate::experiment::read_sweep::{self, Family};
 use crate::experiment::sweep::Mode;
 use crate::results::format::Outcome;
-use crate::results::layout;
 use crate::results::sweep::{Process, Record};
+use crate::results::{layout, named};
 use crate::run::directory::RunDirectory;
 use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
@@ -65,7 +65,8 @@ pub struct SweepArguments {
     /// Check and list every point; run nothing, write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Do what a sweep that was stopped or killed has not done, and write its table again.
+    /// Do what a sweep that was stopped or killed has not done, and write its table again. DIR is its folder, or
+    /// `experiment/sweeps/latest` below the results.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "mode", "samples", "repeats", "name", "dry_run"])]
     resume: Option<PathBuf>,
     /// Where the runs are started; a sweep that is resumed goes on where it was.
@@ -108,14 +109,14 @@ pub enum Where {
 pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let terminal = Terminal { quiet: arguments.quiet, verbose: arguments.verbose };
     if let Some(folder) = &arguments.collect {
-        return sweep_slurm::collect(&real(folder)?, arguments.json, terminal);
+        return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, terminal);
     }
     if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
         return sweep_slurm::become_run(folder, place, arguments.retry_failed);
     }
     let begun = match (&arguments.resume, &arguments.file) {
         (Some(folder), _) => {
-            let folder = real(folder)?;
+            let folder = meant(arguments, folder)?;
             let handed = if folder.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
             let place = arguments.launcher.unwrap_or(handed);
             if place == Where::Slurm {
@@ -171,9 +172,16 @@ struct Begun {
     largest: Option<u64>,
 }
 
-/// Through `latest` the folder would change when another sweep starts.
-fn real(folder: &Path) -> Result<PathBuf, Failure> {
-    std::fs::canonicalize(folder).map_err(|error| Failure::Usage(format!("{}: {error}", folder.display())))
+/// The folder of the sweep that was named; a folder that is none is told so where it is read.
+fn meant(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
+    let results = &arguments.results.folder;
+    let there = || std::fs::canonicalize(text).ok();
+    named::sweep(results, text).or_else(there).ok_or_else(|| {
+        let (text, results) = (text.display(), results.display());
+        Failure::Usage(format!(
+            "no sweep is called \"{text}\", here or in {results}; its name is EXPERIMENT/sweeps/SWEEP"
+        ))
+    })
 }
 
 fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, terminal: Terminal) -> Result<u8, Failure> {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, progress};
+use crate::data;
 use crate::device::{self, Chosen, Kind};
 use crate::experiment::{Experiment, resolved};
 use crate::memory::ledger::Ledger;
@@ -40,7 +41,18 @@ impl Planned {
         let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
         terminal.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         let ledger = Ledger::default();
-        let (facts, prepared) = pipelines::prepare(&experiment, &ledger).map_err(Failure::failed)?;
+        let begun = Instant::now();
+        let pending = experiment.dataset.as_ref().and_then(data::pending);
+        if let Some(what) = &pending {
+            terminal.say(&format!("data: generating {what}"));
+        }
+        let waiting = pending.as_ref().and_then(|_| progress::waiting(terminal, "generating data"));
+        let prepared = pipelines::prepare(&experiment, &ledger);
+        drop(waiting);
+        let (facts, prepared) = prepared.map_err(Failure::failed)?;
+        if pending.is_some() {
+            terminal.say(&format!("data: generated in {}", seconds(begun.elapsed().as_secs_f64())));
+        }
         // Data that were generated or read for the first time leave free pages behind, which training would come on top of.
         heap::return_free_pages();
         for (reason, count) in &facts.data_skipped {

@@ -42,3 +42,16 @@ pub fn paths(dataset: &mut Dataset) -> Vec<(&'static str, &mut String)> {
     };
     all.into_iter().filter_map(|(key, path)| Some((key, path.as_mut()?))).collect()
 }
+
+/// What opening the data writes first, for people; `None` when it is there. Writing may take minutes.
+pub fn pending(dataset: &Dataset) -> Option<String> {
+    match dataset {
+        Dataset::ReferenceVideo(settings) if settings.source == reference_video::settings::Source::Generated => {
+            let pending = reference_video::generate::pending(&settings.generated)?;
+            let (frames, side, folder) = (pending.frames, pending.frame_size, pending.folder.display());
+            let references = pending.references;
+            Some(format!("{frames} frames of {side} pixels and {references} reference pictures, once, in {folder}"))
+        }
+        Dataset::ReferenceVideo(_) | Dataset::QuestionAnswers(_) => None,
+    }
+}

@@ -37,7 +37,9 @@ impl Default for About {
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Query images in one forward and backward pass; a larger batch is split and its gradients are added up, with the
-    /// same result. Lower it when memory is short. Default: 32, one whole episode of the seed's size.
+    /// same result. Of a language model the sequences of a batch, so that another value is another training
+    /// (`training.accumulation` adds batches up). Lower it when memory is short. Default: 32, one whole episode of the
+    /// seed's size.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
     /// Triplets in one triplet batch, three images each. Default: 8; the seed's 64 cost it 8 GB.

@@ -149,10 +149,10 @@ pub fn wants_text(schema: &Value) -> bool {
     matches!(of(schema), Shape::Text { .. } | Shape::Choice(_) | Shape::Span | Shape::Files)
 }
 
-/// A number as a person writes it: `100000000` stays, `0.000000001` becomes `1e-9`.
+/// A number as a person writes it: `0.9999999` stays, `0.000000001` becomes `1e-9`.
 pub fn number(value: f64) -> String {
-    let text = format!("{value}");
-    if text.len() > 8 { format!("{value:e}") } else { text }
+    let (text, short) = (format!("{value}"), format!("{value:e}"));
+    if text.len() > 8 && short.len() < text.len() { short } else { text }
 }
 
 fn range(least: Option<String>, most: Option<String>) -> String {

@@ -15,6 +15,7 @@ use clap::ValueEnum;
 
 use self::columns::{Column, Names, ROWS_MAX};
 use crate::results::format::MetricsLine;
+use crate::results::layout;
 use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
 
@@ -66,6 +67,14 @@ impl Table {
             Self::Memory => "memory",
         }
     }
+
+    /// The file of lines that it is made of.
+    pub fn made_of(self) -> &'static str {
+        match self {
+            Self::Metrics | Self::Validation => layout::METRICS,
+            Self::Memory => layout::MEMORY,
+        }
+    }
 }
 
 /// A file that was written.
@@ -81,12 +90,15 @@ pub struct Exported {
     pub names_left_out: bool,
 }
 
-/// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. A run without the file of
-/// lines gives a table without rows.
-pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result<Exported, ExportError> {
+/// Writes one table as `<output>/<table>.<format>`, replaced as a whole; `output` must exist. `None` of a run that is
+/// kept without the file of lines: an empty table would say that nothing was measured.
+pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result<Option<Exported>, ExportError> {
+    if !run.join(table.made_of()).is_file() {
+        return Ok(None);
+    }
     let file = output.join(format!("{}.{}", table.name(), format.extension()));
     let target = Target { table, format, path: file };
-    match table {
+    let written = match table {
         Table::Memory => {
             let (mut owners, mut phases) = (Names::default(), Names::default());
             each(read::memory(run), |line| {
@@ -124,21 +136,17 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
                 each(read::metrics(run), |line| if is_validation(&line) { with(line) } else { Ok(()) })
             })
         }
-    }
+    };
+    written.map(Some)
 }
 
-/// Goes through lines one by one, and answers how many did not parse. A file that is not there has none.
+/// Goes through lines one by one, and answers how many did not parse.
 fn each<L>(
     lines: Result<impl Iterator<Item = Result<L, ReadError>>, ReadError>,
     mut with: impl FnMut(L) -> Result<(), ExportError>,
 ) -> Result<u64, ExportError> {
-    let lines = match lines {
-        Ok(lines) => lines,
-        Err(ReadError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(error.into()),
-    };
     let mut left_out = 0;
-    for line in lines {
+    for line in lines? {
         match line {
             Ok(line) => with(line)?,
             Err(ReadError::Content { .. }) => left_out += 1,

@@ -119,6 +119,13 @@ pub fn bytes(value: f64) -> String {
     format!("{} {}", trimmed(size, decimals), UNITS[at])
 }
 
+/// `33.9`, in the unit in which `of` is written, for the ends of an interval around it.
+pub fn bytes_as(value: f64, of: f64) -> String {
+    let (_, at) = scaled(of);
+    let size = value / 1024f64.powi(at as i32);
+    trimmed(size, if size >= 100.0 || at == 0 { 0 } else { 1 })
+}
+
 /// With as many decimals as tell it from a neighbour that is `step` bytes away.
 fn bytes_to(value: f64, step: f64) -> String {
     let (size, at) = scaled(value);

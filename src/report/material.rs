@@ -6,10 +6,13 @@ use super::ReportError;
 use super::curves::{self, Curves};
 use super::trace::{self, Trace};
 use crate::memory::ledger::{OWNERS_MAX, Policy};
-use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PostMortem, Summary};
+use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Summary};
 use crate::results::index::{self, RunState};
-use crate::results::read;
-use crate::results::verdict::Verdict;
+use crate::results::verdict::{Judgement, Verdict};
+use crate::results::{named, read};
+
+/// A forecast that is off by less than this share needs no word.
+const FAR_OFF: f64 = 0.1;
 
 /// A run as its files tell it.
 #[derive(Clone, Debug)]
@@ -226,9 +229,18 @@ impl Material {
         (self.curves.metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
     }
 
-    /// The experiment and the run, as `xrun show` understands them.
+    /// Why the forecast was far off, where the verdict says it: a forecast counts buffers, and what grew is in none.
+    pub fn not_forecast(&self) -> Option<&'static str> {
+        let verdict = self.verdict.as_ref()?;
+        let grew = matches!(verdict.verdict, Judgement::Growing | Judgement::Suspect) && verdict.owner.is_none();
+        let too_low = |pair: &PlannedAndActual| pair.error.is_some_and(|error| error < -FAR_OFF);
+        let far_off = self.ending()?.plan_and_actual.iter().any(too_low);
+        (grew && far_off).then_some("growth outside the ledger is not forecast: no buffer of the plan holds what grew")
+    }
+
+    /// As every command understands it.
     pub fn name(&self) -> String {
-        format!("{}/{}", self.experiment, self.id)
+        named::run(&self.run, &self.experiment)
     }
 
     /// Whether `xrun resume` can go on with it.

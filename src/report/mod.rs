@@ -40,6 +40,11 @@ pub enum ReportError {
         crate::results::printable::line(path, 400)
     )]
     NotARun { path: String },
+    #[error(
+        "{} has no {missing}, which the curves of a report are drawn from: the report that is there stays as it is",
+        crate::results::printable::line(path, 400)
+    )]
+    NothingToDrawFrom { path: String, missing: String },
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
@@ -47,11 +52,25 @@ pub enum ReportError {
 }
 
 /// Writes `report.html`, `memory_epochs.csv` and `memory.perfetto.json` into the run's directory, each replaced as a whole.
+/// Results are often kept without the lines that these are made of: then a page that is there is left alone, and the
+/// tables of memory are not written.
 pub fn write(run: &Path) -> Result<(), ReportError> {
     let material = material::gather(run)?;
+    let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
+    if !missing.is_empty() && has(run, layout::REPORT) {
+        let path = run.display().to_string();
+        return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
+    }
     write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
-    epochs::write(run)?;
-    perfetto::write(run)
+    if has(run, layout::MEMORY) {
+        epochs::write(run)?;
+        perfetto::write(run)?;
+    }
+    Ok(())
+}
+
+fn has(run: &Path, name: &str) -> bool {
+    run.join(name).is_file()
 }
 
 /// Goes through the samples of a run one by one; lines that do not parse are left out, and so is a trace that is not

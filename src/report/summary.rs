@@ -145,10 +145,7 @@ fn describe(material: &Material, width: Option<usize>) -> String {
             page.line("", &format!("-s {}={} {effect}", tip.key, tip.value));
         }
     }
-    if let Ok(table) = super::epochs::table(&material.run) {
-        page.text.push('\n');
-        page.text.push_str(&table);
-    }
+    by_epoch(material, &mut page);
     planned(material, &mut page);
     buffers(material, &mut page);
     phases(material, &mut page);
@@ -168,6 +165,21 @@ fn describe(material: &Material, width: Option<usize>) -> String {
         page.line("damaged", damage);
     }
     page.text
+}
+
+/// Memory by epoch, or where it is found in results that are kept without the trace.
+fn by_epoch(material: &Material, page: &mut Page) {
+    let kept = material.run.join(layout::MEMORY_EPOCHS);
+    if !material.run.join(layout::MEMORY).is_file() {
+        let instead = match kept.is_file() {
+            true => format!("; memory by epoch: {}", kept.display()),
+            false => String::new(),
+        };
+        page.line("trace", &format!("there is no {} here{instead}", layout::MEMORY));
+    } else if let Ok(table) = super::epochs::table(&material.run) {
+        page.text.push('\n');
+        page.text.push_str(&table);
+    }
 }
 
 fn progress(material: &Material, page: &mut Page) {
@@ -238,6 +250,9 @@ fn planned(material: &Material, page: &mut Page) {
         })
         .collect();
     page.table(&["planned", ">forecast", ">came to", ">off by"], &rows);
+    if let Some(why) = material.not_forecast() {
+        page.line("", why);
+    }
 }
 
 fn buffers(material: &Material, page: &mut Page) {

@@ -97,6 +97,7 @@ fn the_page_has_each_part_and_loads_nothing() {
         "all 200 steps are done",
         "NVIDIA RTX A2000",
         "fingerprint 7f3a90c1",
+        "Memory, peak",
         "Training loss by kind of step",
         "Held-out metrics",
         "Learning rate",

@@ -88,8 +88,11 @@ pub struct Row {
     pub heap_peak: Option<Spread>,
     pub heap_floor: Option<Spread>,
     pub resident_peak: Option<Spread>,
+    pub resident_floor: Option<Spread>,
     pub device_in_use_peak: Option<Spread>,
+    pub device_in_use_floor: Option<Spread>,
     pub device_reserved_peak: Option<Spread>,
+    pub device_reserved_floor: Option<Spread>,
     /// Bytes a step.
     pub growth: Option<Spread>,
     /// The worst of its runs.
@@ -123,11 +126,14 @@ pub struct Measured {
     pub steps_per_second: Option<f64>,
     pub cleanup_seconds: Option<f64>,
     pub heap_peak: Option<u64>,
-    /// The least heap in use at rest in the second half of the run.
+    /// The least heap in use at rest in the second half of the run; the other floors are the same of what they name.
     pub heap_floor: Option<u64>,
     pub resident_peak: Option<u64>,
+    pub resident_floor: Option<u64>,
     pub device_in_use_peak: Option<u64>,
+    pub device_in_use_floor: Option<u64>,
     pub device_reserved_peak: Option<u64>,
+    pub device_reserved_floor: Option<u64>,
     /// Bytes a step: of the heap, or of the device's pool when that grows faster.
     pub growth: Option<f64>,
     pub verdict: Option<Judgement>,

@@ -65,8 +65,9 @@ impl Change {
             percent if percent.abs() >= 1000.0 => format!("{percent:+.0} %"),
             percent => format!("{percent:+.1} %"),
         };
+        let nothing = |share: f64| percent(share) == percent(0.0);
         match (self.low.zip(self.high), self.within_noise) {
-            (Some((0.0, 0.0)), _) => "the same".to_owned(),
+            (Some((low, high)), _) if nothing(low) && nothing(high) => "the same".to_owned(),
             (Some((low, high)), Some(true)) => format!("within noise ({} to {})", percent(low), percent(high)),
             (Some((low, high)), _) => format!("{} ({} to {})", percent(self.change), percent(low), percent(high)),
             (None, _) => format!("{}, noise not measured", percent(self.change)),
@@ -148,6 +149,8 @@ mod tests {
         let still = Noise { deviation: 0.001, ..noise };
         let change = Change::of(&points[1], &points[0], Some(still)).unwrap();
         assert_eq!(change.words(), "+10.5 % (+10.0 % to +11.0 %)");
+        let hardly = Change { change: 1e-4, low: Some(-2e-4), high: Some(3e-4), within_noise: Some(true) };
+        assert_eq!(hardly.words(), "the same", "and not within noise (0.0 % to 0.0 %)");
         assert_eq!(Change::of(&[1.1], &[1.0], None).unwrap().words(), "+10.0 %, noise not measured");
         assert_eq!(Noise::of(&[vec![1.0], vec![2.0]]), None);
     }

@@ -22,8 +22,11 @@ struct Trace {
     heap_peak: Option<u64>,
     heap_floor: Option<u64>,
     resident_peak: Option<u64>,
+    resident_floor: Option<u64>,
     in_use_peak: Option<u64>,
+    in_use_floor: Option<u64>,
     reserved_peak: Option<u64>,
+    reserved_floor: Option<u64>,
     /// Of the newest process: the steps before it and the steps done.
     segment: u32,
     first_step: Option<u64>,
@@ -66,8 +69,11 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         heap_peak: trace.heap_peak,
         heap_floor: trace.heap_floor,
         resident_peak: trace.resident_peak.max(summary.as_ref().and_then(|summary| summary.memory.resident_peak)),
+        resident_floor: trace.resident_floor,
         device_in_use_peak: trace.in_use_peak,
+        device_in_use_floor: trace.in_use_floor,
         device_reserved_peak: trace.reserved_peak,
+        device_reserved_floor: trace.reserved_floor,
         growth: [slope("heap"), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
         best_by: summary.as_ref().and_then(|summary| summary.best.as_ref()).map(|best| best.metric.clone()),
@@ -119,9 +125,15 @@ fn trace(folder: &Path, planned: u64) -> Trace {
             trace.reserved_peak = trace.reserved_peak.max(Some(pool.reserved));
         }
         if line.point == Point::Step && line.step * 2 >= planned {
-            let floor = trace.heap_floor.map_or(line.host.heap, |floor| floor.min(line.host.heap));
-            trace.heap_floor = Some(floor);
+            lower(&mut trace.heap_floor, Some(line.host.heap));
+            lower(&mut trace.resident_floor, line.host.resident);
+            lower(&mut trace.in_use_floor, line.device.map(|pool| pool.in_use));
+            lower(&mut trace.reserved_floor, line.device.map(|pool| pool.reserved));
         }
     }
     trace
+}
+
+fn lower(floor: &mut Option<u64>, bytes: Option<u64>) {
+    *floor = floor.iter().copied().chain(bytes).min();
 }

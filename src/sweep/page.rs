@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::table::FRONTS;
-use super::text::{cells, changes, has_device, noise, reference, short, titles};
+use super::text::{Room, cells, changes, has_device, noise, reference, short, titles};
 use crate::experiment::read_sweep::written;
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
@@ -31,7 +31,7 @@ pub fn html(table: &Table) -> String {
             p.note { "Sweep " (sweep) ", begun " (time_of_day(&table.created)) "." }
         }
         h2 { "Points" }
-        div.wide { (as_table(&titles(table), table.rows.iter().map(|row| cells(table, row, device)))) }
+        div.wide { (as_table(&titles(table, Room::Page), table.rows.iter().map(|row| cells(table, row, device, Room::Page)))) }
         (failures(table))
         (against(table))
         (drawn(table))
@@ -69,7 +69,7 @@ fn against(table: &Table) -> Markup {
     html! {
         @if let (Some(reference), false) = (reference(table), rows.is_empty()) {
             h2 { "Cost and benefit" }
-            p { "Against " (reference) ". " (noise(table)) "." }
+            p { "Against " (reference) "; " (noise(table)) "." }
             div.wide { (as_table(&titles, rows.into_iter())) }
         }
     }
@@ -173,11 +173,12 @@ fn how_to_read(table: &Table) -> Markup {
         h2 { "How to read this page" }
         p { "A row is a point: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } ". "
             b { "Steps a second" } " have the time of cleanups in them, and not that of validations and checkpoints; of several \
-            repeats it is the median, with the lowest and the highest. Memory is the median over the repeats. "
-            b { "Heap floor" } " is the least heap in use at rest in the second half of a run: what stays. "
+            repeats it is the median, with the lowest and the highest, and so is memory. "
+            b { "Floor" } " is the least at rest in the second half of a run: what stays. "
             b { "Growth a step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of the floors). "
             b { "Front" } " names the memory for which no other point is both faster and smaller." }
         p { "A comparison is " b { "within noise" } " when its interval of 95 % holds 0: repeats of one point differ as much. The \
-            noise is pooled over all points; seeds and the drift of the machine are part of it." }
+            noise is pooled over all points; seeds and the drift of the machine are part of it. " b { "The same" } " is less than \
+            0.05 % apart, noise included." }
     }
 }

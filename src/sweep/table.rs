@@ -126,8 +126,11 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         heap_peak: number(|run| bytes(run.heap_peak)),
         heap_floor: number(|run| bytes(run.heap_floor)),
         resident_peak: number(|run| bytes(run.resident_peak)),
+        resident_floor: number(|run| bytes(run.resident_floor)),
         device_in_use_peak: number(|run| bytes(run.device_in_use_peak)),
+        device_in_use_floor: number(|run| bytes(run.device_in_use_floor)),
         device_reserved_peak: number(|run| bytes(run.device_reserved_peak)),
+        device_reserved_floor: number(|run| bytes(run.device_reserved_floor)),
         growth: number(|run| run.growth),
         verdict: counted(&runs).filter_map(|run| run.verdict).max(),
         metric: None,
@@ -232,27 +235,33 @@ fn csv(table: &Table) -> String {
 }
 
 /// Numbers of a row that have a middle and two ends, in the order of the columns.
-const SPREADS: [&str; 9] = [
+const SPREADS: [&str; 12] = [
     "steps_per_second",
     "cleanup_seconds",
     "heap_peak",
     "heap_floor",
     "resident_peak",
+    "resident_floor",
     "device_in_use_peak",
+    "device_in_use_floor",
     "device_reserved_peak",
+    "device_reserved_floor",
     "growth_per_step",
     "metric",
 ];
 
-fn spreads(row: &Row) -> [Option<Spread>; 9] {
+fn spreads(row: &Row) -> [Option<Spread>; 12] {
     [
         row.steps_per_second,
         row.cleanup_seconds,
         row.heap_peak,
         row.heap_floor,
         row.resident_peak,
+        row.resident_floor,
         row.device_in_use_peak,
+        row.device_in_use_floor,
         row.device_reserved_peak,
+        row.device_reserved_floor,
         row.growth,
         row.metric,
     ]

@@ -42,8 +42,11 @@ fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
         heap_peak: Some(100 * MEBIBYTE),
         heap_floor: Some(40 * MEBIBYTE),
         resident_peak: Some(resident * MEBIBYTE),
+        resident_floor: Some((resident - 20) * MEBIBYTE),
         device_in_use_peak: None,
+        device_in_use_floor: None,
         device_reserved_peak: None,
+        device_reserved_floor: None,
         growth: Some(12.0),
         verdict: Some(Judgement::Bounded),
         metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
@@ -79,6 +82,31 @@ fn repeated() -> Table {
 #[test]
 fn costs_are_told_from_noise_and_a_killed_point_is_a_row() {
     insta::assert_snapshot!(text::text(&repeated()));
+}
+
+#[test]
+fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
+    const KIBIBYTE: u64 = 1024;
+    let on_device = |repeat: u64, floor: u64| Measured {
+        device_in_use_peak: Some(2000 * KIBIBYTE),
+        device_in_use_floor: Some(floor * KIBIBYTE),
+        device_reserved_peak: Some(4000 * KIBIBYTE),
+        device_reserved_floor: Some(3000 * KIBIBYTE),
+        ..run(1, repeat, 5.0, 200)
+    };
+    let record = record(&["limits.prefetch"], vec![vec![json!(2)]], 2);
+    let table = assemble("one", &record, [vec![on_device(1, 1000), on_device(2, 1100)]].into_iter());
+    let titles = text::titles(&table, text::Room::Page);
+    let cells = text::cells(&table, &table.rows[0], true, text::Room::Page);
+    assert_eq!(titles.len(), cells.len());
+    let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].as_str();
+    assert_eq!(cell(">resident floor"), "180 MiB");
+    assert_eq!(cell(">device in use, floor"), "1 MiB (1 to 1.1)");
+    assert_eq!(cell(">device reserved, floor"), "2.9 MiB");
+    assert!(page::html(&table).contains("resident floor"));
+    assert!(!text::text(&table).contains("resident floor"), "no room in a terminal");
+    let csv = csv(&table);
+    assert!(csv.contains("resident_floor,") && csv.contains("device_in_use_floor,"), "{csv}");
 }
 
 #[test]

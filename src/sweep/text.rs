@@ -4,7 +4,7 @@ use super::plan::PlannedPoint;
 use super::points::words;
 use super::table::COMPARED;
 use crate::experiment::read_sweep::written;
-use crate::report::axes::{bytes, duration, number};
+use crate::report::axes::{bytes, bytes_as, duration, number};
 use crate::report::listing::columns;
 use crate::results::printable;
 use crate::results::sweep::{Change, Row, Spread, Table};
@@ -54,16 +54,34 @@ pub fn compared(name: &str) -> &'static str {
     }
 }
 
+/// Where the table is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Of memory the peaks, of the heap the floor; medians.
+    Terminal,
+    /// Every floor beside its peak, and of repeats the lowest and the highest.
+    Page,
+}
+
 /// A row of the table as text, in the order of [`titles`]; `device` is [`has_device`].
-pub fn cells(table: &Table, row: &Row, device: bool) -> Vec<String> {
-    let size = |spread: Option<Spread>| spread.map_or_else(|| "-".into(), |spread| bytes(spread.median));
+pub fn cells(table: &Table, row: &Row, device: bool, room: Room) -> Vec<String> {
+    let page = room == Room::Page;
+    let size = |spread: Option<Spread>| match spread {
+        None => "-".into(),
+        Some(spread) if page => sizes(spread),
+        Some(spread) => bytes(spread.median),
+    };
     let mut cells = vec![row.point.to_string()];
     cells.extend(row.values.iter().map(|value| printable::line(&written(value), CELL_CHARACTERS_MAX)));
     cells.push(row.steps_per_second.map_or_else(|| "-".into(), speed));
     cells.push(row.cleanup_seconds.map_or_else(|| "-".into(), |spread| duration(spread.median)));
     cells.extend([row.heap_peak, row.heap_floor, row.resident_peak].map(size));
+    cells.extend(page.then(|| size(row.resident_floor)));
     if device {
-        cells.extend([row.device_in_use_peak, row.device_reserved_peak].map(size));
+        cells.push(size(row.device_in_use_peak));
+        cells.extend(page.then(|| size(row.device_in_use_floor)));
+        cells.push(size(row.device_reserved_peak));
+        cells.extend(page.then(|| size(row.device_reserved_floor)));
     }
     cells.push(row.growth.map_or_else(|| "-".into(), |spread| signed(spread.median)));
     cells.push(row.verdict.map_or_else(|| "-".into(), |verdict| verdict.words().to_owned()));
@@ -76,12 +94,17 @@ pub fn cells(table: &Table, row: &Row, device: bool) -> Vec<String> {
 }
 
 /// The header; a title that begins with `>` is that of numbers.
-pub fn titles(table: &Table) -> Vec<String> {
+pub fn titles(table: &Table, room: Room) -> Vec<String> {
     let mut titles = vec![">point".to_owned()];
     titles.extend(short(&table.keys).into_iter().map(|key| format!(">{}", printable::line(key, CELL_CHARACTERS_MAX))));
     titles.extend([">steps/s", ">cleanup", ">heap peak", ">heap floor", ">resident peak"].map(str::to_owned));
+    let floors: &[&str] = if room == Room::Page { &["floor"] } else { &[] };
+    titles.extend(floors.iter().map(|floor| format!(">resident {floor}")));
     if has_device(table) {
-        titles.extend([">device in use", ">device reserved"].map(str::to_owned));
+        for name in [">device in use", ">device reserved"] {
+            titles.push(name.to_owned());
+            titles.extend(floors.iter().map(|floor| format!("{name}, {floor}")));
+        }
     }
     titles.extend([">growth a step", "verdict"].map(str::to_owned));
     titles.extend(table.metric.iter().map(|metric| format!(">{}", printable::line(metric, CELL_CHARACTERS_MAX))));
@@ -98,6 +121,15 @@ fn speed(spread: Spread) -> String {
     match spread.count {
         1 => number(spread.median),
         _ => format!("{} ({} to {})", number(spread.median), number(spread.low), number(spread.high)),
+    }
+}
+
+/// `34.1 MiB`, or `34.1 MiB (33.9 to 34.6)` of several repeats, all in one unit.
+fn sizes(spread: Spread) -> String {
+    let as_written = |size: f64| bytes_as(size, spread.median);
+    match (as_written(spread.low), as_written(spread.high)) {
+        (low, high) if low == high => bytes(spread.median),
+        (low, high) => format!("{} ({low} to {high})", bytes(spread.median)),
     }
 }
 
@@ -150,8 +182,8 @@ pub fn text(table: &Table) -> String {
         if left > 0 { format!("{shown}… and {left} more points in table.csv\n") } else { shown }
     };
     let device = has_device(table);
-    let rows = table.rows.iter().map(|row| cells(table, row, device)).collect();
-    let mut text = as_table(&titles(table), rows);
+    let rows = table.rows.iter().map(|row| cells(table, row, device, Room::Terminal)).collect();
+    let mut text = as_table(&titles(table, Room::Terminal), rows);
     let (titles, rows) = changes(table);
     if let (Some(reference), false) = (reference(table), rows.is_empty()) {
         text.push_str(&format!("\nagainst {reference}; {}\n", noise(table)));

@@ -1,5 +1,7 @@
 //! `xrun compare`: are runs put side by side as a user names them?
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::workplace::{Workplace, text};
@@ -54,4 +56,45 @@ fn a_narrow_terminal_gets_narrow_lines() {
     let (_, tables) = said.out.split_once("\n\n").unwrap();
     assert!(tables.lines().all(|line| line.chars().count() <= 60), "{said:?}");
     assert!(tables.contains("\n\n"), "folded into more than one table: {said:?}");
+}
+
+/// A sweep below other results than those that commands look at first.
+fn swept(points: &str, repeats: &str) -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("many.toml", "[pipeline.dummy]\nsteps_per_epoch = 2\n");
+    let values = format!("limits.prefetch={points}");
+    let arguments = ["sweep", "many.toml", "-q", "-s", &values, "--repeats", repeats, "--results", "other"];
+    assert_eq!(workplace.xrun(&arguments).code, 0);
+    workplace
+}
+
+#[test]
+fn of_a_sweep_with_many_runs_one_of_each_point_is_compared_under_names_that_other_commands_know() {
+    let workplace = swept("1,2,3,4,5", "3");
+    let said = workplace.xrun(&["compare", "many/sweeps/latest", "--results", "other"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("of 15 runs one of each of the 5 points"), "{said:?}");
+    let names: Vec<&str> = said.out.lines().filter_map(|line| line.split_whitespace().nth(1)).skip(1).take(5).collect();
+    for (at, name) in names.iter().enumerate() {
+        assert!(name.starts_with("many/sweeps/2") && name.ends_with(&format!("points/000{}-1", at + 1)), "{said:?}");
+        let said = workplace.xrun(&["show", name, "--results", "other"]);
+        assert!(said.code == 0 && said.out.contains("finished"), "{said:?}");
+    }
+    // The same name for those that go on with it and that collect it.
+    for what in ["--resume", "--collect"] {
+        let said = workplace.xrun(&["sweep", what, "many/sweeps/latest", "--results", "other"]);
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    let said = workplace.xrun(&["sweep", "--resume", "many/sweeps/latest"]);
+    assert!(said.code == 2 && said.err.contains("no sweep is called"), "{said:?}");
+}
+
+#[test]
+fn a_sweep_of_too_many_points_has_a_table_of_its_own() {
+    let workplace = swept("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "1");
+    let said = workplace.xrun(&["compare", "other/many/sweeps/latest"]);
+    assert!(said.code == 2 && said.err.contains("15 points") && said.err.contains("--collect"), "{said:?}");
+    let (_, page) = said.err.split_once("points: ").unwrap();
+    let page = page.split_whitespace().next().unwrap();
+    assert!(Path::new(page).is_file(), "{page}");
 }

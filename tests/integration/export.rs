@@ -234,14 +234,16 @@ fn many_rows_become_many_row_groups_and_damaged_lines_are_counted() {
 }
 
 #[test]
-fn a_run_without_lines_gives_tables_without_rows() {
+fn a_table_without_its_lines_is_left_out_and_named() {
     let workplace = workplace();
     let run = workplace.latest("trial");
     std::fs::remove_file(run.join("memory.jsonl")).unwrap();
+    let said = workplace.xrun(&["export", "latest", "--to", "csv"]);
+    assert!(said.code == 0 && said.out.contains("metrics.csv: 300 rows"), "{said:?}");
+    assert!(said.err.contains("memory: left out: there is no memory.jsonl"), "{said:?}");
+    assert!(!run.join("export/memory.csv").exists(), "not measured is not nothing");
     let said = workplace.xrun(&["export", "latest", "--to", "parquet", "--tables", "memory"]);
-    assert!(said.code == 0 && said.out.contains("memory.parquet: 0 rows"), "{said:?}");
-    let table = parquet(&run.join("export/memory.parquet"));
-    assert!(table.contains_key("heap_bytes") && table["heap_bytes"].is_empty());
+    assert!(said.code == 1 && said.err.contains("no table can be written"), "{said:?}");
     let said = workplace.xrun(&["export", "nobody", "--to", "csv"]);
     assert!(said.code == 2 && said.err.contains("no run is called"), "{said:?}");
     assert_eq!(workplace.xrun(&["export", "latest"]).code, 2, "--to is needed");

@@ -56,6 +56,9 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
         assert!(row["steps_per_second"]["low"].as_f64() <= row["steps_per_second"]["high"].as_f64());
         assert!(row["heap_floor"]["median"].as_f64() <= row["heap_peak"]["median"].as_f64());
         assert!(row["resident_peak"]["median"].as_f64().unwrap() > 1e6);
+        assert!(row["resident_floor"]["median"].as_f64().unwrap() > 1e6);
+        assert!(row["resident_floor"]["median"].as_f64() <= row["resident_peak"]["median"].as_f64());
+        assert!(row["device_in_use_floor"].is_null(), "there is no device");
         assert!(row["metric"]["median"].is_number());
     }
     assert!(rows.iter().any(|row| row["pareto"].as_array().unwrap().contains(&"heap".into())));

@@ -28,6 +28,38 @@ const JPEG_QUALITY: u8 = 92;
 /// Objects of which less can be seen are not annotated.
 const VISIBLE_MIN: f32 = 0.3;
 
+/// What is still to be written, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    pub frames: usize,
+    pub references: usize,
+    /// Pixels.
+    pub frame_size: usize,
+    pub folder: PathBuf,
+}
+
+/// What [`generate`] would write now; `None` when the set is there.
+pub fn pending(settings: &Generated) -> Option<Pending> {
+    pending_in(settings, &cache::folder())
+}
+
+fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
+    let folder = cache.join(name(settings));
+    let classes = settings.train_classes + settings.validation_classes;
+    (!folder.join(ANNOTATIONS).is_file()).then(|| Pending {
+        frames: classes * settings.videos_per_class * settings.frames_per_video,
+        references: classes * settings.references_per_class,
+        frame_size: settings.frame_size,
+        folder,
+    })
+}
+
+/// Of the folder: other settings have another.
+fn name(settings: &Generated) -> String {
+    let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
+    format!("generated-{}", &crate::data::digest::digest(identity.as_bytes())[..16])
+}
+
 /// The folder of the generated set, written now if it is not there yet.
 pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
     generate_in(settings, &cache::folder())
@@ -35,8 +67,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
 
 /// As [`generate`], with the cache folder named. One process writes a set, others that want it wait.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    let name = format!("generated-{}", &crate::data::digest::digest(identity.as_bytes())[..16]);
+    let name = name(settings);
     let place = cache.join(&name);
     let is_there = || place.join(ANNOTATIONS).is_file();
     if is_there() {

@@ -53,6 +53,19 @@ fn folders(cache: &Path) -> Vec<String> {
 }
 
 #[test]
+fn what_is_to_be_generated_is_told_until_it_is_there() {
+    let cache = tempfile::tempdir().unwrap();
+    let pending = pending_in(&small(1), cache.path()).unwrap();
+    assert_eq!((pending.frames, pending.references), (7 * 2 * 6, 7 * 2));
+    let place = generate_in(&small(1), cache.path()).unwrap();
+    assert_eq!(pending.folder, place);
+    let written = |folder: &str| std::fs::read_dir(place.join(folder)).unwrap().flatten().count();
+    assert_eq!(pending_in(&small(1), cache.path()), None);
+    assert!(digests(&place.join("frames")).len() == pending.frames && written("references") > 0);
+    assert_eq!(digests(&place.join("references")).len(), pending.references);
+}
+
+#[test]
 fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = generate_in(&small(1), one.path()).unwrap();

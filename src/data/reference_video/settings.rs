@@ -23,7 +23,8 @@ pub struct Settings {
     /// Names of the classes to train on. Default: all that are not held out.
     #[schemars(length(max = 10_000))]
     pub train_classes: Vec<String>,
-    /// What becomes of broken pictures, boxes outside the picture and unknown categories.
+    /// What becomes of broken pictures, boxes outside the picture and unknown categories. A picture that is whole but
+    /// cannot be decoded is found only when it is used, and ends the run whatever is written here.
     pub on_broken: OnBroken,
     /// What to generate, for `source = "generated"`.
     pub generated: Generated,
@@ -69,8 +70,7 @@ pub enum Format {
 pub enum OnBroken {
     /// The run does not start, or ends, with the item's name.
     Fail,
-    /// The item is left out, and the manifest counts how many were and why. A picture that is whole but cannot be decoded
-    /// is found only when it is used, and ends the run.
+    /// The item is left out, and the manifest counts how many were and why.
     Skip,
 }
 

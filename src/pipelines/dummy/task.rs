@@ -130,6 +130,6 @@ impl Task for Dummy {
     }
 
     fn device_name(&self) -> String {
-        "none".into()
+        "cpu".into()
     }
 }

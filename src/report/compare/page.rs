@@ -5,7 +5,7 @@
 use maud::{Markup, html};
 
 use super::curves::RunCurves;
-use super::text::sections;
+use super::text::{name, sections};
 use super::{Compared, RUNS_MAX};
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
@@ -49,7 +49,7 @@ fn legend(runs: &[ComparedRun]) -> Markup {
             thead { tr { th { "" } th { "run" } th { "state" } th { "started" } th.why { "" } } }
             tbody { @for (at, run) in runs.iter().enumerate() { tr {
                 th scope="row" { i.swatch.(format!("c{}", at + 1)) { } (at + 1) }
-                td { (printable::line(&run.experiment, 100)) "/" (printable::line(&run.run, 100)) }
+                td { (printable::line(&name(run), 200)) }
                 td { (run.state) }
                 td { (run.started.as_deref().map_or("–".into(), time_of_day)) }
                 td.why { (printable::line(&run.message, 160)) }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 
 use super::Compared;
 use crate::report::axes::{bytes, number, time_of_day};
 use crate::report::listing::columns;
 use crate::results::comparison::{ComparedRun, Difference};
-use crate::results::{printable, resolved};
+use crate::results::{named, printable, resolved};
 use crate::units::seconds;
 
 /// A longer cell is cut off; the record has all of it.
@@ -42,12 +43,17 @@ fn legend(runs: &[ComparedRun]) -> String {
         .iter()
         .enumerate()
         .map(|(at, run)| {
-            let name = printable::line(&format!("{}/{}", run.experiment, run.run), 60);
+            let name = printable::line(&name(run), 120);
             let started = run.started.as_deref().map_or("-".into(), time_of_day);
             vec![(at + 1).to_string(), name, run.state.clone(), started]
         })
         .collect();
     columns(&["", "run", "state", "started"], &rows)
+}
+
+/// As every command understands it.
+pub fn name(run: &ComparedRun) -> String {
+    named::run(Path::new(&run.path), &run.experiment)
 }
 
 fn label_width(sections: &[Section]) -> usize {

@@ -6,6 +6,7 @@ use crate::report::axes::{number, time_of_day};
 use crate::report::material::Material;
 use crate::results::format::Outcome;
 use crate::results::index::RunState;
+use crate::results::verdict::Judgement;
 use crate::results::{layout, printable};
 use crate::units::{Bytes, seconds};
 
@@ -15,12 +16,15 @@ pub fn head(material: &Material) -> Markup {
         RunState::Running | RunState::Ended(Outcome::Interrupted | Outcome::TimeLimit) => "busy",
         _ => "bad",
     };
+    let verdict = material.verdict.as_ref().map(|verdict| verdict.verdict);
+    let grows = matches!(verdict, Some(Judgement::Growing | Judgement::Exceeded));
     let description = material.manifest.as_ref().map_or("", |manifest| manifest.description.as_str());
     html! {
         header {
             div.title {
                 h1 { (printable::line(&material.experiment, 200)) }
                 span.badge.(class) { (material.state.words()) }
+                @if grows { " " span.badge.bad { "memory grows" } }
             }
             @if !description.is_empty() { p { (printable::lines(description)) } }
             p.note { (printable::line(&material.message(), 600)) }
@@ -55,6 +59,7 @@ fn facts(material: &Material) -> Markup {
             (fact("Run", &material.id, None))
             (fact("Steps", &format!("{}{planned}", material.steps().unwrap_or(0)), epochs))
             (fact("Time of work", &seconds(material.seconds()), Some(speed.join(", ")).filter(|speed| !speed.is_empty())))
+            (memory(material))
             @if let Some(manifest) = &material.manifest {
                 @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {
                     1 => format!("resumed {}", time_of_day(last)),
@@ -80,6 +85,24 @@ fn facts(material: &Material) -> Markup {
                 (fact("Parameters", &thousands(plan.parameters), None))
             }
         }
+    }
+}
+
+/// What memory did, in two facts: is it growing, and how much was it at most?
+fn memory(material: &Material) -> Markup {
+    let memory = material.memory();
+    let size = |size: u64, of: &str| format!("{} {of}", Bytes(size));
+    let device = memory.device_in_use_peak.map(|in_use| {
+        let reserved = memory.device_reserved_peak.map_or(String::new(), |size| format!(", {} reserved", Bytes(size)));
+        format!("{}{reserved}", size(in_use, "in use on the device"))
+    });
+    let host = memory.resident_peak.map(|peak| size(peak, "resident"));
+    let host = host.or_else(|| (memory.samples > 0).then(|| size(memory.heap_peak, "heap")));
+    html! {
+        @if let Some(verdict) = &material.verdict {
+            (fact("Memory", verdict.verdict.words(), Some(verdict.message.clone())))
+        }
+        @if let Some(host) = host { (fact("Memory, peak", &host, device)) }
     }
 }
 

@@ -122,6 +122,7 @@ fn planned(material: &Material) -> Markup {
                         td.r { @if let Some(error) = pair.error { (format!("{:+.1} %", 100.0 * error)) } }
                     } } }
                 }
+                @if let Some(why) = material.not_forecast() { p.note { (why) "." } }
             }
         }
     }

@@ -1,22 +1,23 @@
 //! `xrun leaks`: does the instrument find each leak on this machine, and none where there is none?
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use super::LeaksArguments;
+use super::leaks_runs::{Ran, Runs};
 use super::terminal::{Failure, Terminal};
 use crate::device;
 use crate::experiment::leaks::{Expected, Grows};
 use crate::experiment::read;
 use crate::report::verdict::{Pair, pairs};
-use crate::results::read as results;
+use crate::results::format::Outcome;
 use crate::results::verdict::{Judgement, Verdict};
 use crate::run::stop::exit_code;
 use crate::verdict::of_file;
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let leaky = leaky_files(&arguments.folder, &arguments.names)?;
-    let results = tempfile::tempdir().map_err(Failure::failed)?;
+    let mut runs = Runs::new(&arguments.overrides)?;
     let mut all = Vec::with_capacity(leaky.len());
     for (name, file) in leaky {
         let (expected, pool) = expected(&file, arguments)?;
@@ -25,9 +26,11 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
             continue;
         };
         terminal.detail(&format!("{name}: leaky, then bounded"));
-        all.push(match pair(&name, &file, &looked_for, results.path(), arguments) {
+        all.push(match pair(&name, &file, &looked_for, pool, &mut runs) {
             Err(Failure::Failed(message)) => Pair::failed(&name, message),
-            pair => pair?,
+            Ok(None) => return Ok(exit_code(Outcome::Interrupted)),
+            Ok(Some(pair)) => pair,
+            Err(other) => return Err(other),
         });
     }
     match arguments.json {
@@ -35,7 +38,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
         false => terminal.answer(&pairs(&all)),
     }
     let wrong = all.iter().any(|pair| !pair.wrong.is_empty());
-    Ok(if wrong { exit_code(crate::results::format::Outcome::Failed) } else { 0 })
+    Ok(if wrong { exit_code(Outcome::Failed) } else { 0 })
 }
 
 /// `<name>.leaky.toml` in the folder, by name; those named, or all.
@@ -75,7 +78,9 @@ fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(Expected, bool),
 /// Why a pair is not run on this device.
 fn elsewhere(grows: Grows) -> &'static str {
     match grows {
-        Grows::PoolsOfThreads => "needs a device with a memory pool, which the CPU is not: `--device cuda` or `vulkan`",
+        Grows::Pool | Grows::PoolsOfThreads => {
+            "needs a device with a memory pool, which the CPU is not: `--device cuda` or `vulkan`"
+        }
         Grows::Heap | Grows::Tensors => "is of the heap, whatever the device: `--device cpu`",
     }
 }
@@ -95,20 +100,16 @@ impl LookedFor {
     }
 }
 
-fn pair(
-    name: &str,
-    file: &Path,
-    expected: &LookedFor,
-    results: &Path,
-    arguments: &LeaksArguments,
-) -> Result<Pair, Failure> {
+/// Runs both twins; nothing when a signal stopped one of them.
+fn pair(name: &str, file: &Path, expected: &LookedFor, pool: bool, runs: &mut Runs) -> Result<Option<Pair>, Failure> {
+    let began = Instant::now();
+    let Ran::Judged(leaky, leaky_run) = runs.leaky(file, pool)? else { return Ok(None) };
     let twin = file.with_file_name(format!("{name}.bounded.toml"));
-    let (leaky, leaky_run) = judged(file, results, arguments)?;
-    let (bounded, _) = judged(&twin, results, arguments)?;
+    let Ran::Judged(bounded, _) = runs.bounded(&twin, pool)? else { return Ok(None) };
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);
     let suspected_at = of_file::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
-    Ok(Pair {
+    Ok(Some(Pair {
         name: name.to_owned(),
         leaky: leaky.verdict,
         bounded: bounded.verdict,
@@ -119,8 +120,9 @@ fn pair(
         wrong: wrong(expected, &leaky, &bounded, slope),
         series: expected.series.clone(),
         owner_expected: expected.owner.clone(),
+        seconds: began.elapsed().as_secs_f64(),
         left_out: None,
-    })
+    }))
 }
 
 fn wrong(expected: &LookedFor, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
@@ -141,21 +143,4 @@ fn wrong(expected: &LookedFor, leaky: &Verdict, bounded: &Verdict, slope: Option
         wrong.push(format!("the bounded twin is called {}", bounded.verdict.words()));
     }
     wrong
-}
-
-/// Runs a file in a process of its own: another run's heap must not be in this one's.
-fn judged(file: &Path, results: &Path, arguments: &LeaksArguments) -> Result<(Verdict, PathBuf), Failure> {
-    let program = std::env::current_exe().map_err(Failure::failed)?;
-    let mut command = Command::new(program);
-    command.arg(file).arg("--results").arg(results).args(["-q", "--json", "--progress", "none", "--fail-on", "never"]);
-    command.args(arguments.overrides.all().iter().flat_map(|text| ["-s", text.as_str()]));
-    let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|_| Failure::Failed(format!("{}: the run gave no answer", file.display())))?;
-    let run = PathBuf::from(answer["run"].as_str().unwrap_or_default());
-    let verdict = results::verdict(&run).map_err(Failure::failed)?;
-    match (verdict, output.status.success()) {
-        (Some(verdict), true) => Ok((verdict, run)),
-        _ => Err(Failure::Failed(format!("{}: {}", file.display(), answer["message"].as_str().unwrap_or("failed")))),
-    }
 }

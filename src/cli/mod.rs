@@ -6,6 +6,7 @@ mod completions;
 mod devices;
 mod export;
 mod leaks;
+mod leaks_runs;
 mod list;
 mod man;
 mod new;

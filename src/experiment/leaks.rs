@@ -92,6 +92,9 @@ pub enum Grows {
     Heap,
     /// What holds tensors: heap in use on the CPU, the pool's memory in use on a device with a memory pool.
     Tensors,
+    /// The pool's memory in use, of tensors that are too small to be told from the rest of the heap. Only on a device with a
+    /// memory pool.
+    Pool,
     /// Pools of threads that are gone. Only on a device with a memory pool, and in no series but that of the owner: CubeCL
     /// tells of the pool of the thread that asks.
     PoolsOfThreads,
@@ -104,9 +107,9 @@ impl Expected {
         let in_pool = self.bytes_per_step_in_pool.unwrap_or(self.bytes_per_step);
         match (self.grows, pool) {
             (Grows::Heap | Grows::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
-            (Grows::Tensors, true) => Some(("device_in_use".into(), in_pool)),
+            (Grows::Tensors | Grows::Pool, true) => Some(("device_in_use".into(), in_pool)),
             (Grows::PoolsOfThreads, true) => Some((format!("{OWNER}{}", self.owner), in_pool)),
-            (Grows::Heap, true) | (Grows::PoolsOfThreads, false) => None,
+            (Grows::Heap, true) | (Grows::Pool | Grows::PoolsOfThreads, false) => None,
         }
     }
 }
@@ -251,6 +254,7 @@ mod tests {
         let series = |name: &str, bytes| Some((name.to_owned(), bytes));
         assert_eq!(seen(&expected(Grows::Heap)), [series("heap", 10.0), None]);
         assert_eq!(seen(&expected(Grows::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
+        assert_eq!(seen(&expected(Grows::Pool)), [None, series("device_in_use", 10.0)]);
         assert_eq!(seen(&expected(Grows::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
         let other = Expected { bytes_per_step_in_pool: Some(12.0), ..expected(Grows::Tensors) };
         assert_eq!(seen(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);

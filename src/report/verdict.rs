@@ -7,7 +7,7 @@ use super::listing::columns;
 use super::width::{columns_within, fold};
 use crate::results::printable;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
-use crate::units;
+use crate::units::{self, seconds};
 
 /// The sentence, then a table of all series: what grows first. Fits a terminal of `width` characters.
 pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
@@ -63,6 +63,8 @@ pub struct Pair {
     pub owner_named: Option<String>,
     /// The step at which the leaky run was first suspected.
     pub suspected_at: Option<u64>,
+    /// Of both runs; next to nothing where a twin had been run for another pair.
+    pub seconds: f64,
     /// What is wrong; empty when all is as expected.
     pub wrong: Vec<String>,
     /// Why it was not run on this device; then all else says nothing.
@@ -82,6 +84,7 @@ impl Pair {
             owner_expected: String::new(),
             owner_named: None,
             suspected_at: None,
+            seconds: 0.0,
             wrong: vec![why],
             left_out: None,
         }
@@ -95,7 +98,8 @@ impl Pair {
 
 /// The table of `xrun leaks`, and those that were left out.
 pub fn pairs(all: &[Pair]) -> String {
-    let header = ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", "result"];
+    let header =
+        ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", ">took", "result"];
     let (left_out, run): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.left_out.is_some());
     let rows: Vec<Vec<String>> = run
         .into_iter()
@@ -108,6 +112,7 @@ pub fn pairs(all: &[Pair]) -> String {
                 pair.owner_named.clone().unwrap_or_else(|| "-".into()),
                 pair.suspected_at.map_or_else(|| "-".into(), |step| format!("step {step}")),
                 pair.bounded.words().to_owned(),
+                seconds(pair.seconds),
                 if pair.wrong.is_empty() { "as expected".to_owned() } else { pair.wrong.join("; ") },
             ]
         })

@@ -89,7 +89,8 @@ fn every_checked_in_experiment_checks_clean() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
     let workplace = Workplace::new();
     let mut count = 0;
-    let folders = [folder.to_owned(), format!("{folder}/leaks"), format!("{folder}/sweeps")];
+    let folders =
+        [folder.to_owned(), format!("{folder}/leaks"), format!("{folder}/leaks/small"), format!("{folder}/sweeps")];
     for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten()) {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "toml") {

@@ -1,0 +1,131 @@
+//! Where do the runs of `xrun leaks` take place?
+//!
+//! On the CPU each in a process of its own: tensors are on the heap, and another run's heap must not be in it. On a device
+//! with a memory pool one after the other in this process: what is judged there is the pool, which a run leaves as it found
+//! it, and kernels are compiled once. Without a GPU that is most of the time.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use super::terminal::{Failure, Terminal};
+use super::training::{NewRun, Place, Planned};
+use super::{Display, Overrides, Progress};
+use crate::experiment::{read, resolved};
+use crate::results::format::Outcome;
+use crate::results::read as results;
+use crate::results::verdict::Verdict;
+use crate::run::stop::exit_code;
+
+/// What came of one.
+#[derive(Clone, Debug)]
+pub enum Ran {
+    /// Its verdict and its directory.
+    Judged(Verdict, PathBuf),
+    /// A signal stopped it.
+    Stopped,
+}
+
+/// Runs, and what bounded twins came to: one for each twin that differs from the others.
+pub struct Runs {
+    results: tempfile::TempDir,
+    overrides: Vec<String>,
+    bounded: Vec<(String, Verdict, PathBuf)>,
+}
+
+impl Runs {
+    pub fn new(overrides: &Overrides) -> Result<Self, Failure> {
+        let results = tempfile::tempdir().map_err(Failure::failed)?;
+        let mut overrides = overrides.all();
+        overrides.push("memory.fail_on=\"never\"".into());
+        Ok(Self { results, overrides, bounded: Vec::new() })
+    }
+
+    pub fn leaky(&self, file: &Path, pool: bool) -> Result<Ran, Failure> {
+        let (run, code) = if pool { self.here(file)? } else { self.in_a_process(file)? };
+        if code == exit_code(Outcome::Interrupted) {
+            return Ok(Ran::Stopped);
+        }
+        let failed = |why: &str| Failure::Failed(format!("{}: {why}", file.display()));
+        let verdict = results::verdict(&run).map_err(Failure::failed)?;
+        match (verdict, code) {
+            (Some(verdict), 0) => Ok(Ran::Judged(verdict, run)),
+            _ => {
+                let summary = results::summary(&run).ok().flatten();
+                Err(failed(summary.as_ref().map_or("the run failed", |summary| &summary.message)))
+            }
+        }
+    }
+
+    /// As [`Self::leaky`]. Twins that are the same experiment under other names are run once.
+    pub fn bounded(&mut self, file: &Path, pool: bool) -> Result<Ran, Failure> {
+        let same = self.but_for_its_name(file)?;
+        if let Some((_, verdict, run)) = self.bounded.iter().find(|(known, ..)| *known == same) {
+            return Ok(Ran::Judged(verdict.clone(), run.clone()));
+        }
+        let ran = self.leaky(file, pool)?;
+        if let Ran::Judged(verdict, run) = &ran {
+            self.bounded.push((same, verdict.clone(), run.clone()));
+        }
+        Ok(ran)
+    }
+
+    /// Every value of the experiment except what it is called.
+    fn but_for_its_name(&self, file: &Path) -> Result<String, Failure> {
+        let mut experiment = read::read(file, &self.overrides, super::environment())?.experiment;
+        experiment.experiment.name.clear();
+        experiment.experiment.description.clear();
+        Ok(resolved::to_toml(&experiment, None))
+    }
+
+    fn here(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
+        const QUIET: Terminal = Terminal { quiet: true, verbose: false };
+        const DISPLAY: Display = Display { progress: Progress::None, json: false, quiet: true, verbose: false };
+        let started = Instant::now();
+        let checked = read::read(file, &self.overrides, super::environment())?;
+        let mut experiment = checked.experiment.clone();
+        experiment.sweep = None;
+        let mut planned = Planned::new(experiment, QUIET)?;
+        planned.expect(file, &self.overrides, QUIET);
+        let (opened, task) = planned.open(1)?;
+        let place = Place::Results(self.results.path());
+        let new = NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None };
+        new.train(opened, task, started, &DISPLAY, QUIET)
+    }
+
+    fn in_a_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let mut command = Command::new(program);
+        command.arg(file).arg("--results").arg(self.results.path()).args(["-q", "--json", "--progress", "none"]);
+        command.args(self.overrides.iter().flat_map(|text| ["-s", text.as_str()]));
+        let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| Failure::Failed(format!("{}: the run gave no answer", file.display())))?;
+        let run = PathBuf::from(answer["run"].as_str().unwrap_or_default());
+        let code = output.status.code().and_then(|code| u8::try_from(code).ok());
+        Ok((run, code.unwrap_or(exit_code(Outcome::Failed))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twins_that_differ_in_nothing_but_their_names_are_run_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut runs = Runs::new(&Overrides { set: Vec::new(), device: Some("cpu".into()) }).unwrap();
+        let mut run = |name: &str, steps: u64| {
+            let file = folder.path().join(format!("{name}.bounded.toml"));
+            let text = format!("[pipeline.dummy]\n\n[training]\nmax_steps = {steps}\n");
+            crate::results::write::replace(&file, text.as_bytes()).unwrap();
+            match runs.bounded(&file, true).unwrap() {
+                Ran::Judged(_, run) => run,
+                Ran::Stopped => panic!("nothing stops it"),
+            }
+        };
+        let (one, other, longer) = (run("one", 3), run("other", 3), run("longer", 4));
+        assert_eq!(one, other);
+        assert_ne!(one, longer);
+    }
+}

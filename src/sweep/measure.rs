@@ -97,7 +97,12 @@ fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Proce
 }
 
 fn cleanup_seconds(summary: &Summary) -> f64 {
-    summary.phases.iter().filter(|phase| phase.name == "cleanup").map(|phase| phase.seconds).fold(0.0, |all, seconds| all + seconds)
+    summary
+        .phases
+        .iter()
+        .filter(|phase| phase.name == "cleanup")
+        .map(|phase| phase.seconds)
+        .fold(0.0, |all, seconds| all + seconds)
 }
 
 /// The summary's speed is that of the steps alone; a cleanup is a price of training, too.

@@ -38,9 +38,11 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Each 1,024 of the one before it.
+pub const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
 /// Sizes from `low` to `high` in one unit, that of the larger: `0.9 to 1.1 MiB`. They may be negative.
 pub fn interval(low: f64, high: f64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let decimals = |at: usize| usize::from(at > 0);
     let (mut largest, mut at) = (low.abs().max(high.abs()), 0);
     // As it prints: 1023.96 KiB are 1.0 MiB.

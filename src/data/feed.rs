@@ -15,7 +15,7 @@ use crate::bounded::HeldBytes;
 use crate::bounded::queue::OrderedQueue;
 use crate::experiment::sections::Limits;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::PlannedOwner;
 
 /// Batches that are ready, or that a worker is at.
 pub const FEED_READY: &str = "feed_ready";
@@ -102,26 +102,18 @@ impl<T> Deref for InUse<T> {
 pub fn planned_owners(limits: &Limits, item_bytes_max: u64) -> Vec<PlannedOwner> {
     let items = batches_ahead(limits) as u64;
     vec![
-        PlannedOwner {
-            fills: None,
-            keeps: None,
-            name: FEED_READY.into(),
-            place: Place::Host,
-            policy: Policy::Block,
-            items,
-            bytes: items * queued_bytes_max(item_bytes_max),
-            because: "the larger of `limits.prefetch` and `limits.workers`, in batches".into(),
-        },
-        PlannedOwner {
-            fills: None,
-            keeps: None,
-            name: FEED_IN_USE.into(),
-            place: Place::Host,
-            policy: Policy::Refuse,
-            items: 1,
-            bytes: item_bytes_max,
-            because: "the batch of the present step".into(),
-        },
+        PlannedOwner::on_host(
+            FEED_READY,
+            Policy::Block,
+            Cap { items, bytes: items * queued_bytes_max(item_bytes_max) },
+            "the larger of `limits.prefetch` and `limits.workers`, in batches",
+        ),
+        PlannedOwner::on_host(
+            FEED_IN_USE,
+            Policy::Refuse,
+            Cap { items: 1, bytes: item_bytes_max },
+            "the batch of the present step",
+        ),
     ]
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::kept::Kept;
 use crate::memory::ledger::{Ledger, NO_CAP, Policy};
-use crate::results::format::{Keeps, Place, PlannedOwner};
+use crate::results::format::{Keeps, PlannedOwner};
 use crate::results::verdict::OWNER;
 
 /// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
@@ -220,14 +220,13 @@ impl Leaks {
     /// Those that are switched on as the plan lists them; `keeps` is for the pipeline to say.
     pub fn planned_owners(&self, keeps: impl Fn(Leak) -> Keeps) -> Vec<PlannedOwner> {
         let owner = |leak: Leak| PlannedOwner {
-            fills: None,
             keeps: Some(keeps(leak)),
-            name: leak.owner().into(),
-            place: Place::Host,
-            policy: Policy::Leak,
-            items: NO_CAP.items,
-            bytes: NO_CAP.bytes,
-            because: format!("`leaks.{}` is switched on", leak.key()),
+            ..PlannedOwner::on_host(
+                leak.owner(),
+                Policy::Leak,
+                NO_CAP,
+                format!("`leaks.{}` is switched on", leak.key()),
+            )
         };
         self.on().into_iter().map(owner).collect()
     }

@@ -42,13 +42,13 @@ impl<T> Kept<T> {
     }
 
     /// Keeps what `make` makes, and counts what `in_use`, the bytes in use where it lives, grows by. On the heap that is
-    /// exact with `limits.workers = 0`: other threads use it, too. `left` are bytes that it shares with others who soon
-    /// leave them to it alone, as a graph does that holds weights which the optimiser replaces.
-    pub fn keep_measured(&mut self, in_use: impl Fn() -> u64, left: u64, make: impl FnOnce() -> T) {
+    /// exact with `limits.workers = 0`: other threads use it, too. `left` says the bytes that it shares with others who
+    /// soon leave them to it alone, as a graph does that holds weights which the optimiser replaces.
+    pub fn keep_measured(&mut self, in_use: impl Fn() -> u64, left: impl FnOnce() -> u64, make: impl FnOnce() -> T) {
         self.keep(|| {
             let before = in_use();
             let value = make();
-            (value, left + in_use().saturating_sub(before))
+            (value, left() + in_use().saturating_sub(before))
         });
     }
 

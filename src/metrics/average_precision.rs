@@ -9,7 +9,7 @@ use crate::bounded::HeldBytes;
 use crate::data::sample::Rectangle;
 use crate::experiment::sections::Limits;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::PlannedOwner;
 
 const PREDICTIONS: &str = "validation_predictions";
 const THRESHOLDS: usize = 10;
@@ -77,16 +77,12 @@ pub struct AveragePrecision {
 
 /// The owner that [`AveragePrecision::new`] registers.
 pub fn planned_owners(limits: &Limits) -> Vec<PlannedOwner> {
-    vec![PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: PREDICTIONS.into(),
-        place: Place::Host,
-        policy: Policy::Reduce,
-        items: limits.validation_predictions as u64,
-        bytes: cap(limits.validation_predictions).bytes,
-        because: "`limits.validation_predictions`".into(),
-    }]
+    vec![PlannedOwner::on_host(
+        PREDICTIONS,
+        Policy::Reduce,
+        Cap { items: limits.validation_predictions as u64, bytes: cap(limits.validation_predictions).bytes },
+        "`limits.validation_predictions`",
+    )]
 }
 
 fn cap(predictions: usize) -> Cap {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::PlannedOwner;
 
 const EMBEDDINGS: &str = "validation_embeddings";
 
@@ -26,16 +26,7 @@ fn cap(classes: usize, dimension: usize) -> Cap {
 /// The owner that [`Separation::new`] registers.
 pub fn planned_owners(classes: usize, dimension: usize) -> Vec<PlannedOwner> {
     let cap = cap(classes, dimension);
-    vec![PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: EMBEDDINGS.into(),
-        place: Place::Host,
-        policy: Policy::Reduce,
-        items: cap.items,
-        bytes: cap.bytes,
-        because: "a sum for each held-out class".into(),
-    }]
+    vec![PlannedOwner::on_host(EMBEDDINGS, Policy::Reduce, cap, "a sum for each held-out class")]
 }
 
 impl Separation {

@@ -22,6 +22,11 @@ pub fn initialise_normal<M: Module<Backend>>(module: M, seed: u32, deviation: f6
     module.map(&mut Initialise { seed, next: 1, deviation: Some(deviation) })
 }
 
+/// Bytes of all parameters, and so of their gradients.
+pub fn bytes<M: Module<Backend>>(module: &M) -> u64 {
+    (module.num_params() * size_of::<f32>()) as u64
+}
+
 /// All parameters as 32-bit floats, whatever a file held them as.
 pub fn single_precision<M: Module<Backend>>(module: M) -> M {
     module.map(&mut SinglePrecision)

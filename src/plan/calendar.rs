@@ -34,8 +34,25 @@ pub fn due(plan: &Plan, step: u64) -> Due {
 
 /// Validations of the plan, that of the untrained model included.
 pub fn validations(plan: &Plan) -> u64 {
-    let at_start = u64::from(plan.experiment.validation.at_start);
-    at_start + (1..=plan.steps).filter(|&step| due(plan, step).validate).count() as u64
+    let validation = &plan.experiment.validation;
+    let by_steps = u128::from(validation.every_steps);
+    let by_epochs = u128::from(validation.every_epochs) * u128::from(plan.steps_per_epoch);
+    // Not step by step: a plan may have thousands of millions.
+    let before_last = u128::from(plan.steps.saturating_sub(1));
+    let multiples = |cadence: u128| before_last.checked_div(cadence).unwrap_or_default();
+    let both = multiples(least_common_multiple(by_steps, by_epochs));
+    let at_last = u128::from(plan.steps > 0 && by_steps + by_epochs > 0);
+    let all = u128::from(validation.at_start) + multiples(by_steps) + multiples(by_epochs) - both + at_last;
+    u64::try_from(all).unwrap_or(u64::MAX)
+}
+
+/// 0 if one of them is.
+fn least_common_multiple(a: u128, b: u128) -> u128 {
+    let (mut divisor, mut rest) = (a, b);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a.checked_div(divisor).unwrap_or_default().saturating_mul(b)
 }
 
 #[cfg(test)]

@@ -96,13 +96,9 @@ fn expected(plan: &PlanFile, experiment: &Experiment, probe: &Demand, name: &str
     match held.policy {
         // Caches fill up; so do lists that keep the best.
         Policy::Evict | Policy::Reduce => (planned.map_or(held.peak, PlannedOwner::full).max(held.peak), Basis::Cap),
-        Policy::Leak => match planned.and_then(|owner| owner.keeps) {
-            Some(Keeps::InAll(bytes)) => (bytes.max(held.peak), Basis::Sizes),
-            Some(Keeps::Growing(growth)) => (grown(growth, plan, experiment, probe, held.peak), Basis::Growth),
-            None => {
-                let growth = Growth { with: Occasion::Step, each: 1.0, at_start: 0 };
-                (grown(growth, plan, experiment, probe, held.peak), Basis::Growth)
-            }
+        Policy::Leak => match planned.and_then(|owner| owner.keeps).unwrap_or(Keeps::with(Occasion::Step, 1.0)) {
+            Keeps::InAll(bytes) => (bytes.max(held.peak), Basis::Sizes),
+            Keeps::Growing(growth) => (grown(growth, plan, experiment, probe, held.peak), Basis::Growth),
         },
         // A queue is as full after a few steps as after many.
         Policy::Block | Policy::Refuse => (held.peak, Basis::Probe),

@@ -7,7 +7,7 @@ pub mod forecast;
 
 use crate::experiment::Experiment;
 use crate::experiment::sections::Training;
-use crate::memory::ledger::Policy;
+use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, VERSION};
 use crate::results::write::LINE_BYTES_MAX;
 use crate::task::TaskFacts;
@@ -44,30 +44,24 @@ pub fn steps(training: &Training, batches_per_epoch: u64) -> (u64, u64) {
 pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     let (steps_per_epoch, steps) = steps(&experiment.training, facts.batches_per_epoch);
     let limits = &experiment.limits;
-    let lines = |name: &str, count: usize, key: &str| PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: name.into(),
-        place: Place::Host,
-        policy: Policy::Refuse,
-        items: count as u64,
-        bytes: count as u64 * LINE_BYTES_MAX,
-        because: format!("`limits.{key}` lines, written out when full"),
+    let lines = |name: &str, count: usize, key: &str| {
+        PlannedOwner::on_host(
+            name,
+            Policy::Refuse,
+            Cap { items: count as u64, bytes: count as u64 * LINE_BYTES_MAX },
+            format!("`limits.{key}` lines, written out when full"),
+        )
     };
     let mut owners = facts.owners.clone();
     owners.push(lines(METRICS_LINES, limits.metrics_queue, "metrics_queue"));
     owners.push(lines(MEMORY_LINES, limits.metrics_queue, "metrics_queue"));
     owners.push(lines(LOG_LINES, limits.log_queue, "log_queue"));
-    owners.push(PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: GRADIENT_NORMS.into(),
-        place: Place::Host,
-        policy: Policy::Evict,
-        items: limits.gradient_norm_window as u64,
-        bytes: limits.gradient_norm_window as u64 * 8,
-        because: "`limits.gradient_norm_window` numbers".into(),
-    });
+    owners.push(PlannedOwner::on_host(
+        GRADIENT_NORMS,
+        Policy::Evict,
+        Cap { items: limits.gradient_norm_window as u64, bytes: limits.gradient_norm_window as u64 * 8 },
+        "`limits.gradient_norm_window` numbers",
+    ));
     owners.sort_by(|a, b| a.name.cmp(&b.name));
     Plan { steps_per_epoch, steps, owners, forecast: None, experiment, facts }
 }

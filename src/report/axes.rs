@@ -1,6 +1,6 @@
 //! Where do the ticks of an axis stand, and how do numbers print on it?
 
-use crate::units;
+use crate::units::{self, UNITS};
 
 /// What the numbers of an axis are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +133,6 @@ fn bytes_to(value: f64, step: f64) -> String {
     let decimals = (-apart.log10().floor()).clamp(0.0, 6.0) as usize;
     format!("{} {}", trimmed(size, decimals), UNITS[at])
 }
-
-const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// In the greatest unit of which it is at least one, and the number of that unit.
 fn scaled(value: f64) -> (f64, usize) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::memory::ledger::Policy;
+use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::*;
 use crate::results::{layout, write};
 
@@ -148,15 +148,8 @@ fn owner_names(names: Names) -> [String; 6] {
 
 fn plan(names: Names) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
-    let owners = owners.map(|(name, (key, policy, items, bytes))| PlannedOwner {
-        fills: None,
-        keeps: None,
-        name,
-        place: Place::Host,
-        policy,
-        items,
-        bytes,
-        because: format!("`limits.{key}`"),
+    let owners = owners.map(|(name, (key, policy, items, bytes))| {
+        PlannedOwner::on_host(&name, policy, Cap { items, bytes }, format!("`limits.{key}`"))
     });
     PlanFile {
         forecast: None,

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::need::*;
-use crate::memory::ledger::Policy;
+use crate::memory::ledger::{Cap, Policy};
 
 /// The version of every record below. One number while the format is young.
 pub const VERSION: u32 = 1;
@@ -132,6 +132,13 @@ pub struct PlannedOwner {
 }
 
 impl PlannedOwner {
+    /// A buffer in the memory of the process, of which no more is known than its cap.
+    pub fn on_host(name: &str, policy: Policy, cap: Cap, because: impl Into<String>) -> Self {
+        let (items, bytes) = (cap.items, cap.bytes);
+        let (place, because) = (Place::Host, because.into());
+        Self { name: name.into(), place, policy, items, bytes, because, fills: None, keeps: None }
+    }
+
     /// Bytes that it holds when it is full: its cap, or all that there is to hold.
     pub fn full(&self) -> u64 {
         self.fills.map_or(self.bytes, |fills| fills.min(self.bytes))

@@ -97,6 +97,7 @@ fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Proce
 }
 
 fn cleanup_seconds(summary: &Summary) -> f64 {
+    // Not `sum`, which answers -0 of nothing.
     summary
         .phases
         .iter()

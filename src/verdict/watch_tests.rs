@@ -1,22 +1,15 @@
 //! Growth that is declared to end is not a leak; and it hides none.
 
 use super::*;
-use crate::memory::ledger::Policy;
+use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::{ContainerMemory, DevicePool, HostMemory, Point};
 
 const KIB: u64 = 1024;
 const STEPS: u64 = 200;
 
 fn context(cap: u64) -> Context {
-    let owner = |name: &str, policy, bytes| PlannedOwner {
-        name: name.into(),
-        place: Place::Host,
-        policy,
-        items: NO_CAP.items,
-        bytes,
-        because: String::new(),
-        fills: None,
-        keeps: None,
+    let owner = |name: &str, policy, bytes| {
+        PlannedOwner::on_host(name, policy, Cap { items: NO_CAP.items, bytes }, String::new())
     };
     let owners = [owner("cache", Policy::Evict, cap), owner("leak", Policy::Leak, NO_CAP.bytes)];
     let owners = owners.iter().map(|owner| (owner.name.clone(), Declared::of(owner))).collect();

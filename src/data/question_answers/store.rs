@@ -9,7 +9,7 @@ use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
 use crate::data::error::DataError;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::PlannedOwner;
 
 const EXAMPLE_CACHE: &str = "example_cache";
 const PREPROCESSED: &str = "preprocessed_examples";
@@ -121,16 +121,7 @@ impl ExampleStore {
 
     /// The owners that [`ExampleStore::new`] registered.
     pub fn planned_owners(&self) -> Vec<PlannedOwner> {
-        let owner = |name: &str, policy, cap: Cap, because: &str| PlannedOwner {
-            fills: None,
-            keeps: None,
-            name: name.into(),
-            place: Place::Host,
-            policy,
-            items: cap.items,
-            bytes: cap.bytes,
-            because: because.into(),
-        };
+        let owner = |name: &str, policy, cap: Cap, because: &str| PlannedOwner::on_host(name, policy, cap, because);
         let kept = match &self.kept {
             Kept::Cache(cache) => {
                 let each = EXAMPLE_BYTES + (self.length * size_of::<u32>()) as u64;

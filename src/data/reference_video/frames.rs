@@ -14,7 +14,7 @@ use crate::data::error::DataError;
 use crate::data::sample::{Picture, PictureSource};
 use crate::experiment::sections;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::PlannedOwner;
 
 const FRAME_CACHE: &str = "frame_cache";
 const INDEX: &str = "dataset_index";
@@ -93,15 +93,8 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// The owners that [`FrameStore::new`] registers. A validation looks at `validation_frames` at most, the same each time.
 pub fn planned_owners(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Vec<PlannedOwner> {
-    let owner = |name: &str, policy, items, bytes, because: &str| PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: name.into(),
-        place: Place::Host,
-        policy,
-        items,
-        bytes,
-        because: because.into(),
+    let owner = |name: &str, policy, items, bytes, because: &str| {
+        PlannedOwner::on_host(name, policy, Cap { items, bytes }, because)
     };
     let cache = owner(FRAME_CACHE, Policy::Evict, FRAMES_MAX, limits.frame_cache.0, "`limits.frame_cache`");
     vec![

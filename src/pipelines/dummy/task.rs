@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::settings::Settings;
 use crate::experiment::sections::CleanupAction;
 use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
 use crate::task::{Better, DeviceMemory, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
@@ -41,16 +41,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
 }
 
 fn owners(settings: &Settings) -> Vec<PlannedOwner> {
-    let leak = PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: LEAK.into(),
-        place: Place::Host,
-        policy: Policy::Leak,
-        items: NO_CAP.items,
-        bytes: NO_CAP.bytes,
-        because: "`pipeline.dummy.leak_per_step` of each step".into(),
-    };
+    let leak = PlannedOwner::on_host(LEAK, Policy::Leak, NO_CAP, "`pipeline.dummy.leak_per_step` of each step");
     settings.leak_in_ledger.then_some(leak).into_iter().collect()
 }
 

@@ -1,6 +1,5 @@
 //! Real leaks, restored: what the post-mortems found, as it can happen with Burn. Off unless `[leaks]` says so.
 
-use burn::module::Module;
 use burn::module::ModuleVisitor;
 use burn::module::Param;
 use burn::optim::GradientsParams;
@@ -13,7 +12,7 @@ use crate::device::dispatch::{LeftStream, TensorDevice};
 use crate::experiment::leaks::{Leak, Leaks};
 use crate::memory::kept::Kept;
 use crate::memory::ledger::Ledger;
-use crate::nn::{Backend, Tensor};
+use crate::nn::{Backend, Tensor, parameters};
 use crate::task::TaskError;
 
 /// Query frames in the forward pass whose outputs are kept: of a step, and of a validation, which comes seldom.
@@ -56,7 +55,7 @@ impl StepLeaks {
     ) {
         let in_use = || device.in_use();
         // With a graph, and without the backward pass that would have consumed it: so weights are kept, too, as they were.
-        let weights = bytes_of(network);
+        let weights = || parameters::bytes(network);
         let frames = || first_frames(FRAMES_KEPT, batch, settings, &device.autodiff);
         self.outputs.keep_measured(in_use, weights, || network.dense(frames()).embeddings);
         let references = || pictures(&batch.reference_pixels, settings.reference_size, &device.autodiff);
@@ -103,7 +102,7 @@ impl StepLeaks {
         if self.validation.is_on() {
             let batch = batch()?;
             let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, settings, &device.autodiff);
-            let weights = bytes_of(network);
+            let weights = || parameters::bytes(network);
             self.validation.keep_measured(|| device.in_use(), weights, || network.dense(frames()).embeddings);
         }
         Ok(())
@@ -119,7 +118,7 @@ impl StepLeaks {
         // Their containers are new; the values are shared with those that the optimiser takes.
         self.gradients.keep_measured(
             || device.in_use(),
-            bytes_of(network),
+            || parameters::bytes(network),
             || {
                 let mut copy = Copy { of: gradients, copy: GradientsParams::new() };
                 network.visit(&mut copy);
@@ -136,11 +135,6 @@ impl StepLeaks {
             (line, bytes)
         });
     }
-}
-
-/// Bytes of the network's weights, and so of their gradients.
-fn bytes_of(network: &ReferenceDetector<Backend>) -> u64 {
-    (network.num_params() * size_of::<f32>()) as u64
 }
 
 fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &burn::DispatchDevice) -> Tensor<4> {

@@ -19,7 +19,7 @@ use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
 use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::metrics::{average_precision, separation};
-use crate::results::format::{Place, PlannedOwner};
+use crate::results::format::PlannedOwner;
 use crate::task::{Better, TaskError, TaskFacts};
 
 /// The batch that a validation is looking at.
@@ -98,27 +98,19 @@ pub fn prepare(
     owners.extend(feed::planned_owners(limits, bytes).into_iter().filter(queued));
     owners.extend(average_precision::planned_owners(limits));
     owners.extend(separation::planned_owners(held_out(&library).len(), model.embedding));
-    owners.push(PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: VALIDATION_BATCH.into(),
-        place: Place::Host,
-        policy: Policy::Refuse,
-        items: 1,
-        bytes,
-        because: "one episode of a validation".into(),
-    });
+    owners.push(PlannedOwner::on_host(
+        VALIDATION_BATCH,
+        Policy::Refuse,
+        Cap { items: 1, bytes },
+        "one episode of a validation",
+    ));
     let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
-    owners.push(PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: VALIDATION_PICTURES.into(),
-        place: Place::Host,
-        policy: Policy::Refuse,
-        items: pictures.items,
-        bytes: pictures.bytes,
-        because: "`validation.pictures`, for the report".into(),
-    });
+    owners.push(PlannedOwner::on_host(
+        VALIDATION_PICTURES,
+        Policy::Refuse,
+        pictures,
+        "`validation.pictures`, for the report",
+    ));
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
     owners.extend(leaks.planned_owners(|leak| keeps(leak, &episodes, experiment, batches_per_epoch)));

@@ -1,6 +1,6 @@
 //! The leaks of seed 004, restored as they can happen with Burn. Off unless `[leaks]` says so.
 
-use burn::module::{AutodiffModule, Module};
+use burn::module::AutodiffModule;
 use burn::tensor::TensorData;
 
 use super::batch::TokenBatch;
@@ -15,6 +15,7 @@ use crate::memory::kept::Kept;
 use crate::memory::ledger::Ledger;
 use crate::nn::fake_quantise::Bounds;
 use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::parameters;
 use crate::nn::{Backend, Tensor};
 
 /// What the training steps keep.
@@ -49,16 +50,18 @@ impl StepLeaks {
         device: &TensorDevice,
     ) {
         let in_use = || device.in_use();
+        let nothing = || 0;
         let ranges = &mut ranges.clone();
         let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
-        self.ranges.keep_measured(in_use, 0, || pass.ranges.copies());
+        self.ranges.keep_measured(in_use, nothing, || pass.ranges.copies());
         self.examples.keep(|| (batch.clone(), batch.held_bytes()));
         // With a graph, and without the backward pass that would have used it up. It holds the weights as they were, which
         // are its own when the optimiser replaces them; those of LoRA are few.
-        let weights = if pass.frozen { 0 } else { (network.num_params() * size_of::<f32>()) as u64 };
+        let frozen = pass.frozen;
+        let weights = || if frozen { 0 } else { parameters::bytes(network) };
         self.losses.keep_measured(in_use, weights, || loss(network, batch, &mut pass));
-        self.weights.keep_measured(in_use, 0, || network.valid().quantised_weights(&pass));
-        self.inputs.keep_measured(in_use, 0, || inputs(&network.valid(), batch, &mut pass));
+        self.weights.keep_measured(in_use, nothing, || network.valid().quantised_weights(&pass));
+        self.inputs.keep_measured(in_use, nothing, || inputs(&network.valid(), batch, &mut pass));
     }
 }
 

@@ -14,9 +14,9 @@ use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
 use crate::experiment::Experiment;
 use crate::experiment::sections::Training;
-use crate::memory::ledger::{Ledger, Policy};
+use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::plan;
-use crate::results::format::{Keeps, Occasion, Place, PlannedOwner};
+use crate::results::format::{Keeps, Occasion, PlannedOwner};
 use crate::task::{TaskError, TaskFacts};
 
 /// The batch that a validation or a calibration is looking at.
@@ -66,16 +66,12 @@ pub fn prepare(
     let bytes = batch_bytes_max(settings, limits.batch_size);
     let mut owners = store.planned_owners();
     owners.extend(feed::planned_owners(limits, bytes));
-    owners.push(PlannedOwner {
-        fills: None,
-        keeps: None,
-        name: VALIDATION_BATCH.into(),
-        place: Place::Host,
-        policy: Policy::Refuse,
-        items: 1,
-        bytes,
-        because: "one batch of a validation or of the calibration".into(),
-    });
+    owners.push(PlannedOwner::on_host(
+        VALIDATION_BATCH,
+        Policy::Refuse,
+        Cap { items: 1, bytes },
+        "one batch of a validation or of the calibration",
+    ));
     // After each batch that is trained on, at each precision.
     owners.extend(experiment.leaks.planned_owners(|_| {
         let passes = drawn(settings.policy, settings.weight_bits.len(), experiment.experiment.seed, 1).len();

@@ -286,6 +286,11 @@ pub enum FailOn {
     Never,
     /// Memory is growing, or a buffer passed its cap.
     Growing,
+    /// Also when memory that is not in use is kept, and grows: resident memory beyond the heap, a pool's pages beyond its
+    /// tensors.
+    Retained,
+    /// Also when memory still rises, slower than before.
+    Slowing,
     /// Also when it only may be growing.
     Suspect,
 }
@@ -296,6 +301,8 @@ impl FailOn {
         match self {
             Self::Never => "never",
             Self::Growing => "growing",
+            Self::Retained => "retained",
+            Self::Slowing => "slowing",
             Self::Suspect => "suspect",
         }
     }
@@ -304,6 +311,8 @@ impl FailOn {
         match self {
             Self::Never => false,
             Self::Growing => verdict >= Judgement::Growing,
+            Self::Retained => verdict >= Judgement::Retained,
+            Self::Slowing => verdict >= Judgement::Slowing,
             Self::Suspect => verdict >= Judgement::Suspect,
         }
     }

@@ -37,7 +37,6 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
         scale,
         steps: plan.steps,
         steps_per_epoch: per_epoch,
-        cadences,
         settled,
         host_limit: experiment.limits.host_memory.map(|limit| limit.0),
         device_limit: experiment.limits.device_memory.map(|limit| limit.0),

@@ -176,7 +176,7 @@ impl Draw {
             settled: self.settled,
             truth: Truth::Between,
         };
-        run.truth = run.truth_of(claim, self.asked.growth_min);
+        run.truth = run.truth_of(claim, self.asked);
         run
     }
 }
@@ -208,14 +208,14 @@ impl Run {
         rise(&newest[newest.partition_point(|sample| sample.step < begins)..])
     }
 
-    fn truth_of(&self, claim: Claim, growth_min: f64) -> Truth {
-        let (late, growth) = (self.late_rise(), self.rise());
+    fn truth_of(&self, claim: Claim, Asked { growth, growth_min, .. }: Asked) -> Truth {
+        let late = self.late_rise();
         let begins = self.newest().first().map_or(0, |first| first.step);
         match claim {
             Claim::RestsAfterSteps => Truth::Bounded,
             Claim::Rests if late <= growth_min / 2.0 => Truth::Bounded,
             Claim::Rests if late <= growth_min => Truth::Between,
-            Claim::Rests => Truth::Slowing { since: begins, seen: begins, growth },
+            Claim::Rests => Truth::Slowing { since: begins, seen: begins, growth: self.rise() },
             Claim::Walks => Truth::Walk,
             Claim::Leaks { since, seen } => Truth::Growing { since, seen, growth },
             Claim::Slows { since, seen } => Truth::Slowing { since, seen, growth },

@@ -25,4 +25,5 @@ mod tiny_runs;
 #[cfg(feature = "train")]
 mod training;
 mod verdict;
+mod verdict_habits;
 mod workplace;

@@ -12,6 +12,7 @@ mod outcome;
 mod series;
 mod table;
 mod tally;
+mod tuning;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,8 +23,8 @@ use serde_json::json;
 use series::{Habit, Set};
 use tally::Row;
 
-/// One was tuned on, the other was not looked at before.
-const SETS: [Set; 1] = [judged::SET];
+/// The gates of the verdict were chosen on the tuning set; the judged one was written before that and not looked at.
+const SETS: [Set; 2] = [judged::SET, tuning::SET];
 
 /// Judges runs of many habits of memory, and says how often the verdict is wrong.
 #[derive(Parser)]

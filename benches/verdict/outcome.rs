@@ -60,17 +60,16 @@ impl Answer {
             Judgement::Stepped => Self::Stepped,
             Judgement::GrewThenFlat => Self::GrewThenFlat,
             Judgement::Suspect => Self::Suspect,
+            Judgement::Slowing => Self::Slowing,
             Judgement::Growing => Self::Growing,
-            // `Judgement::Slowing` does not exist yet.
             _ => Self::Other,
         }
     }
 }
 
 /// The first step of the growth, where it is said.
-fn since(_findings: &Findings) -> Option<u64> {
-    // `Findings::since` does not exist yet.
-    None
+fn since(findings: &Findings) -> Option<u64> {
+    findings.since
 }
 
 /// What was said of a run.
@@ -97,7 +96,6 @@ pub fn judge(run: &Run, growth_min: f64) -> Outcome {
     let context = Context {
         steps: run.steps,
         steps_per_epoch: run.steps_per_epoch,
-        cadences: run.cadences.clone(),
         settled: run.settled,
         scale: (scale != BYTES).then_some(scale),
         ..Context::default()

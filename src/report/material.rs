@@ -232,7 +232,7 @@ impl Material {
     /// Why the forecast was far off, where the verdict says it: a forecast counts buffers, and what grew is in none.
     pub fn not_forecast(&self) -> Option<&'static str> {
         let verdict = self.verdict.as_ref()?;
-        let grew = matches!(verdict.verdict, Judgement::Growing | Judgement::Suspect) && verdict.owner.is_none();
+        let grew = (Judgement::Suspect..=Judgement::Growing).contains(&verdict.verdict) && verdict.owner.is_none();
         let too_low = |pair: &PlannedAndActual| pair.error.is_some_and(|error| error < -FAR_OFF);
         let far_off = self.ending()?.plan_and_actual.iter().any(too_low);
         (grew && far_off).then_some("growth outside the ledger is not forecast: no buffer of the plan holds what grew")

@@ -12,9 +12,9 @@ use crate::memory::ledger::Policy;
 use crate::plan::Plan;
 use crate::results::format::{Demand, GrowthToLimit, MemoryLine, OwnerSummary, Place, PostMortem, Suggestion, VERSION};
 use crate::results::read;
-use crate::results::verdict::{Judgement, Verdict};
+use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 use crate::units::Bytes;
-use crate::verdict::of_file;
+use crate::verdict::watch::{RESERVED_BEYOND, RESIDENT_BEYOND};
 
 /// Samples before the end that are worth a look.
 const SAMPLES_MAX: usize = 32;
@@ -31,10 +31,7 @@ pub fn post_mortem(
     parameters: u64,
 ) -> PostMortem {
     let demand = recorder.demand(&owners);
-    let growth = growth(recorder.verdict(), reached).or_else(|| {
-        // Windows are cut for the whole plan, of which this may be the beginning.
-        growth(of_file::of_steps(&recorder.run, &plan.experiment, line.step).ok()?, reached)
-    });
+    let growth = growth(recorder.verdict(), reached);
     owners.sort_by_key(|owner| std::cmp::Reverse(line.owners.get(&owner.name).copied().unwrap_or_default()));
     PostMortem {
         version: VERSION,
@@ -55,17 +52,20 @@ pub fn post_mortem(
 
 /// The verdict's word on it, if memory was growing or looked so.
 fn growth(verdict: Verdict, reached: &Reached) -> Option<GrowthToLimit> {
-    let total = match place(reached) {
-        Place::Host => "heap",
-        Place::Device => "device_in_use",
+    let here = match place(reached) {
+        Place::Host => ["heap", RESIDENT_BEYOND],
+        Place::Device => ["device_in_use", RESERVED_BEYOND],
     };
-    let total = verdict.series.iter().find(|one| one.name == total)?;
     // What grows elsewhere is not what reached this limit.
-    (total.findings.verdict >= Judgement::Suspect).then_some(GrowthToLimit {
-        verdict: verdict.verdict,
-        message: verdict.message,
-        slope: total.findings.slope,
-        owner: verdict.owner,
+    let series = |name: &str| verdict.series.iter().find(|one| one.name == name);
+    let grew = |one: &&SeriesVerdict| one.findings.verdict >= Judgement::Suspect;
+    here.iter().filter_map(|name| series(name)).find(grew).map(|total| total.findings.slope).map(|slope| {
+        GrowthToLimit {
+            verdict: verdict.verdict,
+            message: verdict.message.clone(),
+            slope,
+            owner: verdict.owner.clone(),
+        }
     })
 }
 

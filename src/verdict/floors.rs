@@ -140,7 +140,9 @@ impl Cutter {
             _ if complete => whole.push(self.at_hand()),
             _ => {}
         }
-        let warm_up = ((self.newest - first) / WARM_UP).max(self.settled).max(1);
+        let span = self.newest - first;
+        // A run that was cut short has no time to settle.
+        let warm_up = (span / WARM_UP).max(self.settled.min(span / 4)).max(1);
         whole.retain(|window| window.number * self.length >= warm_up);
         let spreads: Vec<f64> = whole.iter().filter_map(|window| window.spread).collect();
         Floors {
@@ -228,7 +230,8 @@ mod tests {
         let rising = || (0..100u64).map(|step| (step, step as f64));
         let found = of(rising());
         assert_eq!((found.values[0], found.warm_up, found.values.len()), (9.0, 9, 91));
-        assert_eq!(floors(rising(), 30).values[0], 30.0);
+        assert_eq!(floors(rising(), 20).values[0], 20.0);
+        assert_eq!(floors(rising(), 90).values[0], 24.0, "a run that was cut short");
     }
 
     #[test]

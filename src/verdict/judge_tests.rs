@@ -90,7 +90,8 @@ fn teeth_of_a_period_that_nobody_declared_are_bounded() {
 }
 
 #[test]
-fn what_wanders_and_comes_back_is_bounded() {
+fn what_wanders_and_comes_back_does_not_grow() {
+    let mut suspect = 0;
     for seed in 0..20 {
         let random = &mut ChaCha8Rng::seed_from_u64(seed);
         let mut wander = 0.0;
@@ -101,8 +102,10 @@ fn what_wanders_and_comes_back_is_bounded() {
             })
             .collect();
         let found = judge(&floors(points.into_iter(), 0), Series::InUse, BYTES);
-        assert!(found.verdict <= Judgement::Bounded, "seed {seed}: {found:?}");
+        assert!(matches!(found.verdict, Judgement::Bounded | Judgement::Suspect), "seed {seed}: {found:?}");
+        suspect += u32::from(found.verdict == Judgement::Suspect);
     }
+    assert!(suspect <= 2, "{suspect} of 20");
 }
 
 #[test]

@@ -50,19 +50,8 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 /// # Errors
 /// A record that does not read.
 pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
-    of_planned(run, &read::plan(run)?, experiment)
-}
-
-/// As [`of_run`], of a run that ends long before its plan: windows are as long as so many steps allow.
-///
-/// # Errors
-/// As [`of_run`].
-pub fn of_steps(run: &Path, experiment: &Experiment, steps: u64) -> Result<Verdict, VerdictError> {
-    of_planned(run, &PlanFile { steps, ..read::plan(run)? }, experiment)
-}
-
-fn of_planned(run: &Path, plan: &PlanFile, experiment: &Experiment) -> Result<Verdict, VerdictError> {
-    let mut watch = Watch::new(context(plan, experiment));
+    let plan = read::plan(run)?;
+    let mut watch = Watch::new(context(&plan, experiment));
     for line in read::memory(run)? {
         watch.add(&line?);
     }
@@ -93,7 +82,7 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
 /// # Errors
 /// A line that does not read.
 pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
-    let steps = newest_step(path)?;
+    let steps = steps_of(path)?;
     let mut watch = Watch::new(Context { steps, ..Context::default() });
     for line in read::memory_file(path)? {
         watch.add(&line?);
@@ -101,13 +90,15 @@ pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
     Ok(watch.verdict())
 }
 
-fn newest_step(path: &Path) -> Result<u64, VerdictError> {
-    let mut newest = 0;
+/// From the first step to the newest.
+fn steps_of(path: &Path) -> Result<u64, VerdictError> {
+    let (mut first, mut newest) = (None, 0);
     for line in read::memory_file(path)? {
         let line: MemoryLine = line?;
-        newest = newest.max(line.step);
+        newest = line.step.max(newest);
+        first.get_or_insert(line.step);
     }
-    Ok(newest)
+    Ok(newest - first.unwrap_or_default().min(newest))
 }
 
 /// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a table, of which `columns` chooses some.

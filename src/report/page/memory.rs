@@ -66,11 +66,11 @@ fn verdict(material: &Material) -> Markup {
             summary { "Verdict on each series" }
             p.note {
                 "Floors (the least value) of windows of " (verdict.window) " steps, after a warm-up of "
-                (verdict.warm_up) " steps; slopes are Theil-Sen with an interval of 99.9 %."
+                (verdict.warm_up) " steps; slopes are Theil-Sen, of what rises since it began to."
             }
             table {
                 thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
-                    th.r { "a step" } th.r { "windows" } } }
+                    th.r { "a step" } th.r { "since step" } th.r { "windows" } } }
                 tbody { @for one in &verdict.series { tr {
                     td { (one.name) }
                     td { (one.findings.verdict.words()) }
@@ -78,6 +78,7 @@ fn verdict(material: &Material) -> Markup {
                     td.r { (amount(&one.unit, one.last)) }
                     td.r { (amount(&one.unit, one.peak)) }
                     td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope)) } }
+                    td.r { @if let Some(since) = one.findings.since { (since) } }
                     td.r { (one.findings.floors) }
                 } } }
             }

@@ -41,7 +41,7 @@ fn false_alarms(set: &Set, rows: &[&Row]) -> Vec<Goal> {
     let habits = set.habits.iter().filter_map(|habit| {
         let of: Vec<&Row> = bounded.iter().copied().filter(|row| row.habit == habit.name).collect();
         let wrong = count(&of, Answer::Growing);
-        (!of.is_empty()).then(|| (habit.name, wrong, of.len()))
+        (!of.is_empty()).then_some((habit.name, wrong, of.len()))
     });
     let rate = |(_, wrong, of): &(&str, usize, usize)| *wrong as f64 / *of as f64;
     // The first of those that are equally bad.

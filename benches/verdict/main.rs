@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::json;
+use xrun::results::write::replace_json;
 
 use series::{Habit, Set};
 use tally::Row;
@@ -33,7 +34,7 @@ struct Arguments {
     #[arg(long, default_value = "judged")]
     set: String,
     /// Runs of each habit; a multiple of 16 has as many of each growth and noise.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 800)]
     runs: u64,
     /// Where the random numbers begin; that of the set when it is absent.
     #[arg(long)]
@@ -82,8 +83,8 @@ fn main() -> ExitCode {
     if let Some(path) = arguments.json {
         let rows: Vec<_> = rows.iter().map(Row::json).collect();
         let all = json!({ "set": set.name, "seed": seed, "runs": arguments.runs, "rows": rows });
-        if let Err(error) = std::fs::write(&path, format!("{all:#}\n")) {
-            println!("{} cannot be written: {error}", path.display());
+        if let Err(error) = replace_json(&path, &all) {
+            println!("{error}");
             return ExitCode::FAILURE;
         }
     }

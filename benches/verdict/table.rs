@@ -22,12 +22,12 @@ pub fn percent(part: usize, of: usize) -> String {
     }
 }
 
-/// Exact where it is nothing or all; else to a digit that does not round to either.
+/// Exact where it is nothing or all; else with digits enough not to be rounded to either.
 pub fn share(share: f64) -> String {
     match 100.0 * share {
         0.0 => "0".to_owned(),
         100.0 => "100".to_owned(),
-        few @ ..0.1 => format!("{few:.2}"),
+        few @ ..1.0 => format!("{few:.2}"),
         most @ 99.9.. => format!("{most:.2}"),
         percent => format!("{percent:.1}"),
     }
@@ -261,8 +261,8 @@ fn by_length(text: &mut String, rows: &[&Row]) {
 mod tests {
     #[test]
     fn what_is_not_all_is_not_rounded_to_all() {
-        let shown = [0.0, 0.0004, 0.123_45, 0.9995, 1.0].map(super::share);
-        assert_eq!(shown, ["0", "0.04", "12.3", "99.95", "100"]);
+        let shown = [0.0, 0.0004, 0.0054, 0.123_45, 0.9995, 1.0].map(super::share);
+        assert_eq!(shown, ["0", "0.04", "0.54", "12.3", "99.95", "100"]);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! What one can hold against it, so that it is said: base levels end at 3 GiB, so that `growth_min`, and not half a per
 //! cent of the level, is what a leak must pass; a saw has at least six teeth in a run, a staircase at least six stairs
 //! and one-off buffers are at most three, since fewer stairs and more buffers are the same curve; and leaks in bursts do
-//! not pause for more than a quarter of the run.
+//! not pause for more than a quarter of the run. A cache that warms slowly and a leak that slows by square root are nearly
+//! one curve: `slowing` is right of the second, and of the first it is counted, though no goal forbids it.
 
 mod bounded;
 mod growing;

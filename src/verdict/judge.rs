@@ -127,10 +127,12 @@ fn not_rising(floors: &Floors, whole: Option<Line>, late: Option<Line>, scale: S
         let unclear = whole.growth >= scale.growth_min && whole.growth > Z * whole.error;
         return if unclear { Judgement::Suspect } else { Judgement::Bounded };
     }
-    // Rest is claimed only where the last third is shown to be flat: by the interval of its slope, by its pace beside that
-    // of what came before, and by its ends.
-    let edge = last.len().min(3);
-    let moved = median(&last[last.len() - edge..]) - median(&last[..edge]);
+    // Rest is claimed only where the last third of the run is shown to be flat: by the interval of its slope, by its pace
+    // beside that of what came before, and by its ends.
+    let begins = floors.first as f64 + floors.span() as f64 * 2.0 / 3.0 - floors.length as f64;
+    let end = floors.from(floors.steps.partition_point(|step| *step < begins)).values;
+    let edge = end.len().min(3);
+    let moved = median(&end[end.len() - edge..]) - median(&end[..edge]);
     let may_rise = late.growth + 2.0 * late.error >= scale.growth_min || late.growth > 0.2 * rose;
     match Way::of(values) {
         Some(way) if !may_rise && (way.largest() >= 7 || way.moves() <= 2) => Judgement::Stepped,

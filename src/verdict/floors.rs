@@ -63,6 +63,8 @@ pub struct Cutter {
     inside: Vec<f64>,
     least: f64,
     newest: u64,
+    /// The step before the first sample, from which windows are counted.
+    before: Option<u64>,
 }
 
 /// Values of one window that are kept to measure its noise.
@@ -78,12 +80,14 @@ impl Cutter {
             inside: Vec::new(),
             least: f64::INFINITY,
             newest: 0,
+            before: None,
         }
     }
 
     /// Adds a sample; steps never fall.
     pub fn add(&mut self, step: u64, value: f64) {
-        let Some(past) = step.checked_sub(self.windows.warm_up + 1) else { return };
+        let before = *self.before.get_or_insert(step.saturating_sub(1));
+        let Some(past) = step.checked_sub(before + self.windows.warm_up + 1) else { return };
         let number = past / self.windows.length;
         if number != self.number {
             self.close();
@@ -111,7 +115,7 @@ impl Cutter {
 
     /// The last step of the window at hand.
     fn end(&self) -> u64 {
-        self.windows.warm_up + (self.number + 1) * self.windows.length
+        self.before.unwrap_or_default() + self.windows.warm_up + (self.number + 1) * self.windows.length
     }
 
     /// The floors of all whole windows so far.

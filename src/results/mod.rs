@@ -1,6 +1,7 @@
 //! What is a run directory, and that of a sweep?
 
 pub mod agreement;
+pub mod axis;
 pub mod comparison;
 pub mod format;
 pub mod index;

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::axis::Axis;
+
 /// What the names of owners' series begin with.
 pub const OWNER: &str = "owner:";
 
@@ -71,6 +73,9 @@ pub struct Verdict {
     pub verdict: Judgement,
     /// A sentence for people.
     pub message: String,
+    /// What `warm_up`, `window`, slopes and `steps_to_limit` count in place of steps, where a table has none.
+    #[serde(default)]
+    pub axis: Axis,
     /// Steps that were not looked at.
     pub warm_up: u64,
     /// Steps in a window; the least value of each is a floor.

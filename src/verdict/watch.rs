@@ -8,6 +8,7 @@ use super::floors::{Cutter, Windows, windows};
 use super::judge::{BYTES, COUNT, Scale, Series, judge, suspicious};
 use crate::memory::ledger::NO_CAP;
 use crate::memory::sources;
+use crate::results::axis::Axis;
 use crate::results::format::{MemoryLine, Place, PlanFile, PlannedOwner, VERSION};
 use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 
@@ -16,7 +17,7 @@ const SHARE_MIN: f64 = 0.8;
 /// Samples after which a series that is new is no longer taken up: owners are registered when a run starts.
 const SERIES_MAX: usize = 256;
 /// What the names of series begin with that hold a total less the buffers that have a cap. They are not shown.
-const REST: &str = "rest:";
+pub(super) const REST: &str = "rest:";
 
 /// What is known of the run that the samples are of.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Context {
     pub owners: BTreeMap<String, Declared>,
     /// What counts as growth of bytes; [`BYTES`] when absent.
     pub scale: Option<Scale>,
+    /// What stands in place of steps, in all of the above and in the samples.
+    pub axis: Axis,
 }
 
 /// What the plan says of an owner.
@@ -235,9 +238,11 @@ impl Watch {
             .map(|(name, _)| name.clone())
             .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())));
         let share = blamed.map(|(_, share)| share);
-        let message = super::words::sentence(verdict, &series, owner.as_deref(), share);
+        let ruler = (self.context.axis, self.windows.length);
+        let message = super::words::sentence(ruler, verdict, &series, owner.as_deref(), share);
         Verdict {
             version: VERSION,
+            axis: self.context.axis,
             verdict,
             message,
             warm_up: self.windows.warm_up,

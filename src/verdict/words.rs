@@ -1,10 +1,20 @@
 //! What does a verdict say to a person?
 
+use crate::results::axis::Axis;
 use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::units::{Bytes, interval};
 
+/// What places count, and how many of them a window has: by these rates are said.
+pub type Ruler = (Axis, u64);
+
 /// One sentence: what is judged, how fast it grows, who holds it.
-pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str>, share: Option<f64>) -> String {
+pub fn sentence(
+    ruler: Ruler,
+    verdict: Judgement,
+    series: &[SeriesVerdict],
+    owner: Option<&str>,
+    share: Option<f64>,
+) -> String {
     let total = ["device_in_use", "heap"]
         .iter()
         .find_map(|name| series.iter().find(|one| one.name == *name && one.findings.verdict == verdict));
@@ -15,19 +25,30 @@ pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str
         (Some(owner), Some(share)) => format!("; `{owner}` holds {:.0} % of the growth", share * 100.0),
         (Some(owner), None) => format!("; it is `{owner}`"),
         (None, _) if verdict == Judgement::Filling => "; buffers that are below their caps hold the growth".into(),
+        // A table of another tool has no buffers.
+        (None, _) if !series.iter().any(|one| one.name.starts_with(OWNER)) => String::new(),
         (None, _) => "; no buffer in the ledger explains it".into(),
     };
     match verdict {
-        Judgement::Growing => format!("memory is growing: {name} by {}{}{held}", speed(about), until(about)),
+        Judgement::Growing => {
+            format!("memory is growing: {name} by {}{}{held}", speed(ruler, about), until(ruler, about))
+        }
         Judgement::Filling => {
-            format!("memory fills up to what was declared: {name} by {}{}{held}", speed(about), until(about))
+            format!(
+                "memory fills up to what was declared: {name} by {}{}{held}",
+                speed(ruler, about),
+                until(ruler, about)
+            )
         }
         Judgement::Exceeded => {
             let cap = about.cap.map_or_else(String::new, |cap| format!(", cap {}", Bytes(cap)));
             format!("a buffer passed its cap: {name}, peak {}{cap}", Bytes(about.peak as u64))
         }
         Judgement::Suspect => {
-            format!("memory may be growing: {name} by {}; too few windows for a verdict, run longer", speed(about))
+            format!(
+                "memory may be growing: {name} by {}; too few windows for a verdict, run longer",
+                speed(ruler, about)
+            )
         }
         Judgement::Retained => format!("{name} rose and is kept, which is not growth of what is in use"),
         Judgement::GrewThenFlat => format!("memory grew and came to rest: {name}, now {}", amount(about, about.last)),
@@ -72,15 +93,16 @@ fn spoken_process(process: ProcessOfRun) -> String {
 }
 
 /// `1.0 MiB a step (0.9 to 1.1 MiB), 40.0 MiB an epoch`.
-fn speed(one: &SeriesVerdict) -> String {
+fn speed((axis, window): Ruler, one: &SeriesVerdict) -> String {
     let findings = &one.findings;
-    let bytes = |value: Option<f64>| amount(one, value.unwrap_or_default());
-    let (low, high) = (findings.slope_low.unwrap_or_default(), findings.slope_high.unwrap_or_default());
+    let per = axis.per(window);
+    let rate = |value: Option<f64>| value.unwrap_or_default() * per.places;
+    let (low, high) = (rate(findings.slope_low), rate(findings.slope_high));
     let between = match one.unit.as_str() {
         "bytes" => interval(low, high),
         unit => format!("{low:.1} to {high:.1} {unit}"),
     };
-    let step = format!("{} a step ({between})", bytes(findings.slope));
+    let step = format!("{} {} ({between})", amount(one, rate(findings.slope)), per.words);
     match one.slope_per_epoch.filter(|slope| *slope > 0.0) {
         Some(slope) => format!("{step}, {} an epoch", amount(one, slope)),
         None => step,
@@ -88,12 +110,12 @@ fn speed(one: &SeriesVerdict) -> String {
 }
 
 /// When the limit is reached at this speed.
-fn until(one: &SeriesVerdict) -> String {
+fn until((axis, _): Ruler, one: &SeriesVerdict) -> String {
     let Some((cap, steps)) = one.cap.zip(one.steps_to_limit) else { return String::new() };
     let what = if one.name.starts_with(OWNER) { "its cap" } else { "the limit" };
     match steps < 1.0 {
         true => format!(", {what} of {} is reached", Bytes(cap)),
-        false => format!(", {what} of {} is reached in {steps:.0} more steps", Bytes(cap)),
+        false => format!(", {what} of {} is reached in {}", Bytes(cap), axis.more(steps)),
     }
 }
 

@@ -80,13 +80,16 @@ fn dates(rows: &[&Row]) -> Goal {
     let fits = |row: &&Row| row.leaks() && [2.0, 4.0].contains(&row.times) && row.noise <= NOISE_OF_GOALS;
     let found: Vec<&Row> = rows.iter().copied().filter(|row| fits(row) && row.answer().rises()).collect();
     let errors = errors(&found);
+    let dated = errors.len();
+    // What has no date is dated wrongly.
+    let errors: Vec<f64> = errors.into_iter().chain((dated..found.len()).map(|_| 1.0)).collect();
     let near = errors.iter().filter(|error| **error <= DATE).count();
     let ninety = quantile(&errors, 0.9);
     Goal {
         name: "dates of those leaks: nine of ten within 10 % of the run",
         asked: "≤ 10 %",
         found: ninety.map_or_else(|| "no dates".to_owned(), |error| format!("{} %", share(error))),
-        of: format!("{near} of {} dates within, {} found without a date", errors.len(), found.len() - errors.len()),
-        met: ninety.is_some_and(|error| error <= DATE) && errors.len() == found.len(),
+        of: format!("{near} of {} dates within, {} found without a date", errors.len(), found.len() - dated),
+        met: ninety.is_some_and(|error| error <= DATE),
     }
 }

@@ -79,7 +79,7 @@ pub struct Draw {
     pub planned: u64,
     /// 0: there are none.
     pub steps_per_epoch: u64,
-    /// Steps between cleanups, validations and checkpoints, as in `Context::cadences`; 0 stands for none.
+    /// Steps between cleanups, validations and checkpoints, 0 stands for none.
     pub cadences: Vec<u64>,
     /// As in `Context::settled`.
     pub settled: u64,
@@ -106,7 +106,6 @@ pub struct Run {
     /// The last step as planned.
     pub steps: u64,
     pub steps_per_epoch: u64,
-    pub cadences: Vec<u64>,
     pub settled: u64,
     pub truth: Truth,
 }
@@ -172,7 +171,6 @@ impl Draw {
             restarts,
             steps: self.planned,
             steps_per_epoch: self.steps_per_epoch,
-            cadences: self.cadences.clone(),
             settled: self.settled,
             truth: Truth::Between,
         };

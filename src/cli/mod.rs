@@ -95,7 +95,7 @@ enum Command {
     Compare(compare::CompareArguments),
     /// Show what a run did.
     Show(RunName),
-    /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step column and columns of bytes.
+    /// Judge whether memory is growing: a run, a memory.jsonl, or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
     /// Run pairs of a leaky and a bounded experiment: are leaks found, and only leaks?
@@ -266,12 +266,20 @@ pub struct RunName {
 
 #[derive(Clone, Debug, Args)]
 pub struct VerdictArguments {
-    /// A run (a folder, or its name as in `show`), a memory.jsonl, or a CSV file.
+    /// A run (a folder, or its name as in `show`), a memory.jsonl, or what another tool wrote: mprof's .dat, psrecord's log,
+    /// a page of memray, the output of `nvidia-smi --query-gpu ... --format=csv -l 1`, `free -s 1` or `vmstat -t 1`, or a
+    /// table with a header.
     #[arg(value_hint = ValueHint::AnyPath)]
     path: String,
-    /// Of a CSV file, judge this column; can be given again. Otherwise all that look like sizes.
+    /// Of a table, judge this column; can be given again. Otherwise all that look like sizes.
     #[arg(long, value_name = "NAME")]
     column: Vec<String>,
+    /// Of a table, the column of steps or times; otherwise that named step, iteration, time, epoch or the like.
+    #[arg(long, value_name = "NAME")]
+    step_column: Option<String>,
+    /// The unit of columns that have none in their names or cells: B, KB, MB, GB, KiB, MiB or GiB.
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
     /// The verdict that fails: exit code 6.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,

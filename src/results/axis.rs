@@ -17,8 +17,8 @@ pub enum Axis {
     /// Thousandths of an epoch, of a table that has no steps.
     #[serde(rename = "epoch_thousandths")]
     Epochs,
-    /// Samples, of a log with neither steps nor times.
-    #[serde(rename = "samples")]
+    /// Thousandths of a sample, of a log with neither steps nor times.
+    #[serde(rename = "sample_thousandths")]
     Samples,
     /// Milliseconds since the first sample, of a log with times.
     #[serde(rename = "milliseconds")]
@@ -47,7 +47,7 @@ impl Axis {
         match self {
             Self::Steps => per(1.0, "a step"),
             Self::Epochs => per(1e3, "an epoch"),
-            Self::Samples => per(1.0, "a sample"),
+            Self::Samples => per(1e3, "a sample"),
             Self::Clock => match 2.0 * window as f64 {
                 DAY.. => per(DAY, "a day"),
                 HOUR.. => per(HOUR, "an hour"),
@@ -60,9 +60,9 @@ impl Axis {
     /// A stretch of so many places: `58 steps`, `2.5 epochs`, `12 min 30 s`.
     pub fn length(self, places: f64) -> String {
         match self {
-            Self::Steps => counted(places, "", "step"),
-            Self::Epochs => format!("{} epochs", thousandths(places)),
-            Self::Samples => counted(places, "", "sample"),
+            Self::Steps => counted(places.round(), "", "step"),
+            Self::Epochs => counted(places / 1e3, "", "epoch"),
+            Self::Samples => counted(places / 1e3, "", "sample"),
             Self::Clock => span(places),
         }
     }
@@ -70,9 +70,9 @@ impl Axis {
     /// What is still to come: `240 more steps`, `another 12 min 30 s`.
     pub fn more(self, places: f64) -> String {
         match self {
-            Self::Steps => counted(places, "more ", "step"),
-            Self::Epochs => format!("{} more epochs", thousandths(places)),
-            Self::Samples => counted(places, "more ", "sample"),
+            Self::Steps => counted(places.round(), "more ", "step"),
+            Self::Epochs => counted(places / 1e3, "more ", "epoch"),
+            Self::Samples => counted(places / 1e3, "more ", "sample"),
             Self::Clock => format!("another {}", span(places)),
         }
     }
@@ -81,8 +81,8 @@ impl Axis {
     pub fn place(self, place: f64) -> String {
         match self {
             Self::Steps => format!("step {place:.0}"),
-            Self::Epochs => format!("epoch {}", thousandths(place)),
-            Self::Samples => format!("sample {place:.0}"),
+            Self::Epochs => format!("epoch {}", number(place / 1e3)),
+            Self::Samples => format!("sample {}", number(place / 1e3)),
             Self::Clock => span(place),
         }
     }
@@ -91,22 +91,23 @@ impl Axis {
     pub fn between(self, first: f64, last: f64) -> String {
         match self {
             Self::Steps => format!("steps {first:.0} to {last:.0}"),
-            Self::Epochs => format!("epochs {} to {}", thousandths(first), thousandths(last)),
-            Self::Samples => format!("samples {first:.0} to {last:.0}"),
+            Self::Epochs => format!("epochs {} to {}", number(first / 1e3), number(last / 1e3)),
+            Self::Samples => format!("samples {} to {}", number(first / 1e3), number(last / 1e3)),
             Self::Clock => format!("{} to {}", span(first), span(last)),
         }
     }
 }
 
 fn counted(count: f64, more: &str, what: &str) -> String {
-    let plural = if format!("{count:.0}") == "1" { "" } else { "s" };
-    format!("{count:.0} {more}{what}{plural}")
+    let count = number(count);
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {more}{what}{plural}")
 }
 
-/// Of epochs, with no more decimals than there are.
-fn thousandths(count: f64) -> String {
-    let text = format!("{:.3}", count / 1e3);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+/// With one decimal where there is one.
+fn number(count: f64) -> String {
+    let text = format!("{count:.1}");
+    text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
 fn span(milliseconds: f64) -> String {
@@ -134,11 +135,13 @@ mod tests {
     #[test]
     fn each_axis_has_words_for_places_and_lengths() {
         assert_eq!(Axis::Steps.length(58.0), "58 steps");
-        assert_eq!(Axis::Steps.more(1.0), "1 more step");
+        assert_eq!(Axis::Steps.more(1.2), "1 more step");
         assert_eq!(Axis::Steps.place(1e6), "step 1000000");
         assert_eq!(Axis::Epochs.length(2500.0), "2.5 epochs");
         assert_eq!(Axis::Epochs.place(20_000.0), "epoch 20");
-        assert_eq!(Axis::Samples.more(40.0), "40 more samples");
+        assert_eq!(Axis::Epochs.length(1000.0), "1 epoch");
+        assert_eq!(Axis::Samples.more(40e3), "40 more samples");
+        assert_eq!(Axis::Samples.between(0.0, 40e3), "samples 0 to 40");
         assert_eq!(Axis::Clock.place(750e3), "12 min 30 s");
         assert_eq!(Axis::Clock.more(7.5e3), "another 7.5 s");
         assert_eq!(Axis::Clock.length(3.0 * DAY + 5.5 * HOUR), "3 d 05 h");

@@ -136,7 +136,7 @@ fn not_rising(floors: &Floors, whole: Option<Line>, late: Option<Line>, scale: S
     let may_rise = late.growth + 2.0 * late.error >= scale.growth_min || late.growth > 0.2 * rose;
     match Way::of(values) {
         Some(way) if !may_rise && (way.largest() >= 7 || way.moves() <= 2) => Judgement::Stepped,
-        _ if may_rise || moved >= scale.growth_min => Judgement::Suspect,
+        _ if may_rise || moved >= 0.6 * scale.growth_min => Judgement::Suspect,
         _ => Judgement::GrewThenFlat,
     }
 }

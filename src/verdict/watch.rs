@@ -36,7 +36,7 @@ const KEPT: &[&str] = &[
     DRIVER_BEYOND,
 ];
 /// What the names of series begin with that hold a total less the buffers that have a cap. They are not shown.
-const REST: &str = "rest:";
+pub(super) const REST: &str = "rest:";
 
 /// What is known of the run that the samples are of.
 #[derive(Clone, Debug, Default, PartialEq)]

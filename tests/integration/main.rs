@@ -22,6 +22,7 @@ mod sweep_slurm;
 mod tidy;
 #[cfg(feature = "train")]
 mod tiny_runs;
+mod traces;
 #[cfg(feature = "train")]
 mod training;
 mod verdict;

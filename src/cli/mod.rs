@@ -361,9 +361,9 @@ pub fn main() -> ExitCode {
     // Usage errors are clap's: its message, exit code 2.
     let line = CommandLine::parse();
     panics::keep();
-    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|message| {
+    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
-        terminal.error(&format!("xrun panicked: {message}"));
+        terminal.error(&format!("xrun panicked: {panic}"));
         terminal.error("this is a bug of xrun; results written so far are whole");
         crate::run::stop::EXIT_PANIC
     });

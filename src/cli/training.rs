@@ -7,22 +7,25 @@ use std::time::Instant;
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, progress};
 use crate::data;
-use crate::device::{self, Chosen, Kind};
+use crate::device::{self, Chosen, Kind, pages};
 use crate::experiment::{Experiment, resolved};
 use crate::memory::ledger::Ledger;
+use crate::memory::sources::GpuInUse;
 use crate::memory::{heap, sources};
+use crate::panics::words::Cause;
+use crate::panics::{self, Panic};
 use crate::pipelines::{self, Prepared};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, forecast};
 use crate::probe::{self, Probe, ProbeError, remembered};
-use crate::results::format::{Forecast, LoopState, Outcome};
+use crate::results::format::{Forecast, LoopState, Outcome, PoolPage};
 use crate::results::read;
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::{self, Launch};
 use crate::run::stop::{Ending, StopSignal, exit_code};
-use crate::run::{directory, manifest};
-use crate::task::Task;
-use crate::units::seconds;
+use crate::run::{directory, limits, manifest};
+use crate::task::{Task, TaskError};
+use crate::units::{Bytes, seconds};
 use crate::{report, results::layout};
 
 /// An experiment with its data looked at and its device chosen.
@@ -40,6 +43,9 @@ impl Planned {
         experiment.launcher = None;
         let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
         terminal.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
+        if let Some(missing) = &chosen.instead_of {
+            terminal.say(&format!("on the CPU, since the GPU cannot be used: {missing}"));
+        }
         let ledger = Ledger::default();
         let begun = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(data::pending);
@@ -59,7 +65,7 @@ impl Planned {
             terminal.say(&format!("data: {count} left out: {reason}"));
         }
         let plan = plan::resolve(experiment, facts);
-        let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };
+        let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
         Ok(Self { plan, ledger, chosen, prepared })
     }
 
@@ -118,11 +124,46 @@ impl Planned {
     pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), Failure> {
         let Self { plan, ledger, chosen, prepared } = self;
         // A backend may panic where a library of its driver is missing.
-        let task = crate::panics::caught(|| pipelines::open(&plan, prepared, &chosen, &ledger, first_step))
-            .map_err(|message| Failure::Failed(format!("the device `{}` cannot be opened: {message}", chosen.kind)))?
-            .map_err(Failure::failed)?;
+        let opened = panics::caught(|| pipelines::open(&plan, prepared, &chosen, &ledger, first_step));
+        let task = opened.map_err(|panic| not_opened(&chosen, &panic))?.map_err(|error| match error {
+            TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
+            other => Failure::failed(other),
+        })?;
         Ok((Opened { plan, ledger, chosen }, task))
     }
+}
+
+/// The device failed before the first step, by what was said. Without room for the model nothing was begun that could be
+/// continued, so there is no post-mortem.
+pub fn not_opened(chosen: &Chosen, panic: &Panic) -> Failure {
+    match panic.cause() {
+        Cause::OutOfMemory { asked } => {
+            let pages = pool_pages(chosen);
+            if let Some(words) = asked.and_then(|bytes| limits::larger_than_a_page(bytes, &pages)) {
+                return Failure::OutOfMemory(words);
+            }
+            let page = asked.map_or_else(String::new, |bytes| format!("; a page of {} was refused", Bytes(bytes)));
+            let memory = chosen.found.memory.zip(chosen.found.free);
+            let memory = memory.map_or_else(String::new, |(all, free)| {
+                format!("; {} of {} were free when the program began", Bytes(free), Bytes(all))
+            });
+            Failure::OutOfMemory(format!(
+                "the device `{}` has no memory for the model{page}{memory}; other programs may use it (`nvidia-smi`), or \
+                 the model is too large for it",
+                chosen.kind
+            ))
+        }
+        _ => Failure::Failed(format!("the device `{}` cannot be opened: {panic}", chosen.kind)),
+    }
+}
+
+/// The pages of the device's pool, where they are known.
+fn pool_pages(chosen: &Chosen) -> Vec<PoolPage> {
+    let pages = match (chosen.kind, chosen.found.memory) {
+        (Kind::Cuda(_), Some(memory)) => pages::of_cuda(memory),
+        _ => Vec::new(),
+    };
+    pages.into_iter().map(|page| PoolPage { bytes: page.bytes, tensor_max: page.tensor_max }).collect()
 }
 
 /// What is left beside an opened task.
@@ -133,9 +174,11 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// The GPU in use, by the driver's number.
-    pub fn gpu(&self) -> Option<u32> {
-        self.chosen.found.driver_number
+    /// The GPU in use, where its driver tells of it.
+    pub fn gpu(&self) -> Option<GpuInUse> {
+        let found = &self.chosen.found;
+        let used_before = found.memory.zip(found.free).map(|(all, free)| all.saturating_sub(free));
+        found.driver_number.map(|index| GpuInUse { index, used_before })
     }
 }
 

@@ -4,50 +4,67 @@ use burn_cuda::CudaDevice;
 use cubecl::Runtime;
 use cubecl::cuda::CudaRuntime;
 
-use super::library::first_that_loads;
+use super::driver::Driver;
+use super::missing::Missing;
 pub use super::streams::current as stream;
+use super::toolkit::Toolkit;
 use super::{Found, Kind, streams, visible};
 use crate::memory::sources;
 use crate::task::DeviceMemory;
 
-const DRIVER: &[&str] = &["libcuda.so.1", "libcuda.so"];
-/// Kernels are compiled on the machine, so the run-time compiler must be there, too.
-const COMPILER: &[&str] = &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"];
-
 /// The GPUs that can be used, or what is missing.
-pub fn probe() -> Result<Vec<Found>, String> {
-    if first_that_loads(DRIVER).is_none() {
-        return Err("the NVIDIA driver (libcuda.so.1) is not installed or not visible here".into());
-    }
-    if first_that_loads(COMPILER).is_none() {
-        return Err("the driver is there, but CUDA's run-time compiler (libnvrtc.so) is not; install the CUDA \
-                    toolkit, or put its lib64 folder on LD_LIBRARY_PATH"
-            .into());
-    }
-    let gpus = sources::gpus()?;
-    if gpus.is_empty() {
-        return Err("the NVIDIA driver lists no GPU".into());
-    }
+pub fn probe() -> Result<Vec<Found>, Missing> {
+    let driver = Driver::start()?;
+    let toolkit = Toolkit::find(driver.version)?;
+    let count = driver.count()?;
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let uuids: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
-    let counted = visible::counted(visible.as_deref(), &uuids);
-    if counted.is_empty() {
-        return Err(format!("CUDA_VISIBLE_DEVICES = \"{}\" hides all GPUs", visible.unwrap_or_default()));
+    if count == 0 {
+        return Err(match visible {
+            Some(visible) => Missing::unusable(
+                format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs"),
+                "it takes numbers from 0 on or UUIDs as `nvidia-smi -L` lists them; unset it to see all",
+            ),
+            None => Missing::absent("the NVIDIA driver counts no GPU", ""),
+        });
     }
-    // Counted otherwise, CUDA's number 0 may be any of several.
+    let cure = "libnvidia-ml.so.1 comes with the driver; in a container ask for it (NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
+    let gpus = sources::gpus().map_err(|error| Missing::unusable(error, cure))?;
+    let uuids: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+    let listed = visible::counted(visible.as_deref(), &uuids);
+    // Counted otherwise, CUDA's number 0 may be any of several. So may it be where parts of GPUs are counted (MIG).
     let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
-    let found = counted.into_iter().enumerate().map(|(number, position)| {
-        let gpu = &gpus[position];
-        Found {
-            kind: Kind::Cuda(u32::try_from(number).unwrap_or(u32::MAX)),
-            name: gpu.name.clone(),
-            driver: Some(gpu.driver.clone()),
-            memory: Some(gpu.memory),
-            free: Some(gpu.free),
-            driver_number: (by_bus || gpus.len() == 1).then_some(gpu.index),
+    let certain = listed.len() == count as usize && (by_bus || gpus.len() == 1);
+    let mut unusable = None;
+    let mut found = Vec::new();
+    for number in 0..count {
+        let (name, memory) = driver.name_and_memory(number)?;
+        let capability = driver.capability(number)?;
+        // Numbers are CUDA's: one that cannot be used keeps its own, and those before it are still counted.
+        if let Err(missing) = toolkit.compiles_for(capability) {
+            unusable.get_or_insert(missing);
+            break;
         }
-    });
-    Ok(found.collect())
+        let gpu = certain.then(|| &gpus[listed[number as usize]]);
+        found.push(Found {
+            kind: Kind::Cuda(number),
+            name: gpu.map_or(name, |gpu| gpu.name.clone()),
+            driver: gpus.first().map(|gpu| gpu.driver.clone()),
+            memory: Some(gpu.map_or(memory, |gpu| gpu.memory)),
+            free: gpu.map(|gpu| gpu.free),
+            driver_number: gpu.map(|gpu| gpu.index),
+            capability: Some(format!("{}.{}", capability / 10, capability % 10)),
+            compiler: Some(toolkit.compiler.to_string()),
+        });
+    }
+    match unusable {
+        Some(missing) if found.is_empty() => Err(missing),
+        _ => Ok(found),
+    }
+}
+
+/// Whether a GPU that was found opens: it may have no memory left for a context, or be somebody's alone.
+pub fn opens(index: u32) -> Result<(), Missing> {
+    Driver::start()?.opens(index)
 }
 
 /// The pool of a stream, or of the calling thread's own.

@@ -4,9 +4,14 @@
 pub use tensors::{clean, dispatch, memory, stream};
 
 use super::Found;
+use super::missing::Missing;
 
-pub fn probe() -> Result<Vec<Found>, String> {
-    Err("this xrun was built without the feature `cuda` (cargo build --release --features cuda)".into())
+pub fn probe() -> Result<Vec<Found>, Missing> {
+    Err(Missing::absent("this xrun was built without the feature `cuda`", "cargo build --release --features cuda"))
+}
+
+pub fn opens(_: u32) -> Result<(), Missing> {
+    probe().map(drop)
 }
 
 #[cfg(feature = "train")]
@@ -24,6 +29,8 @@ mod tensors {
     pub fn clean(_: u32) {}
 
     pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
-        super::probe().map(|_| unreachable!("a device that is absent is never found"))
+        super::probe()
+            .map_err(|missing| missing.to_string())
+            .map(|_| unreachable!("a device that is absent is never found"))
     }
 }

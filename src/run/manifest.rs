@@ -61,6 +61,8 @@ pub fn device(chosen: &Chosen) -> Device {
         name: chosen.found.name.clone(),
         driver: chosen.found.driver.clone(),
         memory: chosen.found.memory,
+        compute_capability: chosen.found.capability.clone(),
+        compiler: chosen.found.compiler.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::RunError;
 use super::clock::Clock;
-use super::limits::{Bounds, Reached};
+use super::limits::{Bounds, Reached, larger_than_a_page};
 use super::norms::Norms;
 use super::observer::Observer;
 use super::post_mortem;
@@ -31,6 +31,8 @@ pub struct Session<'a> {
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     pub bounds: Bounds,
+    /// This process has done a step, so the operations of a step are tuned.
+    pub tuned: bool,
     /// Ends the run after this many steps.
     pub stop_after: Option<u64>,
     stop: &'a StopSignal,
@@ -63,6 +65,7 @@ impl<'a> Session<'a> {
             best_by: best_by(plan),
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
+            tuned: false,
             stop_after: None,
             stop,
             started: Instant::now(),
@@ -85,6 +88,18 @@ impl<'a> Session<'a> {
         (self.program_started.elapsed() >= limit.0).then(|| {
             let message = format!("`training.time_limit` = {limit} was reached after step {}", self.state.step);
             Ending::new(Outcome::TimeLimit, message)
+        })
+    }
+
+    /// The device had no memory to give: as a limit that is reached. The pool is not asked; it may be broken.
+    pub fn device_is_full(&mut self, asked: Option<u64>, parameters: u64) -> Result<Ending, RunError> {
+        let reserved = self.recorder.seen().0.and_then(|line| line.device).map_or(0, |pool| pool.reserved);
+        let reached = Reached::refused(asked, self.recorder.gpu_memory(), reserved);
+        let too_large = asked.and_then(|asked| larger_than_a_page(asked, &self.plan.pool_pages));
+        let ending = self.limit_reached(&reached, parameters)?;
+        Ok(match too_large {
+            Some(words) => Ending { message: format!("{words}; {}", ending.message), ..ending },
+            None => ending,
         })
     }
 

@@ -17,19 +17,17 @@ use super::schedule::learning_rate;
 use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint};
+use crate::experiment::sections::CleanupAction;
+use crate::panics;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::task::{Better, Phases, StepReport, Task};
 
 /// Trains from where the session stands until there is a reason to stop.
-pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Ending {
-    match steps(task, session) {
-        Ok(ending) => ending,
-        Err(error) => Ending::new(Outcome::Failed, error.to_string()),
-    }
-}
-
-fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
+///
+/// # Errors
+/// The data, the device or the disk fails.
+pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
     let plan = session.plan;
     session.observer.event(Event::Started {
         run: &session.recorder.run,
@@ -63,6 +61,9 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
         if let Some(ending) = train_step(task, session, step)? {
             return Ok(ending);
         }
+        if !session.tuned {
+            settle(task, session);
+        }
         let due = due(plan, step);
         if let Some(ending) = after_step(task, session, due)? {
             return stopped(task, session, ending);
@@ -89,6 +90,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let begun = Instant::now();
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
+    panics::survived();
     session.clock.enter(LOOP);
     session.training += begun.elapsed();
     if let Some(what) = not_a_number(&report) {
@@ -117,6 +119,16 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let (memory, suspects) = session.recorder.seen();
     session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory, suspects });
     Ok(None)
+}
+
+/// The first step of a process on a device tunes its operations: it tries several of each, which take pages that no later
+/// step needs. They go back before the first sample, so that what is measured is what a step needs.
+fn settle(task: &mut dyn Task, session: &mut Session<'_>) {
+    session.tuned = true;
+    if let Some(pool) = task.device_memory() {
+        session.recorder.tuned(pool.reserved);
+        clean(task, &[CleanupAction::DevicePool], &mut session.clock);
+    }
 }
 
 fn not_a_number(report: &StepReport) -> Option<&'static str> {

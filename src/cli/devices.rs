@@ -49,7 +49,7 @@ fn line(found: &Found) -> String {
         _ => String::new(),
     };
     let driver = found.driver.as_ref().map_or_else(String::new, |driver| format!("  driver {driver}"));
-    let capability = found.capability.as_ref().map_or_else(String::new, |of| format!("  compute capability {of}"));
+    let capability = found.capability_words().map_or_else(String::new, |of| format!("  compute capability {of}"));
     let compiler = found.compiler.as_ref().map_or_else(String::new, |of| format!("  compiler {of}"));
     format!("{:<10} {}{memory}{driver}{capability}{compiler}\n", found.kind.to_string(), found.name)
 }
@@ -61,7 +61,7 @@ fn as_json(found: &Found) -> serde_json::Value {
         "driver": found.driver,
         "memory": found.memory,
         "free": found.free,
-        "compute_capability": found.capability,
+        "compute_capability": found.capability_words(),
         "compiler": found.compiler,
     })
 }

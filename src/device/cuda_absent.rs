@@ -1,13 +1,19 @@
 //! A build without `cuda`: says so.
 
 #[cfg(feature = "train")]
-pub use tensors::{clean, dispatch, memory, stream};
+pub use tensors::{capability, clean, dispatch, memory, stream};
 
-use super::Found;
+use std::path::Path;
+
 use super::missing::Missing;
+use super::{Found, Tuning};
 
 pub fn probe() -> Result<Vec<Found>, Missing> {
     Err(Missing::absent("this xrun was built without the feature `cuda`", "cargo build --release --features cuda"))
+}
+
+pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {
+    false
 }
 
 pub fn opens(_: u32) -> Result<(), Missing> {
@@ -19,6 +25,10 @@ mod tensors {
     use crate::task::DeviceMemory;
 
     pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
+        None
+    }
+
+    pub fn capability(_: u32) -> Option<u32> {
         None
     }
 

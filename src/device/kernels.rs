@@ -20,6 +20,7 @@ const KERNELS_BYTES_MAX: u64 = 128 << 20;
 const DISK_FREE_MIN: u64 = 256 << 20;
 /// GPUs (with their drivers and compilers) that have a folder; the one that was not used for longest goes first.
 const FOLDERS_MAX: usize = 8;
+const TUNED_BYTES_MAX: u64 = 64 << 20;
 /// A file that was written so lately may be another process's, in the middle of it.
 const LATELY: Duration = Duration::from_secs(10);
 
@@ -38,7 +39,7 @@ impl Kernels {
         }
         let parts = [
             found.name.as_str(),
-            found.capability.as_deref().unwrap_or("unknown"),
+            &found.capability_words().unwrap_or_else(|| "unknown".into()),
             &format!("driver {}", found.driver.as_deref().unwrap_or("unknown")),
             &format!("nvrtc {}", found.compiler.as_deref().unwrap_or("unknown")),
             &format!("cubecl {CUBECL}"),
@@ -62,9 +63,10 @@ impl Kernels {
         if free_on_disk(&self.folder).is_some_and(|free| free < DISK_FREE_MIN) {
             return Err(format!("{}: the disk is nearly full", self.folder.display()));
         }
-        mend(&self.compiled().join("chunk0.cbor")).map_err(failed)?;
-        if fs::metadata(self.compiled().join("chunk0.cbor")).is_ok_and(|file| file.len() > KERNELS_BYTES_MAX) {
-            fs::remove_dir_all(self.compiled()).map_err(failed)?;
+        let kernels = self.compiled().join("chunk0.cbor");
+        match fs::metadata(&kernels) {
+            Ok(file) if file.len() > KERNELS_BYTES_MAX => fs::remove_dir_all(self.compiled()).map_err(failed)?,
+            _ => mend(&kernels).map_err(failed)?,
         }
         forget_oldest(self.folder.parent().unwrap_or(&self.folder));
         self.at_start = self.count();
@@ -73,6 +75,20 @@ impl Kernels {
 
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// What was tuned, to be compared: the lines of CubeCL's files in their order. At most 64 MiB of them.
+    pub fn tuned(&self) -> Vec<Vec<u8>> {
+        let mut files = Vec::new();
+        below(&self.folder.join("tuning"), &mut files);
+        files.sort();
+        let mut room = TUNED_BYTES_MAX;
+        files.retain(|file| {
+            let bytes = fs::metadata(file).map_or(0, |file| file.len());
+            room = room.saturating_sub(bytes);
+            room > 0
+        });
+        files.iter().filter_map(|file| fs::read(file).ok()).collect()
     }
 
     /// Kernels that were compiled since it was opened, by this process and by others for the same GPU.
@@ -89,6 +105,15 @@ impl Kernels {
     fn count(&self) -> u64 {
         let text = fs::read(self.compiled().join("toc.json.log")).unwrap_or_default();
         text.iter().filter(|byte| **byte == b'\n').count() as u64
+    }
+}
+
+fn below(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => below(&path, into),
+            path => into.push(path),
+        }
     }
 }
 
@@ -182,7 +207,7 @@ fn forget_oldest(folders: &Path) {
 mod tests {
     use super::*;
 
-    fn gpu(name: &str, capability: &str) -> Found {
+    fn gpu(name: &str, capability: u32) -> Found {
         Found {
             kind: Kind::Cuda(0),
             name: name.into(),
@@ -190,7 +215,7 @@ mod tests {
             memory: None,
             free: None,
             driver_number: None,
-            capability: Some(capability.into()),
+            capability: Some(capability),
             compiler: Some("13.0".into()),
         }
     }
@@ -214,18 +239,18 @@ mod tests {
     fn each_gpu_driver_and_compiler_has_a_folder_of_its_own() {
         let cache = Path::new("/cache");
         let of = |found: &Found| Kernels::of(cache, found).unwrap().folder().to_owned();
-        let h100 = of(&gpu("NVIDIA H100 80GB HBM3", "9.0"));
+        let h100 = of(&gpu("NVIDIA H100 80GB HBM3", 90));
         let name = "NVIDIA_H100_80GB_HBM3-9.0-driver_580.95-nvrtc_13.0-cubecl_0.10.0";
         assert_eq!(h100, cache.join("kernels").join(name));
         let others = [
-            gpu("NVIDIA A100", "9.0"),
-            gpu("NVIDIA H100 80GB HBM3", "8.0"),
-            Found { driver: Some("570".into()), ..gpu("NVIDIA H100 80GB HBM3", "9.0") },
-            Found { compiler: Some("12.8".into()), ..gpu("NVIDIA H100 80GB HBM3", "9.0") },
+            gpu("NVIDIA A100", 90),
+            gpu("NVIDIA H100 80GB HBM3", 80),
+            Found { driver: Some("570".into()), ..gpu("NVIDIA H100 80GB HBM3", 90) },
+            Found { compiler: Some("12.8".into()), ..gpu("NVIDIA H100 80GB HBM3", 90) },
         ];
         assert!(others.iter().all(|other| of(other) != h100));
-        assert_eq!(of(&gpu("../../x y", "9.0")).parent(), h100.parent(), "a name is no path");
-        assert_eq!(Kernels::of(cache, &Found { kind: Kind::Cpu, ..gpu("", "") }), None);
+        assert_eq!(of(&gpu("../../x y", 90)).parent(), h100.parent(), "a name is no path");
+        assert_eq!(Kernels::of(cache, &Found { kind: Kind::Cpu, ..gpu("", 0) }), None);
     }
 
     #[test]
@@ -238,7 +263,7 @@ mod tests {
         assert_eq!(whole_items(b"\xff\xff\xff"), 0);
         assert_eq!(whole_items(&[0x9b, 255, 255, 255, 255, 255, 255, 255, 255]), 0, "a length that nothing has");
         let folder = tempfile::tempdir().unwrap();
-        let mut kernels = Kernels::of(folder.path(), &gpu("A", "9.0")).unwrap();
+        let mut kernels = Kernels::of(folder.path(), &gpu("A", 90)).unwrap();
         let file = kernels.compiled().join("chunk0.cbor");
         write(&file, &whole[..whole.len() - 1]);
         kernels.prepare().unwrap();
@@ -252,7 +277,7 @@ mod tests {
     #[test]
     fn new_kernels_are_counted_and_a_file_that_is_too_large_is_begun_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let mut kernels = Kernels::of(folder.path(), &gpu("A", "9.0")).unwrap();
+        let mut kernels = Kernels::of(folder.path(), &gpu("A", 90)).unwrap();
         let contents = kernels.compiled().join("toc.json.log");
         write(&contents, b"{}\n{}\n");
         kernels.prepare().unwrap();
@@ -270,11 +295,11 @@ mod tests {
     fn a_folder_that_cannot_be_made_says_why_and_old_ones_go() {
         let folder = tempfile::tempdir().unwrap();
         write(&folder.path().join("kernels"), b"a file");
-        let mut kernels = Kernels::of(folder.path(), &gpu("A", "9.0")).unwrap();
+        let mut kernels = Kernels::of(folder.path(), &gpu("A", 90)).unwrap();
         assert!(kernels.prepare().unwrap_err().contains("/kernels/A-9.0"));
         let folder = tempfile::tempdir().unwrap();
         for number in 0..=FOLDERS_MAX {
-            Kernels::of(folder.path(), &gpu(&format!("GPU {number}"), "9.0")).unwrap().prepare().unwrap();
+            Kernels::of(folder.path(), &gpu(&format!("GPU {number}"), 90)).unwrap().prepare().unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(fs::read_dir(folder.path().join("kernels")).unwrap().count(), FOLDERS_MAX);

@@ -11,6 +11,7 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 pub mod driver;
+pub mod kernels;
 pub mod library;
 pub mod missing;
 pub mod pages;
@@ -75,10 +76,30 @@ pub struct Found {
     pub free: Option<u64>,
     /// The number under which the NVIDIA driver lists it, where that is certain.
     pub driver_number: Option<u32>,
-    /// NVIDIA's compute capability, `9.0`.
-    pub capability: Option<String>,
+    /// NVIDIA's compute capability, as 90 for 9.0.
+    pub capability: Option<u32>,
     /// The version of the run-time compiler of its kernels.
     pub compiler: Option<String>,
+}
+
+impl Found {
+    /// The compute capability as people write it: `9.0`.
+    pub fn capability_words(&self) -> Option<String> {
+        self.capability.map(|of| format!("{}.{}", of / 10, of % 10))
+    }
+}
+
+/// From Ampere on there are units for TF32, and CubeCL 0.10 uses them wherever tuning finds them fastest.
+pub fn multiplies_in_tf32(capability: u32) -> bool {
+    capability >= 80
+}
+
+/// How finely a device's operations are tuned to the sizes that they meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tuning {
+    Minimal,
+    Balanced,
+    Full,
 }
 
 /// A device that was asked for cannot be used.

@@ -135,6 +135,8 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             driver: Some("550.90".into()),
             memory: Some(6 << 30),
             compute_capability: None,
+            float32_products: None,
+            tuning: None,
             compiler: None,
         },
         data: BTreeMap::new(),

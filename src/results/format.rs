@@ -93,6 +93,12 @@ pub struct Device {
     /// NVIDIA's, as `9.0`; `null` on other devices.
     #[serde(default)]
     pub compute_capability: Option<String>,
+    /// How 32-bit floats are multiplied: `float32`, or `tf32` where the device may round them to ten bits of mantissa.
+    #[serde(default)]
+    pub float32_products: Option<String>,
+    /// SHA-256 of what was tuned on the device when the run began; `null` where xrun keeps nothing of it.
+    #[serde(default)]
+    pub tuning: Option<String>,
     /// The version of CUDA's run-time compiler, which made the kernels; `null` on other devices.
     #[serde(default)]
     pub compiler: Option<String>,

@@ -7,8 +7,10 @@ use super::directory::RunDirectory;
 use super::observer::{Event, Observer};
 use super::recorder::Recorder;
 use super::session::Session;
+use super::start::Teller;
 use super::stop::{Ending, StopSignal};
 use super::{RunError, train};
+use crate::device::kernels::Kernels;
 use crate::experiment::sections::FailOn;
 use crate::memory::ledger::Ledger;
 use crate::memory::sources::GpuInUse;
@@ -30,6 +32,10 @@ pub struct Launch<'a> {
     pub segment: u32,
     /// The GPU in use, where its driver tells of it.
     pub gpu: Option<GpuInUse>,
+    /// Where the device's kernels are kept, if it compiles any.
+    pub kernels: Option<Kernels>,
+    /// Says what happens while they are compiled.
+    pub tell: Option<Teller>,
     /// When the program began: `training.time_limit` counts from there.
     pub started: Instant,
     /// Ends the run after this many steps, with the plan of all of them; `None` does them all.
@@ -63,6 +69,7 @@ impl Launch<'_> {
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
         session.stop_after = self.stop_after;
+        session.begins(&self.directory.id, self.kernels, self.tell);
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
             Ok(Ok(ending)) => judged(ending, &session),
             Ok(Err(RunError::Task(TaskError::Device(said)))) => {

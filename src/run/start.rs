@@ -6,7 +6,6 @@
 //! compiled is kept.
 
 use std::path::PathBuf;
-use std::process;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,7 +116,8 @@ fn watch(done: &Done, kernels: &Kernels, now: &AsOfNow, until: &Until, tell: &Te
 
 impl Until {
     fn asked(&self, kernels: u64) -> Option<Ending> {
-        let compiling = |message: &str| format!("{message}, while kernels were compiled: {kernels} so far, which are kept");
+        let compiling =
+            |message: &str| format!("{message}, while kernels were compiled: {kernels} so far, which are kept");
         if self.stop.raised() {
             return Some(Ending::new(Outcome::Interrupted, compiling("stopped by a signal")));
         }
@@ -145,7 +145,5 @@ fn end(now: &AsOfNow, ending: &Ending, tell: &Teller) -> ! {
     tell(Aside::Ended { ending, run: &now.run });
     // Not `exit`: what is run there may wait for the thread that compiles.
     // SAFETY: ends the process; nothing is read after it.
-    unsafe { libc::_exit(libc::c_int::from(ending.exit_code())) };
-    #[expect(unreachable_code, reason = "where `_exit` is not known not to return")]
-    process::abort()
+    unsafe { libc::_exit(libc::c_int::from(ending.exit_code())) }
 }

@@ -54,7 +54,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         return stopped(task, session, ending);
     }
     while session.state.step < plan.steps {
-        if let Some(ending) = session.asked_to_stop().or_else(|| session.far_enough()) {
+        if let Some(ending) = session.far_enough().or_else(|| session.asked_to_stop()) {
             return stopped(task, session, ending);
         }
         let step = session.state.step + 1;
@@ -88,11 +88,14 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let experiment = &plan.experiment;
     let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, plan.steps);
     let begun = Instant::now();
+    let watched = session.watch(task);
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
+    drop(watched);
     panics::survived();
     session.clock.enter(LOOP);
     session.training += begun.elapsed();
+    session.stepped(begun.elapsed());
     if let Some(what) = not_a_number(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
@@ -201,8 +204,10 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
+    let watched = session.watch(task);
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
+    drop(watched);
     session.clock.enter(LOOP);
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let metrics: std::collections::BTreeMap<String, Option<f64>> =

@@ -149,7 +149,7 @@ EXPORT int cuInit(unsigned flags) {
     int code = (int)setting("STAND_IN_INIT_CODE", 0);
     if (code || flags) return code ? code : INVALID_VALUE;
     started = true;
-    return S.devices ? SUCCESS : NO_DEVICE;
+    return visible_count ? SUCCESS : NO_DEVICE;
 }
 EXPORT int cuDeviceGetCount(int *number) {
     if (!started) return NOT_INITIALIZED;

@@ -24,6 +24,7 @@ mod terminal;
 mod training;
 mod typo;
 mod verdict;
+mod warm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -81,6 +82,8 @@ enum Command {
     /// Say what memory an experiment will need, whether that fits, and what the largest value is that fits.
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
+    /// Compile and tune what an experiment needs on a GPU, so that its first run starts in seconds.
+    Warm(WarmArguments),
     /// Print a commented experiment file to start from.
     New(NewArguments),
     /// Continue a run that was stopped or killed.
@@ -247,6 +250,15 @@ pub struct PlanArguments {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct WarmArguments {
+    /// The experiment to warm up for.
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct NewArguments {
     /// The pipeline, such as fewshot-detection.
     pipeline: String,
@@ -369,9 +381,9 @@ pub fn main() -> ExitCode {
     // Usage errors are clap's: its message, exit code 2.
     let line = CommandLine::parse();
     panics::keep();
-    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|message| {
+    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
-        terminal.error(&format!("xrun panicked: {message}"));
+        terminal.error(&format!("xrun panicked: {panic}"));
         terminal.error("this is a bug of xrun; results written so far are whole");
         crate::run::stop::EXIT_PANIC
     });
@@ -390,6 +402,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
+        Command::Warm(arguments) => warm::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Compare(arguments) => compare::run(&arguments, &terminal),

@@ -32,6 +32,36 @@ impl Default for About {
     }
 }
 
+/// How a GPU is used. What it is called in the file is `experiment.device`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceUse {
+    /// How finely operations are tuned on a GPU. Each is tried in several ways for each kind of sizes that it meets, and each
+    /// way is compiled first; with `minimal` more sizes count as one kind, with `full` none do. Default: `minimal`, since
+    /// compiling takes minutes at the first start. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
+    pub autotune: Autotune,
+}
+
+impl DeviceUse {
+    /// Nothing is set.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How finely operations are tuned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Autotune {
+    /// Sizes within a factor of 2.5 count as one.
+    #[default]
+    Minimal,
+    /// Sizes within a factor of 2 count as one.
+    Balanced,
+    /// Every size is tuned by itself.
+    Full,
+}
+
 /// The most that each buffer may hold. Every buffer of a run is named here, in the plan, and in the memory trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -134,6 +134,10 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             name: "NVIDIA RTX A2000".into(),
             driver: Some("550.90".into()),
             memory: Some(6 << 30),
+            compute_capability: None,
+            float32_products: None,
+            tuning: None,
+            compiler: None,
         },
         data: BTreeMap::new(),
         data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)]
@@ -161,6 +165,7 @@ fn plan(names: Names) -> PlanFile {
         parameters: 412_608,
         trained_parameters: None,
         owners: owners.collect(),
+        pool_pages: Vec::new(),
     }
 }
 
@@ -242,7 +247,12 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
                 ..HostMemory::default()
             },
             device: Some(DevicePool { in_use, reserved, allocations: 300 }),
-            driver: slow.then_some(DriverMemory { process: Some(reserved + 190 * MIB), device: 3 << 30 }),
+            driver: slow.then_some(DriverMemory {
+                process: Some(reserved + 190 * MIB),
+                device: 3 << 30,
+                before: None,
+                total: None,
+            }),
             container: None,
             owners: owner_names(names).into_iter().zip(sizes).collect(),
             freed,

@@ -139,7 +139,10 @@ fn describe(material: &Material, width: Option<usize>) -> String {
         page.line("", &format!("in no buffer: {}", Bytes(dead.in_no_buffer)));
         for tip in &dead.suggestions {
             let effect = match tip.frees {
-                0 => "would allow it, if it does not go on to grow".to_owned(),
+                0 if dead.limit_key.as_deref() == Some(&tip.key) => {
+                    "would allow it, if it does not go on to grow".to_owned()
+                }
+                0 => "makes a step smaller, by how much was not measured".to_owned(),
                 bytes => format!("would free {}", Bytes(bytes)),
             };
             page.line("", &format!("-s {}={} {effect}", tip.key, tip.value));

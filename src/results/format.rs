@@ -90,6 +90,18 @@ pub struct Device {
     pub name: String,
     pub driver: Option<String>,
     pub memory: Option<u64>,
+    /// NVIDIA's, as `9.0`; `null` on other devices.
+    #[serde(default)]
+    pub compute_capability: Option<String>,
+    /// How 32-bit floats are multiplied: `float32`, or `tf32` where the device may round them to ten bits of mantissa.
+    #[serde(default)]
+    pub float32_products: Option<String>,
+    /// SHA-256 of what was tuned on the device when the run began; `null` where xrun keeps nothing of it.
+    #[serde(default)]
+    pub tuning: Option<String>,
+    /// The version of CUDA's run-time compiler, which made the kernels; `null` on other devices.
+    #[serde(default)]
+    pub compiler: Option<String>,
 }
 
 /// `plan.json`: what was to happen, and who may hold how much.
@@ -108,9 +120,21 @@ pub struct PlanFile {
     #[serde(default)]
     pub trained_parameters: Option<u64>,
     pub owners: Vec<PlannedOwner>,
+    /// In which pages the device's pool takes memory, smallest first; empty where there is no pool, or its pages are not
+    /// known.
+    #[serde(default)]
+    pub pool_pages: Vec<PoolPage>,
     /// What memory the run was expected to need; `null` where nothing was measured before it.
     #[serde(default)]
     pub forecast: Option<Forecast>,
+}
+
+/// A kind of page of a device's memory pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolPage {
+    pub bytes: u64,
+    /// Tensors up to this size go into it.
+    pub tensor_max: u64,
 }
 
 /// One line of the plan: a buffer and its cap.
@@ -270,6 +294,12 @@ pub struct DriverMemory {
     pub process: Option<u64>,
     /// Of the whole device, other people's processes included.
     pub device: u64,
+    /// Of the whole device, before this process opened it.
+    #[serde(default)]
+    pub before: Option<u64>,
+    /// All that the device has.
+    #[serde(default)]
+    pub total: Option<u64>,
 }
 
 /// The container's view (its memory cgroup).

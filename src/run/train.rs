@@ -17,19 +17,17 @@ use super::schedule::learning_rate;
 use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint};
+use crate::experiment::sections::CleanupAction;
+use crate::panics;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::task::{Better, Phases, StepReport, Task};
 
 /// Trains from where the session stands until there is a reason to stop.
-pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Ending {
-    match steps(task, session) {
-        Ok(ending) => ending,
-        Err(error) => Ending::new(Outcome::Failed, error.to_string()),
-    }
-}
-
-fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
+///
+/// # Errors
+/// The data, the device or the disk fails.
+pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
     let plan = session.plan;
     session.observer.event(Event::Started {
         run: &session.recorder.run,
@@ -56,12 +54,15 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
         return stopped(task, session, ending);
     }
     while session.state.step < plan.steps {
-        if let Some(ending) = session.asked_to_stop().or_else(|| session.far_enough()) {
+        if let Some(ending) = session.far_enough().or_else(|| session.asked_to_stop()) {
             return stopped(task, session, ending);
         }
         let step = session.state.step + 1;
         if let Some(ending) = train_step(task, session, step)? {
             return Ok(ending);
+        }
+        if !session.tuned {
+            settle(task, session);
         }
         let due = due(plan, step);
         if let Some(ending) = after_step(task, session, due)? {
@@ -87,10 +88,14 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let experiment = &plan.experiment;
     let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, plan.steps);
     let begun = Instant::now();
+    let watched = session.watch(task);
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
+    drop(watched);
+    panics::survived();
     session.clock.enter(LOOP);
     session.training += begun.elapsed();
+    session.stepped(begun.elapsed());
     if let Some(what) = not_a_number(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
@@ -117,6 +122,16 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let (memory, suspects) = session.recorder.seen();
     session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory, suspects });
     Ok(None)
+}
+
+/// The first step of a process on a device tunes its operations: it tries several of each, which take pages that no later
+/// step needs. They go back before the first sample, so that what is measured is what a step needs.
+fn settle(task: &mut dyn Task, session: &mut Session<'_>) {
+    session.tuned = true;
+    if let Some(pool) = task.device_memory() {
+        session.recorder.tuned(pool.reserved);
+        clean(task, &[CleanupAction::DevicePool], &mut session.clock);
+    }
 }
 
 fn not_a_number(report: &StepReport) -> Option<&'static str> {
@@ -189,8 +204,10 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
+    let watched = session.watch(task);
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
+    drop(watched);
     session.clock.enter(LOOP);
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let metrics: std::collections::BTreeMap<String, Option<f64>> =

@@ -4,6 +4,8 @@
 
 mod command_line;
 mod comparison;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod cuda;
 mod disk;
 mod experiments;
 mod export;

@@ -52,6 +52,16 @@ impl Dummy {
     }
 }
 
+/// Panics as CubeCL 0.10 does where a page of 3 GiB is refused.
+#[expect(clippy::disallowed_methods, reason = "the thread ends here")]
+fn full_device() {
+    let device = std::thread::spawn(|| {
+        panic!("called `Result::unwrap()` on an `Err` value: BufferTooBig {{ size: 3221225472, backtrace: 0: alloc }}")
+    });
+    let answered: Result<(), _> = device.join().map_err(|_| "CallError");
+    assert!(answered.is_ok(), "called `Result::unwrap()` on an `Err` value: CallError");
+}
+
 impl Task for Dummy {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         let asked = |at: Option<u64>| at == Some(step);
@@ -60,6 +70,9 @@ impl Task for Dummy {
             return Err(TaskError::Asked(format!("step {step} fails because `fail_at_step` says so")));
         }
         assert!(!asked(self.settings.panic_at_step), "step {step} panics because `panic_at_step` says so");
+        if asked(self.settings.device_full_at_step) {
+            full_device();
+        }
         std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
         if self.settings.leak_per_step.0 > 0 {
             // Touched, so that it is resident and not only promised.

@@ -48,7 +48,7 @@ impl Rules {
     pub fn on(self, plain: &DispatchDevice, asked: MatmulDtype) -> Result<Self, TaskError> {
         let factors = match asked {
             MatmulDtype::Auto => Factors::fastest(plain),
-            MatmulDtype::Float32 => Factors::Float32,
+            MatmulDtype::Float32 | MatmulDtype::Tf32 => Factors::Float32,
             MatmulDtype::Bfloat16 => Factors::bfloat16(plain)?,
         };
         Ok(Self { factors, ..self })

@@ -45,7 +45,7 @@ pub struct Settings {
     /// Which precision a step trains.
     pub policy: PrecisionPolicy,
     /// The floats of what is multiplied in linear layers, attention and output. Weights, gradients, normalisation and loss
-    /// are in 32 bits. Default: float32.
+    /// are in 32 bits. Default: tf32.
     pub matmul_dtype: MatmulDtype,
     /// The share of the loss of the narrower precisions that compares with the widest one's logits, the rest being
     /// cross-entropy with the text. Default: 0.5; LLM-QAT's own is 1.
@@ -91,7 +91,7 @@ impl Default for Settings {
             calibration_batches: 8,
             ranges: Ranges::Moving,
             policy: PrecisionPolicy::Cyclic,
-            matmul_dtype: MatmulDtype::Float32,
+            matmul_dtype: MatmulDtype::Tf32,
             distillation: 0.5,
             pretraining_steps: 0,
             base: Base::Frozen,
@@ -172,9 +172,12 @@ pub enum PrecisionPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MatmulDtype {
-    /// bfloat16 where the device has units for it, float32 elsewhere.
+    /// bfloat16 where the device has units for it, tf32 elsewhere.
     Auto,
+    /// 32-bit floats throughout. Refused on a GPU of compute capability 8.0 or more, where the backend has no way to it.
     Float32,
+    /// 32-bit floats, of which such a GPU multiplies the first ten bits of the mantissa. Elsewhere the same as `float32`.
+    Tf32,
     /// Half the memory of what is kept of a product, and rounded to eight bits. The CPU only emulates it, slowly.
     Bfloat16,
 }

@@ -14,7 +14,7 @@ use super::pass::{Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
-use super::settings::{self, Settings};
+use super::settings::{self, MatmulDtype, Settings};
 use super::validation::Validation;
 use super::{recompute, weights};
 use crate::data::feed::{Feed, FeedSettings};
@@ -106,6 +106,13 @@ impl QatLanguageModel {
         };
         let batches = prepared.batches.clone();
         let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.train(number)))?;
+        if settings.matmul_dtype == MatmulDtype::Float32 && device.multiplies_in_tf32() {
+            return Err(TaskError::Device(
+                "`matmul_dtype = \"float32\"` cannot be had: from compute capability 8.0 on CubeCL multiplies 32-bit floats \
+                 in TF32, with ten bits of mantissa, wherever that is fastest; write \"tf32\" or \"bfloat16\", or use the CPU"
+                    .into(),
+            ));
+        }
         let precisions = precisions(&settings);
         let mut task = Self {
             rules: Rules::new(&settings).on(&device.plain, settings.matmul_dtype)?,

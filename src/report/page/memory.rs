@@ -39,7 +39,7 @@ pub fn over_time(material: &Material) -> Markup {
                 (peak("heap, peak", Some(memory.heap_peak)))
                 (peak("heap at the end", Some(memory.heap_at_end)))
                 (peak("resident, peak", memory.resident_peak))
-                (peak("device in use, peak", memory.device_in_use_peak))
+                (peak("device in use, highest at rest", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
             }
             (verdict(material))

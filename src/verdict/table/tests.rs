@@ -94,7 +94,7 @@ fn a_restart_begins_anew_and_hides_no_leak() {
     let leak = judged(process(process(process(header, 0.0), 1.0), 0.0).as_bytes(), &Asked::default()).unwrap();
     assert_eq!(leak.verdict.verdict, Judgement::Growing);
     let message = &leak.verdict.message;
-    assert!(message.starts_with("process 2 of 3 (lines 302 to 601): memory is growing"), "{message}");
+    assert!(message.starts_with("process 2 of 3 (lines 302 to 601): "), "{message}");
     assert!(message.contains("; process 3 of 3 (lines 602 to 901): "), "{message}");
 }
 
@@ -116,12 +116,9 @@ fn rates_have_the_unit_that_reads_well() {
             text + &format!("{},{}\n", 1_700_000_000 + row * seconds, 2000 + row)
         })
     };
-    for (seconds, words) in [
-        (1, "by 976.6 KiB a second (976.6 to 976.6 KiB)"),
-        (10, "by 5.7 MiB a minute (5.7 to 5.7 MiB)"),
-        (300, "by 11.4 MiB an hour"),
-        (7200, "by 11.4 MiB a day"),
-    ] {
+    for (seconds, words) in
+        [(1, "976.6 KiB a second"), (10, "5.7 MiB a minute"), (300, "11.4 MiB an hour"), (7200, "11.4 MiB a day")]
+    {
         let verdict = judged(rows(seconds).as_bytes(), &Asked::default()).unwrap().verdict;
         assert!(verdict.message.contains(words), "{seconds}: {}", verdict.message);
         assert!((verdict.series[0].findings.slope.unwrap() - 1e6 / (seconds as f64 * 1e3)).abs() < 0.01);

@@ -9,6 +9,7 @@ use crate::experiment::Experiment;
 use crate::experiment::sections::Training;
 use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, VERSION};
+use crate::results::metric::PlannedMetric;
 use crate::results::write::LINE_BYTES_MAX;
 use crate::task::TaskFacts;
 
@@ -92,6 +93,7 @@ impl Plan {
             parameters,
             trained_parameters: self.facts.trained_parameters,
             owners: self.owners.clone(),
+            metrics: self.facts.metrics.iter().map(PlannedMetric::from).collect(),
             forecast: self.forecast.clone(),
         }
     }

@@ -21,8 +21,9 @@ pub struct Settings {
     /// Which way up pictures are that say so themselves (EXIF, as phones write it). Boxes, and sizes that annotations
     /// give, are those of the picture that comes out.
     pub exif_orientation: ExifOrientation,
-    /// Names of the classes held out for validation: never trained on, not even as background. Default: the
-    /// categories whose `supercategory` is `novel`.
+    /// Names of the classes held out for validation: never trained on, not even as background. Pictures that show them are
+    /// not used in training, as long as a training class has two others. Default: the categories whose `supercategory`
+    /// is `novel`.
     #[schemars(length(max = 10_000))]
     pub validation_classes: Vec<String>,
     /// Names of the classes to train on. Default: all that are not held out.

@@ -162,14 +162,14 @@ impl Scoring {
         let mut metrics = vec![
             ("map50", scores.map50),
             ("map", scores.map),
+            ("recall", scores.recall),
+            ("st_iou", followed),
             ("map_small", scores.map_small),
             ("map_medium", scores.map_medium),
             ("map_large", scores.map_large),
-            ("recall", scores.recall),
             ("ar_1", scores.ar_1),
             ("ar_10", scores.ar_10),
             ("ar_100", scores.ar_100),
-            ("st_iou", followed),
         ];
         metrics.extend(names.into_iter().zip(&means).map(|(name, mean)| (name, mean.mean())));
         let intervals = names.into_iter().zip(&means).filter_map(|(name, mean)| Some((name, mean.interval()?)));

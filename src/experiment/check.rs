@@ -100,7 +100,7 @@ fn launcher(experiment: &Experiment, problems: &mut Problems) {
 
 fn checkpoint(experiment: &Experiment, problems: &mut Problems) {
     let Some(best) = &experiment.checkpoint.best else { return };
-    let metrics: Vec<&str> = pipelines::metrics(&experiment.pipeline).iter().map(|(name, _)| *name).collect();
+    let metrics: Vec<&str> = pipelines::metrics(&experiment.pipeline).iter().map(|metric| metric.name).collect();
     if !metrics.contains(&best.as_str()) {
         let kind = experiment.pipeline.kind();
         let problem = Problem::new("checkpoint.best", format!("`{kind}` has no validation metric of this name"));

@@ -85,8 +85,8 @@ pub struct Limits {
     pub prefetch: usize,
     /// Bytes of decoded frames kept for reuse, least recently used out first. 0 keeps none. Default: 64 MiB.
     pub frame_cache: Bytes,
-    /// Detections of one validation that are kept until its end, as 16 bytes each. When there are more, those with the
-    /// lowest score go, and the result says how many. Default: 100,000 (1.5 MiB).
+    /// Detections of one validation that are kept until its end, as 32 bytes each. When there are more, those with the
+    /// lowest score go, and the result says how many. Default: 100,000 (3.1 MiB).
     #[schemars(range(min = 100, max = 100_000_000))]
     pub validation_predictions: usize,
     /// Gradient norms kept for the running median in the progress line and the metrics. Default: 100.

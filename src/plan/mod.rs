@@ -9,6 +9,7 @@ use crate::experiment::Experiment;
 use crate::experiment::sections::Training;
 use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, PoolPage, VERSION};
+use crate::results::metric::PlannedMetric;
 use crate::results::write::LINE_BYTES_MAX;
 use crate::task::TaskFacts;
 
@@ -96,6 +97,7 @@ impl Plan {
             trained_parameters: self.facts.trained_parameters,
             owners: self.owners.clone(),
             pool_pages: self.pool_pages.clone(),
+            metrics: self.facts.metrics.iter().map(PlannedMetric::from).collect(),
             forecast: self.forecast.clone(),
         }
     }

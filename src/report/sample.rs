@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::*;
+use crate::results::metric::{Better, Interval, PlannedMetric};
 use crate::results::{layout, write};
 
 pub const STEPS: u64 = 200;
@@ -166,6 +167,9 @@ fn plan(names: Names) -> PlanFile {
         trained_parameters: None,
         owners: owners.collect(),
         pool_pages: Vec::new(),
+        metrics: [(names.metric, "share"), ("map", "share"), ("recall", "share"), ("embedding_margin", "cosine")]
+            .map(|(name, unit)| PlannedMetric { name: name.into(), better: Better::Higher, unit: unit.into() })
+            .into(),
     }
 }
 
@@ -186,8 +190,11 @@ fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
                 ("recall".to_owned(), Some(0.08 + 0.5 * progress)),
                 ("st_iou".to_owned(), Some(0.03 + 0.33 * progress)),
                 ("embedding_margin".to_owned(), Some(-0.2 + 1.6 * progress)),
+                ("episode_map".to_owned(), Some(0.005 + 0.22 * progress)),
             ]
             .into(),
+            intervals: [("episode_map".to_owned(), Interval { half_width: 0.004 + 0.03 * progress, episodes: 10 })]
+                .into(),
         }
     };
     let mut lines = vec![validation(0)];
@@ -302,6 +309,10 @@ fn summary(names: Names) -> Summary {
         Some(MetricsLine::Validation { metrics, .. }) => metrics,
         _ => BTreeMap::new(),
     };
+    let intervals = |step: u64| match self::metrics(names, STEPS).pop() {
+        Some(MetricsLine::Validation { step: at, intervals, .. }) if at == step => intervals,
+        _ => BTreeMap::new(),
+    };
     let trace = memory(names, STEPS);
     let peak = |of: &dyn Fn(&MemoryLine) -> Option<u64>| trace.iter().filter_map(of).max();
     let phase = |name: &str, count: u64, seconds: f64, longest: f64| PhaseSummary {
@@ -331,6 +342,7 @@ fn summary(names: Names) -> Summary {
         loss_last: Some(loss(STEPS)),
         metrics_first: metrics(0),
         metrics_last: metrics(STEPS),
+        intervals_last: intervals(STEPS),
         best: Some(best),
         memory: MemorySummary {
             heap_peak: peak(&|line| Some(line.host.heap_peak)).unwrap(),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
 use crate::memory::ledger::{Cap, Policy};
 
@@ -124,6 +125,9 @@ pub struct PlanFile {
     /// known.
     #[serde(default)]
     pub pool_pages: Vec<PoolPage>,
+    /// The validation metrics that the pipeline may report, in the order in which they are shown.
+    #[serde(default)]
+    pub metrics: Vec<PlannedMetric>,
     /// What memory the run was expected to need; `null` where nothing was measured before it.
     #[serde(default)]
     pub forecast: Option<Forecast>,
@@ -200,6 +204,9 @@ pub enum MetricsLine {
         step: u64,
         epoch: u64,
         metrics: BTreeMap<String, Option<f64>>,
+        /// Of those metrics that are means over episodes; left out where there are none.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        intervals: BTreeMap<String, Interval>,
     },
 }
 
@@ -337,6 +344,9 @@ pub struct Summary {
     pub metrics_first: BTreeMap<String, Option<f64>>,
     /// The last validation.
     pub metrics_last: BTreeMap<String, Option<f64>>,
+    /// Its 95 % intervals, of those metrics that are means over episodes.
+    #[serde(default)]
+    pub intervals_last: BTreeMap<String, Interval>,
     pub best: Option<Best>,
     pub memory: MemorySummary,
     /// What each part of this process needed.
@@ -455,6 +465,8 @@ pub struct LoopState {
     pub best: Option<Best>,
     pub metrics_first: BTreeMap<String, Option<f64>>,
     pub metrics_last: BTreeMap<String, Option<f64>>,
+    #[serde(default)]
+    pub intervals_last: BTreeMap<String, Interval>,
     /// Images, sequences or clips that went through.
     pub items: u64,
     /// Seconds of work before this checkpoint.

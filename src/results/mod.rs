@@ -6,6 +6,7 @@ pub mod comparison;
 pub mod format;
 pub mod index;
 pub mod layout;
+pub mod metric;
 pub mod named;
 pub mod need;
 pub mod printable;

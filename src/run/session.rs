@@ -252,6 +252,7 @@ impl<'a> Session<'a> {
             loss_last: state.loss_last,
             metrics_first: state.metrics_first,
             metrics_last: state.metrics_last,
+            intervals_last: state.intervals_last,
             best: state.best,
             memory: self.recorder.memory_summary(self.training),
             demand,
@@ -282,8 +283,8 @@ impl<'a> Session<'a> {
 fn best_by(plan: &Plan) -> Option<(String, Better)> {
     let metrics = &plan.facts.metrics;
     let chosen = match &plan.experiment.checkpoint.best {
-        Some(name) => metrics.iter().find(|(metric, _)| metric == name),
+        Some(name) => metrics.iter().find(|metric| metric.name == name),
         None => metrics.first(),
     };
-    chosen.map(|(name, better)| ((*name).to_owned(), *better))
+    chosen.map(|metric| (metric.name.to_owned(), metric.better))
 }

@@ -21,6 +21,7 @@ use crate::experiment::sections::CleanupAction;
 use crate::panics;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
+use crate::results::metric::Interval;
 use crate::task::{Better, Phases, StepReport, Task};
 
 /// Trains from where the session stands until there is a reason to stop.
@@ -29,6 +30,7 @@ use crate::task::{Better, Phases, StepReport, Task};
 /// The data, the device or the disk fails.
 pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
     let plan = session.plan;
+    task.leave_files_in(&session.recorder.run);
     session.observer.event(Event::Started {
         run: &session.recorder.run,
         plan,
@@ -212,19 +214,22 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let metrics: std::collections::BTreeMap<String, Option<f64>> =
         report.metrics.iter().map(|(name, value)| (name.clone(), finite(*value))).collect();
+    let intervals: std::collections::BTreeMap<String, Interval> = report.intervals.iter().cloned().collect();
     session.recorder.metrics(&MetricsLine::Validation {
         step,
         epoch: session.state.epoch,
         metrics: metrics.clone(),
+        intervals: intervals.clone(),
     })?;
     session.keep_pictures(&report)?;
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
     let words: Vec<String> = report
         .metrics
         .iter()
-        .map(|(name, value)| match value {
-            Some(value) => format!("{name} {value:.4}"),
-            None => format!("{name} -"),
+        .map(|(name, value)| match (value, intervals.get(name)) {
+            (Some(value), Some(interval)) => format!("{name} {value:.4} ± {:.4}", interval.half_width),
+            (Some(value), None) => format!("{name} {value:.4}"),
+            (None, _) => format!("{name} -"),
         })
         .collect();
     session.recorder.log(&format!("step {step}: validation · {}", words.join(" · ")))?;
@@ -232,6 +237,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         session.state.metrics_first = metrics.clone();
     }
     session.state.metrics_last = metrics;
+    session.state.intervals_last = intervals;
     session.state.validated = true;
     drop(report);
     let reached = sample(task, session, Point::AfterValidation, None)?;

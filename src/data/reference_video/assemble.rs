@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use image::ImageError;
+use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
 use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::orientation;
 use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
-use super::settings::Settings;
+use super::settings::{ExifOrientation, Settings};
 use super::whole::{FILE_BYTES_MAX, is_whole};
 use crate::data::digest::hexadecimal;
 use crate::data::error::DataError;
-use crate::data::sample::Rectangle;
+use crate::data::sample::{Ignored, Rectangle};
 use crate::problem::nearest;
 
 /// Larger pictures are not decoded.
@@ -24,8 +25,19 @@ const NAME_BYTES_MAX: usize = 200;
 /// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
 const TOLERANCE: f64 = 1.0;
 
+/// What there is to do about a size that is that of the pixels as they are stored.
+const STORED: &str = "; its EXIF orientation turns it by a quarter, and the annotation has the sides as they are stored: if \
+    the boxes are of that picture, too, write `exif_orientation = \"ignore\"`";
+
 /// Width and height in pixels.
 type Size = (u64, u64);
+
+/// What a picture is like, with its orientation applied.
+struct Seen {
+    size: Size,
+    /// Its sides have changed places.
+    turned: bool,
+}
 
 /// Where a box is: inside its picture, or not, and then what can be seen of it.
 enum Place {
@@ -35,6 +47,7 @@ enum Place {
 
 struct Assembly {
     root: PathBuf,
+    exif_orientation: ExifOrientation,
     judge: Judge,
     digest: Sha256,
     videos: Vec<Growing>,
@@ -73,6 +86,7 @@ pub fn assemble(
         .collect();
     let mut assembly = Assembly {
         root,
+        exif_orientation: settings.exif_orientation,
         judge,
         digest,
         videos: Vec::new(),
@@ -100,23 +114,34 @@ pub fn assemble(
             Video { name: video.name, sequence: video.sequence, frames }
         })
         .collect();
-    Ok(Library { root, classes, videos, digest: hexadecimal(&digest.finalize()), skipped: judge.skipped })
+    let (digest, skipped) = (hexadecimal(&digest.finalize()), judge.skipped);
+    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, skipped })
 }
 
 impl Assembly {
     fn picture(&mut self, raw: RawPicture, rank: &[usize]) -> Result<(), DataError> {
-        let Some((path, size)) = self.file(&raw.file)? else { return Ok(()) };
+        let Some((path, Seen { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
-            let message = format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
+            let mut message =
+                format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
+            if turned && annotated == (size.1, size.0) {
+                message += STORED;
+            }
             return self.judge.broken("wrong_size", &path, message);
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
         for object in raw.objects {
             let (class, called) = (rank[object.class], &object.called);
             match self.rectangle(object.corners, size, &path, called)? {
-                Place::Inside(rectangle) => objects.push(Object { class, rectangle, ignore: object.ignore }),
+                Place::Inside(rectangle) => {
+                    let area = object.area.map_or(rectangle.area(), |area| area as f32);
+                    objects.push(Object { class, rectangle, area, ignored: object.ignored });
+                }
                 // It is left out, and what can be seen of it is not background.
-                Place::Outside(Some(rectangle)) => objects.push(Object { class, rectangle, ignore: true }),
+                Place::Outside(Some(rectangle)) => {
+                    let ignored = object.ignored.or(Some(Ignored::Difficult));
+                    objects.push(Object { class, rectangle, area: rectangle.area(), ignored });
+                }
                 Place::Outside(None) => {}
             }
         }
@@ -146,7 +171,7 @@ impl Assembly {
     }
 
     fn reference(&mut self, raw: RawReference) -> Result<Option<Reference>, DataError> {
-        let Some((path, size)) = self.file(&raw.file)? else { return Ok(None) };
+        let Some((path, Seen { size, .. })) = self.file(&raw.file)? else { return Ok(None) };
         let rectangle = match raw.corners {
             Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
                 Place::Inside(rectangle) => Some(rectangle),
@@ -162,7 +187,7 @@ impl Assembly {
     fn cut_references(&self, classes: &mut [Class]) {
         for (number, video) in self.videos.iter().enumerate() {
             for frame in video.frames.values() {
-                for object in frame.objects.iter().filter(|object| !object.ignore) {
+                for object in frame.objects.iter().filter(|object| object.ignored.is_none()) {
                     let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
                     classes[object.class].references.push(Reference { path, rectangle, video: Some(number) });
                 }
@@ -171,7 +196,7 @@ impl Assembly {
     }
 
     /// Path and size of a picture that is there and complete.
-    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Size)>, DataError> {
+    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Seen)>, DataError> {
         let Some(path) = confined(&self.root, name)? else {
             self.judge.broken("missing_picture", Path::new(name), "the picture is not there, or is no file".into())?;
             return Ok(None);
@@ -180,8 +205,8 @@ impl Assembly {
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
         self.digest.update(name.as_bytes());
         self.digest.update(length.to_le_bytes());
-        match size(&whole, length) {
-            Ok((width, height)) => Ok(Some((path, (u64::from(width), u64::from(height))))),
+        match seen(&whole, length, self.exif_orientation) {
+            Ok(seen) => Ok(Some((path, seen))),
             Err((reason, message)) => self.judge.broken(reason, &path, message).map(|()| None),
         }
     }
@@ -225,8 +250,8 @@ impl Assembly {
     }
 }
 
-/// Width and height of a picture, or the reason why it is of no use, and a message.
-fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> {
+/// What a picture is like, or the reason why it is of no use, and a message.
+fn seen(path: &Path, length: u64, rule: ExifOrientation) -> Result<Seen, (&'static str, String)> {
     let broken = |error: &dyn std::fmt::Display| {
         ("broken_picture", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
     };
@@ -239,12 +264,14 @@ fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> 
     let reader = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
     let reader = reader.map_err(|error| broken(&error))?;
     let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
-    let (width, height) = reader.into_dimensions().map_err(|error| match error {
+    let failed = |error| match error {
         ImageError::Limits(_) => {
             ("too_large_picture", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
         }
         error => broken(&error),
-    })?;
+    };
+    let mut decoder = reader.into_decoder().map_err(failed)?;
+    let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
         return Err(("broken_picture", format!("is {width} x {height} pixels: it is empty")));
     }
@@ -256,7 +283,11 @@ fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> 
         return Err(("too_large_picture", format!("has {pixels} pixels, at most {PIXELS_MAX} are read")));
     }
     match is_whole(path, format) {
-        Ok(true) => Ok((width, height)),
+        Ok(true) => {
+            let (width, height) = (u64::from(width), u64::from(height));
+            let turned = orientation::swaps_sides(orientation::of(&mut decoder, rule).map_err(failed)?);
+            Ok(Seen { size: if turned { (height, width) } else { (width, height) }, turned })
+        }
         Ok(false) => Err(("broken_picture", "is cut off: the end of the picture is missing".into())),
         Err(error) => Err(broken(&error)),
     }

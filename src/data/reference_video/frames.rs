@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use image::{ImageReader, Limits};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 
 use super::library::{Frame, Library, Split, Video};
+use super::orientation;
+use super::settings::ExifOrientation;
 use super::whole::FILE_BYTES_MAX;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
@@ -27,6 +29,7 @@ const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 #[derive(Debug)]
 pub struct FrameStore {
     root: PathBuf,
+    exif_orientation: ExifOrientation,
     cache: ByteCache<PathBuf, Picture>,
     _index: Holding,
 }
@@ -39,7 +42,12 @@ impl FrameStore {
         let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
         index.set(items, bytes);
         let cap = Cap { items: FRAMES_MAX, bytes: cache };
-        Self { root: library.root.clone(), cache: ByteCache::new(ledger, FRAME_CACHE, cap), _index: index }
+        Self {
+            root: library.root.clone(),
+            exif_orientation: library.exif_orientation,
+            cache: ByteCache::new(ledger, FRAME_CACHE, cap),
+            _index: index,
+        }
     }
 
     pub fn counters(&self) -> CacheCounters {
@@ -58,14 +66,17 @@ impl PictureSource for FrameStore {
         if let Some(picture) = self.cache.get(&key) {
             return Ok(picture);
         }
-        let picture = decode(&self.root.join(path), path)?;
+        let picture = decode(&self.root.join(path), path, self.exif_orientation)?;
         self.cache.insert(key, picture.clone());
         Ok(picture)
     }
 }
 
-/// A JPEG or PNG file as 8-bit RGB; `name` is for messages.
-pub fn decode(path: &Path, name: &Path) -> Result<Picture, DataError> {
+/// A JPEG or PNG file as 8-bit RGB, turned as `rule` says; `name` is for messages.
+///
+/// # Errors
+/// The file does not read, or is no picture that can be decoded.
+pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<Picture, DataError> {
     let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
     let broken = |error: String| {
         DataError::file(
@@ -77,8 +88,16 @@ pub fn decode(path: &Path, name: &Path) -> Result<Picture, DataError> {
         ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
     let mut limits = Limits::default();
     limits.max_alloc = Some(DECODE_BYTES_MAX);
-    reader.limits(limits);
-    let decoded = reader.decode().map_err(|error| broken(error.to_string()))?.into_rgb8();
+    reader.limits(limits.clone());
+    let decoded = |reader: ImageReader<_>| {
+        let mut decoder = reader.into_decoder()?;
+        // The picture itself counts as well, as in `ImageReader::decode`.
+        limits.reserve(decoder.total_bytes())?;
+        decoder.set_limits(limits)?;
+        let orientation = orientation::of(&mut decoder, rule)?;
+        Ok(orientation::applied(DynamicImage::from_decoder(decoder)?.into_rgb8(), orientation))
+    };
+    let decoded = decoded(reader).map_err(|error: ImageError| broken(error.to_string()))?;
     Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 

@@ -9,7 +9,7 @@ use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
 use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
-use crate::task::{Better, DeviceMemory, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
+use crate::task::{Better, DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
 /// Validation metrics by name.
 pub const METRICS: &[(&str, Better)] = &[("score", Better::Higher)];
@@ -36,7 +36,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         batch_items: 1,
         probe_steps: 2,
         probe_overrides: Vec::new(),
-        metrics: METRICS.to_vec(),
+        metrics: METRICS.iter().map(Metric::from).collect(),
     }
 }
 
@@ -97,7 +97,7 @@ impl Task for Dummy {
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         phases.enter("validation");
         let score = 1.0 - self.weight;
-        Ok(ValidationReport { metrics: vec![("score".into(), Some(score))], pictures: Vec::new() })
+        Ok(ValidationReport { metrics: vec![("score".into(), Some(score))], ..ValidationReport::default() })
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), TaskError> {

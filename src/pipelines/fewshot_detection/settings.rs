@@ -72,6 +72,9 @@ pub struct Settings {
     /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU. Default: 0.3.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub presence_threshold: f64,
+    /// Leave what the last validation found in `detections.json`, and what there was to find in `ground_truth.json`, as
+    /// pycocotools reads them. About 150 bytes on the disk for each detection. Default: true.
+    pub save_detections: bool,
 }
 
 impl Default for Settings {
@@ -99,6 +102,7 @@ impl Default for Settings {
             nms_iou: 0.5,
             detections_per_frame: 100,
             presence_threshold: 0.3,
+            save_detections: true,
         }
     }
 }

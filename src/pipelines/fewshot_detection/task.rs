@@ -245,6 +245,10 @@ impl Task for FewshotDetection {
         })
     }
 
+    fn leave_files_in(&mut self, run: &Path) {
+        self.validation.leave_files_in(run);
+    }
+
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         let (network, leaks) = (self.network.as_ref().ok_or_else(TaskError::model_lost)?, &mut self.leaks);
         let batch = || self.validation.first_batch();

@@ -17,7 +17,7 @@ use crate::experiment::sections::Training;
 use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::plan;
 use crate::results::format::{Keeps, Occasion, PlannedOwner};
-use crate::task::{TaskError, TaskFacts};
+use crate::task::{Metric, TaskError, TaskFacts};
 
 /// The batch that a validation or a calibration is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
@@ -90,7 +90,7 @@ pub fn prepare(
         batch_items: limits.batch_size as u64,
         probe_steps: probe_steps(settings),
         probe_overrides: probe_overrides(settings),
-        metrics: METRICS.to_vec(),
+        metrics: METRICS.iter().map(Metric::from).collect(),
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches }))
 }

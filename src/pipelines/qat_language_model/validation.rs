@@ -87,7 +87,7 @@ impl Validation {
                 }
             });
         }
-        Ok(ValidationReport { metrics: self.metrics(precisions, &sums), pictures: Vec::new() })
+        Ok(ValidationReport { metrics: self.metrics(precisions, &sums), ..ValidationReport::default() })
     }
 
     fn look(

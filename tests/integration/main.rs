@@ -7,6 +7,8 @@ mod comparison;
 mod disk;
 mod experiments;
 mod export;
+#[cfg(feature = "train")]
+mod hugging_face;
 mod interruption;
 mod listing;
 mod outcomes;

@@ -167,6 +167,8 @@ fn ranked(windows: Vec<Range<usize>>, context: &[u32], asked: &BTreeSet<u32>) ->
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
 
     use super::super::squad::{Answer, Question};
@@ -175,8 +177,10 @@ mod tests {
     const TRAINING: Cut = Cut::WithAnswer { seed: 1, number: 0 };
     const HELD_OUT: Cut = Cut::Sliding { stride: 128, most: 1000 };
 
-    fn bytes() -> Tokenizer {
-        Tokenizer::learn(std::iter::once(Ok("a".into())), 257).unwrap()
+    fn bytes() -> &'static Tokenizer {
+        static BYTES: LazyLock<Tokenizer> =
+            LazyLock::new(|| Tokenizer::learn(std::iter::once(Ok("a".into())), 257).unwrap());
+        &BYTES
     }
 
     fn paragraph(context: &str, text: &str) -> Paragraph {
@@ -199,7 +203,7 @@ mod tests {
     fn a_question_that_fits_is_written_as_a_whole() {
         let tokenizer = bytes();
         for cut in [TRAINING, HELD_OUT] {
-            let example = example(&paragraph("One or two.", "two"), 0, 64, cut, &tokenizer).unwrap();
+            let example = example(&paragraph("One or two.", "two"), 0, 64, cut, tokenizer).unwrap();
             let text = |tokens: &[u32]| tokenizer.decode(tokens);
             assert_eq!(text(&example.tokens[..example.prompt]), "Question: Which?\nContext: One or two.\nAnswer:");
             assert_eq!(text(&example.tokens[example.prompt..]), " two");
@@ -215,8 +219,8 @@ mod tests {
         let tokenizer = bytes();
         let text = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM";
         let of = |answer: &str, stride, most| {
-            let example = example(&paragraph(text, answer), 0, 76, Cut::Sliding { stride, most }, &tokenizer).unwrap();
-            windows(&example, &tokenizer)
+            let example = example(&paragraph(text, answer), 0, 76, Cut::Sliding { stride, most }, tokenizer).unwrap();
+            windows(&example, tokenizer)
         };
         let all = [" abcdefghijklmnopqrstuvw", "lmnopqrstuvwxyzABCDEFGHI", "pqrstuvwxyzABCDEFGHIJKLM"];
         assert_eq!(of("a", 128, 9), all);
@@ -229,15 +233,15 @@ mod tests {
     fn the_window_that_shares_most_with_the_question_comes_first() {
         let tokenizer =
             Tokenizer::learn(["the cat has a red hat and blue eyes"; 3].map(|text| Ok(text.into())).into_iter(), 300);
-        let tokenizer = tokenizer.unwrap();
+        let tokenizer = &tokenizer.unwrap();
         let filler = "the has a and the has a and ";
         let context = format!("{}red hat {}blue eyes {filler}", filler.repeat(3), filler.repeat(3));
         let mut paragraph = paragraph(&context, "red");
         for (asked, shown) in [("the blue", "blue"), ("has the red hat", "red hat")] {
             paragraph.qas[0].question = asked.into();
             let cut = Cut::Sliding { stride: 128, most: 3 };
-            let example = example(&paragraph, 0, 60, cut, &tokenizer).unwrap();
-            let windows = windows(&example, &tokenizer);
+            let example = example(&paragraph, 0, 60, cut, tokenizer).unwrap();
+            let windows = windows(&example, tokenizer);
             assert!(windows[0].contains(shown) && windows.len() > 1, "{asked}: {windows:?}");
         }
     }
@@ -248,8 +252,8 @@ mod tests {
         let context = format!("{} HERE {}", "x".repeat(300), "y".repeat(300));
         let paragraph = paragraph(&context, "HERE");
         let place = |seed, number| {
-            let example = example(&paragraph, 0, 160, Cut::WithAnswer { seed, number }, &tokenizer).unwrap();
-            windows(&example, &tokenizer)[0].find("HERE").unwrap()
+            let example = example(&paragraph, 0, 160, Cut::WithAnswer { seed, number }, tokenizer).unwrap();
+            windows(&example, tokenizer)[0].find("HERE").unwrap()
         };
         assert_eq!(place(1, 2), place(1, 2));
         let places: Vec<usize> = (0..200).map(|number| place(1, number)).collect();
@@ -269,7 +273,7 @@ mod tests {
             let tokenizer = bytes();
             let context = format!("{}ŻERE{}", "ü".repeat(before), "y".repeat(after));
             let cut = Cut::WithAnswer { seed: 1, number };
-            let example = example(&paragraph(&context, "ŻERE"), 0, 80, cut, &tokenizer).unwrap();
+            let example = example(&paragraph(&context, "ŻERE"), 0, 80, cut, tokenizer).unwrap();
             prop_assert!(example.tokens.len() <= 81 && example.others.is_empty());
             let prompt = tokenizer.decode(&example.tokens[..example.prompt]);
             prop_assert!(prompt.contains("ŻERE") && prompt.ends_with("\nAnswer:"), "{}", prompt);
@@ -283,8 +287,8 @@ mod tests {
             let pair = |at: usize| [at / 26, at % 26].map(|letter| char::from(b'a' + letter as u8));
             let context: String = (0..count / 2).flat_map(pair).chain("END".chars()).collect();
             let cut = Cut::Sliding { stride, most: 1000 };
-            let example = example(&paragraph(&context, "END"), 0, length, cut, &tokenizer).unwrap();
-            let windows = windows(&example, &tokenizer);
+            let example = example(&paragraph(&context, "END"), 0, length, cut, tokenizer).unwrap();
+            let windows = windows(&example, tokenizer);
             let whole = format!(" {context}");
             let mut places: Vec<(usize, &String)> =
                 windows.iter().map(|window| (whole.find(window.as_str()).unwrap(), window)).collect();
@@ -305,7 +309,7 @@ mod tests {
             let mut paragraph = paragraph(&text, &text);
             paragraph.qas[0].question = question;
             for cut in [TRAINING, HELD_OUT] {
-                let example = example(&paragraph, 0, length, cut, &tokenizer).unwrap();
+                let example = example(&paragraph, 0, length, cut, tokenizer).unwrap();
                 prop_assert!(example.tokens.len() <= length + 1);
                 prop_assert!(example.prompt < example.tokens.len() && example.prompt > 0);
                 prop_assert!(example.others.iter().all(|prompt| prompt.len() == example.prompt));

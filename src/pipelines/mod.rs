@@ -100,7 +100,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
             };
             qat_language_model::check::check(settings, model, problems);
             qat_language_model::check::check_steps(settings, &experiment.training, problems);
-            qat_language_model::check::check_leaks(&experiment.leaks, problems);
+            qat_language_model::check::check_leaks(&experiment.leaks, settings, problems);
         }
         Pipeline::Dummy(_) => {
             if let Some(leak) = experiment.leaks.on().first() {

@@ -133,9 +133,15 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Brings the files of a folder to the disk, whoever wrote them.
+/// Brings the files of a folder and of those in it to the disk, whoever wrote them.
 pub fn sync_files(folder: &Path) -> io::Result<()> {
-    std::fs::read_dir(folder)?.try_for_each(|entry| File::open(entry?.path())?.sync_all())
+    std::fs::read_dir(folder)?.try_for_each(|entry| {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_files(&entry.path())?;
+        }
+        File::open(entry.path())?.sync_all()
+    })
 }
 
 /// Replaces a file by a record as indented JSON.

@@ -9,6 +9,8 @@ mod cuda;
 mod disk;
 mod experiments;
 mod export;
+#[cfg(feature = "train")]
+mod hugging_face;
 mod interruption;
 mod listing;
 mod outcomes;

@@ -208,16 +208,46 @@ impl Gpt2<Backend> {
     }
 
     /// With the weights of a pass in the place of its own: LoRA and grids are in them, and no longer beside them.
-    pub fn merged(mut self, pass: &Pass<'_>) -> Self {
+    pub fn merged(self, pass: &Pass<'_>) -> Self {
+        self.with_weights(|linear| linear.merged_weight(pass))
+    }
+
+    /// With the weights of the base on the grid of a pass, and no LoRA.
+    pub fn on_grid(self, pass: &Pass<'_>) -> Self {
+        self.with_weights(|linear| linear.grid_weight(pass))
+    }
+
+    fn with_weights(mut self, weight: impl Fn(&QuantisedLinear<Backend>) -> Tensor<2>) -> Self {
         for block in &mut self.h {
             for (_, linear) in block.linears() {
-                let merged = linear.merged_weight(pass);
-                linear.weight = linear.weight.clone().map(|_| merged);
+                let weight = weight(linear);
+                linear.weight = linear.weight.clone().map(|_| weight);
                 linear.lora = Vec::new();
                 linear.scale_logarithms = Vec::new();
             }
         }
         self
+    }
+
+    /// The linear layers of a block, in the order of [`Layer::ALL`].
+    pub fn layers(&self, block: usize) -> [(Layer, &QuantisedLinear<Backend>); 4] {
+        let Block { attn, mlp, .. } = &self.h[block];
+        [
+            (Layer::AttentionInput, &attn.c_attn),
+            (Layer::AttentionOutput, &attn.c_proj),
+            (Layer::MlpInput, &mlp.c_fc),
+            (Layer::MlpOutput, &mlp.c_proj),
+        ]
+    }
+
+    /// What the embedding makes of a token, `[vocabulary, width]`, without a graph.
+    pub fn words(&self) -> Tensor<2> {
+        without_graph(&self.wte.weight.val())
+    }
+
+    pub fn shape(&self) -> Shape {
+        let [context, width] = self.wpe.weight.dims();
+        Shape { layers: self.h.len(), heads: self.heads, width, context }
     }
 
     /// `[batch, length]` to `[batch * length, width]`.

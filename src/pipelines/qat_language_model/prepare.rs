@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::batch::{Batches, batch_bytes_max};
+use super::batch::{Batches, batch_bytes_max, validation_bytes_max};
 use super::precision::{METRICS, drawn};
 use super::settings::{Model, Settings};
 use super::sizes::Sizes;
@@ -61,7 +61,8 @@ pub fn prepare(
         }
     }
     let skipped = corpus.skipped.clone();
-    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, ledger)?);
+    let seed = experiment.experiment.seed;
+    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
     let limits = &experiment.limits;
     let bytes = batch_bytes_max(settings, limits.batch_size);
     let mut owners = store.planned_owners();
@@ -69,17 +70,17 @@ pub fn prepare(
     owners.push(PlannedOwner::on_host(
         VALIDATION_BATCH,
         Policy::Refuse,
-        Cap { items: 1, bytes },
-        "one batch of a validation or of the calibration",
+        Cap { items: 1, bytes: validation_bytes_max(settings, limits.batch_size, store.windows()) },
+        "one batch of a validation, with all windows of its questions, or of the calibration",
     ));
     // After each batch that is trained on, at each precision.
     owners.extend(experiment.leaks.planned_owners(|_| {
-        let passes = drawn(settings.policy, settings.weight_bits.len(), experiment.experiment.seed, 1).len();
+        let passes = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
         let passes = passes * experiment.training.accumulation;
         Keeps::with(Occasion::Step, passes as f64)
     }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
-    let batches = Batches::new(store, settings, experiment.experiment.seed, limits.batch_size);
+    let batches = Batches::new(store, settings, seed, limits.batch_size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         batches_per_epoch: batches.per_epoch(),

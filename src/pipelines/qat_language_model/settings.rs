@@ -40,7 +40,7 @@ pub struct Settings {
     /// Training batches that ranges are found with before the first quantised step. Default: 8.
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
-    /// What becomes of ranges after calibration. Default: moving.
+    /// Where the ranges of activations, keys and values come from. Default: moving.
     pub ranges: Ranges,
     /// Which precision a step trains.
     pub policy: PrecisionPolicy,
@@ -70,8 +70,12 @@ pub struct Settings {
     /// The most tokens of an answer in validation. Default: 12.
     #[schemars(range(min = 1, max = 1024))]
     pub answer_tokens: usize,
-    /// Write base and LoRA as one into each checkpoint, a file for each precision that GPT-2 programs read. Default: false.
+    /// Write into each checkpoint, for each precision, a folder that Hugging Face's transformers reads: the weights that
+    /// its passes multiply by, grid and LoRA included, as floats. Default: false.
     pub export_merged: bool,
+    /// Write the same in parts: the base, the base on each precision's grid, the LoRA as adapters of PEFT, scales and
+    /// ranges. Default: false.
+    pub export_parts: bool,
 }
 
 impl Default for Settings {
@@ -101,6 +105,7 @@ impl Default for Settings {
             lora_quantised: true,
             answer_tokens: 12,
             export_merged: false,
+            export_parts: false,
         }
     }
 }
@@ -145,14 +150,17 @@ pub enum WeightScale {
     Learned,
 }
 
-/// What becomes of ranges after calibration.
+/// Where ranges come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ranges {
-    /// They stay.
+    /// From the calibration; they stay.
     Frozen,
-    /// They follow the batches of training.
+    /// From the calibration; then they follow the batches of training.
     Moving,
+    /// Each token has its own, from its values in each pass. Nothing is calibrated, and no range is held. LLM-QAT's are
+    /// these, with `activation_scheme = "symmetric"`.
+    PerToken,
 }
 
 /// Which precision a step trains.

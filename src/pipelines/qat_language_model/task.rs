@@ -8,6 +8,7 @@ use burn::optim::GradientsAccumulator;
 use burn::tensor::TensorData;
 
 use super::batch::{TokenBatch, batch_bytes_max};
+use super::export::Export;
 use super::gpt2::{Gpt2, Tokens, text, tokens};
 use super::leaks::StepLeaks;
 use super::pass::{Pass, Rules};
@@ -17,6 +18,7 @@ use super::ranges::{self, Ranges};
 use super::settings::{self, MatmulDtype, Settings};
 use super::validation::Validation;
 use super::{recompute, weights};
+use crate::bounded::HeldBytes;
 use crate::data::feed::{Feed, FeedSettings};
 use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
@@ -149,9 +151,13 @@ impl QatLanguageModel {
         let plain = self.network()?.valid();
         self.optimizer = Some(ModuleOptimizer::new(&self.optimizer_settings));
         let mut found = Ranges::new(self.precisions.len(), plain.blocks());
+        if self.settings.ranges == settings::Ranges::PerToken {
+            self.ranges = found;
+            return Ok(());
+        }
         for number in 0..self.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration(number)?;
-            self.validation.counted(&batch, || {
+            self.validation.counted(batch.held_bytes(), || {
                 for (at, precision) in self.precisions.iter().enumerate() {
                     let mut pass = Pass {
                         rules: &self.rules,
@@ -321,15 +327,12 @@ impl Task for QatLanguageModel {
         self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)?;
         let ranges = directory.join(ranges::FILE);
         write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
-        if self.settings.export_merged {
-            for (at, precision) in self.precisions.clone().into_iter().enumerate() {
-                let plain = self.network()?.valid();
-                let rules = &self.rules;
-                let pass =
-                    Pass { rules, at: Some((at, precision)), ranges: &mut self.ranges, observe: None, frozen: true };
-                let path = directory.join(format!("merged_{}.safetensors", names(precision.weights).kind));
-                weights::write(&plain.merged(&pass), &path)?;
-            }
+        if self.settings.export_merged || self.settings.export_parts {
+            let network = self.network()?.valid();
+            let store = self.validation.batches.store().clone();
+            let (settings, rules, precisions) = (&self.settings, &self.rules, &self.precisions);
+            let tokenizer = &store.corpus().tokenizer;
+            Export { network, settings, rules, precisions, ranges: &mut self.ranges, tokenizer }.write(directory)?;
         }
         Ok(())
     }

@@ -233,8 +233,7 @@ impl Watch {
         let owner = blamed
             .as_ref()
             .map(|(name, _)| name.clone())
-            .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())))
-            .or_else(|| faster_than(growing?, &series));
+            .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())));
         let share = blamed.map(|(_, share)| share);
         let message = super::words::sentence(verdict, &series, owner.as_deref(), share);
         Verdict {
@@ -323,15 +322,6 @@ impl Watch {
 enum Tense {
     Past,
     Present,
-}
-
-/// An owner that grows faster than a total that nobody explains. It is in another memory, of which there is no total: pools of
-/// other threads, each of which costs a little heap, too.
-fn faster_than(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<String> {
-    let slope = |one: &SeriesVerdict| one.findings.slope.unwrap_or_default();
-    let growing = series.iter().filter(|one| one.findings.verdict == Judgement::Growing && slope(one) > slope(total));
-    let owners = growing.filter_map(|one| Some((one.name.strip_prefix(OWNER)?, slope(one))));
-    owners.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(owner, _)| owner.to_owned())
 }
 
 /// Whether a series was growing in the floors.

@@ -141,7 +141,8 @@ pub struct Demand {
     /// What the process has on the device besides the pool of the training thread: the driver's context, code, pools of
     /// other streams. `null` where the driver does not tell.
     pub device_beside_pool: Option<u64>,
-    /// What the pool had reserved after the first step, when its operations had been tuned; it was given back then.
+    /// What the pool had reserved after the first step or the first validation, when operations had been tuned; it was given
+    /// back then.
     pub device_tuning_peak: Option<u64>,
     /// What the pool had reserved after the newest step that was sampled.
     pub device_newest_step: Option<u64>,

@@ -35,6 +35,8 @@ pub struct Session<'a> {
     pub bounds: Bounds,
     /// This process has done a step, so the operations of a step are tuned.
     pub tuned: bool,
+    /// The same of a validation.
+    pub tuned_validation: bool,
     /// Ends the run after this many steps.
     pub stop_after: Option<u64>,
     stop: &'a StopSignal,
@@ -79,6 +81,7 @@ impl<'a> Session<'a> {
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
             tuned: false,
+            tuned_validation: false,
             stop_after: None,
             stop,
             started: Instant::now(),

@@ -64,6 +64,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
             return Ok(ending);
         }
         if !session.tuned {
+            session.tuned = true;
             settle(task, session);
         }
         let due = due(plan, step);
@@ -126,10 +127,10 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     Ok(None)
 }
 
-/// The first step of a process on a device tunes its operations: it tries several of each, which take pages that no later
-/// step needs. They go back before the first sample, so that what is measured is what a step needs.
+/// The first step of a process on a device tunes its operations, and so does the first validation: several ways of each are
+/// tried, which take pages that are not needed later. They go back before the first sample, so that what is measured is what
+/// a step and a validation need.
 fn settle(task: &mut dyn Task, session: &mut Session<'_>) {
-    session.tuned = true;
     if let Some(pool) = task.device_memory() {
         session.recorder.tuned(pool.reserved);
         clean(task, &[CleanupAction::DevicePool], &mut session.clock);
@@ -210,6 +211,10 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
     drop(watched);
+    if !session.tuned_validation {
+        session.tuned_validation = true;
+        settle(task, session);
+    }
     session.clock.enter(LOOP);
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let metrics: std::collections::BTreeMap<String, Option<f64>> =

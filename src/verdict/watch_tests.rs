@@ -36,21 +36,6 @@ fn line(segment: u32, step: u64, heap: u64) -> MemoryLine {
     }
 }
 
-#[test]
-fn pools_of_threads_are_named_beside_a_little_heap_that_each_costs() {
-    let mut leak = PlannedOwner::on_host("leak", Policy::Leak, NO_CAP, String::new());
-    leak.place = Place::Device;
-    let owners = [("leak".to_owned(), Declared::of(&leak))].into();
-    let mut watch = Watch::new(Context { owners, ..context(0) });
-    for step in 1..=STEPS {
-        let owners = [("leak".to_owned(), 2048 * KIB * step)].into();
-        let pool = DevicePool { in_use: KIB, reserved: 64 * KIB, allocations: 1 };
-        watch.add(&MemoryLine { owners, device: Some(pool), ..line(0, step, 1024 * KIB + 7 * KIB * step) });
-    }
-    let verdict = watch.verdict();
-    assert_eq!((verdict.verdict, verdict.owner.as_deref()), (Judgement::Growing, Some("leak")), "{}", verdict.message);
-}
-
 /// What a run says in which a cache and a leak grow by so much a step.
 fn said(cap: u64, cache: u64, leak: u64) -> Verdict {
     let mut watch = Watch::new(context(cap));

@@ -53,8 +53,23 @@ fn a_device_without_room_for_the_model_is_a_memory_limit() {
 #[test]
 fn out_of_memory_in_a_step_has_a_post_mortem_and_can_be_resumed() {
     let Some(machine) = Machine::warm() else { return };
-    let said = machine.with("STAND_IN_OTHERS_FROM_LAUNCH", 700).with("STAND_IN_OTHERS_THEN_MIB", 81_000).trained(&[]);
+    // Each step takes its pages anew, so that the last allocation is one of the last step.
+    let anew = ["cleanup.every_steps=1"];
+    let summary = machine.workplace.path("summary.json");
+    let arguments = ["tiny.toml", "--progress", "none", "--name", "counted", "-s", anew[0]];
+    let output = machine.command(&arguments).env("STAND_IN_SUMMARY", &summary).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let last = json(&summary)["allocations"].as_u64().unwrap();
+    let machine = machine.with("STAND_IN_FAIL_ALLOCATION", last);
+    let said = machine.trained(&anew);
     assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("the device is out of memory: a page of "), "{said:?}");
+    let run = machine.workplace.latest("tiny");
+    let dead = json(&run.join("post_mortem.json"));
+    assert_eq!(dead["place"], "device", "{dead}");
+    assert!(checkpoints(&run) > 0);
+    let again = Machine { variables: Vec::new(), ..machine }.xrun(&["resume", "latest", "--progress", "none"]);
+    assert_eq!(again.code, 0, "{again:?}");
 }
 
 #[test]

@@ -72,6 +72,11 @@ impl TokenBatch {
         self.texts.iter().enumerate().flat_map(of_row).collect()
     }
 
+    /// How many targets count.
+    pub fn counted(&self) -> f64 {
+        self.weights.iter().map(|weight| f64::from(*weight)).sum()
+    }
+
     pub fn describe(&self) -> &str {
         &self.described
     }

@@ -68,6 +68,8 @@ pub struct TaskFacts {
     /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
     /// model has.
     pub trained_parameters: Option<u64>,
+    /// The last steps of phases that another one follows, ascending. The schedule begins anew after them.
+    pub phase_ends: Vec<u64>,
     /// Items of a batch that `limits.batch_size` splits into parts.
     pub batch_items: u64,
     /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.

@@ -13,7 +13,7 @@ use super::clock::LOOP;
 use super::limits::Reached;
 use super::observer::Event;
 use super::recorder::At;
-use super::schedule::learning_rate;
+use super::schedule::{Steps, learning_rate};
 use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint};
@@ -89,7 +89,8 @@ fn validation_due(session: &Session<'_>) -> bool {
 fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Result<Option<Ending>, RunError> {
     let plan = session.plan;
     let experiment = &plan.experiment;
-    let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, plan.steps);
+    let steps = Steps { count: plan.steps, phase_ends: &plan.facts.phase_ends };
+    let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
     let begun = Instant::now();
     let watched = session.watch(task);
     let report = task.train_step(step, rate, &mut session.clock)?;

@@ -87,6 +87,55 @@ fn steps_go_through_pretraining_and_then_the_precisions_of_their_policy() {
     assert_eq!(kinds(&workplace.trained("sandwich", &sandwich))[6..], ["sandwich"; 14]);
 }
 
+/// Sequences are of many lengths: batches of one have few and many tokens that count.
+#[test]
+fn a_step_of_several_batches_is_the_step_of_one_large_batch() {
+    let workplace = workplace();
+    let steps = |run: &Path| -> Vec<[f64; 2]> {
+        let steps = lines(run).into_iter().filter(|line| line["batch"] == "pretraining");
+        steps.map(|line| ["loss", "gradient_norm"].map(|name| line[name].as_f64().unwrap())).collect()
+    };
+    let whole = steps(&workplace.trained("whole", &[]));
+    for (name, size, accumulation) in [("halves", 2, 2), ("single", 1, 4)] {
+        let (size, accumulation) =
+            (format!("limits.batch_size={size}"), format!("training.accumulation={accumulation}"));
+        let several = steps(&workplace.trained(name, &[&size, &accumulation]));
+        assert_eq!(several.len(), whole.len());
+        for (step, (found, expected)) in several.iter().zip(&whole).enumerate() {
+            // Weights are equal before the first step; then they drift apart by rounding.
+            let tolerance = if step == 0 { 1e-5 } else { 1e-3 };
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(
+                    (found - expected).abs() < tolerance * expected,
+                    "{name}, step {}: {found}, expected {expected}",
+                    step + 1
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn quantised_steps_warm_up_and_have_a_cosine_of_their_own() {
+    let workplace = workplace();
+    let rates = |name: &str, each_phase: &str| -> Vec<f64> {
+        let cosine = ["training.schedule.cosine.warmup_steps=2", each_phase];
+        let steps = lines(&workplace.trained(name, &cosine)).into_iter().filter(|line| line["kind"] == "train");
+        steps.map(|line| line["learning_rate"].as_f64().unwrap() / 1e-2).collect()
+    };
+    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
+    let phases = rates("phases", "training.schedule.cosine.each_phase=true");
+    // Of 20 steps 6 are pretraining.
+    for (step, expected) in [(1, 0.5), (2, 1.0), (4, 0.5), (6, 0.0), (7, 0.5), (8, 1.0), (14, 0.5), (20, 0.0)] {
+        close(phases[step - 1], expected);
+    }
+    let one = rates("one", "training.schedule.cosine.each_phase=false");
+    for (step, expected) in [(1, 0.5), (2, 1.0), (11, 0.5), (20, 0.0)] {
+        close(one[step - 1], expected);
+    }
+    assert!(one[6] < 0.6 * one[5] && one[7] > one[6], "the new optimiser warms up: {one:?}");
+}
+
 #[test]
 fn activations_computed_again_make_the_same_first_steps() {
     let workplace = workplace();
@@ -198,6 +247,8 @@ fn stopped_or_killed_in_each_phase_a_resumed_run_gives_the_same_bytes() {
         &format!("training.max_steps={after}")[..],
         &format!("pipeline.qat-language-model.pretraining_steps={before}"),
         "pipeline.qat-language-model.weight_scale=\"learned\"",
+        "pipeline.qat-language-model.scale_learning_rate_factor=0.3",
+        "training.schedule.cosine.warmup_steps=8",
         "validation.every_steps=40",
     ];
     let expected = text(&workplace.trained("whole", &long).join("metrics.jsonl"));

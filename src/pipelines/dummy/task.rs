@@ -33,6 +33,7 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         data_digests: Vec::new(),
         data_skipped: Vec::new(),
         trained_parameters: None,
+        phase_ends: Vec::new(),
         batch_items: 1,
         probe_steps: 2,
         probe_overrides: Vec::new(),

@@ -138,6 +138,7 @@ pub fn prepare(
         data_digests: vec![("reference-video".into(), library.digest.clone())],
         data_skipped: library.skipped.iter().map(|(reason, count)| (reason.clone(), *count)).collect(),
         trained_parameters: None,
+        phase_ends: Vec::new(),
         batch_items: (settings.n_way * settings.n_query) as u64,
         probe_steps: probe_steps(settings, experiment.training.accumulation),
         probe_overrides: Vec::new(),

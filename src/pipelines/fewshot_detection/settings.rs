@@ -54,7 +54,8 @@ pub struct Settings {
     /// The weight of positives in the focal loss, that of negatives being 1 less it. Default: 0.25.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub focal_alpha: f64,
-    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. Default: 96.
+    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. The model has levels
+    /// of strides 8 and 16 up to 256 pixels, and one more with each doubling. Default: 96.
     #[schemars(range(min = 32, max = 2048))]
     pub image_size: usize,
     /// The side to which reference crops are scaled, in pixels. A multiple of 16. Default: 48.
@@ -127,8 +128,8 @@ pub enum BoxLoss {
     Giou,
 }
 
-/// A convolutional backbone with a two-level feature pyramid (strides 8 and 16), a reference encoder that shares it,
-/// and a dense head conditioned on class prototypes.
+/// A convolutional backbone with a feature pyramid (strides 8 and 16, and coarser ones for an `image_size` above 256), a
+/// reference encoder that shares it, and a dense head conditioned on class prototypes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {

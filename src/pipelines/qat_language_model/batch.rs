@@ -79,6 +79,11 @@ impl TokenBatch {
         counted.map(|(target, _)| tokenizer.bytes(*target as u32) as u64).sum()
     }
 
+    /// How many targets count.
+    pub fn counted(&self) -> f64 {
+        self.weights.iter().map(|weight| f64::from(*weight)).sum()
+    }
+
     pub fn describe(&self) -> &str {
         &self.described
     }

@@ -69,6 +69,14 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
             Problem::new(key, "a range is either of a token or of a channel").related(format!("{PIPELINE}.ranges"));
         problems.add(problem.help("leave it out, or write `ranges = \"moving\"` or \"frozen\""));
     }
+    if settings.weight_scale != WeightScale::Learned && settings.scale_learning_rate_factor != 1.0 {
+        let problem = Problem::new(key("scale_learning_rate_factor"), "there are no learnt scales to train");
+        problems.add(problem.help("write `weight_scale = \"learned\"`, or take it out").related(key("weight_scale")));
+    }
+    if settings.distillation == 0.0 && settings.distillation_temperature != 1.0 {
+        let problem = Problem::new(key("distillation_temperature"), "nothing is distilled: `distillation` is 0");
+        problems.add(problem.help("write `distillation = 0.5`, or take it out").related(key("distillation")));
+    }
     let twice = Layer::ALL.iter().find(|layer| settings.lora_layers.iter().filter(|one| one == layer).count() > 1);
     if twice.is_some() {
         problems.add(Problem::new(key("lora_layers"), "names a layer twice").help("keep one of them"));

@@ -7,7 +7,7 @@
 //! the other, `[batch * length, width]`, between the parts, so that a pass can stop and go on at any block.
 
 use burn::DispatchDevice;
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, ParamId};
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::{Int, TensorData, module};
@@ -78,7 +78,7 @@ pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &DispatchDev
     Tokens::from_data(TensorData::new(numbers.to_vec(), [batch, length]), device)
 }
 
-/// The tokens of a batch that are text, as [`Pass::observe`] takes them.
+/// The tokens of a batch that are text, as [`super::pass::Observe`] takes them.
 pub fn text(batch: &TokenBatch, plain: &DispatchDevice) -> Tokens<1> {
     let numbers = batch.text();
     let count = numbers.len();
@@ -200,6 +200,15 @@ impl Gpt2<Backend> {
 
     pub fn blocks(&self) -> usize {
         self.h.len()
+    }
+
+    /// The logarithms of learnt scales, of all precisions.
+    pub fn scales(&self) -> Vec<ParamId> {
+        let linears = self.h.iter().flat_map(|block| {
+            [&block.attn.c_attn, &block.attn.c_proj, &block.mlp.c_fc, &block.mlp.c_proj]
+                .map(|linear| &linear.scale_logarithms)
+        });
+        linears.flatten().map(|logarithm| logarithm.id).collect()
     }
 
     /// The weights that a pass multiplies by; for the leak that keeps them.

@@ -8,7 +8,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use serde_json::Value;
 
 use super::super::batch::TokenBatch;
-use super::super::pass::Rules;
+use super::super::pass::{Observe, Rules};
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
 use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
@@ -95,12 +95,12 @@ fn gradients(
     let batch = batch();
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
-    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(text(&batch, &plain())), frozen };
+    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(Observe::Move(text(&batch, &plain()))), frozen };
     let targets = Tokens::<1>::from_ints(batch.targets.as_slice(), &autodiff());
     let shares = Tensor::<1>::from_floats(batch.weights.as_slice(), &autodiff());
     let mut into = GradientsAccumulator::new();
     let loss_of = |logits| next_token_loss(logits, targets, shares, None);
-    let loss = recompute::backward(network, &batch, &mut pass, recomputed, loss_of, 1.0, &mut into);
+    let loss = recompute::backward(network, &batch, &mut pass, recomputed, loss_of, &mut into);
     let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
     network.visit(&mut all);
     (values(loss.total)[0], all.found)
@@ -249,7 +249,7 @@ fn ranges_see_the_text_of_a_batch_and_not_what_fills_it_up() {
         let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
         let seen = |batch: &TokenBatch| {
             let mut ranges = Ranges::new(1, 2);
-            let observe = Some(text(batch, &plain()));
+            let observe = Some(Observe::Move(text(batch, &plain())));
             let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
             network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass);
             bounds(&ranges)
@@ -358,7 +358,7 @@ fn fewer_bits_are_further_from_full_precision() {
             rules: &rules,
             at: Some((at, precision)),
             ranges: &mut ranges,
-            observe: Some(text(&batch, &plain())),
+            observe: Some(Observe::Move(text(&batch, &plain()))),
             frozen: true,
         };
         all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass)));

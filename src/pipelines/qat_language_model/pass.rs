@@ -65,6 +65,15 @@ impl Rules {
     }
 }
 
+/// What ranges do with what a pass sees: of the tokens that are text, by their number in the batch, on the plain device.
+#[derive(Clone, Debug)]
+pub enum Observe {
+    /// Calibration: they come to hold all of it.
+    Widen(Tokens<1>),
+    /// Training: they move towards it.
+    Move(Tokens<1>),
+}
+
 /// One pass.
 #[derive(Debug)]
 pub struct Pass<'a> {
@@ -72,8 +81,8 @@ pub struct Pass<'a> {
     /// Which precision, and its bits; `None` is the base alone, without LoRA, in full precision.
     pub at: Option<(usize, Precision)>,
     pub ranges: &'a mut Ranges,
-    /// The tokens, by their number in the batch, that ranges take in, on the plain device; `None` leaves ranges as they are.
-    pub observe: Option<Tokens<1>>,
+    /// `None` leaves ranges as they are.
+    pub observe: Option<Observe>,
     /// Whether the base is a constant.
     pub frozen: bool,
 }
@@ -130,11 +139,16 @@ impl Pass<'_> {
             return grid.fake_quantise_rows(values);
         }
         let range = self.ranges.of(precision, block * QUANTISERS + quantiser);
-        if let Some(text) = &self.observe {
+        let per_channel = self.rules.activations_per_channel;
+        if let Some(observe) = &self.observe {
+            let (Observe::Widen(text) | Observe::Move(text)) = observe;
             let seen = without_graph(&values);
             // What fills a batch up is no text, and would widen or narrow what is known of it.
             let seen = if text.dims() == [seen.dims()[0]] { seen } else { seen.select(0, text.clone()) };
-            range.observe(&seen, self.rules.activations_per_channel, self.rules.momentum);
+            match observe {
+                Observe::Widen(_) => range.widen(&seen, per_channel),
+                Observe::Move(_) => range.observe(&seen, per_channel, self.rules.momentum),
+            }
         }
         match range.bounds() {
             Some(bounds) => grid.fake_quantise(values, &bounds.clone()),

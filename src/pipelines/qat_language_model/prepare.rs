@@ -1,11 +1,12 @@
 //! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max, validation_bytes_max};
 use super::precision::{METRICS, drawn};
-use super::settings::{Model, Settings};
+use super::settings::{Model, PrecisionPolicy, Settings};
 use super::sizes::Sizes;
 use crate::data::digest::digest_of_file;
 use crate::data::feed;
@@ -24,15 +25,39 @@ pub const VALIDATION_BATCH: &str = "validation_batch";
 
 /// Pretraining steps of a probe: the quantised steps after them need more.
 const PROBE_PRETRAINING: u64 = 3;
+/// Quantised steps of a probe: allocators settle, and a sandwich of eight precisions meets the last one late.
+const PROBE_STEPS_MIN: u64 = 8;
+const PROBE_STEPS_MAX: u64 = 64;
 
-/// A little pretraining, and each precision twice.
-fn probe_steps(settings: &Settings) -> u64 {
-    settings.pretraining_steps.min(PROBE_PRETRAINING) + (2 * settings.weight_bits.len() as u64).max(8)
+/// The policy of a probe: one after another where the file draws one at a time, which needs as much memory and meets all.
+fn probe_policy(settings: &Settings) -> PrecisionPolicy {
+    match settings.policy {
+        PrecisionPolicy::Uniform | PrecisionPolicy::Cyclic => PrecisionPolicy::Cyclic,
+        PrecisionPolicy::Sandwich => PrecisionPolicy::Sandwich,
+    }
+}
+
+/// A little pretraining, and so many quantised steps that each precision is met: the optimiser's state of its LoRA comes with
+/// its first step. What a sandwich draws follows from the seed, so it is known.
+fn probe_steps(settings: &Settings, seed: u32) -> u64 {
+    let before = settings.pretraining_steps.min(PROBE_PRETRAINING);
+    let count = settings.weight_bits.len();
+    let mut unmet: BTreeSet<usize> = (0..count).collect();
+    let meets_all = (before + 1..=before + PROBE_STEPS_MAX).find(|step| {
+        let met = drawn(probe_policy(settings), count, seed, *step);
+        unmet.retain(|precision| !met.contains(precision));
+        unmet.is_empty()
+    });
+    meets_all.unwrap_or(before + PROBE_STEPS_MAX).max(before + (2 * count as u64).max(PROBE_STEPS_MIN))
 }
 
 fn probe_overrides(settings: &Settings) -> Vec<String> {
     let fewer = settings.pretraining_steps.min(PROBE_PRETRAINING);
-    vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")]
+    let mut overrides = vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")];
+    if settings.policy != probe_policy(settings) {
+        overrides.push("pipeline.qat-language-model.policy=\"cyclic\"".into());
+    }
+    overrides
 }
 
 /// Opened data, and what the task needs of the experiment.
@@ -88,8 +113,9 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         trained_parameters: Some(trained),
+        phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: limits.batch_size as u64,
-        probe_steps: probe_steps(settings),
+        probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         metrics: METRICS.iter().map(Metric::from).collect(),
     };

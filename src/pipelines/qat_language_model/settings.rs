@@ -30,14 +30,18 @@ pub struct Settings {
     pub weight_granularity: Granularity,
     /// Where the scale of a weight comes from. Default: min-max.
     pub weight_scale: WeightScale,
+    /// The learning rate of learnt scales, times the optimiser's. What is trained is a scale's logarithm, so that a step of
+    /// AdamW changes the scale by about this share of itself. Default: 1.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub scale_learning_rate_factor: f64,
     /// Where the levels of activations, keys and values lie. Default: asymmetric.
     pub activation_scheme: Scheme,
     /// What shares a scale in activations, keys and values. Default: per-tensor.
     pub activation_granularity: Granularity,
-    /// The share of the old range of activations that stays when a new batch is seen. Default: 0.9, as in seed 004.
+    /// The share of the old range of activations that stays when a step of training moves it. Default: 0.9, as in seed 004.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub range_momentum: f64,
-    /// Training batches that ranges are found with before the first quantised step. Default: 8.
+    /// Training batches before the first quantised step, whose least and greatest values ranges begin with. Default: 8.
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
     /// Where the ranges of activations, keys and values come from. Default: moving.
@@ -51,6 +55,10 @@ pub struct Settings {
     /// cross-entropy with the text. Default: 0.5; LLM-QAT's own is 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub distillation: f64,
+    /// What both logits are divided by before they are compared; above 1 unlikely tokens weigh more. The divergence is
+    /// multiplied by its square (Hinton et al. 2015). Default: 1, as in LLM-QAT.
+    #[schemars(range(min = 0.05, max = 100.0))]
+    pub distillation_temperature: f64,
     /// Steps that train the base in full precision before it is quantised, for a model that starts from nothing.
     /// Default: 0.
     pub pretraining_steps: u64,
@@ -89,6 +97,7 @@ impl Default for Settings {
             weight_scheme: Scheme::Symmetric,
             weight_granularity: Granularity::PerChannel,
             weight_scale: WeightScale::MinMax,
+            scale_learning_rate_factor: 1.0,
             activation_scheme: Scheme::Asymmetric,
             activation_granularity: Granularity::PerTensor,
             range_momentum: 0.9,
@@ -97,6 +106,7 @@ impl Default for Settings {
             policy: PrecisionPolicy::Cyclic,
             matmul_dtype: MatmulDtype::Tf32,
             distillation: 0.5,
+            distillation_temperature: 1.0,
             pretraining_steps: 0,
             base: Base::Frozen,
             lora_rank: 8,
@@ -156,7 +166,7 @@ pub enum WeightScale {
 pub enum Ranges {
     /// From the calibration; they stay.
     Frozen,
-    /// From the calibration; then they follow the batches of training.
+    /// From the calibration; then they follow the batches of training, each batch of a step by itself.
     Moving,
     /// Each token has its own, from its values in each pass. Nothing is calibrated, and no range is held. LLM-QAT's are
     /// these, with `activation_scheme = "symmetric"`.

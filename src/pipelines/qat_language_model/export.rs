@@ -12,7 +12,6 @@
 
 use std::path::Path;
 
-use burn::module::Module;
 use safetensors::tensor::{Dtype, View};
 use serde_json::{Value, json};
 

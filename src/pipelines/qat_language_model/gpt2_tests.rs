@@ -282,7 +282,7 @@ fn per_token_ranges_need_no_calibration_and_see_one_token() {
     let logits = |texts: &[Vec<u32>], at: usize, filling| {
         let batch = batch_of(texts, filling);
         let mut ranges = Ranges::new(2, 2);
-        let observe = Some(text(&batch, &plain()));
+        let observe = Some(Observe::Move(text(&batch, &plain())));
         let at = Some((at, precisions(&settings)[at]));
         let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
         let all = values(plain_network.forward(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass));

@@ -213,7 +213,7 @@ fn learnt_scales_have_a_learning_rate_of_their_own() {
 fn counting(tokens: usize) -> Arc<Example> {
     let text: Vec<u32> = (0..12).map(|at| (at * 7 + tokens as u32) % 50).collect();
     let prompt = text.len() - tokens;
-    Arc::new(Example { tokens: text, prompt, answers: vec![] })
+    Arc::new(Example { tokens: text, prompt, answers: vec![], others: vec![] })
 }
 
 /// The mean gradients of batches that make one step at a precision, by name of the parameter.

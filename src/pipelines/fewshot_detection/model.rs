@@ -286,9 +286,9 @@ mod tests {
     #[test]
     fn the_head_answers_for_every_cell_of_every_level() {
         for size in [32, 256, 272, 528] {
-            let model = ReferenceDetector::new(&tiny(), size, 1, &plain());
+            let model = ReferenceDetector::new(&tiny(), size, 1, &autodiff());
             assert_eq!(model.coarser.len() + 2, strides(size).len());
-            let dense = model.dense(Tensor::zeros([1, 3, size, size], &plain()));
+            let dense = model.dense(Tensor::zeros([1, 3, size, size], &autodiff()));
             assert_eq!(dense.sides.dims(), [1, cells(size).len(), 4], "{size}");
             assert_eq!(dense.object.dims()[1], cells(size).len());
             assert_eq!(dense.embeddings.dims()[1], cells(size).len());

@@ -30,7 +30,7 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
         0 => experiment.validation.every_epochs * per_epoch,
         steps => steps,
     };
-    let cadences = vec![experiment.cleanup.every_steps, validate, experiment.checkpoint.every_steps];
+    let cadences = [experiment.cleanup.every_steps, validate, experiment.checkpoint.every_steps];
     // What comes only at the end need not be waited for.
     let early = cadences.iter().copied().filter(|cadence| *cadence <= plan.steps / 4);
     let settled = early.max().unwrap_or_default();

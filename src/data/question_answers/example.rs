@@ -86,7 +86,7 @@ pub fn example(
     let room = (length + 1).saturating_sub(before.len() + after.len() + reserved);
     let context = tokenizer.encode(&format!(" {}", paragraph.context))?;
     let windows = match cut {
-        _ if context.len() <= room => vec![0..context.len()],
+        _ if context.len() <= room => std::iter::once(0..context.len()).collect(),
         Cut::WithAnswer { seed, number } => {
             // One more byte: the space before the context.
             let answer = covering(&context, start + 1..start + 1 + first.text.len(), tokenizer);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::{file, seal};
 use crate::bounded::list::CappedList;
 use crate::memory::ledger::{Cap, Ledger};
 
@@ -59,24 +60,47 @@ pub fn replace_with(
 fn try_replace_with(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     // A bare name has a parent, which is empty.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(folder)?;
+    let mut file = temporary().tempfile_in(folder).map_err(|error| nameless(&error))?;
     // The file itself: the wrapper's errors repeat the temporary name.
     content(file.as_file_mut())?;
     file.as_file().sync_all()?;
-    // A temporary file is private to its owner; results are meant to be read by colleagues.
-    set_mode(file.as_file(), 0o644)?;
     file.persist(path).map_err(|error| error.error)?;
     sync_folder(folder)
 }
 
+/// What temporary files of ours begin with; a kill may leave one.
+pub const WRITING: &str = ".writing-";
+
+/// A temporary file is private to its owner; results are read by those whom the user's umask lets read.
 #[cfg(unix)]
-fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+fn temporary() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(mode))
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(WRITING).permissions(std::fs::Permissions::from_mode(0o666));
+    builder
 }
 
 #[cfg(not(unix))]
-fn set_mode(_: &File, _: u32) -> io::Result<()> {
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(WRITING);
+    builder
+}
+
+/// The error without the name of the temporary file, which nobody chose.
+fn nameless(error: &io::Error) -> io::Error {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>()).unwrap_or(error);
+    cause.raw_os_error().map_or_else(|| io::Error::new(cause.kind(), cause.to_string()), io::Error::from_raw_os_error)
+}
+
+/// Takes away what a kill in the middle of [`replace`] left in a folder. The caller is the only one that writes there.
+pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(WRITING);
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
     Ok(())
 }
 
@@ -87,14 +111,13 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 
 /// Brings the files of a folder to the disk, whoever wrote them.
 pub fn sync_files(folder: &Path) -> io::Result<()> {
-    std::fs::read_dir(folder)?.try_for_each(|entry| File::open(entry?.path())?.sync_all())
+    std::fs::read_dir(folder)?.try_for_each(|entry| file::open(&entry?.path())?.sync_all())
 }
 
-/// Replaces a file by a record as indented JSON.
+/// Replaces a file by a record as indented JSON, with its check.
 pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteError> {
-    let mut text = at(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
-    text.push(b'\n');
-    replace(path, &text)
+    let text = at(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
+    replace(path, &seal::record(text))
 }
 
 /// Appends records to a file, a line each, through a bounded buffer. Policy at the cap: the lines are written out.
@@ -113,14 +136,14 @@ impl LineWriter {
     pub fn open(ledger: &Ledger, name: &'static str, path: &Path, capacity: usize) -> Result<Self, WriteError> {
         let cap = Cap { items: capacity as u64, bytes: capacity as u64 * LINE_BYTES_MAX };
         at(path, cut_incomplete_line(path))?;
-        let file = at(path, OpenOptions::new().create(true).append(true).open(path))?;
+        let file = at(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
         Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, name, cap) })
     }
 
-    /// Adds a record; when the buffer is full, everything in it is written first.
+    /// Adds a record with its check; when the buffer is full, everything in it is written first.
     pub fn record(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
         let line = at(&self.path, serde_json::to_string(record).map_err(io::Error::from))?;
-        self.line(line)
+        self.line(seal::line(line))
     }
 
     /// Adds a line of text.
@@ -141,9 +164,23 @@ impl LineWriter {
     }
 
     /// Hands everything to the disk.
+    ///
+    /// # Errors
+    /// Also when the file is no longer where it was: what is written to it then is lost.
     pub fn sync(&mut self) -> Result<(), WriteError> {
         self.flush()?;
-        at(&self.path, self.file.sync_data())
+        at(&self.path, self.still_there().and_then(|()| self.file.sync_data()))
+    }
+
+    /// A file whose folder was removed, or whose disk was taken away, takes what is written to it without a word.
+    fn still_there(&self) -> io::Result<()> {
+        match std::fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::new(
+                error.kind(),
+                "the file or its folder was removed, or its disk taken away, while the run wrote into it",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn write(&mut self, lines: &[String]) -> Result<(), WriteError> {
@@ -153,14 +190,14 @@ impl LineWriter {
         let mut text = lines.join("\n");
         text.push('\n');
         // One call for all: a kill cannot cut between two writes of one line.
-        at(&self.path, self.file.write_all(text.as_bytes()))
+        at(&self.path, self.file.write_all(text.as_bytes()).and_then(|()| self.still_there()))
     }
 }
 
 /// Shortens a file to its last complete line.
 fn cut_incomplete_line(path: &Path) -> io::Result<()> {
     use std::io::{Read, Seek, SeekFrom};
-    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+    let mut file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -182,7 +219,7 @@ fn cut_incomplete_line(path: &Path) -> io::Result<()> {
 
 /// Cuts a file off before the first line for which `keep` is false, that is not text, or that is not whole.
 pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
+    let file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return at(path, Err(error)),
@@ -241,8 +278,34 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_file() {
+    fn errors_name_the_file_and_not_the_temporary_one() {
         let error = replace(Path::new("/no/such/folder/summary.json"), b"").unwrap_err();
         assert!(error.to_string().contains("/no/such/folder/summary.json"));
+        assert!(!error.to_string().contains(WRITING), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_removed_takes_no_more_lines_in_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/metrics.jsonl");
+        std::fs::create_dir(folder.path().join("run")).unwrap();
+        let mut writer = LineWriter::open(&Ledger::default(), "metrics_lines", &path, 4).unwrap();
+        writer.line("1".into()).unwrap();
+        writer.sync().unwrap();
+        std::fs::remove_dir_all(folder.path().join("run")).unwrap();
+        assert!(writer.sync().unwrap_err().to_string().contains("was removed"));
+        writer.line("2".into()).unwrap();
+        assert!(writer.flush().unwrap_err().to_string().contains("metrics.jsonl"));
+    }
+
+    #[test]
+    fn only_what_a_kill_left_is_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [".writing-abc123", "summary.json"] {
+            replace(&folder.path().join(name), b"{}").unwrap();
+        }
+        remove_unfinished(folder.path()).unwrap();
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, ["summary.json"]);
     }
 }

@@ -103,7 +103,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     state.loss_last = Some(report.loss);
     session.norms.push(report.gradient_norm);
     let norm = session.norms.median();
-    session.recorder.metrics(&MetricsLine::Train {
+    session.metrics(&MetricsLine::Train {
         step,
         epoch: session.state.epoch,
         batch: report.kind.to_owned(),
@@ -195,11 +195,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let metrics: std::collections::BTreeMap<String, Option<f64>> =
         report.metrics.iter().map(|(name, value)| (name.clone(), finite(*value))).collect();
-    session.recorder.metrics(&MetricsLine::Validation {
-        step,
-        epoch: session.state.epoch,
-        metrics: metrics.clone(),
-    })?;
+    session.metrics(&MetricsLine::Validation { step, epoch: session.state.epoch, metrics: metrics.clone() })?;
     session.keep_pictures(&report)?;
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
     let words: Vec<String> = report

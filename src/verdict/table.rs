@@ -11,6 +11,7 @@ use csv::ByteRecord;
 use super::judge::{BYTES, Series};
 use super::of_file::VerdictError;
 use super::watch::{Context, Watch};
+use crate::results::file;
 use crate::results::read::ReadError;
 use crate::results::verdict::Verdict;
 
@@ -321,7 +322,7 @@ impl Read for Capped {
 impl Rows {
     fn open(path: &Path) -> Result<Self, VerdictError> {
         let file_error = |source| VerdictError::Read(ReadError::File { path: path.to_path_buf(), source });
-        let mut file = File::open(path).map_err(file_error)?;
+        let mut file = file::open(path).map_err(file_error)?;
         let mut first = Vec::new();
         BufReader::new(&file).take(ROW_BYTES_MAX).read_until(b'\n', &mut first).map_err(file_error)?;
         file.rewind().map_err(file_error)?;

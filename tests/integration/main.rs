@@ -4,9 +4,11 @@
 
 mod command_line;
 mod comparison;
+mod damage;
 mod disk;
 mod experiments;
 mod export;
+mod hostile;
 mod interruption;
 mod listing;
 mod outcomes;

@@ -73,10 +73,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::squad::{Answer, Question};
+    use super::super::tokenizer::Words;
     use super::*;
 
     fn bytes() -> Tokenizer {
-        Tokenizer::learn(std::iter::once(Ok("a".into())), 257).unwrap()
+        Tokenizer::learn(&Words::default(), 257).unwrap()
     }
 
     fn paragraph(context: &str, text: &str) -> Paragraph {

@@ -6,14 +6,17 @@ use std::path::{Component, Path, PathBuf};
 use image::ImageError;
 use sha2::{Digest, Sha256};
 
-use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::frames::decoding_bytes;
+use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
 use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
 use super::settings::Settings;
 use super::whole::{FILE_BYTES_MAX, is_whole};
 use crate::data::digest::hexadecimal;
 use crate::data::error::DataError;
+use crate::data::known::Known;
 use crate::data::sample::Rectangle;
 use crate::problem::nearest;
+use crate::results::printable;
 
 /// Larger pictures are not decoded.
 const PIXELS_MAX: u64 = 100_000_000;
@@ -43,6 +46,8 @@ struct Assembly {
     names: Vec<String>,
     /// Files of still pictures.
     stills: BTreeSet<PathBuf>,
+    known: Known,
+    largest: Option<Largest>,
 }
 
 /// A video whose frames come in any order.
@@ -59,6 +64,7 @@ pub fn assemble(
     raw: Raw,
     judge: Judge,
     digest: Sha256,
+    known: Known,
 ) -> Result<Library, DataError> {
     // Sorted by name, so that a class's number does not depend on the order of a file.
     check_names(&raw.classes)?;
@@ -79,6 +85,8 @@ pub fn assemble(
         number: BTreeMap::new(),
         names: raw.videos,
         stills: BTreeSet::new(),
+        known,
+        largest: None,
     };
     for picture in raw.pictures {
         assembly.picture(picture, &rank)?;
@@ -92,7 +100,8 @@ pub fn assemble(
         }
         None => assembly.cut_references(&mut classes),
     }
-    let Assembly { root, judge, digest, videos, .. } = assembly;
+    let Assembly { root, judge, digest, videos, known, largest, .. } = assembly;
+    known.keep();
     let videos = videos
         .into_iter()
         .map(|video| {
@@ -100,7 +109,7 @@ pub fn assemble(
             Video { name: video.name, sequence: video.sequence, frames }
         })
         .collect();
-    Ok(Library { root, classes, videos, digest: hexadecimal(&digest.finalize()), skipped: judge.skipped })
+    Ok(Library { root, classes, videos, digest: hexadecimal(&digest.finalize()), skipped: judge.skipped, largest })
 }
 
 impl Assembly {
@@ -180,8 +189,17 @@ impl Assembly {
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
         self.digest.update(name.as_bytes());
         self.digest.update(length.to_le_bytes());
+        if length <= FILE_BYTES_MAX {
+            self.digest.update(self.known.digest(name, &whole)?.as_bytes());
+        }
         match size(&whole, length) {
-            Ok((width, height)) => Ok(Some((path, (u64::from(width), u64::from(height))))),
+            Ok((width, height)) => {
+                let bytes = decoding_bytes(width, height, length);
+                if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
+                    self.largest = Some(Largest { path: path.clone(), width, height, bytes });
+                }
+                Ok(Some((path, (u64::from(width), u64::from(height)))))
+            }
             Err((reason, message)) => self.judge.broken(reason, &path, message).map(|()| None),
         }
     }
@@ -302,7 +320,7 @@ fn splits(settings: &Settings, classes: &[RawClass]) -> Result<Vec<Split>, DataE
             if !known.contains(name.as_str()) {
                 let meant = nearest(name, known.iter().copied());
                 let hint = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
-                let some: Vec<&str> = known.iter().take(20).copied().collect();
+                let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
                 return Err(DataError::content(format!(
                     "`dataset.reference-video.{key}`: the data has no class \"{name}\"{hint} (it has {})",
                     some.join(", ")

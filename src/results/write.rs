@@ -89,8 +89,8 @@ fn temporary() -> tempfile::Builder<'static, 'static> {
 
 /// The error without the name of the temporary file, which nobody chose.
 fn nameless(error: &io::Error) -> io::Error {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>()).unwrap_or(error);
-    cause.raw_os_error().map_or_else(|| io::Error::new(cause.kind(), cause.to_string()), io::Error::from_raw_os_error)
+    let text = error.to_string();
+    io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
 }
 
 /// Takes away what a kill in the middle of [`replace`] left in a folder. The caller is the only one that writes there.

@@ -8,6 +8,7 @@ mod damage;
 mod disk;
 mod experiments;
 mod export;
+mod fuzz;
 mod hostile;
 mod interruption;
 mod listing;

@@ -133,6 +133,13 @@ fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
     assert!(said.code == 1 && said.err.contains("1 of them different"), "{said:?}");
     let said = collect(&sealed.replacen("seed", "sead", 1));
     assert!(said.code == 1 && said.err.contains("checksum"), "{said:?}");
+    // A run of it of which a sample is another: no number of it counts, and the table says so.
+    let memory = sweep.join("points/0001-1/memory.jsonl");
+    std::fs::write(&memory, text(&memory).replacen("\"heap\":", "\"heap\":1", 1)).unwrap();
+    let said = collect(&sealed);
+    assert!(said.code == 0 && said.out.contains("damaged"), "{said:?}");
+    let row = &json(&sweep.join("table.json"))["rows"][0];
+    assert_eq!((&row["outcome"], &row["finished"]), (&"damaged".into(), &0.into()), "{row}");
 }
 
 fn git(folder: &Path, arguments: &[&str]) {

@@ -304,6 +304,7 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
         let name = class.name.as_str();
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
             let message = "the name of a class has at least one letter and at most";
+            let name = printable::line(name, 60);
             return Err(DataError::content(format!("\"{name}\": {message} {NAME_BYTES_MAX} bytes")));
         }
     }

@@ -1,7 +1,6 @@
 //! Real leaks, restored: what the post-mortems found, as it can happen with Burn. Off unless `[leaks]` says so.
 
-use burn::module::ModuleVisitor;
-use burn::module::Param;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
 use super::batch::DetectionBatch;

@@ -9,7 +9,7 @@ use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
 use xrun::data::question_answers::{example, tokenizer};
 use xrun::data::reference_video::raw::Judge;
-use xrun::data::reference_video::settings::{Format, OnBroken, Settings, Source};
+use xrun::data::reference_video::settings::{ExifOrientation, Format, OnBroken, Settings, Source};
 use xrun::data::reference_video::{coco, frames, open};
 use xrun::experiment::{read, read_sweep};
 use xrun::export;
@@ -19,6 +19,7 @@ use xrun::results::{index, read as read_results};
 use xrun::run::{checkpoint, reproduce, resume};
 use xrun::sweep::{plan, slurm};
 use xrun::verdict::of_file;
+use xrun::verdict::table::Asked;
 
 use super::mutate::{flipped, mutated, with_right_checks};
 use super::samples::{self, put};
@@ -164,7 +165,7 @@ fn pictures(place: &Path) -> Work {
             with_right_checks(&mut bytes);
         }
         put(&path, &bytes);
-        match frames::decode(&path, Path::new("picture")) {
+        match frames::decode(&path, Path::new("picture"), ExifOrientation::Apply) {
             Ok(picture) if picture.rgb.len() != picture.width * picture.height * 3 => Err("has other pixels".into()),
             decoded => Ok(decoded.is_ok()),
         }
@@ -271,7 +272,11 @@ fn answers(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         listing::json(std::slice::from_ref(&entry)).to_string(),
         text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
         text(compare::gather(&both).map(|both| compare::text(&both, 100)).map_err(|error| error.to_string())),
-        text(of_file::of_path(run, &[]).map(|found| format!("{:?}", found.verdict)).map_err(|error| error.to_string())),
+        text(
+            of_file::of_path(run, &Asked::default())
+                .map(|found| format!("{:?}", found.verdict))
+                .map_err(|error| error.to_string()),
+        ),
         text(reproduce::Original::read(run).map(|found| format!("{:?}", found.last_step)).map_err(|e| e.to_string())),
         text(report::write(run).map(|damage| damage.join(" ")).map_err(|error| error.to_string())),
     ];
@@ -357,6 +362,6 @@ fn csv(place: &Path) -> Work {
         if !is_table {
             read_results::memory_file(path).map_err(|error| error.to_string())?.for_each(drop);
         }
-        Ok(of_file::of_path(path, &[]).is_ok())
+        Ok(of_file::of_path(path, &Asked::default()).is_ok())
     })
 }

@@ -10,12 +10,19 @@ use crate::data::error::DataError;
 use crate::data::sample::Picture;
 use crate::experiment::sections::CleanupAction;
 use crate::results::format::PlannedOwner;
+pub use crate::results::metric::Better;
+use crate::results::metric::{Interval, PlannedMetric};
+use crate::results::write::WriteError;
 
 /// A thing that can step, validate, save and load.
 pub trait Task {
     /// Performs optimiser step `step` (from 1) at the learning rate given. Tensors of the step are dropped when it
     /// returns; what is kept is numbers.
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError>;
+
+    /// Says where the run's files are, before the first step, to a task that leaves files of its own there. Each is replaced
+    /// as a whole.
+    fn leave_files_in(&mut self, _run: &Path) {}
 
     /// Looks at held-out data, without autodiff. The same data each time.
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError>;
@@ -61,6 +68,8 @@ pub struct TaskFacts {
     /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
     /// model has.
     pub trained_parameters: Option<u64>,
+    /// The last steps of phases that another one follows, ascending. The schedule begins anew after them.
+    pub phase_ends: Vec<u64>,
     /// Items of a batch that `limits.batch_size` splits into parts.
     pub batch_items: u64,
     /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.
@@ -68,13 +77,39 @@ pub struct TaskFacts {
     /// What such a probe changes of the experiment, as `section.key=value`: phases that would take all its steps.
     pub probe_overrides: Vec<String>,
     /// The validation metrics that a checkpoint can be best by; the first is the pipeline's own choice.
-    pub metrics: Vec<(&'static str, Better)>,
+    pub metrics: Vec<Metric>,
 }
 
+/// A validation metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    Higher,
-    Lower,
+pub struct Metric {
+    pub name: &'static str,
+    pub better: Better,
+    /// For people, such as `share`; empty where it has none.
+    pub unit: &'static str,
+}
+
+impl Metric {
+    pub const fn higher(name: &'static str, unit: &'static str) -> Self {
+        Self { name, better: Better::Higher, unit }
+    }
+
+    pub const fn lower(name: &'static str, unit: &'static str) -> Self {
+        Self { name, better: Better::Lower, unit }
+    }
+}
+
+impl From<&Metric> for PlannedMetric {
+    fn from(metric: &Metric) -> Self {
+        Self { name: metric.name.to_owned(), better: metric.better, unit: metric.unit.to_owned() }
+    }
+}
+
+/// One without a unit.
+impl From<&(&'static str, Better)> for Metric {
+    fn from((name, better): &(&'static str, Better)) -> Self {
+        Self { name, better: *better, unit: "" }
+    }
 }
 
 /// Numbers of one training step.
@@ -99,6 +134,8 @@ pub struct StepReport {
 pub struct ValidationReport {
     /// By name; at most 64. `None` where it cannot be measured on this data.
     pub metrics: Vec<(String, Option<f64>)>,
+    /// Of those metrics that are means over episodes.
+    pub intervals: Vec<(String, Interval)>,
     /// Pictures with what was found drawn in, and captions, for the report; at most `validation.pictures`.
     pub pictures: Vec<(Picture, String)>,
 }
@@ -140,6 +177,13 @@ impl TaskError {
     /// The model was with the optimiser when a step failed.
     pub fn model_lost() -> Self {
         Self::Device("the model was lost in a step that failed".into())
+    }
+}
+
+impl From<WriteError> for TaskError {
+    fn from(error: WriteError) -> Self {
+        let message = format!("cannot be written: {}{}", error.source, error.advice());
+        Self::File { path: error.path.display().to_string(), message }
     }
 }
 

@@ -15,7 +15,9 @@ pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Fail
                     let devices: Vec<serde_json::Value> = found.iter().map(as_json).collect();
                     serde_json::json!({ "kind": listing.kind, "devices": devices, "missing": null })
                 }
-                Err(missing) => serde_json::json!({ "kind": listing.kind, "devices": [], "missing": missing }),
+                Err(missing) => serde_json::json!({
+                    "kind": listing.kind, "devices": [], "missing": missing.what, "cure": missing.cure,
+                }),
             })
             .collect();
         terminal.json(&values);
@@ -25,7 +27,12 @@ pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Fail
     for listing in listings {
         match listing.found {
             Ok(found) => found.iter().for_each(|found| text.push_str(&line(found))),
-            Err(missing) => text.push_str(&format!("{:<10} not usable: {missing}\n", listing.kind)),
+            Err(missing) => {
+                text.push_str(&format!("{:<10} not usable: {}\n", listing.kind, missing.what));
+                if !missing.cure.is_empty() {
+                    text.push_str(&format!("{:<10} {}\n", "", missing.cure));
+                }
+            }
         }
     }
     if let Ok(chosen) = device::choose("auto") {
@@ -42,7 +49,9 @@ fn line(found: &Found) -> String {
         _ => String::new(),
     };
     let driver = found.driver.as_ref().map_or_else(String::new, |driver| format!("  driver {driver}"));
-    format!("{:<10} {}{memory}{driver}\n", found.kind.to_string(), found.name)
+    let capability = found.capability_words().map_or_else(String::new, |of| format!("  compute capability {of}"));
+    let compiler = found.compiler.as_ref().map_or_else(String::new, |of| format!("  compiler {of}"));
+    format!("{:<10} {}{memory}{driver}{capability}{compiler}\n", found.kind.to_string(), found.name)
 }
 
 fn as_json(found: &Found) -> serde_json::Value {
@@ -52,5 +61,7 @@ fn as_json(found: &Found) -> serde_json::Value {
         "driver": found.driver,
         "memory": found.memory,
         "free": found.free,
+        "compute_capability": found.capability_words(),
+        "compiler": found.compiler,
     })
 }

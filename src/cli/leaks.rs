@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::LeaksArguments;
 use super::leaks_runs::{Ran, Runs};
 use super::terminal::{Failure, Terminal};
-use crate::device;
-use crate::experiment::leaks::{Expected, Grows};
+use crate::device::{self, Kind, pages};
+use crate::experiment::leaks::{Expected, Grows, On};
 use crate::experiment::read;
 use crate::report::verdict::{Pair, pairs};
 use crate::results::format::Outcome;
@@ -20,8 +20,9 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     let mut runs = Runs::new(&arguments.overrides)?;
     let mut all = Vec::with_capacity(leaky.len());
     for (name, file) in leaky {
-        let (expected, pool) = expected(&file, arguments)?;
-        let Some(looked_for) = LookedFor::new(&expected, pool) else {
+        let (expected, place) = expected(&file, arguments)?;
+        let pool = place != On::Cpu;
+        let Some(looked_for) = LookedFor::new(&expected, place) else {
             all.push(Pair::left_out(&name, elsewhere(expected.grows)));
             continue;
         };
@@ -62,8 +63,8 @@ fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>
     }
 }
 
-/// What the file expects, and whether the device that it will run on has a memory pool.
-fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(Expected, bool), Failure> {
+/// What the file expects, and what the device that it will run on has of a memory pool.
+fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(Expected, On), Failure> {
     let experiment = read::read(file, &arguments.overrides.all(), super::environment())?.experiment;
     let Some(expected) = experiment.leaks.expected else {
         return Err(Failure::Usage(format!(
@@ -72,7 +73,13 @@ fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(Expected, bool),
         )));
     };
     let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
-    Ok((expected, chosen.kind.has_pool()))
+    let smallest_page = || pages::of_cuda(chosen.found.memory?).first().map(|page| page.bytes);
+    let place = match (chosen.kind, smallest_page()) {
+        (Kind::Cpu, _) => On::Cpu,
+        (Kind::Cuda(_), Some(smallest_page)) => On::Cuda { smallest_page },
+        _ => On::Pool,
+    };
+    Ok((expected, place))
 }
 
 /// Why a pair is not run on this device.
@@ -94,8 +101,8 @@ struct LookedFor {
 }
 
 impl LookedFor {
-    fn new(expected: &Expected, pool: bool) -> Option<Self> {
-        let (series, bytes_per_step) = expected.on(pool)?;
+    fn new(expected: &Expected, place: On) -> Option<Self> {
+        let (series, bytes_per_step) = expected.on(place)?;
         Some(Self { series, bytes_per_step, tolerance: expected.tolerance, owner: expected.owner.clone() })
     }
 }

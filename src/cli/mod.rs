@@ -24,6 +24,7 @@ mod terminal;
 mod training;
 mod typo;
 mod verdict;
+mod warm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -83,6 +84,8 @@ enum Command {
     /// Say what memory an experiment will need, whether that fits, and what the largest value is that fits.
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
+    /// Compile and tune what an experiment needs on a GPU, so that its first run starts in seconds.
+    Warm(WarmArguments),
     /// Print a commented experiment file to start from.
     New(NewArguments),
     /// Continue a run that was stopped or killed.
@@ -97,7 +100,7 @@ enum Command {
     Compare(compare::CompareArguments),
     /// Show what a run did.
     Show(RunName),
-    /// Judge whether memory is growing: a run, a memory.jsonl, or a CSV with a step column and columns of bytes.
+    /// Judge whether memory is growing: a run, a memory.jsonl, or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
     /// Run pairs of a leaky and a bounded experiment: are leaks found, and only leaks?
@@ -270,6 +273,15 @@ pub struct PlanArguments {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct WarmArguments {
+    /// The experiment to warm up for.
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct NewArguments {
     /// The pipeline, such as fewshot-detection.
     pipeline: String,
@@ -289,12 +301,20 @@ pub struct RunName {
 
 #[derive(Clone, Debug, Args)]
 pub struct VerdictArguments {
-    /// A run (a folder, or its name as in `show`), a memory.jsonl, or a CSV file.
+    /// A run (a folder, or its name as in `show`), a memory.jsonl, or what another tool wrote: mprof's .dat, psrecord's log,
+    /// a page of memray, the output of `nvidia-smi --query-gpu ... --format=csv -l 1`, `free -s 1` or `vmstat -t 1`, or a
+    /// table with a header.
     #[arg(value_hint = ValueHint::AnyPath)]
     path: String,
-    /// Of a CSV file, judge this column; can be given again. Otherwise all that look like sizes.
+    /// Of a table, judge this column; can be given again. Otherwise all that look like sizes.
     #[arg(long, value_name = "NAME")]
     column: Vec<String>,
+    /// Of a table, the column of steps or times; otherwise that named step, iteration, time, epoch or the like.
+    #[arg(long, value_name = "NAME")]
+    step_column: Option<String>,
+    /// The unit of columns that have none in their names or cells: B, KB, MB, GB, KiB, MiB or GiB.
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
     /// The verdict that fails: exit code 6.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
@@ -384,9 +404,9 @@ pub fn main() -> ExitCode {
     // Usage errors are clap's: its message, exit code 2.
     let line = CommandLine::parse();
     panics::keep();
-    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|message| {
+    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
-        terminal.error(&format!("xrun panicked: {message}"));
+        terminal.error(&format!("xrun panicked: {panic}"));
         terminal.error("this is a bug of xrun; results written so far are whole");
         crate::run::stop::EXIT_PANIC
     });
@@ -405,6 +425,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
+        Command::Warm(arguments) => warm::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Compare(arguments) => compare::run(&arguments, &terminal),

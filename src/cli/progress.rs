@@ -1,15 +1,18 @@
 //! How is progress shown? Bars, lines, JSON or nothing.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Progress;
 use super::terminal::{self, Terminal};
+use crate::device::kernels::Kernels;
 use crate::plan::Plan;
 use crate::results::format::MemoryLine;
 use crate::results::verdict::OWNER;
 use crate::run::observer::{Event, Observer};
+use crate::run::start::{Aside, Teller};
 use crate::units::{Bytes, seconds};
 
 /// The observer that the command line asks for.
@@ -48,6 +51,44 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
+}
+
+/// Says that a probe is measuring, and how many kernels it has compiled, until it is dropped. On a terminal a line that
+/// moves; elsewhere lines, and only of kernels.
+pub fn measuring(terminal: Terminal, kernels: Option<Kernels>) -> Option<Measuring> {
+    let waiting = waiting(terminal, "measuring what memory a step needs");
+    let kernels = kernels.filter(|_| !terminal.quiet)?;
+    let bar = waiting.as_ref().map(|waiting| waiting.0.clone());
+    let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
+    let begun = Instant::now();
+    let at_begin = kernels.new_ones();
+    let count = move || {
+        let mut said = 0;
+        // Until the other end is dropped.
+        while ended.recv_timeout(LINE_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let count = kernels.new_ones() - at_begin;
+            if count > said {
+                said = count;
+                let text = compiling(count, begun.elapsed());
+                match &bar {
+                    Some(bar) => bar.set_message(text),
+                    None => terminal.say(&text),
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("xrun measuring".into()).spawn(count).ok()?;
+    Some(Measuring { _end: end, _waiting: waiting })
+}
+
+/// Ends the counting when it is dropped.
+pub struct Measuring {
+    _end: std::sync::mpsc::SyncSender<()>,
+    _waiting: Option<Waiting>,
+}
+
+fn compiling(kernels: u64, time: Duration) -> String {
+    format!("compiling kernels: {kernels} so far, {}; the next start takes seconds", seconds(time.as_secs_f64()))
 }
 
 /// A line is printed when this long has passed since the last one.
@@ -131,6 +172,16 @@ impl People {
 }
 
 impl Observer for People {
+    fn aside(&self) -> Option<Teller> {
+        let (terminal, bar) = (self.terminal, self.bar.clone());
+        Some(Arc::new(move |aside: Aside<'_>| match (aside, &bar) {
+            (Aside::Compiling { kernels, time }, Some(bar)) => bar.set_message(compiling(kernels, time)),
+            (Aside::Compiling { kernels, time }, None) => terminal.say(&compiling(kernels, time)),
+            (Aside::Ended { .. }, Some(bar)) => bar.finish_and_clear(),
+            (Aside::Ended { .. }, None) => {}
+        }))
+    }
+
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
@@ -194,6 +245,22 @@ struct Json {
 }
 
 impl Observer for Json {
+    fn aside(&self) -> Option<Teller> {
+        let terminal = self.terminal;
+        Some(Arc::new(move |aside: Aside<'_>| {
+            let value = match aside {
+                Aside::Compiling { kernels, time } => serde_json::json!({
+                    "event": "compiling", "kernels": kernels, "seconds": time.as_secs_f64(),
+                }),
+                Aside::Ended { ending, .. } => serde_json::json!({
+                    "event": "ended", "outcome": ending.outcome, "message": ending.message,
+                    "exit_code": ending.exit_code(),
+                }),
+            };
+            terminal.line(&value.to_string());
+        }))
+    }
+
     fn event(&mut self, event: Event<'_>) {
         let value = match event {
             Event::Started { run, plan, device, step } => serde_json::json!({

@@ -89,7 +89,8 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     let (opened, mut task) = planned.open(continuation.state.step + 1)?;
     if let Some(checkpoint) = &continuation.checkpoint {
-        panics::caught(|| task.load(checkpoint)).map_err(Failure::Failed)?.map_err(Failure::failed)?;
+        let loaded = panics::caught(|| task.load(checkpoint));
+        loaded.map_err(|panic| training::not_opened(&opened.chosen, &panic))?.map_err(Failure::failed)?;
     }
     if !overrides.is_empty() {
         let text = resolved::to_toml(&opened.plan.experiment, None);
@@ -113,6 +114,8 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         state: continuation.state,
         segment: continuation.segment,
         gpu: opened.gpu(),
+        kernels: opened.kernels.clone(),
+        tell: None,
         started,
         stop_after: None,
     };

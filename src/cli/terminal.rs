@@ -163,6 +163,8 @@ pub enum Failure {
     Usage(String),
     /// Data, device or disk.
     Failed(String),
+    /// The device has no memory for even the model.
+    OutOfMemory(String),
 }
 
 impl Failure {
@@ -170,7 +172,7 @@ impl Failure {
     pub fn tell(&self, terminal: &Terminal) -> u8 {
         match self {
             Self::Problems(problems) => terminal.problems(problems),
-            Self::Usage(message) | Self::Failed(message) => terminal.error(message),
+            Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => terminal.error(message),
         }
         self.exit_code()
     }
@@ -179,6 +181,7 @@ impl Failure {
         match self {
             Self::Problems(_) | Self::Usage(_) => EXIT_BAD_INPUT,
             Self::Failed(_) => exit_code(Outcome::Failed),
+            Self::OutOfMemory(_) => exit_code(Outcome::MemoryLimit),
         }
     }
 

@@ -2,27 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, progress};
 use crate::data;
-use crate::device::{self, Chosen, Kind};
+use crate::device::kernels::Kernels;
+use crate::device::{self, Chosen, Kind, Tuning, pages};
+use crate::experiment::sections::{Autotune, DeviceUse};
 use crate::experiment::{Experiment, resolved};
 use crate::memory::ledger::Ledger;
+use crate::memory::sources::GpuInUse;
 use crate::memory::{heap, sources};
+use crate::panics::words::Cause;
+use crate::panics::{self, Panic};
 use crate::pipelines::{self, Prepared};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, forecast};
 use crate::probe::{self, Probe, ProbeError, remembered};
-use crate::results::format::{Forecast, LoopState, Outcome};
+use crate::results::format::{Forecast, LoopState, Outcome, PoolPage};
 use crate::results::read;
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::{self, Launch};
+use crate::run::start::Aside;
 use crate::run::stop::{Ending, StopSignal, exit_code};
-use crate::run::{directory, manifest};
-use crate::task::Task;
-use crate::units::seconds;
+use crate::run::{directory, limits, manifest};
+use crate::task::{Task, TaskError};
+use crate::units::{Bytes, seconds};
 use crate::{report, results::layout};
 
 /// An experiment with its data looked at and its device chosen.
@@ -30,7 +37,10 @@ pub struct Planned {
     pub plan: Plan,
     pub ledger: Ledger,
     pub chosen: Chosen,
+    /// Where the device's kernels are kept, if it compiles any and they can be.
+    pub kernels: Option<Kernels>,
     prepared: Prepared,
+    terminal: Terminal,
 }
 
 impl Planned {
@@ -40,6 +50,10 @@ impl Planned {
         experiment.launcher = None;
         let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
         terminal.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
+        if let Some(missing) = &chosen.instead_of {
+            terminal.say(&format!("on the CPU, since the GPU cannot be used: {missing}"));
+        }
+        let kernels = kept_kernels(&chosen, &experiment.device, terminal);
         let ledger = Ledger::default();
         let begun = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(data::pending);
@@ -59,8 +73,8 @@ impl Planned {
             terminal.say(&format!("data: {count} left out: {reason}"));
         }
         let plan = plan::resolve(experiment, facts);
-        let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };
-        Ok(Self { plan, ledger, chosen, prepared })
+        let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
+        Ok(Self { plan, ledger, chosen, kernels, prepared, terminal })
     }
 
     /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.
@@ -80,7 +94,7 @@ impl Planned {
         }
         let (mut expected, _) = match self.forecast(file, overrides) {
             Ok(expected) => expected,
-            Err(error) => return terminal.detail(&format!("no forecast of memory: {error}")),
+            Err(error) => return terminal.say(&format!("no forecast of memory: {error}")),
         };
         // Data that were generated or read for the first time may have taken more than training will.
         forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
@@ -102,27 +116,87 @@ impl Planned {
 
     /// What a few steps of the experiment need; remembered from an earlier time, or seen now.
     fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
-        let key = remembered::key(&self.plan.experiment, &self.plan.facts.data_digests, &self.chosen.found.name);
-        if let Some(probe) = remembered::recall(&key) {
-            return Ok(probe);
-        }
+        let known = remembered::recall(&self.probe_key());
+        known.map_or_else(|| self.measure(file, overrides), Ok)
+    }
+
+    fn probe_key(&self) -> String {
+        remembered::key(&self.plan.experiment, &self.plan.facts.data_digests, &self.chosen.found.name)
+    }
+
+    /// What a few steps of the experiment need, seen now.
+    pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let steps = self.plan.facts.probe_steps.min(self.plan.steps);
+        let _measuring = progress::measuring(self.terminal, self.kernels.clone());
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
         let probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
-        remembered::keep(&key, &probe);
+        remembered::keep(&self.probe_key(), &probe);
         Ok(probe)
     }
 
     /// Opens the task. `first_step` is the first one that it will be asked for.
     pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), Failure> {
-        let Self { plan, ledger, chosen, prepared } = self;
+        let Self { plan, ledger, chosen, kernels, prepared, .. } = self;
         // A backend may panic where a library of its driver is missing.
-        let task = crate::panics::caught(|| pipelines::open(&plan, prepared, &chosen, &ledger, first_step))
-            .map_err(|message| Failure::Failed(format!("the device `{}` cannot be opened: {message}", chosen.kind)))?
-            .map_err(Failure::failed)?;
-        Ok((Opened { plan, ledger, chosen }, task))
+        let opened = panics::caught(|| pipelines::open(&plan, prepared, &chosen, &ledger, first_step));
+        let task = opened.map_err(|panic| not_opened(&chosen, &panic))?.map_err(|error| match error {
+            TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
+            other => Failure::failed(other),
+        })?;
+        Ok((Opened { plan, ledger, chosen, kernels }, task))
     }
+}
+
+/// The device failed before the first step, by what was said. Without room for the model nothing was begun that could be
+/// continued, so there is no post-mortem.
+pub fn not_opened(chosen: &Chosen, panic: &Panic) -> Failure {
+    match panic.cause() {
+        Cause::OutOfMemory { asked } => {
+            let pages = pool_pages(chosen);
+            if let Some(words) = asked.and_then(|bytes| limits::larger_than_a_page(bytes, &pages)) {
+                return Failure::OutOfMemory(words);
+            }
+            let page = asked.map_or_else(String::new, |bytes| format!("; a page of {} was refused", Bytes(bytes)));
+            let memory = chosen.found.memory.zip(chosen.found.free);
+            let memory = memory.map_or_else(String::new, |(all, free)| {
+                format!("; {} of {} were free when the program began", Bytes(free), Bytes(all))
+            });
+            Failure::OutOfMemory(format!(
+                "the device `{}` has no memory for the model{page}{memory}; other programs may use it (`nvidia-smi`), or \
+                 the model is too large for it",
+                chosen.kind
+            ))
+        }
+        _ => Failure::Failed(format!("the device `{}` cannot be opened: {panic}", chosen.kind)),
+    }
+}
+
+/// Where the device's kernels are kept. Before the device is opened: it is not asked again.
+fn kept_kernels(chosen: &Chosen, device: &DeviceUse, terminal: Terminal) -> Option<Kernels> {
+    let mut kernels = Kernels::of(&data::cache::folder(), &chosen.found)?;
+    let prepared = kernels.prepare();
+    let tuning = match device.autotune {
+        Autotune::Minimal => Tuning::Minimal,
+        Autotune::Balanced => Tuning::Balanced,
+        Autotune::Full => Tuning::Full,
+    };
+    let ours = device::cuda::keep_kernels(prepared.is_ok().then(|| kernels.folder()), tuning);
+    match prepared {
+        _ if !ours => terminal.detail("a file of CubeCL's own (cubecl.toml) says where kernels are kept"),
+        Err(why) => terminal.say(&format!("kernels are not kept, every start compiles them anew: {why}")),
+        Ok(()) => return Some(kernels),
+    }
+    None
+}
+
+/// The pages of the device's pool, where they are known.
+fn pool_pages(chosen: &Chosen) -> Vec<PoolPage> {
+    let pages = match (chosen.kind, chosen.found.memory) {
+        (Kind::Cuda(_), Some(memory)) => pages::of_cuda(memory),
+        _ => Vec::new(),
+    };
+    pages.into_iter().map(|page| PoolPage { bytes: page.bytes, tensor_max: page.tensor_max }).collect()
 }
 
 /// What is left beside an opened task.
@@ -130,12 +204,15 @@ pub struct Opened {
     pub plan: Plan,
     pub ledger: Ledger,
     pub chosen: Chosen,
+    pub kernels: Option<Kernels>,
 }
 
 impl Opened {
-    /// The GPU in use, by the driver's number.
-    pub fn gpu(&self) -> Option<u32> {
-        self.chosen.found.driver_number
+    /// The GPU in use, where its driver tells of it.
+    pub fn gpu(&self) -> Option<GpuInUse> {
+        let found = &self.chosen.found;
+        let used_before = found.memory.zip(found.free).map(|(all, free)| all.saturating_sub(free));
+        found.driver_number.map(|index| GpuInUse { index, used_before })
     }
 }
 
@@ -185,7 +262,9 @@ impl NewRun<'_> {
         };
         let directory = directory.map_err(Failure::failed)?;
         let command = manifest::command();
-        let manifest = manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
+        let kernels = opened.kernels.as_ref();
+        let manifest =
+            manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, kernels, &command, self.origins);
         launch::describe(&directory.path, self.text, &resolved, &manifest, plan, task.parameters())
             .map_err(Failure::failed)?;
         let launch = Launch {
@@ -195,6 +274,8 @@ impl NewRun<'_> {
             state: LoopState { run: directory.id.clone(), fingerprint, ..LoopState::default() },
             segment: 0,
             gpu: opened.gpu(),
+            kernels: opened.kernels.clone(),
+            tell: None,
             started,
             stop_after: self.stop_after,
         };
@@ -214,10 +295,25 @@ pub fn listen(display: &Display, terminal: Terminal) -> Result<StopSignal, Failu
 }
 
 /// Trains, writes the report, says how it ended.
-pub fn train(launch: Launch<'_>, task: Box<dyn Task>, stop: &StopSignal, display: &Display, terminal: Terminal) -> u8 {
+pub fn train(
+    mut launch: Launch<'_>,
+    task: Box<dyn Task>,
+    stop: &StopSignal,
+    display: &Display,
+    terminal: Terminal,
+) -> u8 {
     let run = launch.directory.path.clone();
     let stops_early = launch.stop_after.is_some();
     let mut observer = progress::observer(display.progress, terminal);
+    let (aside, shown) = (observer.aside(), display.clone());
+    launch.tell = Some(Arc::new(move |what: Aside<'_>| {
+        if let Some(aside) = &aside {
+            aside(what.clone());
+        }
+        if let Aside::Ended { ending, run } = what {
+            tell(run, ending, false, &shown, terminal);
+        }
+    }));
     let ending = launch.train(task, stop, observer.as_mut());
     drop(observer);
     let reported = report::write(&run);

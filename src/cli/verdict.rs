@@ -4,40 +4,60 @@ use std::path::PathBuf;
 
 use super::VerdictArguments;
 use super::terminal::{Failure, Terminal};
-use crate::report::verdict;
+use crate::report::verdict::{self, NotJudged};
 use crate::results::{index, layout, printable};
 use crate::run::stop::EXIT_VERDICT;
-use crate::verdict::of_file;
+use crate::verdict::of_file::{self, VerdictError};
+use crate::verdict::table::Asked;
 
 /// Enough to name some columns.
 const LEFT_OUT_CHARACTERS_MAX: usize = 2000;
-/// Memory of a training is more than this, in bytes.
-const SMALL: f64 = 1024.0 * 1024.0;
 
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let path = PathBuf::from(&arguments.path);
     let path = match path.exists() {
         true => path,
         // A run by its name, as everywhere.
-        false => index::find(&arguments.results.folder, &arguments.path)
-            .map_err(|error| Failure::Usage(error.to_string()))?,
+        false => index::find(&arguments.results.folder, &arguments.path).map_err(|error| {
+            let file = path.extension().map_or("", |_| "there is no such file, and ");
+            Failure::Usage(format!("{file}{error}"))
+        })?,
     };
-    let judged = of_file::of_path(&path, &arguments.column).map_err(Failure::failed)?;
+    let asked = Asked {
+        columns: arguments.column.clone(),
+        step_column: arguments.step_column.clone(),
+        unit: arguments.unit.clone(),
+    };
+    let judged = of_file::of_path(&path, &asked).map_err(|error| match error {
+        VerdictError::Asked(_) => Failure::Usage(error.to_string()),
+        _ => Failure::failed(error),
+    })?;
     let found = judged.verdict;
+    for note in &judged.notes {
+        terminal.say(&printable::line(note, LEFT_OUT_CHARACTERS_MAX));
+    }
     if !judged.left_out.is_empty() {
         terminal.say(&format!("left out: {}", printable::line(&judged.left_out.join(", "), LEFT_OUT_CHARACTERS_MAX)));
+    }
+    for unknown in &judged.unknown {
+        let name = printable::line(&unknown.name, LEFT_OUT_CHARACTERS_MAX);
+        terminal.say(&format!(
+            "not judged: `{name}` has no unit, and is too small for bytes (up to {}); `--unit MiB` says one",
+            unknown.peak
+        ));
     }
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
         terminal.say("this result has no memory.jsonl: the verdict is that of its verdict.json");
     }
-    // A column in MB would be taken for bytes, and its growth for none.
-    let small = found.series.iter().all(|one| one.peak < SMALL);
-    if small && path.is_file() {
-        terminal.say("no value reaches 1 MiB: are these bytes? A unit at the end of a column's name is read: `rss_mb`");
-    }
+    let not_judged = judged.unknown.into_iter().map(|unknown| NotJudged {
+        name: unknown.name,
+        why: "unit unknown",
+        numbers: [unknown.first, unknown.last, unknown.peak],
+    });
+    let not_judged: Vec<NotJudged> = not_judged.collect();
     match arguments.json {
         true => terminal.json(&found),
-        false => terminal.answer(&verdict::text(&found, terminal.width())),
+        false => terminal.answer(&verdict::text(&found, &not_judged, terminal.width())),
     }
     Ok(if arguments.fail_on.fails(found.verdict) { EXIT_VERDICT } else { 0 })
 }

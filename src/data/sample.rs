@@ -43,6 +43,16 @@ pub trait PictureSource: Send + Sync {
     fn picture(&self, path: &Path) -> Result<Picture, DataError>;
 }
 
+/// Why it is neither right nor wrong to find an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// COCO's `iscrowd`, a region of many: any number of detections may lie in it, and what counts is the share of a
+    /// detection that does.
+    Crowd,
+    /// VOC's `difficult`, or a box that was left out: one detection may overlap it, and what counts is IoU.
+    Difficult,
+}
+
 /// A box in pixels from the upper left corner of the picture: `left < right`, `top < bottom`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rectangle {

@@ -1,53 +1,126 @@
 //! NVIDIA GPUs: are they usable, and how does their memory pool do?
 
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
 use burn_cuda::CudaDevice;
 use cubecl::Runtime;
+use cubecl::config::autotune::AutotuneLevel;
+use cubecl::config::cache::CacheConfig;
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::cuda::CudaRuntime;
 
-use super::library::first_that_loads;
+use super::driver::Driver;
+use super::missing::Missing;
 pub use super::streams::current as stream;
-use super::{Found, Kind, streams, visible};
+use super::toolkit::Toolkit;
+use super::{Found, Kind, Tuning, streams, visible};
 use crate::memory::sources;
 use crate::task::DeviceMemory;
 
-const DRIVER: &[&str] = &["libcuda.so.1", "libcuda.so"];
-/// Kernels are compiled on the machine, so the run-time compiler must be there, too.
-const COMPILER: &[&str] = &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"];
-
 /// The GPUs that can be used, or what is missing.
-pub fn probe() -> Result<Vec<Found>, String> {
-    if first_that_loads(DRIVER).is_none() {
-        return Err("the NVIDIA driver (libcuda.so.1) is not installed or not visible here".into());
-    }
-    if first_that_loads(COMPILER).is_none() {
-        return Err("the driver is there, but CUDA's run-time compiler (libnvrtc.so) is not; install the CUDA \
-                    toolkit, or put its lib64 folder on LD_LIBRARY_PATH"
-            .into());
-    }
-    let gpus = sources::gpus()?;
-    if gpus.is_empty() {
-        return Err("the NVIDIA driver lists no GPU".into());
-    }
+pub fn probe() -> Result<Vec<Found>, Missing> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let uuids: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
-    let counted = visible::counted(visible.as_deref(), &uuids);
-    if counted.is_empty() {
-        return Err(format!("CUDA_VISIBLE_DEVICES = \"{}\" hides all GPUs", visible.unwrap_or_default()));
+    // The driver would say that there is no device. Parts of GPUs (MIG) are not listed by the management library.
+    if let Some(visible) = visible.as_deref().filter(|visible| !visible.contains("MIG-"))
+        && let Ok(gpus) = sources::gpus()
+        && !gpus.is_empty()
+        && visible::counted(Some(visible), &uuids(&gpus)).is_empty()
+    {
+        return Err(Missing::unusable(
+            format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs"),
+            "it takes numbers from 0 on or UUIDs as `nvidia-smi -L` lists them; unset it to see all",
+        ));
     }
-    // Counted otherwise, CUDA's number 0 may be any of several.
+    let driver = Driver::start()?;
+    let toolkit = Toolkit::find(driver.version)?;
+    let count = driver.count()?;
+    if count == 0 {
+        return Err(Missing::absent("the NVIDIA driver counts no GPU", ""));
+    }
+    let cure = "libnvidia-ml.so.1 comes with the driver; in a container ask for it \
+                (NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
+    let gpus = sources::gpus().map_err(|error| Missing::unusable(error, cure))?;
+    let listed = visible::counted(visible.as_deref(), &uuids(&gpus));
+    // Counted otherwise, CUDA's number 0 may be any of several. So may it be where parts of GPUs are counted (MIG).
     let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
-    let found = counted.into_iter().enumerate().map(|(number, position)| {
-        let gpu = &gpus[position];
-        Found {
-            kind: Kind::Cuda(u32::try_from(number).unwrap_or(u32::MAX)),
-            name: gpu.name.clone(),
-            driver: Some(gpu.driver.clone()),
-            memory: Some(gpu.memory),
-            free: Some(gpu.free),
-            driver_number: (by_bus || gpus.len() == 1).then_some(gpu.index),
+    let certain = listed.len() == count as usize && (by_bus || gpus.len() == 1);
+    let mut unusable = None;
+    let mut found = Vec::new();
+    for number in 0..count {
+        let (name, memory) = driver.name_and_memory(number)?;
+        let capability = driver.capability(number)?;
+        // Numbers are CUDA's: one that cannot be used keeps its own, and those before it are still counted.
+        if let Err(missing) = toolkit.compiles_for(capability) {
+            unusable.get_or_insert(missing);
+            break;
         }
+        let gpu = certain.then(|| &gpus[listed[number as usize]]);
+        found.push(Found {
+            kind: Kind::Cuda(number),
+            name: gpu.map_or(name, |gpu| gpu.name.clone()),
+            driver: gpus.first().map(|gpu| gpu.driver.clone()),
+            memory: Some(gpu.map_or(memory, |gpu| gpu.memory)),
+            free: gpu.map(|gpu| gpu.free),
+            driver_number: gpu.map(|gpu| gpu.index),
+            capability: Some(capability),
+            compiler: Some(toolkit.compiler.to_string()),
+        });
+    }
+    match unusable {
+        Some(missing) if found.is_empty() => Err(missing),
+        _ => Ok(found),
+    }
+}
+
+fn uuids(gpus: &[sources::Gpu]) -> Vec<String> {
+    gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
+}
+
+/// Whether a GPU that was found opens: it may have no memory left for a context, or be somebody's alone.
+pub fn opens(index: u32) -> Result<(), Missing> {
+    Driver::start()?.opens(index)
+}
+
+/// The compute capability of a GPU, as 90 for 9.0.
+pub fn capability(index: u32) -> Option<u32> {
+    Driver::start().ok()?.capability(index).ok()
+}
+
+/// Tells CubeCL where to keep compiled kernels and what it tuned; nowhere without a folder. Once in a process, and before
+/// the device is opened. A user's own file for CubeCL wins: says whether ours is used.
+pub fn keep_kernels(folder: Option<&Path>, tuning: Tuning) -> bool {
+    static SET: Once = Once::new();
+    if has_own_configuration() {
+        return false;
+    }
+    SET.call_once(|| {
+        let mut config = CubeClRuntimeConfig::default();
+        config.autotune.level = match tuning {
+            Tuning::Minimal => AutotuneLevel::Minimal,
+            Tuning::Balanced => AutotuneLevel::Balanced,
+            Tuning::Full => AutotuneLevel::Full,
+        };
+        config.compilation.cache = folder.map(|folder| CacheConfig::File(folder.to_owned()));
+        // Where nothing can be made, CubeCL keeps what it tuned in memory only. Its own folder does not tell GPUs apart.
+        let nowhere = || CacheConfig::File("/dev/null".into());
+        config.autotune.cache = folder.map_or_else(nowhere, |folder| CacheConfig::File(folder.join("tuning")));
+        CubeClRuntimeConfig::set(config.override_from_env());
     });
-    Ok(found.collect())
+    true
+}
+
+/// Whether CubeCL would find a file of the user's, from the current folder upwards.
+fn has_own_configuration() -> bool {
+    let here = std::env::current_dir().unwrap_or_default();
+    let section = |path: PathBuf| {
+        std::fs::read_to_string(path)
+            .is_ok_and(|text| text.lines().any(|line| line.trim_start().starts_with("[cubecl")))
+    };
+    here.ancestors().any(|folder| {
+        let own = CubeClRuntimeConfig::file_names().iter().any(|name| folder.join(name).is_file());
+        own || CubeClRuntimeConfig::section_file_names().iter().any(|(name, _)| section(folder.join(name)))
+    })
 }
 
 /// The pool of a stream, or of the calling thread's own.

@@ -1,12 +1,23 @@
 //! A build without `cuda`: says so.
 
 #[cfg(feature = "train")]
-pub use tensors::{clean, dispatch, memory, stream};
+pub use tensors::{capability, clean, dispatch, memory, stream};
 
-use super::Found;
+use std::path::Path;
 
-pub fn probe() -> Result<Vec<Found>, String> {
-    Err("this xrun was built without the feature `cuda` (cargo build --release --features cuda)".into())
+use super::missing::Missing;
+use super::{Found, Tuning};
+
+pub fn probe() -> Result<Vec<Found>, Missing> {
+    Err(Missing::absent("this xrun was built without the feature `cuda`", "cargo build --release --features cuda"))
+}
+
+pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {
+    false
+}
+
+pub fn opens(_: u32) -> Result<(), Missing> {
+    probe().map(drop)
 }
 
 #[cfg(feature = "train")]
@@ -17,6 +28,10 @@ mod tensors {
         None
     }
 
+    pub fn capability(_: u32) -> Option<u32> {
+        None
+    }
+
     pub fn stream() -> u64 {
         0
     }
@@ -24,6 +39,8 @@ mod tensors {
     pub fn clean(_: u32) {}
 
     pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
-        super::probe().map(|_| unreachable!("a device that is absent is never found"))
+        super::probe()
+            .map_err(|missing| missing.to_string())
+            .map(|_| unreachable!("a device that is absent is never found"))
     }
 }

@@ -43,6 +43,14 @@ impl TensorDevice {
         Ok(Self { kind, plain, autodiff })
     }
 
+    /// Whether products of 32-bit floats are rounded to ten bits of mantissa where that is faster.
+    pub fn multiplies_in_tf32(&self) -> bool {
+        match self.kind {
+            Kind::Cuda(index) => cuda::capability(index).is_some_and(super::multiplies_in_tf32),
+            Kind::Cpu | Kind::Vulkan(_) => false,
+        }
+    }
+
     /// Waits until the device has done what it was asked.
     pub fn synchronise(&self) -> Result<(), TaskError> {
         Dispatch::sync(&self.plain).map_err(|error| TaskError::Device(format!("{error:?}")))

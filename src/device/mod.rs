@@ -10,9 +10,14 @@ pub mod cuda;
 pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
-mod library;
+pub mod driver;
+pub mod kernels;
+pub mod library;
+pub mod missing;
+pub mod pages;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 mod streams;
+pub mod toolkit;
 pub mod visible;
 #[cfg(not(feature = "vulkan"))]
 #[path = "vulkan_absent.rs"]
@@ -21,6 +26,9 @@ pub mod vulkan;
 pub mod vulkan;
 
 use std::fmt;
+use std::path::PathBuf;
+
+use missing::Missing;
 
 /// A kind of device, and which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +61,8 @@ pub struct Chosen {
     pub kind: Kind,
     pub because: String,
     pub found: Found,
+    /// Why not the GPU that is there, where `auto` had to take the CPU.
+    pub instead_of: Option<Missing>,
 }
 
 /// A device that works.
@@ -66,6 +76,30 @@ pub struct Found {
     pub free: Option<u64>,
     /// The number under which the NVIDIA driver lists it, where that is certain.
     pub driver_number: Option<u32>,
+    /// NVIDIA's compute capability, as 90 for 9.0.
+    pub capability: Option<u32>,
+    /// The version of the run-time compiler of its kernels.
+    pub compiler: Option<String>,
+}
+
+impl Found {
+    /// The compute capability as people write it: `9.0`.
+    pub fn capability_words(&self) -> Option<String> {
+        self.capability.map(|of| format!("{}.{}", of / 10, of % 10))
+    }
+}
+
+/// From Ampere on there are units for TF32, and CubeCL 0.10 uses them wherever tuning finds them fastest.
+pub fn multiplies_in_tf32(capability: u32) -> bool {
+    capability >= 80
+}
+
+/// How finely a device's operations are tuned to the sizes that they meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tuning {
+    Minimal,
+    Balanced,
+    Full,
 }
 
 /// A device that was asked for cannot be used.
@@ -73,23 +107,49 @@ pub struct Found {
 #[error("the device `{asked}` cannot be used: {missing}; `xrun devices` lists what can")]
 pub struct DeviceError {
     pub asked: String,
-    pub missing: String,
+    pub missing: Missing,
 }
 
 /// One line of `xrun devices`: what was found of a kind, or what is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     pub kind: &'static str,
-    pub found: Result<Vec<Found>, String>,
+    pub found: Result<Vec<Found>, Missing>,
 }
 
-/// All kinds, in the order in which `auto` tries them.
+/// For `main`, before there is a second thread: the folder that `CUDA_PATH` should be set to, if wheels in the active
+/// virtual environment have CUDA's headers and nothing else says where they are.
+pub fn toolkit_of_environment(cache: impl FnOnce() -> PathBuf) -> Option<PathBuf> {
+    if toolkit::root().is_some() {
+        return None;
+    }
+    let environment = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().find_map(std::env::var_os)?;
+    toolkit::of_virtual_environment(environment.as_ref(), cache)
+}
+
+/// All kinds, in the order in which `auto` tries them. Of each GPU it is tried whether it opens.
 pub fn list() -> Vec<Listing> {
+    let opened = cuda::probe().and_then(|found| {
+        let (opened, failed): (Vec<_>, Vec<_>) =
+            found.into_iter().map(|found| opens(found.kind).map(|()| found)).partition(Result::is_ok);
+        let opened: Vec<Found> = opened.into_iter().flatten().collect();
+        match failed.into_iter().find_map(Result::err) {
+            Some(missing) if opened.is_empty() => Err(missing),
+            _ => Ok(opened),
+        }
+    });
     vec![
-        Listing { kind: "cuda", found: cuda::probe() },
+        Listing { kind: "cuda", found: opened },
         Listing { kind: "vulkan", found: vulkan::probe() },
         Listing { kind: "cpu", found: Ok(vec![cpu()]) },
     ]
+}
+
+fn opens(kind: Kind) -> Result<(), Missing> {
+    match kind {
+        Kind::Cuda(index) => cuda::opens(index),
+        Kind::Cpu | Kind::Vulkan(_) => Ok(()),
+    }
 }
 
 fn cpu() -> Found {
@@ -101,6 +161,8 @@ fn cpu() -> Found {
         memory: memory.map(|(all, _)| all),
         free: memory.map(|(_, free)| free),
         driver_number: None,
+        capability: None,
+        compiler: None,
     }
 }
 
@@ -117,33 +179,51 @@ pub fn processor() -> String {
 pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
     let (kind, index) = asked.split_once(':').unwrap_or((asked, "0"));
     let index: u32 = index.parse().unwrap_or(u32::MAX);
-    let of = |found: Result<Vec<Found>, String>| {
-        let missing = |missing: String| DeviceError { asked: asked.to_owned(), missing };
+    let of = |found: Result<Vec<Found>, Missing>| {
+        let missing = |missing: Missing| DeviceError { asked: asked.to_owned(), missing };
         let mut all = found.map_err(missing)?;
         let count = all.len();
         if index as usize >= count {
-            return Err(missing(format!("there are {count} of them, counted from 0")));
+            return Err(missing(Missing::unusable(format!("there are {count} of them, counted from 0"), "")));
         }
         let found = all.swap_remove(index as usize);
-        Ok(Chosen { kind: found.kind, because: format!("`experiment.device` is `{asked}`"), found })
+        opens(found.kind).map_err(missing)?;
+        let because = format!("`experiment.device` is `{asked}`");
+        Ok(Chosen { kind: found.kind, because, found, instead_of: None })
     };
     match kind {
         "cuda" => of(cuda::probe()),
         "vulkan" => of(vulkan::probe()),
         "cpu" => of(Ok(vec![cpu()])),
-        _ => Ok(match cuda::probe() {
-            Ok(mut found) if !found.is_empty() => {
-                let found = found.swap_remove(0);
-                Chosen { kind: found.kind, because: "auto: the first GPU that works".into(), found }
+        _ => Ok(match cuda::probe().and_then(first_that_opens) {
+            Ok(found) => {
+                let because = "auto: the first GPU that works".into();
+                Chosen { kind: found.kind, because, found, instead_of: None }
             }
-            Ok(_) => auto_cpu("the driver lists no GPU"),
-            Err(missing) => auto_cpu(&missing),
+            Err(missing) => auto_cpu(missing),
         }),
     }
 }
 
-fn auto_cpu(missing: &str) -> Chosen {
-    Chosen { kind: Kind::Cpu, because: format!("auto: no GPU can be used, {missing}"), found: cpu() }
+/// The first GPU that opens, or why the last of them does not.
+fn first_that_opens(all: Vec<Found>) -> Result<Found, Missing> {
+    let mut why = Missing::absent("the driver lists no GPU", "");
+    for found in all {
+        match opens(found.kind) {
+            Ok(()) => return Ok(found),
+            Err(missing) => why = missing,
+        }
+    }
+    Err(why)
+}
+
+fn auto_cpu(missing: Missing) -> Chosen {
+    Chosen {
+        kind: Kind::Cpu,
+        because: format!("auto: no GPU can be used, {}", missing.what),
+        found: cpu(),
+        instead_of: missing.device_is_there.then_some(missing),
+    }
 }
 
 #[cfg(test)]

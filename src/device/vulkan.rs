@@ -4,6 +4,8 @@ use burn::backend::wgpu::WgpuDevice;
 use cubecl::Runtime;
 use cubecl::wgpu::WgpuRuntime;
 
+use super::library::Library;
+use super::missing::Missing;
 pub use super::streams::current as stream;
 use super::{Found, Kind, streams};
 use crate::panics;
@@ -17,12 +19,14 @@ const OVERRIDE: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
 
 /// One entry: the device that CubeCL takes by default, which is the fastest by wgpu's order unless
 /// `CUBECL_WGPU_DEFAULT_DEVICE` says otherwise. `VK_DRIVER_FILES` says which drivers there are at all.
-pub fn probe() -> Result<Vec<Found>, String> {
-    if super::library::first_that_loads(LOADER).is_none() {
-        return Err("the Vulkan loader (libvulkan.so.1) is not installed (Debian: libvulkan1)".into());
+pub fn probe() -> Result<Vec<Found>, Missing> {
+    if Library::first(LOADER).is_none() {
+        return Err(Missing::absent("the Vulkan loader (libvulkan.so.1) is not installed", "Debian: libvulkan1"));
     }
-    let found = panics::caught(first).map_err(|message| format!("the Vulkan loader fails: {message}"))?;
-    let found = found.ok_or("there is no Vulkan driver (Debian has one that uses the CPU: mesa-vulkan-drivers)")?;
+    let found =
+        panics::caught(first).map_err(|panic| Missing::unusable(format!("the Vulkan loader fails: {panic}"), ""))?;
+    let none = || Missing::absent("there is no Vulkan driver", "Debian has one that uses the CPU: mesa-vulkan-drivers");
+    let found = found.ok_or_else(none)?;
     Ok(vec![match std::env::var(OVERRIDE) {
         Ok(device) => Found { name: format!("{device} of {OVERRIDE}"), driver: None, ..found },
         Err(_) => found,
@@ -47,6 +51,8 @@ fn first() -> Option<Found> {
         memory: None,
         free: None,
         driver_number: None,
+        capability: None,
+        compiler: None,
     })
 }
 

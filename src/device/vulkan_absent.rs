@@ -4,9 +4,10 @@
 pub use tensors::{clean, dispatch, memory, stream};
 
 use super::Found;
+use super::missing::Missing;
 
-pub fn probe() -> Result<Vec<Found>, String> {
-    Err("this xrun was built without the feature `vulkan` (cargo build --release --features vulkan)".into())
+pub fn probe() -> Result<Vec<Found>, Missing> {
+    Err(Missing::absent("this xrun was built without the feature `vulkan`", "cargo build --release --features vulkan"))
 }
 
 #[cfg(feature = "train")]
@@ -24,6 +25,8 @@ mod tensors {
     pub fn clean(_: u32) {}
 
     pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
-        super::probe().map(|_| unreachable!("a device that is absent is never found"))
+        super::probe()
+            .map_err(|missing| missing.to_string())
+            .map(|_| unreachable!("a device that is absent is never found"))
     }
 }

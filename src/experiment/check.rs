@@ -60,11 +60,14 @@ fn limits(experiment: &Experiment, problems: &mut Problems) {
 
 fn training(experiment: &Experiment, problems: &mut Problems) {
     let training = &experiment.training;
-    if let (Schedule::Cosine(cosine), Some(max_steps)) = (&training.schedule, training.max_steps)
-        && cosine.warmup_steps >= max_steps
-    {
-        let message = format!("a warm-up of {} steps does not end before the last step", cosine.warmup_steps);
-        let problem = Problem::new("training.schedule.cosine.warmup_steps", message);
+    let warmup = match &training.schedule {
+        Schedule::Constant(constant) => constant.warmup_steps,
+        Schedule::Cosine(cosine) => cosine.warmup_steps,
+    };
+    if let Some(max_steps) = training.max_steps.filter(|max_steps| warmup >= *max_steps) {
+        let message = format!("a warm-up of {warmup} steps does not end before the last step");
+        let key = format!("training.schedule.{}.warmup_steps", training.schedule.kind());
+        let problem = Problem::new(key, message);
         problems.add(problem.help(format!("write less than {max_steps}")).related("training.max_steps"));
     }
     if let Optimizer::Sgd(sgd) = &experiment.optimizer
@@ -100,7 +103,7 @@ fn launcher(experiment: &Experiment, problems: &mut Problems) {
 
 fn checkpoint(experiment: &Experiment, problems: &mut Problems) {
     let Some(best) = &experiment.checkpoint.best else { return };
-    let metrics: Vec<&str> = pipelines::metrics(&experiment.pipeline).iter().map(|(name, _)| *name).collect();
+    let metrics: Vec<&str> = pipelines::metrics(&experiment.pipeline).iter().map(|metric| metric.name).collect();
     if !metrics.contains(&best.as_str()) {
         let kind = experiment.pipeline.kind();
         let problem = Problem::new("checkpoint.best", format!("`{kind}` has no validation metric of this name"));

@@ -64,6 +64,15 @@ pub struct Expected {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step_in_pool: Option<f64>,
+    /// The same on CUDA, whose pool rounds each tensor up to 512 bytes. Default: `bytes_per_step_in_pool`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1.0, max = 1e15))]
+    pub bytes_per_step_on_cuda: Option<f64>,
+    /// Pages a step of the smallest kind that the device's pool has, where its pages are known, as on CUDA; in place of
+    /// bytes, since they are a share of the device's memory. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1e-6, max = 1e6))]
+    pub pages_per_step: Option<f64>,
     /// How far the measured slope may be from it, as a share. Default: 0.1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
@@ -77,10 +86,24 @@ impl Default for Expected {
             grows: Grows::Heap,
             bytes_per_step: 1.0,
             bytes_per_step_in_pool: None,
+            bytes_per_step_on_cuda: None,
+            pages_per_step: None,
             tolerance: 0.1,
             owner: String::new(),
         }
     }
+}
+
+/// Where a leak is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    Cpu,
+    /// A device with a memory pool.
+    Pool,
+    /// One whose pages are known.
+    Cuda {
+        smallest_page: u64,
+    },
 }
 
 /// What a leak makes grow, and so on which devices it is seen.
@@ -103,8 +126,15 @@ pub enum Grows {
 impl Expected {
     /// The series that grows and its bytes a step, on the CPU or on a device with a memory pool; `None` where there is
     /// nothing to be seen, or nothing that is not seen on the CPU.
-    pub fn on(&self, pool: bool) -> Option<(String, f64)> {
-        let in_pool = self.bytes_per_step_in_pool.unwrap_or(self.bytes_per_step);
+    pub fn on(&self, place: On) -> Option<(String, f64)> {
+        let (pool, cuda_page) = match place {
+            On::Cpu => (false, None),
+            On::Pool => (true, None),
+            On::Cuda { smallest_page } => (true, Some(smallest_page as f64)),
+        };
+        let of_pages = cuda_page.zip(self.pages_per_step).map(|(page, pages)| page * pages);
+        let on_cuda = of_pages.or(self.bytes_per_step_on_cuda).filter(|_| cuda_page.is_some());
+        let in_pool = on_cuda.or(self.bytes_per_step_in_pool).unwrap_or(self.bytes_per_step);
         match (self.grows, pool) {
             (Grows::Heap | Grows::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
             (Grows::Tensors | Grows::Pool, true) => Some(("device_in_use".into(), in_pool)),
@@ -249,7 +279,7 @@ mod tests {
     #[test]
     fn a_leak_is_looked_for_where_it_can_be_seen() {
         let expected = |grows| Expected { grows, bytes_per_step: 10.0, owner: "leak_it".into(), ..Expected::default() };
-        let seen = |expected: &Expected| [false, true].map(|pool| expected.on(pool));
+        let seen = |expected: &Expected| [On::Cpu, On::Pool].map(|place| expected.on(place));
         let series = |name: &str, bytes| Some((name.to_owned(), bytes));
         assert_eq!(seen(&expected(Grows::Heap)), [series("heap", 10.0), None]);
         assert_eq!(seen(&expected(Grows::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
@@ -257,5 +287,17 @@ mod tests {
         assert_eq!(seen(&expected(Grows::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
         let other = Expected { bytes_per_step_in_pool: Some(12.0), ..expected(Grows::Tensors) };
         assert_eq!(seen(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
+        let on_cuda = |expected: &Expected| expected.on(On::Cuda { smallest_page: 1000 });
+        assert_eq!(on_cuda(&other), series("device_in_use", 12.0));
+        let rounded = Expected { bytes_per_step_on_cuda: Some(14.0), ..other };
+        assert_eq!(
+            (on_cuda(&rounded), rounded.on(On::Pool)),
+            (series("device_in_use", 14.0), series("device_in_use", 12.0))
+        );
+        let pages = Expected { pages_per_step: Some(0.1), ..expected(Grows::PoolsOfThreads) };
+        assert_eq!(
+            (on_cuda(&pages), pages.on(On::Pool)),
+            (series("owner:leak_it", 100.0), series("owner:leak_it", 10.0))
+        );
     }
 }

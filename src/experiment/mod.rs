@@ -32,7 +32,7 @@ use crate::data::Dataset;
 use crate::pipelines::{Model, Pipeline};
 use launcher::Launcher;
 use leaks::Leaks;
-use sections::{About, Checkpoint, Cleanup, Limits, Memory, Optimizer, Training, Validation};
+use sections::{About, Checkpoint, Cleanup, DeviceUse, Limits, Memory, Optimizer, Training, Validation};
 use sweep::Sweep;
 
 /// An experiment: what to train, on what, within which limits.
@@ -56,6 +56,9 @@ pub struct Experiment {
     /// How long and how training goes.
     #[serde(default)]
     pub training: Training,
+    /// How a GPU is used.
+    #[serde(default, skip_serializing_if = "DeviceUse::is_default")]
+    pub device: DeviceUse,
     /// The most that each buffer may hold.
     #[serde(default)]
     pub limits: Limits,

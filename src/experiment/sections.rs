@@ -35,14 +35,43 @@ impl Default for About {
     }
 }
 
+/// How a GPU is used. What it is called in the file is `experiment.device`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceUse {
+    /// How finely operations are tuned on a GPU. Each is tried in several ways for each kind of sizes that it meets, and each
+    /// way is compiled first; with `minimal` more sizes count as one kind, with `full` none do. Default: `minimal`, since
+    /// compiling takes minutes at the first start. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
+    pub autotune: Autotune,
+}
+
+impl DeviceUse {
+    /// Nothing is set.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How finely operations are tuned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Autotune {
+    /// Sizes within a factor of 2.5 count as one.
+    #[default]
+    Minimal,
+    /// Sizes within a factor of 2 count as one.
+    Balanced,
+    /// Every size is tuned by itself.
+    Full,
+}
+
 /// The most that each buffer may hold. Every buffer of a run is named here, in the plan, and in the memory trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Query images in one forward and backward pass; a larger batch is split and its gradients are added up, with the
-    /// same result. Of a language model the sequences of a batch, so that another value is another training
-    /// (`training.accumulation` adds batches up). Lower it when memory is short. Default: 32, one whole episode of the
-    /// seed's size.
+    /// same result. Of a language model the sequences of a batch: half as many, with twice the `training.accumulation`, are
+    /// the same step. Lower it when memory is short. Default: 32, one whole episode of the seed's size.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
     /// Triplets in one triplet batch, three images each. Default: 8; the seed's 64 cost it 8 GB.
@@ -62,8 +91,8 @@ pub struct Limits {
     /// bytes a pixel at most, and its file; one that does not fit is refused with its name. Default: 512 MiB, enough for
     /// one of 44 megapixels.
     pub decoding: Bytes,
-    /// Detections of one validation that are kept until its end, as 16 bytes each. When there are more, those with the
-    /// lowest score go, and the result says how many. Default: 100,000 (1.5 MiB).
+    /// Detections of one validation that are kept until its end, as 32 bytes each. When there are more, those with the
+    /// lowest score go, and the result says how many. Default: 100,000 (3.1 MiB).
     #[schemars(range(min = 100, max = 100_000_000))]
     pub validation_predictions: usize,
     /// Gradient norms kept for the running median in the progress line and the metrics. Default: 100.
@@ -187,10 +216,12 @@ pub struct Training {
     /// Stop in good order, with a checkpoint, after this time. For clusters that kill. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
-    /// Batches whose gradients are averaged into one step. Default: 1.
+    /// Batches whose gradients are added up into one step. Losses are sums over what counts (tokens, objects) and are
+    /// divided once, by all of the step, so that several batches train as one large batch does. Default: 1.
     #[schemars(range(min = 1, max = 4096))]
     pub accumulation: usize,
-    /// The norm over all gradients above which they are scaled down; absent means no clipping. Default: none.
+    /// The norm over all gradients above which they are scaled down; absent means no clipping. In a sandwich step of
+    /// `qat-language-model` each precision is clipped by its own norm. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1e-9, max = 1e9))]
     pub clip_norm: Option<f64>,
@@ -222,25 +253,32 @@ crate::experiment::kinds::kinds! {
     }
 }
 
-/// The optimiser's learning rate throughout.
+/// The optimiser's learning rate, after a linear warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Constant {}
+pub struct Constant {
+    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline. Default: 0.
+    pub warmup_steps: u64,
+}
 
 /// A linear warm-up, then half a cosine down (Loshchilov and Hutter 2017).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cosine {
-    /// Steps over which the rate rises linearly from zero. Default: 0.
+    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline. Default: 0.
     pub warmup_steps: u64,
     /// The share of the learning rate at which the last step arrives. Default: 0.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub final_share: f64,
+    /// Run the cosine once in each phase of a pipeline that has several. `qat-language-model` has two, pretraining and
+    /// quantised steps, and begins the second with a new optimiser. `false` stretches one cosine over all steps, and only
+    /// the warm-up is repeated. Default: true.
+    pub each_phase: bool,
 }
 
 impl Default for Cosine {
     fn default() -> Self {
-        Self { warmup_steps: 0, final_share: 0.0 }
+        Self { warmup_steps: 0, final_share: 0.0, each_phase: true }
     }
 }
 
@@ -294,6 +332,11 @@ pub enum FailOn {
     Never,
     /// Memory is growing, or a buffer passed its cap.
     Growing,
+    /// Also when memory that is not in use is kept, and grows: resident memory beyond the heap, a pool's pages beyond its
+    /// tensors.
+    Retained,
+    /// Also when memory still rises, slower than before.
+    Slowing,
     /// Also when it only may be growing.
     Suspect,
 }
@@ -304,6 +347,8 @@ impl FailOn {
         match self {
             Self::Never => "never",
             Self::Growing => "growing",
+            Self::Retained => "retained",
+            Self::Slowing => "slowing",
             Self::Suspect => "suspect",
         }
     }
@@ -312,6 +357,8 @@ impl FailOn {
         match self {
             Self::Never => false,
             Self::Growing => verdict >= Judgement::Growing,
+            Self::Retained => verdict >= Judgement::Retained,
+            Self::Slowing => verdict >= Judgement::Slowing,
             Self::Suspect => verdict >= Judgement::Suspect,
         }
     }
@@ -356,12 +403,32 @@ pub struct AdamW {
     /// The share of each weight taken away at each step, times the learning rate. Default: 0.01.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
+    /// Which parameters decay. Default: matrices.
+    pub decay: Decay,
 }
 
 impl Default for AdamW {
     fn default() -> Self {
-        Self { learning_rate: 1e-3, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+        Self {
+            learning_rate: 1e-3,
+            beta_1: 0.9,
+            beta_2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+            decay: Decay::Matrices,
+        }
     }
+}
+
+/// Which parameters decay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decay {
+    /// Those of two or more dimensions: matrices, kernels, LoRA, and embeddings, as in nanoGPT. Not biases, nor gains and
+    /// shifts of normalisation, nor learnt scales.
+    Matrices,
+    /// All of them.
+    All,
 }
 
 /// Stochastic gradient descent with momentum.
@@ -379,11 +446,13 @@ pub struct Sgd {
     /// L2 penalty added to the gradient. Default: 0.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
+    /// Which parameters decay. Default: matrices.
+    pub decay: Decay,
 }
 
 impl Default for Sgd {
     fn default() -> Self {
-        Self { learning_rate: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+        Self { learning_rate: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.0, decay: Decay::Matrices }
     }
 }
 

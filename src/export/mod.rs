@@ -124,15 +124,17 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
             })
         }
         Table::Validation => {
-            let mut metrics = Names::default();
+            let (mut metrics, mut intervals) = (Names::default(), Names::default());
             each(read::metrics(run), |line| {
-                if let MetricsLine::Validation { metrics: inside, .. } = &line {
-                    metrics.add(inside.keys());
+                if let MetricsLine::Validation { metrics: values, intervals: of_means, .. } = &line {
+                    metrics.add(values.keys());
+                    intervals.add(of_means.keys());
                 }
                 Ok(())
             })?;
             let is_validation = |line: &MetricsLine| matches!(line, MetricsLine::Validation { .. });
-            target.write(tables::validation(&metrics), metrics.left_out, |with| {
+            let left_out = metrics.left_out || intervals.left_out;
+            target.write(tables::validation(&metrics, &intervals), left_out, |with| {
                 each(read::metrics(run), |line| if is_validation(&line) { with(line) } else { Ok(()) })
             })
         }

@@ -43,13 +43,19 @@ pub fn training(values: &Names) -> Vec<OfMetrics> {
     columns
 }
 
-/// A row each validation.
-pub fn validation(metrics: &Names) -> Vec<OfMetrics> {
+/// A row each validation. `intervals` are the metrics that are means over episodes.
+pub fn validation(metrics: &Names, intervals: &Names) -> Vec<OfMetrics> {
     let mut columns = vec![OfMetrics::integer("step", |line| Some(line.step())), OfMetrics::integer("epoch", epoch)];
     columns.extend(metrics.iter().cloned().map(|name| {
         OfMetrics::number(format!("metric_{name}"), move |line| match line {
             MetricsLine::Train { .. } => None,
             MetricsLine::Validation { metrics, .. } => metrics.get(&name).copied().flatten(),
+        })
+    }));
+    columns.extend(intervals.iter().cloned().map(|name| {
+        OfMetrics::number(format!("half_width_{name}"), move |line| match line {
+            MetricsLine::Train { .. } => None,
+            MetricsLine::Validation { intervals, .. } => intervals.get(&name).map(|interval| interval.half_width),
         })
     }));
     columns

@@ -47,6 +47,15 @@ impl Collector {
         demand.resident_peak = demand.resident_peak.max(line.host.resident_peak.max(line.host.resident));
         demand.device_in_use_peak = demand.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         demand.device_reserved_peak = demand.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
+        if line.point == Point::Step {
+            demand.device_newest_step = line.device.map(|pool| pool.reserved);
+        }
+        if let Some((pool, driver)) = line.device.zip(line.driver) {
+            // Where the driver does not tell whose memory it is (containers), what came on top is ours.
+            let ours = driver.process.or(driver.before.map(|before| driver.device.saturating_sub(before)));
+            demand.device_beside_pool =
+                demand.device_beside_pool.max(ours.map(|ours| ours.saturating_sub(pool.reserved)));
+        }
         let Some(before) = self.before.replace(rest) else {
             demand.heap_at_start = rest.heap;
             demand.owners_at_start = rest.owners;
@@ -77,6 +86,11 @@ impl Collector {
         }
     }
 
+    /// What the pool had reserved when its operations had just been tuned.
+    pub fn tuned(&mut self, reserved: u64) {
+        self.demand.device_tuning_peak = self.demand.device_tuning_peak.max(Some(reserved));
+    }
+
     /// The demand so far, without the owners.
     pub fn so_far(&self) -> &Demand {
         &self.demand
@@ -95,7 +109,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::{HostMemory, VERSION};
+    use crate::results::format::{DevicePool, DriverMemory, HostMemory, VERSION};
 
     const MIB: u64 = 1 << 20;
 
@@ -146,6 +160,23 @@ mod tests {
         let demand = collector.demand(&[]);
         assert_eq!((demand.heap_peak, demand.heap_peak_beside_leaks), (55 * MIB, 50 * MIB));
         assert_eq!((demand.validations, demand.episodes), (1, 5));
+    }
+
+    #[test]
+    fn what_the_driver_counts_besides_the_pool_is_context_and_other_streams() {
+        let mut collector = Collector::default();
+        let mut with = |process, device| {
+            let driver = DriverMemory { process, device, before: Some(3 * MIB), total: None };
+            let pool = DevicePool { in_use: MIB, reserved: 20 * MIB, allocations: 1 };
+            collector.add(&MemoryLine {
+                device: Some(pool),
+                driver: Some(driver),
+                ..line(Point::Step, 1, 10 * MIB, 10 * MIB, 0)
+            });
+            collector.so_far().device_beside_pool
+        };
+        assert_eq!(with(None, 63 * MIB), Some(40 * MIB), "63 less the 3 of others and the pool's 20");
+        assert_eq!(with(Some(70 * MIB), 100 * MIB), Some(50 * MIB), "the driver tells");
     }
 
     #[test]

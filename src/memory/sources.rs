@@ -121,12 +121,21 @@ const CGROUPS: [CgroupFiles; 2] = [
 /// The driver's view of one GPU. The library is loaded at run time; without it there is no such source.
 pub struct Driver {
     nvml: Nvml,
-    index: u32,
+    gpu: GpuInUse,
+}
+
+/// The GPU that a run uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuInUse {
+    /// The driver's number of it.
+    pub index: u32,
+    /// Bytes that others had in use on it before this process opened it.
+    pub used_before: Option<u64>,
 }
 
 impl std::fmt::Debug for Driver {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Driver({})", self.index)
+        write!(formatter, "Driver({})", self.gpu.index)
     }
 }
 
@@ -142,15 +151,21 @@ pub struct Gpu {
 }
 
 impl Driver {
-    pub fn open(index: u32) -> Option<Self> {
+    pub fn open(gpu: GpuInUse) -> Option<Self> {
         let nvml = Nvml::init().ok()?;
-        nvml.device_by_index(index).ok()?;
-        Some(Self { nvml, index })
+        nvml.device_by_index(gpu.index).ok()?;
+        Some(Self { nvml, gpu })
+    }
+
+    /// All memory of the GPU, and what of it is free, in bytes.
+    pub fn memory(&self) -> Option<(u64, u64)> {
+        let memory = self.nvml.device_by_index(self.gpu.index).ok()?.memory_info().ok()?;
+        Some((memory.total, memory.free))
     }
 
     pub fn read(&self) -> Option<DriverMemory> {
-        let device = self.nvml.device_by_index(self.index).ok()?;
-        let used = device.memory_info().ok()?.used;
+        let device = self.nvml.device_by_index(self.gpu.index).ok()?;
+        let memory = device.memory_info().ok()?;
         let own = std::process::id();
         // In a container the driver sees other process numbers; then it does not tell.
         let process = device.running_compute_processes().ok().and_then(|processes| {
@@ -159,7 +174,7 @@ impl Driver {
                 UsedGpuMemory::Unavailable => None,
             })
         });
-        Some(DriverMemory { process, device: used })
+        Some(DriverMemory { process, device: memory.used, before: self.gpu.used_before, total: Some(memory.total) })
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Moment {
 
 impl Tracer {
     /// `gpu` is the index of the GPU in use, if any; `parts_every` the cadence of the slower sources, in samples.
-    pub fn new(ledger: &Ledger, segment: u32, parts_every: u64, gpu: Option<u32>) -> Self {
+    pub fn new(ledger: &Ledger, segment: u32, parts_every: u64, gpu: Option<sources::GpuInUse>) -> Self {
         Self {
             ledger: ledger.clone(),
             started: Instant::now(),
@@ -103,6 +103,11 @@ impl Tracer {
         peaks.resident_peak = peaks.resident_peak.max(resident);
         peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
+    }
+
+    /// See [`sources::Driver::memory`].
+    pub fn gpu_memory(&self) -> Option<(u64, u64)> {
+        self.driver.as_ref()?.memory()
     }
 
     /// Adds what writing a sample down took.

@@ -2,5 +2,7 @@
 
 pub mod answers;
 pub mod average_precision;
+pub mod episodes;
+pub mod matching;
 pub mod separation;
 pub mod st_iou;

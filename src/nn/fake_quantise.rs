@@ -85,10 +85,10 @@ impl Grid {
         }
     }
 
-    /// Scale and zero point, `[1]` or `[channels]`.
-    fn scale_and_zero(self, bounds: &Bounds) -> (Tensor<1>, Tensor<1>) {
+    /// Scale and zero point of the least and the greatest value.
+    pub fn scale_and_zero<const D: usize>(self, low: Tensor<D>, high: Tensor<D>) -> (Tensor<D>, Tensor<D>) {
         let (_, most) = self.ends();
-        let (low, high) = (bounds.low.clone().clamp_max(0.0), bounds.high.clone().clamp_min(0.0));
+        let (low, high) = (low.clamp_max(0.0), high.clamp_min(0.0));
         match self.symmetric {
             true => {
                 let reach = low.neg().max_pair(high);
@@ -105,9 +105,18 @@ impl Grid {
 
     /// The values on the grid, and 1 where the grid reaches and 0 beyond. On the plain device.
     fn on_grid<const D: usize>(self, values: Tensor<D>, bounds: &Bounds) -> (Tensor<D>, impl FnOnce() -> Tensor<D>) {
+        let (scale, zero) = self.scale_and_zero(bounds.low.clone(), bounds.high.clone());
+        self.on_levels(values, spread(scale), spread(zero))
+    }
+
+    /// The same for scales and zero points that fit the values.
+    fn on_levels<const D: usize>(
+        self,
+        values: Tensor<D>,
+        scale: Tensor<D>,
+        zero: Tensor<D>,
+    ) -> (Tensor<D>, impl FnOnce() -> Tensor<D>) {
         let (least, most) = self.ends();
-        let (scale, zero) = self.scale_and_zero(bounds);
-        let (scale, zero) = (spread(scale), spread(zero));
         let steps = (values / scale.clone()).round() + zero.clone();
         let level = steps.clone().clamp(least, most);
         let inside = {
@@ -119,7 +128,7 @@ impl Grid {
 
     /// [`Self::on_grid`] in one pass; the same numbers to the bit.
     fn on_grid_at_once<const D: usize>(self, values: Tensor<D>, bounds: &Bounds) -> (Tensor<D>, Tensor<D>) {
-        let (scale, zero) = self.scale_and_zero(bounds);
+        let (scale, zero) = self.scale_and_zero(bounds.low.clone(), bounds.high.clone());
         let (mut scale, mut zero) = (one_pass::own(scale), one_pass::own(zero));
         let (scale, zero) = (one_pass::floats(&mut scale), one_pass::floats(&mut zero));
         if let ([scale], [zero]) = (&*scale, &*zero) {
@@ -175,6 +184,68 @@ impl Grid {
         let inside = inside();
         let rest = quantised - fixed * inside.clone();
         values * Tensor::from_inner(inside) + Tensor::from_inner(rest)
+    }
+}
+
+/// Grids of rows: each has its own, from its least to its greatest value, found anew each time.
+impl Grid {
+    /// `[rows, features]` on the grids of its rows, with the gradient passed straight through: what has just been measured
+    /// lies inside. Only where rounding moves the zero point can a value be one level outside; it has no gradient.
+    pub fn fake_quantise_rows(self, values: Tensor<2>) -> Tensor<2> {
+        let fixed = without_graph(&values);
+        let at_once = one_pass::is_for(&fixed);
+        match (has_graph(&values), at_once) {
+            (false, true) => self.rows_at_once(fixed).0,
+            (false, false) => self.rows(fixed).0,
+            // As many levels below zero as above: all are inside, and nothing is kept for the backward pass.
+            (true, _) if self.symmetric => {
+                let quantised = if at_once { self.rows_at_once(fixed).0 } else { self.rows(fixed).0 };
+                one_pass::straight_through(values, quantised)
+            }
+            (true, true) => {
+                let (quantised, inside) = self.rows_at_once(fixed);
+                one_pass::with_slopes(values, quantised, inside)
+            }
+            (true, false) => {
+                let (quantised, inside) = self.rows(fixed);
+                one_pass::with_slopes(values, quantised, inside())
+            }
+        }
+    }
+
+    /// By Burn's operations.
+    fn rows(self, values: Tensor<2>) -> (Tensor<2>, impl FnOnce() -> Tensor<2>) {
+        let (scale, zero) = self.scale_and_zero(values.clone().min_dim(1), values.clone().max_dim(1));
+        self.on_levels(values, scale, zero)
+    }
+
+    /// In one pass; the same numbers to the bit.
+    fn rows_at_once(self, values: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+        let (device, shape) = (values.device(), values.shape());
+        let features = shape[1].max(1);
+        let mut data = one_pass::own(values);
+        let mut inside = vec![0.0; shape.num_elements()];
+        let rows = one_pass::floats(&mut data).par_chunks_mut(features).zip(inside.par_chunks_mut(features));
+        rows.with_min_len(ROWS).for_each(|(row, inside)| {
+            let (low, high) = one_pass::ends_of(row);
+            let (scale, zero) = self.scale_and_zero_of(low, high);
+            let (scale, zero) = (f32x8::splat(scale), f32x8::splat(zero));
+            one_pass::each_to_two(row, inside, |values| self.eight(values, scale, zero));
+        });
+        (Tensor::from_data(data, &device), Tensor::from_data(TensorData::new(inside, shape), &device))
+    }
+
+    /// [`Self::scale_and_zero`] of one pair.
+    fn scale_and_zero_of(self, low: f32, high: f32) -> (f32, f32) {
+        let (_, most) = self.ends();
+        let (low, high) = (low.min(0.0), high.max(0.0));
+        match self.symmetric {
+            true => ((high.max(-low) / most).max(SCALE_MIN), 0.0),
+            false => {
+                let scale = ((high - low) / most).max(SCALE_MIN);
+                (scale, (-low / scale).round_ties_even())
+            }
+        }
     }
 }
 
@@ -253,6 +324,50 @@ mod tests {
             assert_eq!(values(at_once), values(one_by_one));
             assert_eq!(values(ones), values(inside()));
         }
+    }
+
+    /// PyTorch's, a channel for each row: `tests/reference/fake_quantise_per_token.py`.
+    #[test]
+    fn rows_and_their_gradients_are_those_of_pytorch() {
+        let text = include_str!("../../tests/reference/fake_quantise_per_token.json");
+        let all: Value = serde_json::from_str(text).unwrap();
+        let shape = [6, 11];
+        let tensor = |value: &Value| Tensor::<2>::from_data(TensorData::new(numbers(value), shape), &autodiff());
+        for case in all["cases"].as_array().unwrap() {
+            let grid = Grid { bits: case["bits"].as_u64().unwrap() as u32, symmetric: case["scheme"] == "symmetric" };
+            let input = tensor(&all["input"]).require_grad();
+            let output = grid.fake_quantise_rows(input.clone());
+            close(&values(output.clone()), &numbers(&case["values"]), 2e-5);
+            close(&values(grid.fake_quantise_rows(input.clone().inner())), &numbers(&case["values"]), 2e-5);
+            let gradients = (output * tensor(&all["upstream"])).sum().backward();
+            close(&values(input.grad(&gradients).unwrap()), &numbers(&case["gradient"]), 2e-6);
+        }
+    }
+
+    #[test]
+    fn rows_in_one_pass_are_what_burns_operations_are() {
+        for (rows, features) in [(70, 13), (3, 8), (1, 1), (40, 100)] {
+            let number = |at: usize| ((at * 37 % 97) as f32 - 30.0) * 0.31 * (at / features + 1) as f32;
+            let numbers: Vec<f32> = (0..rows * features).map(number).collect();
+            let input = Tensor::<2>::from_data(TensorData::new(numbers, [rows, features]), &plain());
+            for (bits, symmetric) in [(2, true), (2, false), (5, false), (8, true), (16, false), (16, true)] {
+                let grid = Grid { bits, symmetric };
+                let (by_operations, inside) = grid.rows(input.clone());
+                let (at_once, inside_at_once) = grid.rows_at_once(input.clone());
+                assert_eq!(values(at_once), values(by_operations), "{bits} bits, symmetric {symmetric}");
+                let inside = values(inside());
+                assert_eq!(values(inside_at_once), inside);
+                assert!(!symmetric || inside.iter().all(|inside| *inside == 1.0), "all are inside: {bits} bits");
+            }
+        }
+    }
+
+    /// By hand: two bits, so a step is the row's greatest size; the second row does not feel the first one's outlier.
+    #[test]
+    fn a_row_does_not_depend_on_those_beside_it() {
+        let input = Tensor::<2>::from_floats([[100.0, 1.0, -49.0], [0.3, -0.1, 0.2]], &plain());
+        let quantised = Grid { bits: 2, symmetric: true }.fake_quantise_rows(input);
+        close(&values(quantised), &[100.0, 0.0, 0.0, 0.3, 0.0, 0.3], 1e-6);
     }
 
     #[test]

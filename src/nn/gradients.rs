@@ -1,27 +1,57 @@
-//! The norm over all gradients, and clipping by it.
+//! From sums of gradients to what an optimiser takes: divided by what was counted, and clipped by the norm over all.
 //!
 //! Burn 0.21 clips each tensor by its own norm; here it is the norm over all of them (Pascanu et al. 2013), computed and
 //! applied on the device. The sum is taken in the order of the module, so it is the same in every run.
 
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use burn::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 
 use super::{Backend, Tensor};
 
-/// Clips to `most`, if it is given. Returns the gradients and their norm before, `[1]`, still on the device.
-pub fn clip<M: AutodiffModule<Backend>>(
+/// Divides sums of gradients by `counted`, at least one, and clips to `most`, if it is given. Returns the gradients and
+/// their norm before clipping, `[1]`, still on the device.
+pub fn mean_and_clip<M: AutodiffModule<Backend>>(
     module: &M,
-    gradients: GradientsParams,
+    sums: GradientsParams,
+    counted: f64,
     most: Option<f64>,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    let mut squares = Squares { gradients: &gradients, sum: None };
+    let share = (1.0 / counted.max(1.0)) as f32;
+    let mut squares = Squares { gradients: &sums, sum: None };
     module.visit(&mut squares);
-    let Some(norm) = squares.sum.map(Tensor::sqrt) else { return (gradients, None) };
-    let Some(most) = most else { return (gradients, Some(norm)) };
-    let factor = (norm.clone().add_scalar(1e-6).recip() * most as f32).clamp_max(1.0);
-    let mut scale = Scale { old: gradients, new: GradientsParams::new(), factor };
+    let Some(norm) = squares.sum.map(|sum| sum.sqrt().mul_scalar(share)) else { return (sums, None) };
+    let factor = match most {
+        Some(most) => (norm.clone().add_scalar(1e-6).recip() * most as f32).clamp_max(1.0).mul_scalar(share),
+        None if share == 1.0 => return (sums, Some(norm)),
+        None => Tensor::from_floats([share], &norm.device()),
+    };
+    let mut scale = Scale { old: sums, new: GradientsParams::new(), factor };
     module.visit(&mut scale);
     (scale.new, Some(norm))
+}
+
+/// The root of the sum of the squares of some norms.
+pub fn norm_of(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tensor<1>> {
+    let mut norms = norms.into_iter();
+    let first = norms.next()?;
+    Some(match norms.next() {
+        None => first,
+        Some(second) => {
+            let square = |norm: Tensor<1>| norm.clone() * norm;
+            norms.fold(square(first) + square(second), |sum, norm| sum + square(norm)).sqrt()
+        }
+    })
+}
+
+/// Takes out the gradients of some vectors, so that they can have a step of their own.
+pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsParams {
+    let mut taken = GradientsParams::new();
+    for id in vectors {
+        if let Some(gradient) = gradients.remove::<Backend, 1>(*id) {
+            taken.register(*id, gradient);
+        }
+    }
+    taken
 }
 
 struct Squares<'a> {
@@ -56,9 +86,9 @@ impl ModuleVisitor<Backend> for Scale {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::{Module, ParamId};
+    use burn::module::Module;
 
-    use super::super::tests::{autodiff, close, values};
+    use super::super::tests::{autodiff, close, plain, values};
     use super::*;
 
     #[derive(Module, Debug)]
@@ -67,29 +97,53 @@ mod tests {
         two: Param<burn::tensor::Tensor<B, 2>>,
     }
 
-    fn clipped(most: Option<f64>) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    /// Gradients 3, 0 and 4: the norm over all is 5.
+    fn gradients() -> (Two<Backend>, GradientsParams) {
         let device = autodiff();
         let module = Two::<Backend> {
             one: Param::initialized(ParamId::from(1), Tensor::from_floats([1.0, 1.0], &device).require_grad()),
             two: Param::initialized(ParamId::from(2), Tensor::from_floats([[1.0]], &device).require_grad()),
         };
-        // Gradients 3, 0 and 4: the norm over all is 5.
         let weights = Tensor::<1>::from_floats([3.0, 0.0], &device);
         let loss = (module.one.val() * weights).sum() + module.two.val().sum().mul_scalar(4.0);
         let gradients = GradientsParams::from_grads(loss.backward(), &module);
-        let (gradients, norm) = clip(&module, gradients, most);
-        let one = gradients.get::<Backend, 1>(ParamId::from(1)).unwrap();
-        let two = gradients.get::<Backend, 2>(ParamId::from(2)).unwrap();
-        (values(norm.unwrap()), values(one), values(two))
+        (module, gradients)
     }
 
     #[test]
     fn the_norm_is_over_all_gradients_and_clipping_keeps_their_direction() {
-        for (most, scale) in [(None, 1.0), (Some(10.0), 1.0), (Some(1.0), 0.2)] {
-            let (norm, one, two) = clipped(most);
-            close(&norm, &[5.0], 1e-5);
-            close(&one, &[3.0 * scale, 0.0], 1e-5);
-            close(&two, &[4.0 * scale], 1e-5);
+        for (counted, most, scale) in [
+            (1.0, None, 1.0),
+            (0.0, None, 1.0),
+            (4.0, None, 0.25),
+            (1.0, Some(10.0), 1.0),
+            (1.0, Some(1.0), 0.2),
+            (4.0, Some(1.0), 0.2),
+            (4.0, Some(1.25), 0.25),
+        ] {
+            let (module, sums) = gradients();
+            let (gradients, norm) = mean_and_clip(&module, sums, counted, most);
+            let one = gradients.get::<Backend, 1>(ParamId::from(1)).unwrap();
+            let two = gradients.get::<Backend, 2>(ParamId::from(2)).unwrap();
+            close(&values(norm.unwrap()), &[5.0 / f64::max(counted, 1.0) as f32], 1e-5);
+            close(&values(one), &[3.0 * scale, 0.0], 1e-5);
+            close(&values(two), &[4.0 * scale], 1e-5);
         }
+    }
+
+    #[test]
+    fn what_is_taken_out_is_no_longer_there() {
+        let (_, mut all) = gradients();
+        let taken = take(&mut all, &[ParamId::from(1), ParamId::from(7)]);
+        assert_eq!((taken.len(), all.len()), (1, 1));
+        close(&values(taken.get::<Backend, 1>(ParamId::from(1)).unwrap()), &[3.0, 0.0], 0.0);
+    }
+
+    #[test]
+    fn norms_of_parts_make_the_norm_of_all() {
+        let norm = |value: f32| Tensor::<1>::from_floats([value], &plain());
+        assert!(norm_of([]).is_none());
+        close(&values(norm_of([norm(3.0)]).unwrap()), &[3.0], 0.0);
+        close(&values(norm_of([norm(3.0), norm(4.0), norm(12.0)]).unwrap()), &[13.0], 1e-5);
     }
 }

@@ -1,11 +1,14 @@
 //! Can the scale of a grid be learnt? LSQ, learned step size quantisation (Esser et al. 2020).
 //!
 //! `w' = round(clamp(w / s)) s` on a symmetric grid. Rounding passes the gradient straight through, so the scale has one:
-//! `round(w / s) - w / s` inside the grid and its end outside, made smaller by `1 / sqrt(n most)`.
+//! `round(w / s) - w / s` inside the grid and its end outside, made smaller by `1 / sqrt(n most)`. Under SGD that factor
+//! sets the scale's pace; AdamW divides each gradient by its own size, so there the factor does nothing but make the scale
+//! small in the norm that `clip_norm` bounds, and `scale_learning_rate_factor` sets the pace.
 //!
 //! The parameter is `l` in `s = first exp(l)`, where `first` is the scale that LSQ begins with. An optimiser such as AdamW
 //! moves each parameter by about the learning rate, whatever its size: that would carry `s` itself, often a hundredth,
-//! past zero, where it has no gradient. Its logarithm moves it by a share of its size, and decay leads back to `first`.
+//! past zero, where it has no gradient. Its logarithm moves it by a share of its size. `first` is of the weight as it is:
+//! where the base is trained it follows the weight, without a gradient of its own.
 
 use super::Tensor;
 use super::fake_quantise::{beside, without_graph};

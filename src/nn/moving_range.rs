@@ -1,7 +1,8 @@
-//! Between which values do activations lie? A moving average of each batch's least and greatest value.
+//! Between which values do activations lie? Of a calibration the least and the greatest; then, if the range moves, an
+//! average with each batch's own.
 //!
-//! The first batch is copied, then the old range keeps its share and the batch has the rest (seed 004: 0.9 and 0.1). What
-//! is held is two tensors on the plain device, whatever the number of batches: no graph, and nothing of older batches.
+//! When it moves, the old range keeps its share and the batch has the rest (seed 004: 0.9 and 0.1). What is held is two
+//! tensors on the plain device, whatever the number of batches: no graph, and nothing of older batches.
 
 use super::Tensor;
 use super::fake_quantise::Bounds;
@@ -11,7 +12,16 @@ use super::fake_quantise::Bounds;
 pub struct MovingRange(Option<Bounds>);
 
 impl MovingRange {
-    /// Takes in a batch. `momentum` is the share of the old range that stays.
+    /// Takes in a batch of a calibration: all that was seen lies within.
+    pub fn widen<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool) {
+        let batch = Bounds::of(values, per_channel);
+        self.0 = Some(match self.0.take() {
+            None => batch,
+            Some(old) => Bounds { low: old.low.min_pair(batch.low), high: old.high.max_pair(batch.high) },
+        });
+    }
+
+    /// Follows a batch. `momentum` is the share of the old range that stays; a first batch is copied.
     pub fn observe<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool, momentum: f32) {
         let batch = Bounds::of(values, per_channel);
         self.0 = Some(match self.0.take() {
@@ -51,6 +61,24 @@ mod tests {
         let bounds = range.bounds().unwrap().clone();
         close(&values(bounds.low), &[-2.0], 1e-6);
         close(&values(bounds.high), &[4.0], 1e-6);
+    }
+
+    #[test]
+    fn a_calibration_keeps_the_least_and_the_greatest_of_all_batches() {
+        let batch = |low: f32, high: f32| Tensor::<2>::from_floats([[low, 0.0], [0.5, high]], &autodiff());
+        for order in [[(-1.0, 3.0), (-11.0, 2.0), (-4.0, 13.0)], [(-4.0, 13.0), (-11.0, 2.0), (-1.0, 3.0)]] {
+            let mut range = MovingRange::default();
+            order.into_iter().for_each(|(low, high)| range.widen(&batch(low, high), false));
+            let bounds = range.bounds().unwrap().clone();
+            close(&values(bounds.low), &[-11.0], 0.0);
+            close(&values(bounds.high), &[13.0], 0.0);
+        }
+        let mut range = MovingRange::default();
+        range.widen(&batch(-1.0, 3.0), true);
+        range.widen(&batch(-2.0, 1.0), true);
+        let bounds = range.bounds().unwrap().clone();
+        close(&values(bounds.low), &[-2.0, 0.0], 0.0);
+        close(&values(bounds.high), &[0.5, 3.0], 0.0);
     }
 
     /// The statistics of seed 004 kept a tensor of each batch.

@@ -1,10 +1,12 @@
 //! How far is a language model from the text, and from a teacher? Cross-entropy and the divergence of its distribution.
 //!
-//! The divergence is KL(teacher || model) over the whole vocabulary at temperature one, LLM-QAT's loss (Liu et al. 2023).
+//! The divergence is KL(teacher || model) over the whole vocabulary, LLM-QAT's loss (Liu et al. 2023). At a temperature `T`
+//! both distributions are of logits over `T`, and the divergence is multiplied by `T²`, so that its gradient keeps its size
+//! (Hinton et al. 2015).
 //!
-//! On the CPU, value and gradient are computed together, row by row: the gradient of a logit is `w (p − (1 − share) y −
-//! share q)`, with the chances p of the model and q of the teacher, and y one at the target. It is all that the graph
-//! keeps, one tensor as large as the logits; of Burn's operations it keeps two when there is a teacher.
+//! On the CPU, value and gradient are computed together, row by row: the gradient of a logit is `w ((1 − share) (p − y) +
+//! share T (p_T − q_T))`, with the chances p of the model and q of the teacher, and y one at the target. It is all that the
+//! graph keeps, one tensor as large as the logits; of Burn's operations it keeps two when there is a teacher.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, TensorData};
@@ -27,13 +29,22 @@ pub struct NextTokenLoss {
     pub divergence: Option<Tensor<1>>,
 }
 
-/// `logits` `[n, vocabulary]`, `targets` `[n]`; `weights` `[n]` sum up to one. The teacher is its logits, on the plain
-/// device, and the share of the divergence in the total.
+/// What a model is compared with besides the text.
+#[derive(Clone, Debug)]
+pub struct Teacher {
+    /// `[n, vocabulary]`, on the plain device.
+    pub logits: Tensor<2>,
+    /// The share of the divergence in the total.
+    pub share: f64,
+    pub temperature: f64,
+}
+
+/// `logits` `[n, vocabulary]`, `targets` `[n]`; the losses are sums over rows, each times its weight, `weights` `[n]`.
 pub fn next_token_loss(
     logits: Tensor<2>,
     targets: Targets,
     weights: Tensor<1>,
-    teacher: Option<(Tensor<2>, f64)>,
+    teacher: Option<Teacher>,
 ) -> NextTokenLoss {
     match has_graph(&logits) && one_pass::is_for(&logits) {
         true => at_once(logits, targets, weights, teacher),
@@ -41,18 +52,17 @@ pub fn next_token_loss(
     }
 }
 
-fn by_operations(
-    logits: Tensor<2>,
-    targets: Targets,
-    weights: Tensor<1>,
-    teacher: Option<(Tensor<2>, f64)>,
-) -> NextTokenLoss {
+fn by_operations(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teacher: Option<Teacher>) -> NextTokenLoss {
     let count = logits.dims()[0];
-    let logarithms = log_softmax(logits, 1);
+    let logarithms = log_softmax(logits.clone(), 1);
     let said = logarithms.clone().gather(1, targets.reshape([count, 1])).reshape([count]);
     let cross_entropy = (said * weights.clone()).sum().neg();
-    let Some((teacher, share)) = teacher else {
+    let Some(Teacher { logits: teacher, share, temperature }) = teacher else {
         return NextTokenLoss { total: cross_entropy.clone(), cross_entropy, divergence: None };
+    };
+    let (logarithms, teacher) = match temperature {
+        1.0 => (logarithms, teacher),
+        _ => (log_softmax(logits.div_scalar(temperature as f32), 1), teacher.div_scalar(temperature as f32)),
     };
     let wanted = log_softmax(teacher, 1);
     let chance = wanted.clone().exp();
@@ -60,27 +70,22 @@ fn by_operations(
     let own = (chance.clone() * wanted).sum_dim(1).reshape([count]);
     let own = (beside(own, &logarithms) * weights.clone()).sum();
     let crossed = (logarithms.clone() * beside(chance, &logarithms)).sum_dim(1).reshape([count]);
-    let divergence = own - (crossed * weights).sum();
+    let divergence = (own - (crossed * weights).sum()).mul_scalar((temperature * temperature) as f32);
     let share = share as f32;
     let total = cross_entropy.clone().mul_scalar(1.0 - share) + divergence.clone().mul_scalar(share);
     NextTokenLoss { total, cross_entropy, divergence: Some(divergence) }
 }
 
-fn at_once(
-    logits: Tensor<2>,
-    targets: Targets,
-    weights: Tensor<1>,
-    teacher: Option<(Tensor<2>, f64)>,
-) -> NextTokenLoss {
+fn at_once(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teacher: Option<Teacher>) -> NextTokenLoss {
     let device = logits.device();
     let [count, vocabulary] = logits.dims();
     let fixed = logits.clone().inner();
     let targets: Vec<usize> = targets.into_data().iter::<i64>().map(|target| target as usize).collect();
     let weights: Vec<f32> = weights.into_data().iter::<f32>().collect();
     let mut slopes = one_pass::own(fixed.clone());
-    let (teacher, share) = match teacher {
-        Some((teacher, share)) => (Some(one_pass::own(teacher)), share as f32),
-        None => (None, 0.0),
+    let (teacher, share, temperature) = match teacher {
+        Some(teacher) => (Some(one_pass::own(teacher.logits)), teacher.share as f32, teacher.temperature as f32),
+        None => (None, 0.0, 1.0),
     };
     let taught = teacher.is_some();
     // Without a teacher its rows are never looked at.
@@ -93,8 +98,11 @@ fn at_once(
         .zip(targets.into_par_iter().zip(weights))
         .with_min_len(ROWS)
         .map(|((row, teacher), (target, weight))| {
-            let teacher = taught.then_some((teacher, share));
-            let (cross_entropy, divergence) = slopes_of_row(row, target, weight, teacher);
+            let (cross_entropy, divergence) = match taught {
+                true if temperature == 1.0 => slopes_of_taught_row(row, target, weight, teacher, share),
+                true => slopes_at_temperature(row, target, weight, teacher, share, temperature),
+                false => slopes_of_row(row, target, weight),
+            };
             (f64::from(weight) * cross_entropy, f64::from(weight) * divergence)
         })
         .collect();
@@ -112,22 +120,29 @@ fn at_once(
     }
 }
 
-/// Turns a row of logits into slopes of the loss; `teacher` is its logits, which are used up, and its share. Returns
-/// cross-entropy and divergence of the row.
-fn slopes_of_row(row: &mut [f32], target: usize, weight: f32, teacher: Option<(&mut [f32], f32)>) -> (f64, f64) {
+/// Turns a row of logits into slopes of the loss. Returns cross-entropy and divergence of the row.
+fn slopes_of_row(row: &mut [f32], target: usize, weight: f32) -> (f64, f64) {
     if weight == 0.0 {
         row.fill(0.0);
         return (0.0, 0.0);
     }
     let said = f64::from(row[target]);
     let most = greatest(row);
-    let Some((teacher, share)) = teacher else {
-        let sum = exponentials(row, most);
-        let factor = f32x8::splat(weight / sum);
-        one_pass::each(row, |chance| chance * factor);
-        row[target] -= weight;
-        return (f64::from(sum).ln() + f64::from(most) - said, 0.0);
-    };
+    let sum = exponentials(row, most);
+    let factor = f32x8::splat(weight / sum);
+    one_pass::each(row, |chance| chance * factor);
+    row[target] -= weight;
+    (f64::from(sum).ln() + f64::from(most) - said, 0.0)
+}
+
+/// The same beside a teacher's logits, which are used up.
+fn slopes_of_taught_row(row: &mut [f32], target: usize, weight: f32, teacher: &mut [f32], share: f32) -> (f64, f64) {
+    if weight == 0.0 {
+        row.fill(0.0);
+        return (0.0, 0.0);
+    }
+    let said = f64::from(row[target]);
+    let most = greatest(row);
     let teacher_most = greatest(teacher);
     let (most_8, teacher_most) = (f32x8::splat(most), f32x8::splat(teacher_most));
     // The teacher's logits less the model's, both below their greatest, by the teacher's chances.
@@ -153,6 +168,25 @@ fn slopes_of_row(row: &mut [f32], target: usize, weight: f32, teacher: Option<(&
     row[target] -= weight * (1.0 - share);
     let divergence = f64::from(gap) / f64::from(teacher_sum) + f64::from(sum).ln() - f64::from(teacher_sum).ln();
     (f64::from(sum).ln() + f64::from(most) - said, divergence)
+}
+
+/// The same at a temperature that is not one: the divergence of a copy of the row over `T`, and the text by the row itself.
+fn slopes_at_temperature(
+    row: &mut [f32],
+    target: usize,
+    weight: f32,
+    teacher: &mut [f32],
+    share: f32,
+    temperature: f32,
+) -> (f64, f64) {
+    let mut cooled: Vec<f32> = row.iter().map(|logit| logit / temperature).collect();
+    teacher.iter_mut().for_each(|logit| *logit /= temperature);
+    let (_, divergence) = slopes_of_taught_row(&mut cooled, target, weight, teacher, 1.0);
+    let (cross_entropy, _) = slopes_of_row(row, target, weight);
+    // A slope by a logit over T is one by the logit, over T; of T² one T is left.
+    let (of_text, of_teacher) = (1.0 - share, share * temperature);
+    row.iter_mut().zip(cooled).for_each(|(slope, other)| *slope = *slope * of_text + other * of_teacher);
+    (cross_entropy, divergence * f64::from(temperature * temperature))
 }
 
 fn greatest(row: &[f32]) -> f32 {
@@ -198,24 +232,30 @@ mod tests {
     #[test]
     fn both_parts_and_the_gradient_are_those_of_pytorch() {
         let all: Value = serde_json::from_str(include_str!("../../tests/reference/fake_quantise.json")).unwrap();
-        let case = &all["distillation"];
-        let logits =
-            Tensor::<2>::from_data(TensorData::new(numbers(&case["logits"]), [5, 7]), &autodiff()).require_grad();
-        let teacher = Tensor::<2>::from_data(TensorData::new(numbers(&case["teacher"]), [5, 7]), &plain());
-        let targets: Vec<i32> = numbers(&case["targets"]).into_iter().map(|number| number as i32).collect();
-        let targets = burn::tensor::Tensor::<Backend, 1, Int>::from_ints(targets.as_slice(), &autodiff());
-        let weights = Tensor::<1>::from_floats(numbers(&case["weights"]).as_slice(), &autodiff()) / 4.0;
-        let number = |name: &str| case[name].as_f64().unwrap() as f32;
-        for way in [at_once, by_operations] {
-            let loss = way(logits.clone(), targets.clone(), weights.clone(), Some((teacher.clone(), 0.75)));
-            close(&values(loss.cross_entropy), &[number("cross_entropy")], 1e-5);
-            close(&values(loss.divergence.unwrap()), &[number("divergence")], 1e-5);
-            let gradients = loss.total.backward();
-            close(&values(logits.grad(&gradients).unwrap()), &numbers(&case["gradient"]), 1e-6);
+        for case in all["distillation"].as_array().unwrap() {
+            let tensor = |name: &str| TensorData::new(numbers(&all[name]), [5, 7]);
+            let logits = Tensor::<2>::from_data(tensor("logits"), &autodiff()).require_grad();
+            let targets: Vec<i32> = numbers(&all["targets"]).into_iter().map(|number| number as i32).collect();
+            let targets = Targets::from_ints(targets.as_slice(), &autodiff());
+            let weights = Tensor::<1>::from_floats(numbers(&all["weights"]).as_slice(), &autodiff()) / 4.0;
+            let number = |name: &str| case[name].as_f64().unwrap();
+            let teacher = Teacher {
+                logits: Tensor::from_data(tensor("teacher"), &plain()),
+                share: number("share"),
+                temperature: number("temperature"),
+            };
+            for way in [at_once, by_operations] {
+                let loss = way(logits.clone(), targets.clone(), weights.clone(), Some(teacher.clone()));
+                close(&values(loss.cross_entropy), &[number("cross_entropy") as f32], 1e-5);
+                close(&values(loss.divergence.unwrap()), &[number("divergence") as f32], 1e-5);
+                close(&values(loss.total.clone()), &[number("total") as f32], 1e-5);
+                let gradients = loss.total.backward();
+                close(&values(logits.grad(&gradients).unwrap()), &numbers(&case["gradient"]), 1e-6);
+            }
         }
     }
 
-    type Way = fn(Tensor<2>, Targets, Tensor<1>, Option<(Tensor<2>, f64)>) -> NextTokenLoss;
+    type Way = fn(Tensor<2>, Targets, Tensor<1>, Option<Teacher>) -> NextTokenLoss;
 
     /// A vocabulary that does not fill eights, more rows than a thread takes at a time, rows that do not count, and logits
     /// far apart.
@@ -230,10 +270,15 @@ mod tests {
         let targets = Targets::from_ints(targets.as_slice(), &autodiff());
         let weights: Vec<f32> = (0..SHAPE[0]).map(|row| (row % 3) as f32 / 70.0).collect();
         let weights = Tensor::<1>::from_floats(weights.as_slice(), &autodiff());
-        for (factor, taught) in [(0.1, true), (0.1, false), (3.0, true), (3.0, false)] {
+        let cases = [(0.1, Some(1.0)), (0.1, None), (3.0, Some(1.0)), (3.0, None), (3.0, Some(2.5))];
+        for (factor, temperature) in cases {
             let run = |way: Way| {
                 let logits = Tensor::<2>::from_data(draw(factor, 31), &autodiff()).require_grad();
-                let teacher = taught.then(|| (Tensor::from_data(draw(factor * 0.5, 17), &plain()), 0.3));
+                let teacher = temperature.map(|temperature| Teacher {
+                    logits: Tensor::from_data(draw(factor * 0.5, 17), &plain()),
+                    share: 0.3,
+                    temperature,
+                });
                 let loss = way(logits.clone(), targets.clone(), weights.clone(), teacher);
                 let gradients = (loss.total.clone() * 0.5).backward();
                 let divergence = loss.divergence.map(values).unwrap_or_default();
@@ -252,7 +297,8 @@ mod tests {
         let logits = Tensor::<2>::from_floats([[0.3, -2.0, 1.0]], &plain());
         let targets = burn::tensor::Tensor::<Backend, 1, Int>::from_ints([2], &plain());
         let weights = Tensor::<1>::from_floats([1.0], &plain());
-        let loss = next_token_loss(logits.clone(), targets, weights, Some((logits, 1.0)));
+        let teacher = Teacher { logits: logits.clone(), share: 1.0, temperature: 1.0 };
+        let loss = next_token_loss(logits, targets, weights, Some(teacher));
         close(&values(loss.divergence.unwrap()), &[0.0], 1e-6);
     }
 }

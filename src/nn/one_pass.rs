@@ -42,6 +42,12 @@ pub fn with_slopes<const D: usize>(input: Tensor<D>, values: Tensor<D>, slopes: 
     (input - fixed) * Tensor::from_inner(slopes) + Tensor::from_inner(values)
 }
 
+/// What the graph sees: `values`, whose gradient by `input` is one. Nothing is kept for the backward pass.
+pub fn straight_through<const D: usize>(input: Tensor<D>, values: Tensor<D>) -> Tensor<D> {
+    let fixed = Tensor::from_inner(input.clone().inner());
+    (input - fixed) + Tensor::from_inner(values)
+}
+
 /// A function of each value of a plain tensor.
 pub fn map<const D: usize>(plain: Tensor<D>, function: impl Fn(f32x8) -> f32x8 + Sync) -> Tensor<D> {
     let device = plain.device();
@@ -66,15 +72,17 @@ pub fn map_to_two<const D: usize>(
 /// The least and the greatest value of a plain tensor, which has some.
 pub fn ends<const D: usize>(plain: Tensor<D>) -> (f32, f32) {
     let mut data = own(plain);
-    let of_piece = |piece: &mut [f32]| {
-        let (mut least, mut most) = (f32x8::splat(f32::INFINITY), f32x8::splat(f32::NEG_INFINITY));
-        let start = f32x8::splat(piece[0]);
-        each_padded(piece, start, |values| (least, most) = (least.fast_min(values), most.fast_max(values)));
-        let least = least.to_array().into_iter().fold(f32::INFINITY, f32::min);
-        (least, most.to_array().into_iter().fold(f32::NEG_INFINITY, f32::max))
-    };
-    let pieces: Vec<(f32, f32)> = floats(&mut data).par_chunks_mut(PIECE).map(of_piece).collect();
+    let pieces: Vec<(f32, f32)> = floats(&mut data).par_chunks_mut(PIECE).map(|piece| ends_of(piece)).collect();
     pieces.into_iter().fold((f32::INFINITY, f32::NEG_INFINITY), |all, piece| (all.0.min(piece.0), all.1.max(piece.1)))
+}
+
+/// The least and the greatest of some values.
+pub fn ends_of(values: &[f32]) -> (f32, f32) {
+    let (mut least, mut most) = (f32x8::splat(f32::INFINITY), f32x8::splat(f32::NEG_INFINITY));
+    let start = f32x8::splat(values[0]);
+    each_padded(values, start, |values| (least, most) = (least.fast_min(values), most.fast_max(values)));
+    let least = least.to_array().into_iter().fold(f32::INFINITY, f32::min);
+    (least, most.to_array().into_iter().fold(f32::NEG_INFINITY, f32::max))
 }
 
 /// Changes each value.

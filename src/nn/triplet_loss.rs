@@ -9,23 +9,31 @@ fn distance(one: Tensor<2>, other: Tensor<2>) -> Tensor<1> {
     (one * other).sum_dim(1).squeeze_dim::<1>(1).neg().add_scalar(1.0)
 }
 
-/// Each triplet as it is given: `[n, d]` each; the mean over `max(0, positive - negative + margin)`.
-pub fn given(anchors: Tensor<2>, positives: Tensor<2>, negatives: Tensor<2>, margin: f64) -> Tensor<1> {
+/// A sum `[1]` over what counts, and how much that is: batches that make one step are added up before they are divided.
+#[derive(Clone, Debug)]
+pub struct TripletLoss {
+    pub sum: Tensor<1>,
+    pub counted: usize,
+}
+
+/// Each triplet as it is given: `[n, d]` each; the sum over `max(0, positive - negative + margin)`.
+pub fn given(anchors: Tensor<2>, positives: Tensor<2>, negatives: Tensor<2>, margin: f64) -> TripletLoss {
+    let counted = anchors.dims()[0];
     let near = distance(anchors.clone(), positives);
     let far = distance(anchors, negatives);
-    (near - far).add_scalar(margin as f32).clamp_min(0.0).mean()
+    TripletLoss { sum: (near - far).add_scalar(margin as f32).clamp_min(0.0).sum(), counted }
 }
 
 /// For each row the farthest of its class and the nearest of another (Hermans et al. 2017, "In Defense of the Triplet
 /// Loss"). `embeddings` `[n, d]`, one class a row. Rows without a partner or without a stranger do not count.
-pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> Tensor<1> {
+pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> TripletLoss {
     let count = classes.len();
     let device = embeddings.device();
     let distances = embeddings.clone().matmul(embeddings.transpose()).neg().add_scalar(1.0);
     let (partner, stranger) = hardest(&distances, classes);
     let rows: Vec<usize> = (0..count).filter(|row| partner[*row].is_some() && stranger[*row].is_some()).collect();
     if rows.is_empty() {
-        return distances.sum().mul_scalar(0.0);
+        return TripletLoss { sum: distances.sum().mul_scalar(0.0), counted: 0 };
     }
     let pick = |columns: &[Option<usize>]| {
         let flat: Vec<i64> = rows.iter().map(|row| (row * count + columns[*row].unwrap_or(0)) as i64).collect();
@@ -33,7 +41,8 @@ pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> Tens
         let index = burn::tensor::Tensor::<Backend, 1, Int>::from_data(TensorData::new(flat, [length]), &device);
         distances.clone().reshape([count * count]).select(0, index)
     };
-    (pick(&partner) - pick(&stranger)).add_scalar(margin as f32).clamp_min(0.0).mean()
+    let sum = (pick(&partner) - pick(&stranger)).add_scalar(margin as f32).clamp_min(0.0).sum();
+    TripletLoss { sum, counted: rows.len() }
 }
 
 /// Which column is the farthest of the same class, and which the nearest of another. On the host: the batch is small.
@@ -60,24 +69,29 @@ mod tests {
     #[test]
     fn a_given_triplet_costs_the_difference_of_its_distances() {
         let vector = |x: f32, y: f32| Tensor::<2>::from_floats([[x, y]], &plain());
-        close(&values(given(vector(1.0, 0.0), vector(0.0, 1.0), vector(-1.0, 0.0), 0.3)), &[0.0], 1e-6);
-        close(&values(given(vector(1.0, 0.0), vector(-1.0, 0.0), vector(0.0, 1.0), 0.3)), &[1.3], 1e-6);
+        let loss = |positive, negative| given(vector(1.0, 0.0), positive, negative, 0.3);
+        close(&values(loss(vector(0.0, 1.0), vector(-1.0, 0.0)).sum), &[0.0], 1e-6);
+        close(&values(loss(vector(-1.0, 0.0), vector(0.0, 1.0)).sum), &[1.3], 1e-6);
+        assert_eq!(loss(vector(-1.0, 0.0), vector(0.0, 1.0)).counted, 1);
     }
 
     /// By hand: rows at 0, 90, 180, 0 degrees, classes a a b b. Row 0: farthest of its class at 1, nearest stranger (row 3)
     /// at 0: 1.3. Row 1: 1, nearest stranger at 1: 0.3. Row 2: partner row 3 at 2, nearest stranger row 1 at 1: 1.3.
-    /// Row 3: partner at 2, nearest stranger row 0 at 0: 2.3. Mean 1.3.
+    /// Row 3: partner at 2, nearest stranger row 0 at 0: 2.3. In all 5.2.
     #[test]
     fn batch_hard_takes_the_hardest_of_each_row() {
         let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [1.0, 0.0]], &plain());
-        close(&values(batch_hard(rows, &[0, 0, 1, 1], 0.3)), &[1.3], 1e-6);
+        let loss = batch_hard(rows, &[0, 0, 1, 1], 0.3);
+        close(&values(loss.sum), &[5.2], 1e-5);
+        assert_eq!(loss.counted, 4);
     }
 
     #[test]
     fn a_batch_of_one_class_costs_nothing_and_still_has_a_gradient() {
         let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &autodiff()).require_grad();
         let loss = batch_hard(rows.clone(), &[4, 4], 0.3);
-        close(&values(loss.clone()), &[0.0], 0.0);
-        assert!(rows.grad(&loss.backward()).is_some());
+        close(&values(loss.sum.clone()), &[0.0], 0.0);
+        assert_eq!(loss.counted, 0);
+        assert!(rows.grad(&loss.sum.backward()).is_some());
     }
 }

@@ -19,7 +19,7 @@ use crate::experiment::Experiment;
 use crate::experiment::kinds::kinds;
 use crate::memory::ledger::Ledger;
 use crate::problem::{Problem, Problems};
-use crate::task::{Better, TaskError, TaskFacts};
+use crate::task::{Metric, TaskError, TaskFacts};
 
 kinds! {
     /// The task: what a step and a validation do.
@@ -55,12 +55,12 @@ pub fn needs(kind: &str) -> Needs {
     }
 }
 
-/// Validation metrics of a pipeline by name; the first chooses the best checkpoint.
-pub fn metrics(pipeline: &Pipeline) -> &'static [(&'static str, Better)] {
+/// Validation metrics of a pipeline; the first chooses the best checkpoint.
+pub fn metrics(pipeline: &Pipeline) -> Vec<Metric> {
     match pipeline {
-        Pipeline::FewshotDetection(_) => fewshot_detection::prepare::METRICS,
-        Pipeline::QatLanguageModel(_) => qat_language_model::precision::METRICS,
-        Pipeline::Dummy(_) => dummy::task::METRICS,
+        Pipeline::FewshotDetection(_) => fewshot_detection::prepare::METRICS.to_vec(),
+        Pipeline::QatLanguageModel(_) => qat_language_model::precision::METRICS.iter().map(Metric::from).collect(),
+        Pipeline::Dummy(_) => dummy::task::METRICS.iter().map(Metric::from).collect(),
     }
 }
 
@@ -100,7 +100,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
             };
             qat_language_model::check::check(settings, model, problems);
             qat_language_model::check::check_steps(settings, &experiment.training, problems);
-            qat_language_model::check::check_leaks(&experiment.leaks, problems);
+            qat_language_model::check::check_leaks(&experiment.leaks, settings, problems);
         }
         Pipeline::Dummy(_) => {
             if let Some(leak) = experiment.leaks.on().first() {

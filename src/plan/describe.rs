@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Plan;
 use crate::memory::ledger::Policy;
-use crate::results::format::{Basis, Forecast, Place};
+use crate::results::format::{Basis, Forecast, Place, PoolPage};
 use crate::units::Bytes;
 
 /// A table of the buffers with caps and reasons, and what will be done. Ends with a line break.
@@ -36,6 +36,11 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     let total = Bytes(capped.iter().fold(0, |sum: u64, owner| sum.saturating_add(owner.bytes)));
     let besides = if leaks.is_empty() { "" } else { ", and what leaks" };
     let _ = writeln!(text, "\nall buffers together hold at most {total}, besides weights and activations{besides}");
+    if !plan.pool_pages.is_empty() {
+        let page = |page: &PoolPage| format!("{} (to {})", Bytes(page.bytes), Bytes(page.tensor_max));
+        let pages: Vec<String> = plan.pool_pages.iter().map(page).collect();
+        let _ = writeln!(text, "the device's pool takes pages of (for tensors up to) {}", pages.join(", "));
+    }
     text
 }
 
@@ -54,14 +59,15 @@ pub fn forecast(forecast: &Forecast) -> String {
     }
     text.push('\n');
     let totals = [
-        ("heap in use", Some(forecast.heap_peak)),
-        ("resident memory", forecast.resident_peak),
-        ("device memory in use", forecast.device_in_use_peak),
-        ("device memory reserved", forecast.device_reserved_peak),
+        ("peak of heap in use", Some(forecast.heap_peak)),
+        ("peak of resident memory", forecast.resident_peak),
+        ("device memory in use at rest", forecast.device_in_use_peak),
+        ("peak of the device's pool", forecast.device_reserved_peak),
+        ("peak of the process on the device", forecast.device_peak),
     ];
     for (name, bytes) in totals {
         if let Some(bytes) = bytes {
-            let _ = writeln!(text, "expected peak of {name:<24} {:>12}", Bytes(bytes).to_string());
+            let _ = writeln!(text, "expected {name:<34} {:>12}", Bytes(bytes).to_string());
         }
     }
     let _ = writeln!(text, "measured in a probe of {} steps", forecast.probe_steps);

@@ -9,6 +9,9 @@ use crate::units::Bytes;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     pub place: Place,
+    /// Whether what the driver and the context take counts, too: of what is free on the device, and not of
+    /// `limits.device_memory`, which is the pool's.
+    pub whole_process: bool,
     pub bytes: u64,
     pub because: String,
 }
@@ -21,14 +24,15 @@ pub fn container() -> Option<u64> {
 /// What bounds a run here and now. `device` is what is free on a device with memory of its own.
 pub fn rooms(limits: &Limits, device: Option<u64>) -> Vec<Room> {
     let room = |place, bytes: Option<u64>, because: &str| {
-        bytes.map(|bytes| Room { place, bytes, because: because.to_owned() })
+        bytes.map(|bytes| Room { place, whole_process: true, bytes, because: because.to_owned() })
     };
     let own = sources::resident().unwrap_or_default();
     let rooms = [
         room(Place::Host, limits.host_memory.map(|limit| limit.0), "`limits.host_memory`"),
         room(Place::Host, container(), "95 % of the container's limit, less what others in it use"),
         room(Place::Host, sources::machine().map(|(_, free)| free + own), "available on this machine"),
-        room(Place::Device, limits.device_memory.map(|limit| limit.0), "`limits.device_memory`"),
+        room(Place::Device, limits.device_memory.map(|limit| limit.0), "`limits.device_memory`")
+            .map(|room| Room { whole_process: false, ..room }),
         room(Place::Device, device, "free on the device"),
     ];
     rooms.into_iter().flatten().collect()
@@ -38,6 +42,7 @@ pub fn rooms(limits: &Limits, device: Option<u64>) -> Vec<Room> {
 pub fn left(forecast: &Forecast, room: &Room) -> Option<i128> {
     let needed = match room.place {
         Place::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
+        Place::Device if room.whole_process => forecast.device_peak.or(forecast.device_reserved_peak),
         Place::Device => forecast.device_reserved_peak,
     };
     Some(i128::from(room.bytes) - i128::from(needed?))
@@ -74,7 +79,7 @@ mod tests {
     use super::*;
 
     fn room(bytes: u64, because: &str) -> Room {
-        Room { place: Place::Host, bytes, because: because.into() }
+        Room { place: Place::Host, whole_process: true, bytes, because: because.into() }
     }
 
     #[test]
@@ -92,7 +97,15 @@ mod tests {
     #[test]
     fn a_device_that_was_not_measured_is_no_bound() {
         let forecast = Forecast { heap_peak: 10, ..Forecast::default() };
-        let device = Room { place: Place::Device, bytes: 5, because: "free on the device".into() };
+        let device = Room { place: Place::Device, whole_process: true, bytes: 5, because: "free on the device".into() };
         assert!(sentence(&forecast, &[device]).0);
+    }
+
+    #[test]
+    fn a_device_has_room_for_the_context_too_and_a_limit_is_the_pools() {
+        let forecast = Forecast { device_reserved_peak: Some(100), device_peak: Some(150), ..Forecast::default() };
+        let room = |whole_process, bytes| Room { place: Place::Device, whole_process, bytes, because: String::new() };
+        assert_eq!(left(&forecast, &room(true, 120)), Some(-30));
+        assert_eq!(left(&forecast, &room(false, 120)), Some(20));
     }
 }

@@ -39,15 +39,28 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         basis: Basis::Sizes,
         about: "what a long run has resident beyond a short one: 1 MiB and a hundredth".into(),
     }));
+    let reserved = probe.device_reserved_peak.map(|peak| peak.saturating_add(device_still_to_come));
+    let on_device = reserved.map(|reserved| reserved.saturating_add(probe.device_beside_pool.unwrap_or_default()));
+    rows.extend(on_device.map(|on_device| ForecastRow {
+        name: "device headroom".into(),
+        place: Place::Device,
+        bytes: on_device / DEVICE_HEADROOM_PART,
+        basis: Basis::Sizes,
+        about: "pages of sizes that the probe has not seen: a twentieth".into(),
+    }));
     Forecast {
         probe_steps: probe.steps,
         rows,
         heap_peak,
         resident_peak: resident.map(|resident| resident.saturating_add(headroom(resident))),
         device_in_use_peak: probe.device_in_use_peak.map(|peak| peak.saturating_add(device_still_to_come)),
-        device_reserved_peak: probe.device_reserved_peak.map(|peak| peak.saturating_add(device_still_to_come)),
+        device_reserved_peak: reserved,
+        device_peak: on_device.map(|bytes| bytes.saturating_add(bytes / DEVICE_HEADROOM_PART)),
     }
 }
+
+/// A run may need a page more than its probe: of two episodes of a validation, of texts that are shorter.
+const DEVICE_HEADROOM_PART: u64 = 20;
 
 /// Each part of the forecast beside what it came to be; totals last.
 pub fn beside(forecast: &Forecast, plan: &PlanFile, experiment: &Experiment, actual: &Demand) -> Vec<PlannedAndActual> {
@@ -66,7 +79,7 @@ pub fn beside(forecast: &Forecast, plan: &PlanFile, experiment: &Experiment, act
     pairs.push(pair(HEAP_PEAK, forecast.heap_peak, actual.heap_peak));
     let totals = [
         (RESIDENT_PEAK, forecast.resident_peak, actual.resident_peak),
-        ("device in use, peak", forecast.device_in_use_peak, actual.device_in_use_peak),
+        ("device in use, at rest", forecast.device_in_use_peak, actual.device_in_use_peak),
         ("device reserved, peak", forecast.device_reserved_peak, actual.device_reserved_peak),
     ];
     let totals = totals.into_iter().filter_map(|(name, planned, actual)| Some(pair(name, planned?, actual?)));
@@ -157,6 +170,10 @@ fn rows(
             let held = demand.device_in_use_at_start.unwrap_or_default();
             let reserved = demand.device_reserved_peak.unwrap_or_default();
             rows.push(row("activations and pages", Place::Device, reserved.saturating_sub(held), Basis::Probe, about));
+            if let Some(beside) = demand.device_beside_pool {
+                let about = "the driver's context, code, and pools of other streams";
+                rows.push(row("context", Place::Device, beside, Basis::Probe, about));
+            }
             rows.push(row("host work of a step", Place::Host, demand.step, Basis::Probe, "besides the device"));
         }
     }
@@ -252,9 +269,17 @@ mod tests {
 
     #[test]
     fn what_leaks_on_the_device_is_no_memory_of_the_host() {
-        let probe = Demand { device_in_use_peak: Some(7_000), device_reserved_peak: Some(9_000), ..probe() };
+        let probe = Demand {
+            device_in_use_peak: Some(7_000),
+            device_reserved_peak: Some(9_000),
+            device_beside_pool: Some(2_000),
+            ..probe()
+        };
         let forecast = with_leak(Place::Device, None, &probe);
         assert_eq!((forecast.device_in_use_peak, forecast.device_reserved_peak), (Some(46_000), Some(48_000)));
+        assert_eq!(forecast.device_peak, Some(50_000 + 2_500), "context and a twentieth on top");
+        let bytes = |name: &str| forecast.rows.iter().find(|row| row.name == name).map(|row| row.bytes);
+        assert_eq!((bytes("context"), bytes("device headroom")), (Some(2_000), Some(2_500)));
         assert_eq!(forecast.heap_peak, 50_000, "49,000 and the norms that are still to come are less");
     }
 

@@ -8,7 +8,8 @@ pub mod forecast;
 use crate::experiment::Experiment;
 use crate::experiment::sections::Training;
 use crate::memory::ledger::{Cap, Policy};
-use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, VERSION};
+use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, PoolPage, VERSION};
+use crate::results::metric::PlannedMetric;
 use crate::results::write::LINE_BYTES_MAX;
 use crate::task::TaskFacts;
 
@@ -23,6 +24,8 @@ pub struct Plan {
     pub steps: u64,
     /// Every buffer of the run, sorted by name; the ledger of the run has the same names.
     pub owners: Vec<PlannedOwner>,
+    /// In which pages the device's pool takes memory, where that is known.
+    pub pool_pages: Vec<PoolPage>,
     /// What memory it will need, where a probe was made.
     pub forecast: Option<Forecast>,
 }
@@ -63,12 +66,13 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
         "`limits.gradient_norm_window` numbers",
     ));
     owners.sort_by(|a, b| a.name.cmp(&b.name));
-    Plan { steps_per_epoch, steps, owners, forecast: None, experiment, facts }
+    Plan { steps_per_epoch, steps, owners, pool_pages: Vec::new(), forecast: None, experiment, facts }
 }
 
 impl Plan {
     /// The same on a device with a memory pool: what is kept of tensors is there.
-    pub fn with_pool(mut self) -> Self {
+    pub fn with_pool(mut self, pages: Vec<PoolPage>) -> Self {
+        self.pool_pages = pages;
         let on = self.experiment.leaks.on();
         let of_tensors = |name: &str| on.iter().any(|leak| leak.keeps_tensors() && leak.owner() == name);
         for owner in self.owners.iter_mut().filter(|owner| of_tensors(&owner.name)) {
@@ -92,6 +96,8 @@ impl Plan {
             parameters,
             trained_parameters: self.facts.trained_parameters,
             owners: self.owners.clone(),
+            pool_pages: self.pool_pages.clone(),
+            metrics: self.facts.metrics.iter().map(PlannedMetric::from).collect(),
             forecast: self.forecast.clone(),
         }
     }
@@ -127,7 +133,7 @@ pub(crate) mod tests {
             owners.map(|owner| owner.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(on_device(&plan), [""; 0]);
-        assert_eq!(on_device(&plan.with_pool()), ["leak_gradients"]);
+        assert_eq!(on_device(&plan.with_pool(Vec::new())), ["leak_gradients"]);
     }
 
     #[test]

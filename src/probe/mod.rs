@@ -64,9 +64,13 @@ pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: 
     }
 }
 
-/// Killed by the kernel, or by an allocation that was refused.
+/// What a run answers with that met a memory limit, or whose device had no memory to give: the table in the README.
+const EXIT_OUT_OF_MEMORY: i32 = 5;
+
+/// Killed by the kernel, or by an allocation that was refused, on the host or on the device.
 fn died_of_memory(output: &Output) -> bool {
     child::signal_of(output.status) == Some(9)
+        || output.status.code() == Some(EXIT_OUT_OF_MEMORY)
         || String::from_utf8_lossy(&output.stderr).contains("memory allocation of")
 }
 
@@ -78,6 +82,8 @@ fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
         format!("validation.episodes={}", validation.episodes.min(EPISODES_MAX)),
         "checkpoint.every_steps=0".into(),
         "memory.every_steps=1".into(),
+        // The driver's word is a slower source; a probe has few samples.
+        "memory.parts_every_samples=1".into(),
         "memory.fail_on=\"never\"".into(),
         "memory.probe=false".into(),
     ];

@@ -1,12 +1,14 @@
 //! metrics.jsonl -> the curves of a page, in one pass.
 //!
 //! Caps: [`KINDS_MAX`] kinds of steps and [`METRICS_MAX`] metrics, each with series as `series` bounds them: at most
-//! 64 * 48 KB for metrics, 2 * 6 * 48 KB for losses.
+//! 64 * 48 KB for metrics, 64 * 64 KB for means over episodes, 2 * 6 * 48 KB for losses.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::series::Series;
 use crate::results::format::MetricsLine;
+use crate::results::metric::Interval;
 use crate::results::read::{self, ReadError};
 
 /// More kinds of steps are shown together as `other kinds`.
@@ -32,6 +34,10 @@ pub struct Curves {
     pub gradient_norm: Series,
     pub gradient_norm_median: Series,
     pub metrics: Vec<(String, Series)>,
+    /// Those of them that are means over episodes, each point with the half width of its interval; 0 where it has none.
+    pub means: Vec<(String, Series<f64>)>,
+    /// Of the last validation.
+    pub intervals: BTreeMap<String, Interval>,
     /// Steps over which losses are smoothed.
     pub smoothed_over: f64,
     pub last_step: Option<u64>,
@@ -83,9 +89,10 @@ impl Curves {
                     curve.smooth.add(x, curve.average / curve.weight, ());
                 }
             }
-            MetricsLine::Validation { metrics, .. } => {
+            MetricsLine::Validation { metrics, intervals, .. } => {
                 for (name, value) in metrics {
                     let value = value.unwrap_or(f64::NAN);
+                    self.mean(&name, x, value, intervals.get(&name));
                     let known = self.metrics.iter().position(|(known, _)| *known == name);
                     let at = match known {
                         Some(at) => at,
@@ -97,8 +104,23 @@ impl Curves {
                     };
                     self.metrics[at].1.add(x, value, ());
                 }
+                self.intervals = intervals.into_iter().take(METRICS_MAX).collect();
             }
         }
+    }
+
+    fn mean(&mut self, name: &str, x: f64, value: f64, interval: Option<&Interval>) {
+        let known = self.means.iter().position(|(known, _)| known == name);
+        let at = match (known, interval) {
+            (Some(at), _) => at,
+            (None, Some(_)) if self.means.len() < METRICS_MAX => {
+                self.means.push((name.to_owned(), Series::default()));
+                self.means.len() - 1
+            }
+            (None, _) => return,
+        };
+        let half_width = interval.map_or(0.0, |interval| interval.half_width);
+        self.means[at].1.add(x, value, if half_width.is_finite() { half_width } else { 0.0 });
     }
 
     fn loss_of(&mut self, kind: String) -> &mut Loss {

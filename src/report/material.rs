@@ -8,6 +8,7 @@ use super::trace::{self, Trace};
 use crate::memory::ledger::{OWNERS_MAX, Policy};
 use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Summary};
 use crate::results::index::{self, RunState};
+use crate::results::metric::{Better, Interval};
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::{named, read, resolved};
 
@@ -52,6 +53,29 @@ impl Buffer {
         let cap = self.cap_bytes.filter(|&cap| cap > 0)?;
         Some(self.peak_bytes? as f64 / cap as f64)
     }
+}
+
+/// A validation metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub name: String,
+    /// Empty where it has none, and where the plan does not say.
+    pub unit: String,
+    pub better: Option<Better>,
+    /// Before training.
+    pub before: Option<f64>,
+    /// In the last validation.
+    pub after: Option<f64>,
+    /// Of `after`.
+    pub interval: Option<Interval>,
+}
+
+/// What the intervals of these are; `None` where none has one.
+pub fn about_intervals(metrics: &[Measured]) -> Option<String> {
+    let episodes = || metrics.iter().filter_map(|metric| metric.interval).map(|interval| interval.episodes);
+    let (fewest, most) = (episodes().min()?, episodes().max()?);
+    let count = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+    Some(format!("± is the 95 % interval of a mean over {count} episodes (Student's t, episodes as independent draws)"))
 }
 
 /// A part of the loop and the seconds spent in it.
@@ -217,8 +241,32 @@ impl Material {
         phases
     }
 
-    /// The validation metrics by name: before training, last, best by the curve's extremes is not known, so as stored.
-    pub fn metrics(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
+    /// The validation metrics in the order of the plan.
+    pub fn metrics(&self) -> Vec<Measured> {
+        let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
+        let intervals = match self.ending() {
+            Some(summary) => &summary.intervals_last,
+            None => &self.curves.intervals,
+        };
+        let measured = |(name, before, after): (String, Option<f64>, Option<f64>)| {
+            let planned = plan.iter().find(|metric| metric.name == name);
+            let interval = intervals.get(&name).copied().filter(|_| after.is_some());
+            let (unit, better) = (planned.map_or("", |metric| &metric.unit), planned.map(|metric| metric.better));
+            Measured { unit: unit.to_owned(), better, before, after, interval, name }
+        };
+        let mut metrics: Vec<Measured> = self.first_and_last().into_iter().map(measured).collect();
+        metrics.sort_by_key(|metric| self.place_of_metric(&metric.name));
+        metrics
+    }
+
+    /// Where the plan has a metric; behind all others where it does not know it.
+    pub fn place_of_metric(&self, name: &str) -> usize {
+        let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
+        plan.iter().position(|metric| metric.name == name).unwrap_or(usize::MAX)
+    }
+
+    /// By name: before training, and last.
+    fn first_and_last(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
         if let Some(summary) = self.ending()
             && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())
         {
@@ -239,7 +287,7 @@ impl Material {
     /// Why the forecast was far off, where the verdict says it: a forecast counts buffers, and what grew is in none.
     pub fn not_forecast(&self) -> Option<&'static str> {
         let verdict = self.verdict.as_ref()?;
-        let grew = matches!(verdict.verdict, Judgement::Growing | Judgement::Suspect) && verdict.owner.is_none();
+        let grew = (Judgement::Suspect..=Judgement::Growing).contains(&verdict.verdict) && verdict.owner.is_none();
         let too_low = |pair: &PlannedAndActual| pair.error.is_some_and(|error| error < -FAR_OFF);
         let far_off = self.ending()?.plan_and_actual.iter().any(too_low);
         (grew && far_off).then_some("growth outside the ledger is not forecast: no buffer of the plan holds what grew")

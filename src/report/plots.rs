@@ -38,6 +38,10 @@ pub enum Shape {
     Area {
         base: Vec<f64>,
     },
+    /// The same, faint and without an entry in the table: what a curve may be off by.
+    Band {
+        base: Vec<f64>,
+    },
 }
 
 /// A curve of a figure.
@@ -54,8 +58,8 @@ pub struct Curve {
 
 impl Curve {
     /// `None` for a series without points.
-    pub fn of(name: &str, series: &Decimated, colour: u8, shape: Shape) -> Option<Self> {
-        let y = |point: Option<super::series::Point>| point.map(|point| point.y);
+    pub fn of<T: Copy>(name: &str, series: &Decimated<T>, colour: u8, shape: Shape) -> Option<Self> {
+        let y = |point: Option<super::series::Point<T>>| point.map(|point| point.y);
         let numbers = [y(series.first)?, y(series.lowest)?, y(series.highest)?, y(series.last)?];
         let points = series.points().iter().map(|point| (point.x, point.y)).collect();
         Some(Self { name: printable::line(name, 60), points, colour, shape, numbers })
@@ -65,7 +69,7 @@ impl Curve {
 impl Curve {
     /// Whether it has an entry in the table.
     fn is_listed(&self) -> bool {
-        !matches!(self.shape, Shape::Faint | Shape::Dots)
+        !matches!(self.shape, Shape::Faint | Shape::Dots | Shape::Band { .. })
     }
 }
 
@@ -246,10 +250,11 @@ impl Plot {
                         chart.draw_series(dots).ok()?;
                         chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
                     }
-                    Shape::Area { base } => {
-                        let back = points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, y));
+                    Shape::Area { base } | Shape::Band { base } => {
+                        let back = points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, y.clamp(bottom, top)));
                         let outline: Vec<(f64, f64)> = points.iter().copied().chain(back).collect();
-                        let polygon = Polygon::new(outline, colour(curve.colour, 0.75).filled());
+                        let alpha = if matches!(curve.shape, Shape::Band { .. }) { 0.18 } else { 0.75 };
+                        let polygon = Polygon::new(outline, colour(curve.colour, alpha).filled());
                         chart.draw_series(std::iter::once(polygon)).ok()?;
                     }
                 }

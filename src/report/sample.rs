@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::*;
+use crate::results::metric::{Better, Interval, PlannedMetric};
 use crate::results::{layout, write};
 
 pub const STEPS: u64 = 200;
@@ -134,6 +135,10 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             name: "NVIDIA RTX A2000".into(),
             driver: Some("550.90".into()),
             memory: Some(6 << 30),
+            compute_capability: None,
+            float32_products: None,
+            tuning: None,
+            compiler: None,
         },
         data: BTreeMap::new(),
         data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)]
@@ -161,6 +166,10 @@ fn plan(names: Names) -> PlanFile {
         parameters: 412_608,
         trained_parameters: None,
         owners: owners.collect(),
+        pool_pages: Vec::new(),
+        metrics: [(names.metric, "share"), ("map", "share"), ("recall", "share"), ("embedding_margin", "cosine")]
+            .map(|(name, unit)| PlannedMetric { name: name.into(), better: Better::Higher, unit: unit.into() })
+            .into(),
     }
 }
 
@@ -181,8 +190,11 @@ fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
                 ("recall".to_owned(), Some(0.08 + 0.5 * progress)),
                 ("st_iou".to_owned(), Some(0.03 + 0.33 * progress)),
                 ("embedding_margin".to_owned(), Some(-0.2 + 1.6 * progress)),
+                ("episode_map".to_owned(), Some(0.005 + 0.22 * progress)),
             ]
             .into(),
+            intervals: [("episode_map".to_owned(), Interval { half_width: 0.004 + 0.03 * progress, episodes: 10 })]
+                .into(),
         }
     };
     let mut lines = vec![validation(0)];
@@ -242,7 +254,12 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
                 ..HostMemory::default()
             },
             device: Some(DevicePool { in_use, reserved, allocations: 300 }),
-            driver: slow.then_some(DriverMemory { process: Some(reserved + 190 * MIB), device: 3 << 30 }),
+            driver: slow.then_some(DriverMemory {
+                process: Some(reserved + 190 * MIB),
+                device: 3 << 30,
+                before: None,
+                total: None,
+            }),
             container: None,
             owners: owner_names(names).into_iter().zip(sizes).collect(),
             freed,
@@ -292,6 +309,10 @@ fn summary(names: Names) -> Summary {
         Some(MetricsLine::Validation { metrics, .. }) => metrics,
         _ => BTreeMap::new(),
     };
+    let intervals = |step: u64| match self::metrics(names, STEPS).pop() {
+        Some(MetricsLine::Validation { step: at, intervals, .. }) if at == step => intervals,
+        _ => BTreeMap::new(),
+    };
     let trace = memory(names, STEPS);
     let peak = |of: &dyn Fn(&MemoryLine) -> Option<u64>| trace.iter().filter_map(of).max();
     let phase = |name: &str, count: u64, seconds: f64, longest: f64| PhaseSummary {
@@ -321,6 +342,7 @@ fn summary(names: Names) -> Summary {
         loss_last: Some(loss(STEPS)),
         metrics_first: metrics(0),
         metrics_last: metrics(STEPS),
+        intervals_last: intervals(STEPS),
         best: Some(best),
         memory: MemorySummary {
             heap_peak: peak(&|line| Some(line.host.heap_peak)).unwrap(),

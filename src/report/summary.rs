@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::ReportError;
 use super::axes::{number, time_of_day};
-use super::material::{Material, gather};
+use super::material::{Material, Measured, about_intervals, gather};
 use super::width::{columns_within, fold};
 use crate::results::format::MemorySummary;
+use crate::results::metric::Better;
 use crate::results::{layout, printable};
 use crate::units::{Bytes, seconds};
 
@@ -40,7 +41,10 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         .map(|phase| json!({ "name": phase.name, "seconds": phase.seconds, "longest": phase.longest, "count": phase.count }))
         .collect();
     let metrics: serde_json::Map<String, Value> = (material.metrics().into_iter())
-        .map(|(name, before, after)| (name, json!({ "before": before, "after": after })))
+        .map(|metric| {
+            let Measured { name, unit, better, before, after, interval } = metric;
+            (name, json!({ "before": before, "after": after, "interval": interval, "unit": unit, "better": better }))
+        })
         .collect();
     let (loss_first, loss_last) = material.losses();
     let ending = material.ending();
@@ -86,7 +90,7 @@ struct Page {
 const INDENT: usize = 14;
 
 /// Columns of the tables that a narrow terminal does without.
-const FIRST_TO_GO: &[&str] = &["longest", "policy", "best", "share"];
+const FIRST_TO_GO: &[&str] = &["longest", "policy", "unit", "best", "share", "better"];
 
 impl Page {
     fn line(&mut self, label: &str, value: &str) {
@@ -139,7 +143,10 @@ fn describe(material: &Material, width: Option<usize>) -> String {
         page.line("", &format!("in no buffer: {}", Bytes(dead.in_no_buffer)));
         for tip in &dead.suggestions {
             let effect = match tip.frees {
-                0 => "would allow it, if it does not go on to grow".to_owned(),
+                0 if dead.limit_key.as_deref() == Some(&tip.key) => {
+                    "would allow it, if it does not go on to grow".to_owned()
+                }
+                0 => "makes a step smaller, by how much was not measured".to_owned(),
                 bytes => format!("would free {}", Bytes(bytes)),
             };
             page.line("", &format!("-s {}={} {effect}", tip.key, tip.value));
@@ -202,15 +209,34 @@ fn results(material: &Material, page: &mut Page) {
         page.line("loss", &format!("{} -> {}", shown(first), shown(last)));
     }
     let best = material.ending().and_then(|summary| summary.best.as_ref());
-    let rows: Vec<Vec<String>> = (material.metrics().into_iter())
-        .map(|(name, before, after)| {
+    let metrics = material.metrics();
+    let rows: Vec<Vec<String>> = (metrics.iter())
+        .map(|metric| {
             let best = best
-                .filter(|best| best.metric == name)
+                .filter(|best| best.metric == metric.name)
                 .map_or(String::new(), |best| format!("{} after step {}", number(best.value), best.step));
-            vec![name, shown(before), shown(after), best]
+            let sure = metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
+            let better = metric.better.map_or("", Better::words).to_owned();
+            vec![
+                metric.name.clone(),
+                printable::line(&metric.unit, 16),
+                better,
+                shown(metric.before),
+                shown(metric.after),
+                sure,
+                best,
+            ]
         })
         .collect();
-    page.table(&["metric", ">before", ">after", "best"], &rows);
+    let header = ["metric", "unit", "better", ">before", ">after", "95 %", "best"];
+    // Runs of older versions know no units, and not every metric has an interval.
+    let used: Vec<usize> =
+        (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
+    page.table(&used.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows);
+    if let Some(about) = about_intervals(&metrics) {
+        page.line("", &about);
+    }
 }
 
 fn memory(memory: &MemorySummary, page: &mut Page) {

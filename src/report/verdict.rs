@@ -5,48 +5,92 @@ use serde::Serialize;
 use super::axes::{bytes, number};
 use super::listing::columns;
 use super::width::{columns_within, fold};
+use crate::results::axis::Per;
 use crate::results::printable;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 use crate::units::{self, seconds};
 
-/// The sentence, then a table of all series: what grows first. Fits a terminal of `width` characters.
-pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
-    let mut series: Vec<&SeriesVerdict> = verdict.series.iter().collect();
-    series.sort_by(|a, b| b.findings.verdict.cmp(&a.findings.verdict).then(a.name.cmp(&b.name)));
-    let rows: Vec<Vec<String>> = series.into_iter().map(row).collect();
-    let header = ["series", "verdict", ">first", ">last", ">peak", ">a step", ">interval", ">windows"];
+/// A column of a trace that was not judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NotJudged {
+    pub name: String,
+    pub why: &'static str,
+    /// Its first, its last and its largest number.
+    pub numbers: [f64; 3],
+}
+
+/// The sentence, then a table of the series that moved: what grows most first. Fits a terminal of `width` characters.
+pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -> String {
+    let (moved, still): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) = verdict.series.iter().partition(|one| moved(one));
+    // A trace in which nothing moves has a table, too.
+    let (mut series, still) = if moved.is_empty() { (still, Vec::new()) } else { (moved, still) };
+    series.sort_by(|a, b| {
+        let by_growth = || b.findings.growth.total_cmp(&a.findings.growth);
+        b.findings.verdict.cmp(&a.findings.verdict).then_with(by_growth).then_with(|| a.name.cmp(&b.name))
+    });
+    let per = verdict.axis.per(verdict.window);
+    let rows: Vec<Vec<String>> =
+        series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged)).collect();
+    let rate = format!(">{}", per.words);
+    let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
+    let length = |places: u64| verdict.axis.length(places as f64);
     let windows =
-        format!("floors of windows of {} steps, after a warm-up of {} steps", verdict.window, verdict.warm_up);
+        format!("floors of windows of {}, after a warm-up of {}", length(verdict.window), length(verdict.warm_up));
+    let left_out = match still.len() {
+        0 => String::new(),
+        count => {
+            let names = if count == 1 { still[0].name.clone() } else { format!("{count} series (--json has them)") };
+            let said = format!("left out, at rest below {} or without a move: {names}", bytes(SMALL));
+            format!("\n{}\n", fold(&said, width, 2))
+        }
+    };
     printable::lines(&format!(
-        "{}\n{}\n\n{}",
+        "{}\n{}\n\n{}{left_out}",
         fold(&format!("{}: {}", verdict.verdict.words(), verdict.message), width, 2),
         fold(&windows, width, 2),
         columns_within(&header, &rows, width, &["windows", "interval", "first", "peak"])
     ))
 }
 
-fn row(one: &SeriesVerdict) -> Vec<String> {
+/// A buffer that stays below it is no news, in bytes.
+const SMALL: f64 = 65_536.0;
+
+/// Whether a series is worth a row: it moved and is not small, or is worse than at rest.
+fn moved(one: &SeriesVerdict) -> bool {
+    let moves = one.first < one.peak || one.last < one.peak;
+    let small = one.unit == "bytes" && one.peak < SMALL;
+    (moves && !small) || one.findings.verdict > Judgement::Stepped
+}
+
+fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
     let amount = |value: f64| match one.unit.as_str() {
         "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
         "bytes" => bytes(value),
         _ => number(value),
     };
     let findings = &one.findings;
+    let rate = |slope: Option<f64>| slope.map(|slope| slope * per.places);
     let interval = |(low, high): (f64, f64)| match one.unit.as_str() {
         "bytes" => units::interval(low, high),
         _ => format!("{} to {}", number(low), number(high)),
     };
-    let ends = findings.slope_low.zip(findings.slope_high);
+    let ends = rate(findings.slope_low).zip(rate(findings.slope_high));
     vec![
         one.name.clone(),
         findings.verdict.words().to_owned(),
         amount(one.first),
         amount(one.last),
         amount(one.peak),
-        findings.slope.map_or_else(|| "-".into(), amount),
+        rate(findings.slope).map_or_else(|| "-".into(), amount),
         ends.map_or_else(|| "-".into(), interval),
         findings.floors.to_string(),
     ]
+}
+
+fn unjudged(one: &NotJudged) -> Vec<String> {
+    let none = || "-".to_owned();
+    let [first, last, peak] = one.numbers.map(|number| number.to_string());
+    vec![one.name.clone(), format!("not judged: {}", one.why), first, last, peak, none(), none(), none()]
 }
 
 /// A row of `xrun leaks`.

@@ -141,7 +141,7 @@ fn what(line: &MetricsLine) -> String {
         MetricsLine::Train { step, epoch, batch, values, .. } => {
             format!("{batch} step {step} of epoch {epoch} with {}", names(&mut values.keys()))
         }
-        MetricsLine::Validation { step, epoch, metrics } => {
+        MetricsLine::Validation { step, epoch, metrics, .. } => {
             format!("validation after step {step} of epoch {epoch} with {}", names(&mut metrics.keys()))
         }
     }

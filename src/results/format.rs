@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
 use crate::memory::ledger::{Cap, Policy};
 
@@ -90,6 +91,18 @@ pub struct Device {
     pub name: String,
     pub driver: Option<String>,
     pub memory: Option<u64>,
+    /// NVIDIA's, as `9.0`; `null` on other devices.
+    #[serde(default)]
+    pub compute_capability: Option<String>,
+    /// How 32-bit floats are multiplied: `float32`, or `tf32` where the device may round them to ten bits of mantissa.
+    #[serde(default)]
+    pub float32_products: Option<String>,
+    /// SHA-256 of what was tuned on the device when the run began; `null` where xrun keeps nothing of it.
+    #[serde(default)]
+    pub tuning: Option<String>,
+    /// The version of CUDA's run-time compiler, which made the kernels; `null` on other devices.
+    #[serde(default)]
+    pub compiler: Option<String>,
 }
 
 /// `plan.json`: what was to happen, and who may hold how much.
@@ -108,9 +121,24 @@ pub struct PlanFile {
     #[serde(default)]
     pub trained_parameters: Option<u64>,
     pub owners: Vec<PlannedOwner>,
+    /// In which pages the device's pool takes memory, smallest first; empty where there is no pool, or its pages are not
+    /// known.
+    #[serde(default)]
+    pub pool_pages: Vec<PoolPage>,
+    /// The validation metrics that the pipeline may report, in the order in which they are shown.
+    #[serde(default)]
+    pub metrics: Vec<PlannedMetric>,
     /// What memory the run was expected to need; `null` where nothing was measured before it.
     #[serde(default)]
     pub forecast: Option<Forecast>,
+}
+
+/// A kind of page of a device's memory pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolPage {
+    pub bytes: u64,
+    /// Tensors up to this size go into it.
+    pub tensor_max: u64,
 }
 
 /// One line of the plan: a buffer and its cap.
@@ -176,6 +204,9 @@ pub enum MetricsLine {
         step: u64,
         epoch: u64,
         metrics: BTreeMap<String, Option<f64>>,
+        /// Of those metrics that are means over episodes; left out where there are none.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        intervals: BTreeMap<String, Interval>,
     },
 }
 
@@ -270,6 +301,12 @@ pub struct DriverMemory {
     pub process: Option<u64>,
     /// Of the whole device, other people's processes included.
     pub device: u64,
+    /// Of the whole device, before this process opened it.
+    #[serde(default)]
+    pub before: Option<u64>,
+    /// All that the device has.
+    #[serde(default)]
+    pub total: Option<u64>,
 }
 
 /// The container's view (its memory cgroup).
@@ -307,6 +344,9 @@ pub struct Summary {
     pub metrics_first: BTreeMap<String, Option<f64>>,
     /// The last validation.
     pub metrics_last: BTreeMap<String, Option<f64>>,
+    /// Its 95 % intervals, of those metrics that are means over episodes.
+    #[serde(default)]
+    pub intervals_last: BTreeMap<String, Interval>,
     pub best: Option<Best>,
     pub memory: MemorySummary,
     /// What each part of this process needed.
@@ -425,6 +465,8 @@ pub struct LoopState {
     pub best: Option<Best>,
     pub metrics_first: BTreeMap<String, Option<f64>>,
     pub metrics_last: BTreeMap<String, Option<f64>>,
+    #[serde(default)]
+    pub intervals_last: BTreeMap<String, Interval>,
     /// Images, sequences or clips that went through.
     pub items: u64,
     /// Seconds of work before this checkpoint.

@@ -34,6 +34,10 @@ pub const CHECKPOINTS: &str = "checkpoints";
 pub const PICTURES: &str = "pictures";
 /// Inside it: which pictures, and what they show.
 pub const PICTURES_INDEX: &str = "index.json";
+/// What the last validation found, in COCO's results form.
+pub const DETECTIONS: &str = "detections.json";
+/// What there was to find in it, in COCO's form.
+pub const GROUND_TRUTH: &str = "ground_truth.json";
 /// Tables for other tools, when asked for.
 pub const EXPORT: &str = "export";
 /// Held by the process that writes into the directory.

@@ -1,11 +1,13 @@
 //! What is a run directory, and that of a sweep?
 
 pub mod agreement;
+pub mod axis;
 pub mod comparison;
 pub mod file;
 pub mod format;
 pub mod index;
 pub mod layout;
+pub mod metric;
 pub mod named;
 pub mod need;
 pub mod printable;

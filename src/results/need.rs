@@ -18,8 +18,14 @@ pub struct Forecast {
     /// The most that heap in use will be, in bytes.
     pub heap_peak: u64,
     pub resident_peak: Option<u64>,
+    /// The most that tensors hold at rest, between steps: weights, the optimiser's state, and what is kept. What a step needs
+    /// on top is in the pool's pages.
     pub device_in_use_peak: Option<u64>,
+    /// The most that the pool of the training thread takes from the driver.
     pub device_reserved_peak: Option<u64>,
+    /// The most that the process takes of the device: pages, context, modules, other streams, and a twentieth on top.
+    #[serde(default)]
+    pub device_peak: Option<u64>,
 }
 
 /// One part of a forecast.
@@ -129,8 +135,17 @@ pub struct Demand {
     pub checkpoint: u64,
     pub resident_peak: Option<u64>,
     pub device_in_use_at_start: Option<u64>,
+    /// At rest points.
     pub device_in_use_peak: Option<u64>,
     pub device_reserved_peak: Option<u64>,
+    /// What the process has on the device besides the pool of the training thread: the driver's context, code, pools of
+    /// other streams. `null` where the driver does not tell.
+    pub device_beside_pool: Option<u64>,
+    /// What the pool had reserved after the first step or the first validation, when operations had been tuned; it was given
+    /// back then.
+    pub device_tuning_peak: Option<u64>,
+    /// What the pool had reserved after the newest step that was sampled.
+    pub device_newest_step: Option<u64>,
     pub owners: BTreeMap<String, OwnerDemand>,
 }
 
@@ -140,10 +155,13 @@ pub struct PostMortem {
     pub version: u32,
     pub step: u64,
     pub message: String,
-    /// The key that sets the limit; `null` for the container's.
+    /// The key that sets the limit; `null` for the container's, and for a device that had no memory to give.
     pub limit_key: Option<String>,
+    /// Where the limit is.
+    #[serde(default = "host")]
+    pub place: Place,
     pub limit: u64,
-    /// What was held, or what the next step would have held.
+    /// What was held, what the next step would have held, or what was held and asked for.
     pub held: u64,
     /// What would help; estimates. Of memory that grows no higher limit: it would be reached later.
     pub suggestions: Vec<Suggestion>,
@@ -160,6 +178,11 @@ pub struct PostMortem {
     pub demand: Demand,
     /// The newest samples before it.
     pub samples: Vec<MemoryLine>,
+}
+
+/// Results of before the device had a word of its own.
+fn host() -> Place {
+    Place::Host
 }
 
 /// How memory grew until the limit was reached.

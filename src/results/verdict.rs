@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::axis::Axis;
+
 /// What the names of owners' series begin with.
 pub const OWNER: &str = "owner:";
 
@@ -10,20 +12,22 @@ pub const OWNER: &str = "owner:";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
-    /// Too few windows after the warm-up.
+    /// Too short: too few windows after the warm-up.
     Inconclusive,
     /// It does not grow.
     Bounded,
     /// It rose once or twice, at once, and not since.
     Stepped,
-    /// It grew and came to rest.
+    /// It grew and came to rest: the last third of the run is shown to be flat.
     GrewThenFlat,
-    /// Of memory that its keeper gives back late (resident, reserved): it rose. No verdict on a leak.
-    Retained,
     /// It grows towards a cap that was declared, and will stop there: a cache that is not yet full.
     Filling,
-    /// The newest floors rise evenly; too few of them for a verdict.
+    /// It rose, or its newest floors rise, and more cannot be said yet.
     Suspect,
+    /// It still rises, clearly slower than before.
+    Slowing,
+    /// What is kept beyond what is in use grows: it is not given back, or it is memory that is not counted.
+    Retained,
     /// It grows, and nothing says that it will stop.
     Growing,
     /// It passed its declared cap.
@@ -38,9 +42,10 @@ impl Judgement {
             Self::Bounded => "bounded",
             Self::Stepped => "stepped",
             Self::GrewThenFlat => "grew, then flat",
-            Self::Retained => "retained",
             Self::Filling => "filling",
             Self::Suspect => "suspect",
+            Self::Slowing => "slowing",
+            Self::Retained => "retained",
             Self::Growing => "growing",
             Self::Exceeded => "exceeded",
         }
@@ -53,24 +58,41 @@ pub struct Findings {
     pub verdict: Judgement,
     /// Floors that were looked at.
     pub floors: usize,
-    /// Growth over the floors: slope times steps, in bytes (or allocations).
+    /// Growth over the floors, or over those of the rise: slope times steps, in bytes (or allocations).
     pub growth: f64,
-    /// Bytes (or allocations) a step: the Theil-Sen slope of the floors and the ends of its interval; `null` for fewer than two floors.
+    /// Bytes (or allocations) a step: the Theil-Sen slope of the floors, or of those of the rise, and the ends of its 99.9 %
+    /// interval, which allows for floors that depend on those before them; `null` for fewer than two floors.
     pub slope: Option<f64>,
     pub slope_low: Option<f64>,
     pub slope_high: Option<f64>,
     /// The Mann-Kendall statistic of the floors.
     pub rise: f64,
+    /// The step at which it began to rise, of what rises up to the end.
+    #[serde(default)]
+    pub since: Option<u64>,
+    /// The slope of the last third.
+    #[serde(default)]
+    pub late_slope: Option<f64>,
+    /// The upper end of its interval.
+    #[serde(default)]
+    pub late_slope_high: Option<f64>,
+    /// Steps after which more could be said; of `inconclusive` and `suspect`.
+    #[serde(default)]
+    pub more_steps: Option<u64>,
 }
 
 /// `verdict.json`: is memory growing, how fast, and who holds it?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     pub version: u32,
-    /// The worst of all series: `growing` or `exceeded` of any, else that of the heap and the device.
+    /// The worst of all series: `exceeded`, `growing` or `slowing` of anything in use, `retained`, else that of the heap and
+    /// the device.
     pub verdict: Judgement,
     /// A sentence for people.
     pub message: String,
+    /// What `warm_up`, `window`, slopes and `steps_to_limit` count in place of steps, where a table has none.
+    #[serde(default)]
+    pub axis: Axis,
     /// Steps that were not looked at.
     pub warm_up: u64,
     /// Steps in a window; the least value of each is a floor.

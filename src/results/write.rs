@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tempfile::TempPath;
 
 use super::{file, seal};
 use crate::bounded::list::CappedList;
@@ -14,19 +15,22 @@ use crate::memory::ledger::{Cap, Ledger};
 
 /// A file of the results could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}{}", path.display(), advice(source))]
+#[error("cannot write {}: {source}{}", path.display(), self.advice())]
 pub struct WriteError {
     pub path: PathBuf,
     pub source: io::Error,
 }
 
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, then resume the run",
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; choose a folder that can be written to with --results DIR"
+impl WriteError {
+    /// What there is to do about it, to be put behind a message; may be empty.
+    pub fn advice(&self) -> &'static str {
+        match self.source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, then resume the run",
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                "; choose a folder that can be written to with --results DIR"
+            }
+            _ => "",
         }
-        _ => "",
     }
 }
 
@@ -58,14 +62,59 @@ pub fn replace_with(
 }
 
 fn try_replace_with(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    // A bare name has a parent, which is empty.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = temporary().tempfile_in(folder).map_err(|error| nameless(&error))?;
-    // The file itself: the wrapper's errors repeat the temporary name.
-    content(file.as_file_mut())?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    sync_folder(folder)
+    let (mut file, temporary) = beside(path)?;
+    content(&mut file)?;
+    take_place(&file, temporary, path)
+}
+
+/// The folder that a file is in; a bare name has a parent, which is empty.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A temporary file beside another. The file itself: the wrapper's errors repeat the temporary name.
+fn beside(path: &Path) -> io::Result<(File, TempPath)> {
+    let file = temporary().tempfile_in(folder_of(path)).map_err(|error| nameless(&error))?;
+    Ok(file.into_parts())
+}
+
+/// The temporary file, which is whole, becomes the other.
+fn take_place(file: &File, temporary: TempPath, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    temporary.persist(path).map_err(|error| error.error)?;
+    sync_folder(folder_of(path))
+}
+
+/// A file that is written piece by piece, and replaced as a whole when it is finished. Dropped before, it leaves the old
+/// one.
+#[derive(Debug)]
+pub struct Replacement {
+    path: PathBuf,
+    file: BufWriter<File>,
+    temporary: TempPath,
+}
+
+impl Replacement {
+    /// `buffer` is what waits to be written at most, in bytes.
+    pub fn begin(path: &Path, buffer: usize) -> Result<Self, WriteError> {
+        let (file, temporary) = at(path, beside(path))?;
+        Ok(Self { path: path.to_path_buf(), file: BufWriter::with_capacity(buffer, file), temporary })
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        at(&self.path, self.file.write_all(bytes))
+    }
+
+    /// Writes a record without line breaks.
+    pub fn write_json(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
+        at(&self.path, serde_json::to_writer(&mut self.file, record).map_err(io::Error::from))
+    }
+
+    pub fn finish(self) -> Result<(), WriteError> {
+        let Self { path, file, temporary } = self;
+        let file = at(&path, file.into_inner().map_err(io::IntoInnerError::into_error))?;
+        at(&path, take_place(&file, temporary, &path))
+    }
 }
 
 /// What temporary files of ours begin with; a kill may leave one.
@@ -109,9 +158,16 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Brings the files of a folder to the disk, whoever wrote them.
+/// Brings the files of a folder and of those in it to the disk, whoever wrote them.
 pub fn sync_files(folder: &Path) -> io::Result<()> {
-    std::fs::read_dir(folder)?.try_for_each(|entry| file::open(&entry?.path())?.sync_all())
+    std::fs::read_dir(folder)?.try_for_each(|entry| {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_files(&entry.path())?;
+            return sync_folder(&entry.path());
+        }
+        file::open(&entry.path())?.sync_all()
+    })
 }
 
 /// Replaces a file by a record as indented JSON, with its check.
@@ -275,6 +331,22 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 8);
         assert!(!ledger.read()[0].exceeded());
+    }
+
+    #[test]
+    fn a_file_written_in_pieces_takes_its_place_only_when_it_is_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("detections.json");
+        replace(&path, b"old").unwrap();
+        let mut file = Replacement::begin(&path, 4).unwrap();
+        file.write(b"new, and longer than the buffer ").unwrap();
+        file.write_json(&[1.5, 2.0]).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        file.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new, and longer than the buffer [1.5,2.0]");
+        Replacement::begin(&path, 4).unwrap().write(b"given up").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap().len(), 41);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

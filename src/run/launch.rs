@@ -7,17 +7,21 @@ use super::directory::RunDirectory;
 use super::observer::{Event, Observer};
 use super::recorder::Recorder;
 use super::session::Session;
+use super::start::Teller;
 use super::stop::{Ending, StopSignal};
-use super::train;
+use super::{RunError, train};
+use crate::device::kernels::Kernels;
 use crate::experiment::sections::FailOn;
 use crate::memory::ledger::Ledger;
-use crate::panics;
+use crate::memory::sources::GpuInUse;
+use crate::panics::words::Cause;
+use crate::panics::{self, Panic};
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Manifest, Outcome};
 use crate::results::layout;
 use crate::results::seal;
 use crate::results::write::{self, WriteError};
-use crate::task::Task;
+use crate::task::{Task, TaskError};
 
 /// A task about to be trained, and where its results go.
 pub struct Launch<'a> {
@@ -27,8 +31,12 @@ pub struct Launch<'a> {
     pub state: LoopState,
     /// Counts the processes that wrote into the directory before this one.
     pub segment: u32,
-    /// The GPU in use, by the driver's number.
-    pub gpu: Option<u32>,
+    /// The GPU in use, where its driver tells of it.
+    pub gpu: Option<GpuInUse>,
+    /// Where the device's kernels are kept, if it compiles any.
+    pub kernels: Option<Kernels>,
+    /// Says what happens while they are compiled.
+    pub tell: Option<Teller>,
     /// When the program began: `training.time_limit` counts from there.
     pub started: Instant,
     /// Ends the run after this many steps, with the plan of all of them; `None` does them all.
@@ -62,18 +70,15 @@ impl Launch<'_> {
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
         session.stop_after = self.stop_after;
-        let trained = panics::caught(|| train::train(task.as_mut(), &mut session));
-        let trained = trained.map(|ending| judged(ending, &session));
-        let mut ending = trained.unwrap_or_else(|message| {
-            Ending::new(
-                Outcome::Panicked,
-                format!(
-                    "step {} panicked: {message}; the device may be out of memory, or this is a bug of xrun or of its \
-                     backend; the last checkpoint is whole",
-                    session.state.step + 1
-                ),
-            )
-        });
+        session.begins(&self.directory.id, self.kernels, self.tell);
+        let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
+            Ok(Ok(ending)) => judged(ending, &session),
+            Ok(Err(RunError::Task(TaskError::Device(said)))) => {
+                broken(&Panic::told(said), Outcome::Failed, &mut session, task.as_ref())
+            }
+            Ok(Err(error)) => Ending::new(Outcome::Failed, error.to_string()),
+            Err(panic) => broken(&panic, Outcome::Panicked, &mut session, task.as_ref()),
+        };
         if let Err(error) = finish(task.as_ref(), &mut session, &ending, self.directory) {
             // The first cause is the one to tell; a full disk fails the summary, too.
             if ending.outcome != Outcome::Failed {
@@ -86,6 +91,30 @@ impl Launch<'_> {
         ending
     }
 }
+
+/// The ending of a run whose device or backend failed, by what was said. The log has it in full.
+fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn Task) -> Ending {
+    let step = session.state.step + 1;
+    for line in panic.in_full().flat_map(str::lines).take(LOGGED_LINES_MAX) {
+        // A disk that is full is told by what is written after this.
+        let _ = session.recorder.log(&format!("step {step}: {line}"));
+    }
+    let ended = match panic.cause() {
+        Cause::OutOfMemory { asked } => session.device_is_full(asked, task.parameters()).ok(),
+        _ => None,
+    };
+    ended.unwrap_or_else(|| {
+        let (what, bug) = match (outcome, panic.cause()) {
+            (_, Cause::Cuda(_)) => ("failed on the device", ""),
+            (Outcome::Panicked, _) => ("panicked", "; this is a bug of xrun or of its backend"),
+            _ => ("failed on the device", ""),
+        };
+        Ending::new(outcome, format!("step {step} {what}: {panic}{bug}; the last checkpoint is whole"))
+    })
+}
+
+/// Of what a backend said. The source of a kernel has some hundred lines.
+const LOGGED_LINES_MAX: usize = 1000;
 
 /// A run that did all its steps may still fail by its verdict.
 fn judged(ending: Ending, session: &Session<'_>) -> Ending {

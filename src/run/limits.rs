@@ -3,7 +3,7 @@
 
 use crate::experiment::sections::Limits;
 use crate::plan::fit;
-use crate::results::format::{Demand, MemoryLine};
+use crate::results::format::{Demand, MemoryLine, Place, PoolPage};
 use crate::units::Bytes;
 
 /// The key of the device's limit.
@@ -17,31 +17,91 @@ pub struct Bounds {
     container: Option<u64>,
 }
 
+/// The words for a tensor that no page of the pool takes; `None` if it was a page that was refused.
+pub fn larger_than_a_page(asked: u64, pages: &[PoolPage]) -> Option<String> {
+    let largest = pages.last().filter(|largest| asked > largest.bytes)?;
+    Some(format!(
+        "a tensor of {} was asked for, and the device's pool has no page above {} (a quarter of its memory), however much is \
+         free; a smaller batch, shorter sequences or smaller pictures make it smaller",
+        Bytes(asked),
+        Bytes(largest.bytes)
+    ))
+}
+
 /// A limit that is reached, or that the next step would pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// The key that sets it; `None` for the container's.
+    /// The key that sets it; `None` for the container's and the device's own.
     pub key: Option<&'static str>,
-    /// What is limited.
-    pub what: &'static str,
+    pub place: Place,
     pub limit: u64,
-    /// What is held, or what the next step would hold.
+    /// What is held, what the next step would hold, or what was held and asked for.
     pub held: u64,
+    pub when: When,
+}
+
+/// How a limit was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At rest, after a step.
+    AtRest,
+    /// Nothing is passed yet; the next step would.
+    NextStep,
+    /// The device had no memory to give, in the middle of a step.
+    Refused {
+        /// Bytes of the page that was asked for, where the backend says it.
+        asked: Option<u64>,
+        /// Bytes that the driver has free now, where it tells.
+        free: Option<u64>,
+    },
 }
 
 impl Reached {
     /// "resident memory is 2 GiB, above `limits.host_memory` = 1 GiB"
     pub fn sentence(&self) -> String {
         let (held, limit) = (Bytes(self.held), Bytes(self.limit));
-        match self.key {
-            Some(key) => format!("{} is {held}, above `{key}` = {limit}", self.what),
-            None => format!("{} would be {held} in the next step, and the container allows {limit}", self.what),
+        let what = match (self.place, self.when) {
+            (Place::Device, _) => "device memory reserved",
+            (Place::Host, When::NextStep) => "memory",
+            (Place::Host, _) => "resident memory",
+        };
+        match (self.when, self.key) {
+            (When::Refused { asked, free }, _) => refused(asked, free, self.limit),
+            (When::NextStep, Some(key)) => format!("{what} would be {held} in the next step, above `{key}` = {limit}"),
+            (When::NextStep, None) => {
+                let whose = match self.place {
+                    Place::Host => "the container allows",
+                    Place::Device => "others on the device leave",
+                };
+                format!("{what} would be {held} in the next step, and {whose} {limit}")
+            }
+            (When::AtRest, key) => format!("{what} is {held}, above `{}` = {limit}", key.unwrap_or("the limit")),
         }
+    }
+
+    /// The device had no memory to give. `asked` is the page, as the backend says it; `device` what the driver tells of
+    /// the whole device (all of it, and free); `reserved` what the pool had at the newest sample.
+    pub fn refused(asked: Option<u64>, device: Option<(u64, u64)>, reserved: u64) -> Self {
+        let limit = device.map_or(reserved, |(all, _)| all);
+        let held = limit.saturating_add(asked.unwrap_or_default());
+        let when = When::Refused { asked, free: device.map(|(_, free)| free) };
+        Self { key: None, place: Place::Device, limit, held, when }
     }
 
     /// Bytes too many.
     pub fn excess(&self) -> u64 {
-        self.held - self.limit
+        self.held.saturating_sub(self.limit)
+    }
+}
+
+/// "the device is out of memory: a page of 3 GiB was refused, 1 GiB of 80 GiB is free"
+fn refused(asked: Option<u64>, free: Option<u64>, all: u64) -> String {
+    let page = asked.map(|bytes| format!("a page of {} was refused", Bytes(bytes)));
+    let room = free.map(|free| format!("{} of {} are free", Bytes(free), Bytes(all)));
+    let parts: Vec<String> = page.into_iter().chain(room).collect();
+    match parts.is_empty() {
+        true => "the device is out of memory".into(),
+        false => format!("the device is out of memory: {}", parts.join(", ")),
     }
 }
 
@@ -56,27 +116,35 @@ impl Bounds {
 
     /// `demand` is what the parts of the run needed so far.
     pub fn reached(&self, line: &MemoryLine, demand: &Demand) -> Option<Reached> {
-        let over = |key, what, limit: Option<u64>, held: Option<u64>| {
+        let over = |key, place, when, limit: Option<u64>, held: Option<u64>| {
             let (limit, held) = limit.zip(held)?;
-            (held > limit).then_some(Reached { key, what, limit, held })
+            (held > limit).then_some(Reached { key, place, limit, held, when })
         };
         let resident = line.host.resident;
         // The kernel kills in the middle of a step: ask before it begins. Validations come seldom, with the same need.
         let working = demand.step.max(demand.validation).max(demand.checkpoint);
         let next = resident.map(|resident| resident.max(line.host.heap + working));
-        over(Some("limits.host_memory"), "resident memory", self.host, resident)
+        let reserved = line.device.map(|pool| pool.reserved);
+        over(Some("limits.host_memory"), Place::Host, When::AtRest, self.host, resident)
+            .or_else(|| over(Some(DEVICE_LIMIT), Place::Device, When::AtRest, self.device, reserved))
+            .or_else(|| over(None, Place::Host, When::NextStep, self.container, next))
             .or_else(|| {
-                let reserved = line.device.map(|pool| pool.reserved);
-                over(Some(DEVICE_LIMIT), "device memory reserved", self.device, reserved)
+                // The pool keeps its pages until a cleanup, so what is reserved after a step is what the step needed, and the
+                // limit above is asked in time. After a cleanup the next step takes its pages anew: others may have them.
+                let (driver, pool) = line.driver.zip(line.device)?;
+                let ours = driver.process?;
+                let room = driver.total?.saturating_sub(driver.device.saturating_sub(ours));
+                let next = pool.reserved.max(demand.device_newest_step.unwrap_or_default());
+                let beside = ours.saturating_sub(pool.reserved);
+                over(None, Place::Device, When::NextStep, Some(room), Some(next + beside))
             })
-            .or_else(|| over(None, "memory", self.container, next))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::{DevicePool, HostMemory, Point, VERSION};
+    use crate::results::format::{DevicePool, DriverMemory, HostMemory, Point, VERSION};
 
     const MIB: u64 = 1 << 20;
 
@@ -108,6 +176,40 @@ mod tests {
         assert_eq!(reached.sentence(), "resident memory is 120.0 MiB, above `limits.host_memory` = 100.0 MiB");
         let reached = bounds.reached(&line(10, 0, Some(51 * MIB)), &none).unwrap();
         assert_eq!((reached.key, reached.excess()), (Some("limits.device_memory"), MIB));
+    }
+
+    #[test]
+    fn what_a_cleanup_gave_back_and_others_took_stops_the_run_before_the_next_step() {
+        let bounds = Bounds::default();
+        let demand = Demand { device_newest_step: Some(60 * MIB), ..Demand::default() };
+        let with = |others| {
+            let driver = DriverMemory {
+                process: Some(15 * MIB),
+                device: 15 * MIB + others,
+                before: None,
+                total: Some(100 * MIB),
+            };
+            bounds.reached(&MemoryLine { driver: Some(driver), ..line(1, 1, Some(10 * MIB)) }, &demand)
+        };
+        assert_eq!(with(35 * MIB), None, "60 of the pool and 5 besides it, of 65");
+        assert_eq!(
+            with(40 * MIB).unwrap().sentence(),
+            "device memory reserved would be 65.0 MiB in the next step, and others on the device leave 60.0 MiB"
+        );
+        let page = [PoolPage { bytes: 20 << 30, tensor_max: 20 << 30 }];
+        assert_eq!(larger_than_a_page(20 << 30, &page), None);
+        assert!(larger_than_a_page(21 << 30, &page).unwrap().starts_with("a tensor of 21.0 GiB was asked for"));
+    }
+
+    #[test]
+    fn a_device_that_is_full_says_what_was_asked_for_and_what_is_free() {
+        let reached = Reached::refused(Some(3 << 30), Some((80 << 30, 1 << 30)), 70 << 30);
+        assert_eq!(
+            reached.sentence(),
+            "the device is out of memory: a page of 3.0 GiB was refused, 1.0 GiB of 80.0 GiB are free"
+        );
+        assert_eq!((reached.excess(), reached.place), (3 << 30, Place::Device));
+        assert_eq!(Reached::refused(None, None, 5).sentence(), "the device is out of memory");
     }
 
     #[test]

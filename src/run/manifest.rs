@@ -9,7 +9,8 @@ use chrono::{DateTime, Utc};
 use super::fingerprint::SOURCE_DIGEST;
 use super::git;
 use crate::data::digest::digest;
-use crate::device::Chosen;
+use crate::device::kernels::Kernels;
+use crate::device::{Chosen, multiplies_in_tf32};
 use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
@@ -27,6 +28,7 @@ pub fn manifest(
     run: &str,
     fingerprint: &str,
     chosen: &Chosen,
+    kernels: Option<&Kernels>,
     command: &[String],
     origins: &BTreeMap<String, String>,
 ) -> Manifest {
@@ -46,7 +48,7 @@ pub fn manifest(
         resumed: Vec::new(),
         resume_commands: Vec::new(),
         host: host(),
-        device: device(chosen),
+        device: device(chosen, kernels),
         data: plan.facts.data_digests.iter().cloned().collect(),
         data_skipped: plan.facts.data_skipped.iter().cloned().collect(),
         origins: origins.clone(),
@@ -54,13 +56,18 @@ pub fn manifest(
 }
 
 /// The device as it is recorded.
-pub fn device(chosen: &Chosen) -> Device {
+pub fn device(chosen: &Chosen, kernels: Option<&Kernels>) -> Device {
+    let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
     Device {
         chosen: chosen.kind.to_string(),
         because: chosen.because.clone(),
         name: chosen.found.name.clone(),
         driver: chosen.found.driver.clone(),
         memory: chosen.found.memory,
+        compute_capability: chosen.found.capability_words(),
+        float32_products: Some(if tf32 { "tf32" } else { "float32" }.to_owned()),
+        tuning: kernels.map(|kernels| digest(&kernels.tuned().concat())),
+        compiler: chosen.found.compiler.clone(),
     }
 }
 

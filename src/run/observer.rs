@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::start::Teller;
 use super::stop::Ending;
 use crate::plan::Plan;
 use crate::results::format::MemoryLine;
@@ -46,6 +47,11 @@ pub enum Event<'a> {
 /// Is told of everything, on the training thread; must be quick.
 pub trait Observer {
     fn event(&mut self, event: Event<'_>);
+
+    /// What shows the compiling of kernels, on a thread of its own; `None` shows nothing.
+    fn aside(&self) -> Option<Teller> {
+        None
+    }
 }
 
 /// Sees nothing.

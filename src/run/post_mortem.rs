@@ -3,18 +3,20 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use super::limits::{DEVICE_LIMIT, Reached};
+use super::limits::{Reached, When};
 use super::recorder::Recorder;
 use crate::experiment::Experiment;
 use crate::experiment::schema;
 use crate::experiment::shape::{self, Shape};
 use crate::memory::ledger::Policy;
 use crate::plan::Plan;
-use crate::results::format::{Demand, GrowthToLimit, MemoryLine, OwnerSummary, Place, PostMortem, Suggestion, VERSION};
+use crate::results::format::{
+    Demand, GrowthToLimit, MemoryLine, OwnerSummary, Place, PlannedOwner, PostMortem, Suggestion, VERSION,
+};
 use crate::results::read;
-use crate::results::verdict::{Judgement, Verdict};
+use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 use crate::units::Bytes;
-use crate::verdict::of_file;
+use crate::verdict::watch::{RESERVED_BEYOND, RESIDENT_BEYOND};
 
 /// Samples before the end that are worth a look.
 const SAMPLES_MAX: usize = 32;
@@ -31,16 +33,14 @@ pub fn post_mortem(
     parameters: u64,
 ) -> PostMortem {
     let demand = recorder.demand(&owners);
-    let growth = growth(recorder.verdict(), reached).or_else(|| {
-        // Windows are cut for the whole plan, of which this may be the beginning.
-        growth(of_file::of_steps(&recorder.run, &plan.experiment, line.step).ok()?, reached)
-    });
+    let growth = growth(recorder.verdict(), reached);
     owners.sort_by_key(|owner| std::cmp::Reverse(line.owners.get(&owner.name).copied().unwrap_or_default()));
     PostMortem {
         version: VERSION,
         step: line.step,
         message: reached.sentence(),
         limit_key: reached.key.map(str::to_owned),
+        place: reached.place,
         limit: reached.limit,
         held: reached.held,
         suggestions: suggestions(plan, reached, line, &demand, parameters, growth.as_ref()),
@@ -55,29 +55,25 @@ pub fn post_mortem(
 
 /// The verdict's word on it, if memory was growing or looked so.
 fn growth(verdict: Verdict, reached: &Reached) -> Option<GrowthToLimit> {
-    let total = match place(reached) {
-        Place::Host => "heap",
-        Place::Device => "device_in_use",
+    let here = match reached.place {
+        Place::Host => ["heap", RESIDENT_BEYOND],
+        Place::Device => ["device_in_use", RESERVED_BEYOND],
     };
-    let total = verdict.series.iter().find(|one| one.name == total)?;
     // What grows elsewhere is not what reached this limit.
-    (total.findings.verdict >= Judgement::Suspect).then_some(GrowthToLimit {
-        verdict: verdict.verdict,
-        message: verdict.message,
-        slope: total.findings.slope,
-        owner: verdict.owner,
+    let series = |name: &str| verdict.series.iter().find(|one| one.name == name);
+    let grew = |one: &&SeriesVerdict| one.findings.verdict >= Judgement::Suspect;
+    here.iter().filter_map(|name| series(name)).find(grew).map(|total| total.findings.slope).map(|slope| {
+        GrowthToLimit {
+            verdict: verdict.verdict,
+            message: verdict.message.clone(),
+            slope,
+            owner: verdict.owner.clone(),
+        }
     })
 }
 
-fn place(reached: &Reached) -> Place {
-    match reached.key {
-        Some(DEVICE_LIMIT) => Place::Device,
-        _ => Place::Host,
-    }
-}
-
 fn in_no_buffer(plan: &Plan, reached: &Reached, line: &MemoryLine) -> u64 {
-    let place = place(reached);
+    let place = reached.place;
     let in_use = match place {
         Place::Host => line.host.heap,
         Place::Device => line.device.map_or(0, |pool| pool.in_use),
@@ -116,11 +112,17 @@ fn suggestions(
     }
     // Where memory grows, a smaller batch, other buffers that are smaller and a higher limit only put it off.
     if growth.is_none() {
-        found.extend(batch_size(plan, demand, parameters, excess));
+        found.extend(batch_size(plan, working(reached, demand, parameters), excess));
+        let training = &experiment.training;
+        if reached.place == Place::Device && !training.activation_checkpointing {
+            let key = "training.activation_checkpointing".into();
+            found.push(Suggestion { key, value: "true".into(), frees: 0 });
+        }
     }
     let concerned = |name: &str| growth.is_none_or(|growth| growth.owner.as_deref() == Some(name));
     // What leaks has no cap: its key is how fast it does.
-    for owner in plan.owners.iter().filter(|owner| owner.policy != Policy::Leak && concerned(&owner.name)) {
+    let here = |owner: &&PlannedOwner| owner.place == reached.place && owner.policy != Policy::Leak;
+    for owner in plan.owners.iter().filter(here).filter(|owner| concerned(&owner.name)) {
         let held = line.owners.get(&owner.name).copied().unwrap_or_default();
         if let Some(key) = owner.because.split('`').nth(1).filter(|_| held > excess) {
             found.extend(smaller(experiment, key, held, excess));
@@ -133,17 +135,28 @@ fn suggestions(
     found
 }
 
-/// The batch whose step needs that much less.
-fn batch_size(plan: &Plan, demand: &Demand, parameters: u64, excess: u64) -> Option<Suggestion> {
+/// What a step needs that becomes less with a smaller batch: no gradients.
+fn working(reached: &Reached, demand: &Demand, parameters: u64) -> Option<u64> {
+    let gradients = parameters * size_of::<f32>() as u64;
+    match (reached.place, reached.when) {
+        (Place::Host, _) => Some(demand.step.saturating_sub(gradients)),
+        // Of the step that met the limit nothing is known but that it was too much.
+        (Place::Device, When::Refused { .. }) => None,
+        (Place::Device, _) => {
+            let held = demand.device_in_use_at_start.unwrap_or_default() + gradients;
+            demand.device_reserved_peak.map(|reserved| reserved.saturating_sub(held))
+        }
+    }
+}
+
+/// The batch whose step needs that much less; half of it where it is not known what a step needs.
+fn batch_size(plan: &Plan, working: Option<u64>, excess: u64) -> Option<Suggestion> {
     let batch = (plan.experiment.limits.batch_size as u64).min(plan.facts.batch_items).max(1);
-    let activations = demand.step.saturating_sub(parameters * size_of::<f32>() as u64);
-    let each = activations / batch;
+    let smaller = |value: u64, frees| Suggestion { key: "limits.batch_size".into(), value: value.to_string(), frees };
+    let Some(working) = working else { return (batch > 1).then(|| smaller(batch / 2, 0)) };
+    let each = working / batch;
     let fewer = excess.checked_div(each)? + 1;
-    (fewer < batch).then(|| Suggestion {
-        key: "limits.batch_size".into(),
-        value: (batch - fewer).to_string(),
-        frees: fewer * each,
-    })
+    (fewer < batch).then(|| smaller(batch - fewer, fewer * each))
 }
 
 /// The value of a buffer's key with which it holds that much less.
@@ -168,7 +181,7 @@ fn smaller(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option
 
 /// One line for the ending: who held most, whether it grew, and what to do.
 pub fn sentence(dead: &PostMortem, run: &Path) -> String {
-    let (what, in_use) = match dead.sample.device.filter(|_| dead.limit_key.as_deref() == Some(DEVICE_LIMIT)) {
+    let (what, in_use) = match dead.sample.device.filter(|_| dead.place == Place::Device) {
         Some(pool) => ("device memory in use", pool.in_use),
         None => ("heap in use", dead.sample.host.heap),
     };
@@ -209,17 +222,20 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn reached(excess: u64) -> Reached {
-        Reached { key: Some("limits.host_memory"), what: "resident memory", limit: 100 * MIB, held: 100 * MIB + excess }
+        let (limit, held) = (100 * MIB, 100 * MIB + excess);
+        Reached { key: Some("limits.host_memory"), place: Place::Host, limit, held, when: When::AtRest }
     }
 
     #[test]
     fn a_smaller_batch_is_suggested_by_what_one_item_needs() {
         let mut plan = plan_of("[pipeline.dummy]\n[limits]\nbatch_size = 32\n");
         plan.facts.batch_items = 16;
-        let demand = Demand { step: 160 * MIB, ..Demand::default() };
-        let tip = batch_size(&plan, &demand, 0, 45 * MIB).unwrap();
+        let tip = batch_size(&plan, Some(160 * MIB), 45 * MIB).unwrap();
         assert_eq!((tip.value.as_str(), tip.frees), ("11", 50 * MIB), "16 items of 10 MiB, five fewer");
-        assert_eq!(batch_size(&plan, &demand, 0, 160 * MIB), None, "no batch is small enough");
+        assert_eq!(batch_size(&plan, Some(160 * MIB), 160 * MIB), None, "no batch is small enough");
+        let refused = Reached::refused(Some(1 << 30), None, 0);
+        let tip = batch_size(&plan, working(&refused, &Demand::default(), 0), refused.excess()).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("8", 0), "half, where nothing is known of the step");
     }
 
     #[test]

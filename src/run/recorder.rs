@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::clock::Clock;
 use crate::memory::demand::Collector;
 use crate::memory::ledger::{Ledger, Policy};
+use crate::memory::sources::GpuInUse;
 use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};
 use crate::results::format::{Demand, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Place, Point};
@@ -40,7 +41,13 @@ const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
 impl Recorder {
     /// Opens the files for appending. `segment` counts the processes that wrote into the directory before this one.
-    pub fn open(run: &Path, plan: &Plan, ledger: &Ledger, segment: u32, gpu: Option<u32>) -> Result<Self, WriteError> {
+    pub fn open(
+        run: &Path,
+        plan: &Plan,
+        ledger: &Ledger,
+        segment: u32,
+        gpu: Option<GpuInUse>,
+    ) -> Result<Self, WriteError> {
         let limits = &plan.experiment.limits;
         let leaking = plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == Place::Host);
         let leaks = leaking.map(|owner| owner.name.clone()).collect();
@@ -104,6 +111,11 @@ impl Recorder {
         Ok(self.newest.insert(line))
     }
 
+    /// The first step on a device has been done: what its pool had reserved until then was for tuning, too.
+    pub fn tuned(&mut self, reserved: u64) {
+        self.demand.tuned(reserved);
+    }
+
     /// Adds a line to the log, with the time.
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
         let text: String = text
@@ -147,6 +159,11 @@ impl Recorder {
     /// What each part needed so far; `owners` as the ledger has them.
     pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
         self.demand.demand(owners)
+    }
+
+    /// All memory of the GPU in use, and what of it is free now; by its driver.
+    pub fn gpu_memory(&self) -> Option<(u64, u64)> {
+        self.tracer.gpu_memory()
     }
 
     /// Peaks so far, and what measuring cost against the time of the steps.

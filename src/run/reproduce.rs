@@ -4,7 +4,9 @@ use std::path::Path;
 
 use super::manifest;
 use super::stop::exit_code;
-use crate::device::Chosen;
+use crate::data::cache;
+use crate::device::kernels::Kernels;
+use crate::device::{Chosen, Kind, multiplies_in_tf32};
 use crate::plan::Plan;
 use crate::results::agreement::{self, Comparison};
 use crate::results::format::{Code, Host, Manifest, Outcome, Summary, VERSION};
@@ -65,11 +67,16 @@ pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
         }
     }
     changes.of_host(&before.host, &manifest::host());
-    let (then, now) = (&before.device, manifest::device(chosen));
+    let kernels = Kernels::of(&cache::folder(), &chosen.found);
+    let (then, now) = (&before.device, manifest::device(chosen, kernels.as_ref()));
     changes.note("device", &then.chosen, &now.chosen);
     changes.note("device: name", &then.name, &now.name);
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "none".into());
     changes.note("device: driver", &driver(&then.driver), &driver(&now.driver));
+    changes.known("device: compute capability", &then.compute_capability, &now.compute_capability);
+    changes.known("device: compiler", &then.compiler, &now.compiler);
+    changes.known("device: products of 32-bit floats", &then.float32_products, &now.float32_products);
+    changes.known("device: what was tuned", &then.tuning, &now.tuning);
     // On the CPU the device is the processor, which has been named.
     changes.0.dedup_by(|later, earlier| {
         later.what == "device: name" && (&later.then, &later.now) == (&earlier.then, &earlier.now)
@@ -118,13 +125,19 @@ impl Changes {
 
 /// What gives other numbers on the same machine.
 pub fn not_deterministic(chosen: &Chosen) -> Vec<String> {
-    match chosen.kind {
-        crate::device::Kind::Cpu => Vec::new(),
-        _ => vec![
-            "kernels are chosen by timing them (autotune), and each adds numbers up in its own order".into(),
-            "sums over many threads end in an order that the device chooses".into(),
-        ],
+    if chosen.kind == Kind::Cpu {
+        return Vec::new();
     }
+    let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
+    let rounded = tf32.then_some("of those that are tried some round the factors of products to ten bits (TF32)");
+    [
+        "kernels are chosen by timing them (autotune), and each adds numbers up in its own order",
+        "sums over many threads end in an order that the device chooses",
+    ]
+    .into_iter()
+    .chain(rounded)
+    .map(str::to_owned)
+    .collect()
 }
 
 /// Compares the two runs and draws the conclusion.

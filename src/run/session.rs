@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::RunError;
 use super::clock::Clock;
-use super::limits::{Bounds, Reached};
+use super::limits::{Bounds, Reached, larger_than_a_page};
 use super::norms::Norms;
 use super::observer::Observer;
 use super::post_mortem;
 use super::recorder::Recorder;
+use super::start::{AsOfNow, Teller, Until, Watched};
 use super::stop::{Ending, StopSignal};
+use crate::device::kernels::Kernels;
 use crate::plan::{Plan, forecast};
 use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PictureEntry, Pictures, Summary, VERSION};
 use crate::results::layout;
@@ -31,15 +33,30 @@ pub struct Session<'a> {
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     pub bounds: Bounds,
+    /// This process has done a step, so the operations of a step are tuned.
+    pub tuned: bool,
+    /// The same of a validation.
+    pub tuned_validation: bool,
     /// Ends the run after this many steps.
     pub stop_after: Option<u64>,
     stop: &'a StopSignal,
     started: Instant,
-    /// When the program began: before data was read and the device opened.
-    program_started: Instant,
+    /// When the clock of the time limit began: with the program; in a probe, when it had last compiled kernels.
+    limit_from: Option<Instant>,
+    run: String,
+    kernels: Option<Kernels>,
+    tell: Option<Teller>,
+    /// Kernels that were compiled when the newest step was done.
+    compiled: u64,
+    steps_here: u64,
+    newest_step: Duration,
     steps_before: u64,
     items_before: u64,
 }
+
+/// In the first steps kernels are compiled, and in those that take long they may be.
+const WATCHED_STEPS: u64 = 10;
+const LONG_STEP: Duration = Duration::from_secs(2);
 
 impl<'a> Session<'a> {
     /// `state` is where the run stands: all zero for a new one.
@@ -65,14 +82,70 @@ impl<'a> Session<'a> {
             best_by: best_by(plan),
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
+            tuned: false,
+            tuned_validation: false,
             stop_after: None,
             stop,
             started: Instant::now(),
-            program_started,
+            limit_from: Some(program_started),
+            run: String::new(),
+            kernels: None,
+            tell: None,
+            compiled: 0,
+            steps_here: 0,
+            newest_step: Duration::ZERO,
             steps_before: state.step,
             items_before: state.items,
             state,
         }
+    }
+
+    /// What the run is called, where the device's kernels are kept, and who is told of them.
+    pub fn begins(&mut self, run: &str, kernels: Option<Kernels>, tell: Option<Teller>) {
+        self.run = run.to_owned();
+        self.tell = tell;
+        self.kernels = kernels;
+        if self.is_probe() {
+            self.limit_from = None;
+        }
+    }
+
+    fn is_probe(&self) -> bool {
+        self.stop_after.is_some()
+    }
+
+    /// A step is done, in so much time.
+    pub fn stepped(&mut self, time: Duration) {
+        self.steps_here += 1;
+        self.newest_step = time;
+        let compiled = self.kernels.as_ref().map_or(0, Kernels::new_ones);
+        // How long kernels take says nothing of the steps, of which a probe is to do some.
+        if self.is_probe() && (self.limit_from.is_none() || compiled > self.compiled) {
+            self.limit_from = Some(Instant::now());
+        }
+        self.compiled = compiled;
+    }
+
+    /// Watches what comes next, if kernels may be compiled in it, until what is returned is dropped.
+    pub fn watch(&mut self, task: &dyn Task) -> Option<Watched> {
+        let expected = self.steps_here < WATCHED_STEPS || self.newest_step >= LONG_STEP;
+        let (kernels, tell) = self.kernels.clone().filter(|_| expected).zip(self.tell.clone())?;
+        self.recorder.sync().ok()?;
+        let ending = Ending::new(Outcome::Interrupted, "");
+        let now = AsOfNow {
+            run: self.recorder.run.clone(),
+            summary: self.summary(task, &ending, &self.run.clone()),
+            verdict: self.recorder.verdict(),
+        };
+        let until = Until { stop: self.stop.clone(), limit: self.time_limit() };
+        Some(Watched::new(kernels, now, until, tell))
+    }
+
+    /// When the time limit is reached, and how the run ends then.
+    fn time_limit(&self) -> Option<(Instant, Ending)> {
+        let limit = self.plan.experiment.training.time_limit?;
+        let message = format!("`training.time_limit` = {limit} was reached after step {}", self.state.step);
+        Some((self.limit_from? + limit.0, Ending::new(Outcome::TimeLimit, message)))
     }
 
     /// Why the run should stop before its end, if it should.
@@ -83,10 +156,18 @@ impl<'a> Session<'a> {
                 format!("stopped by a signal after step {}", self.state.step),
             ));
         }
-        let limit = self.plan.experiment.training.time_limit?;
-        (self.program_started.elapsed() >= limit.0).then(|| {
-            let message = format!("`training.time_limit` = {limit} was reached after step {}", self.state.step);
-            Ending::new(Outcome::TimeLimit, message)
+        self.time_limit().filter(|(at, _)| Instant::now() >= *at).map(|(_, ending)| ending)
+    }
+
+    /// The device had no memory to give: as a limit that is reached. The pool is not asked; it may be broken.
+    pub fn device_is_full(&mut self, asked: Option<u64>, parameters: u64) -> Result<Ending, RunError> {
+        let reserved = self.recorder.seen().0.and_then(|line| line.device).map_or(0, |pool| pool.reserved);
+        let reached = Reached::refused(asked, self.recorder.gpu_memory(), reserved);
+        let too_large = asked.and_then(|asked| larger_than_a_page(asked, &self.plan.pool_pages));
+        let ending = self.limit_reached(&reached, parameters)?;
+        Ok(match too_large {
+            Some(words) => Ending { message: format!("{words}; {}", ending.message), ..ending },
+            None => ending,
         })
     }
 
@@ -185,6 +266,7 @@ impl<'a> Session<'a> {
             loss_last: state.loss_last,
             metrics_first: state.metrics_first,
             metrics_last: state.metrics_last,
+            intervals_last: state.intervals_last,
             best: state.best,
             memory: self.recorder.memory_summary(self.training),
             demand,
@@ -215,8 +297,8 @@ impl<'a> Session<'a> {
 fn best_by(plan: &Plan) -> Option<(String, Better)> {
     let metrics = &plan.facts.metrics;
     let chosen = match &plan.experiment.checkpoint.best {
-        Some(name) => metrics.iter().find(|(metric, _)| metric == name),
+        Some(name) => metrics.iter().find(|metric| metric.name == name),
         None => metrics.first(),
     };
-    chosen.map(|(name, better)| ((*name).to_owned(), *better))
+    chosen.map(|metric| (metric.name.to_owned(), metric.better))
 }

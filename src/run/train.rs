@@ -13,24 +13,24 @@ use super::clock::LOOP;
 use super::limits::Reached;
 use super::observer::Event;
 use super::recorder::At;
-use super::schedule::learning_rate;
+use super::schedule::{Steps, learning_rate};
 use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint};
+use crate::experiment::sections::CleanupAction;
+use crate::panics;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
+use crate::results::metric::Interval;
 use crate::task::{Better, Phases, StepReport, Task};
 
 /// Trains from where the session stands until there is a reason to stop.
-pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Ending {
-    match steps(task, session) {
-        Ok(ending) => ending,
-        Err(error) => Ending::new(Outcome::Failed, error.to_string()),
-    }
-}
-
-fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
+///
+/// # Errors
+/// The data, the device or the disk fails.
+pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
     let plan = session.plan;
+    task.leave_files_in(&session.recorder.run);
     session.observer.event(Event::Started {
         run: &session.recorder.run,
         plan,
@@ -56,12 +56,16 @@ fn steps(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunEr
         return stopped(task, session, ending);
     }
     while session.state.step < plan.steps {
-        if let Some(ending) = session.asked_to_stop().or_else(|| session.far_enough()) {
+        if let Some(ending) = session.far_enough().or_else(|| session.asked_to_stop()) {
             return stopped(task, session, ending);
         }
         let step = session.state.step + 1;
         if let Some(ending) = train_step(task, session, step)? {
             return Ok(ending);
+        }
+        if !session.tuned {
+            session.tuned = true;
+            settle(task, session);
         }
         let due = due(plan, step);
         if let Some(ending) = after_step(task, session, due)? {
@@ -85,12 +89,17 @@ fn validation_due(session: &Session<'_>) -> bool {
 fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Result<Option<Ending>, RunError> {
     let plan = session.plan;
     let experiment = &plan.experiment;
-    let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, plan.steps);
+    let steps = Steps { count: plan.steps, phase_ends: &plan.facts.phase_ends };
+    let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
     let begun = Instant::now();
+    let watched = session.watch(task);
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
+    drop(watched);
+    panics::survived();
     session.clock.enter(LOOP);
     session.training += begun.elapsed();
+    session.stepped(begun.elapsed());
     if let Some(what) = not_a_number(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
@@ -117,6 +126,16 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let (memory, suspects) = session.recorder.seen();
     session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory, suspects });
     Ok(None)
+}
+
+/// The first step of a process on a device tunes its operations, and so does the first validation: several ways of each are
+/// tried, which take pages that are not needed later. They go back before the first sample, so that what is measured is what
+/// a step and a validation need.
+fn settle(task: &mut dyn Task, session: &mut Session<'_>) {
+    if let Some(pool) = task.device_memory() {
+        session.recorder.tuned(pool.reserved);
+        clean(task, &[CleanupAction::DevicePool], &mut session.clock);
+    }
 }
 
 fn not_a_number(report: &StepReport) -> Option<&'static str> {
@@ -189,21 +208,34 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
+    let watched = session.watch(task);
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
+    drop(watched);
+    if !session.tuned_validation {
+        session.tuned_validation = true;
+        settle(task, session);
+    }
     session.clock.enter(LOOP);
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let metrics: std::collections::BTreeMap<String, Option<f64>> =
         report.metrics.iter().map(|(name, value)| (name.clone(), finite(*value))).collect();
-    session.metrics(&MetricsLine::Validation { step, epoch: session.state.epoch, metrics: metrics.clone() })?;
+    let intervals: std::collections::BTreeMap<String, Interval> = report.intervals.iter().cloned().collect();
+    session.metrics(&MetricsLine::Validation {
+        step,
+        epoch: session.state.epoch,
+        metrics: metrics.clone(),
+        intervals: intervals.clone(),
+    })?;
     session.keep_pictures(&report)?;
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
     let words: Vec<String> = report
         .metrics
         .iter()
-        .map(|(name, value)| match value {
-            Some(value) => format!("{name} {value:.4}"),
-            None => format!("{name} -"),
+        .map(|(name, value)| match (value, intervals.get(name)) {
+            (Some(value), Some(interval)) => format!("{name} {value:.4} ± {:.4}", interval.half_width),
+            (Some(value), None) => format!("{name} {value:.4}"),
+            (None, _) => format!("{name} -"),
         })
         .collect();
     session.recorder.log(&format!("step {step}: validation · {}", words.join(" · ")))?;
@@ -211,6 +243,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         session.state.metrics_first = metrics.clone();
     }
     session.state.metrics_last = metrics;
+    session.state.intervals_last = intervals;
     session.state.validated = true;
     drop(report);
     let reached = sample(task, session, Point::AfterValidation, None)?;

@@ -4,6 +4,7 @@
 //! measurement around the mean of its point, pooled over all points (one-way analysis of variance). Repeats differ in
 //! seed and in time, so both are part of it. Intervals are Student's, 95 %.
 
+use crate::results::metric::student;
 use crate::results::sweep::{Change, Noise, Spread};
 
 impl Spread {
@@ -85,23 +86,6 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The 97.5 % quantile of Student's distribution.
-fn student(degrees_of_freedom: usize) -> f64 {
-    const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-    ];
-    match degrees_of_freedom {
-        0 => f64::INFINITY,
-        few if few <= TABLE.len() => TABLE[few - 1],
-        // The first terms of its series around the normal distribution (Abramowitz and Stegun 26.7.5).
-        many => {
-            let (x, n) = (1.959_964_f64, many as f64);
-            x + (x.powi(3) + x) / (4.0 * n) + (5.0 * x.powi(5) + 16.0 * x.powi(3) + 3.0 * x) / (96.0 * n * n)
-        }
-    }
-}
-
 /// Which points no other one beats: another is faster and needs no more, or needs less and is as fast. `points` are
 /// speed and memory; `None` is never on the front.
 pub fn front(points: &[Option<(f64, f64)>]) -> Vec<bool> {
@@ -124,14 +108,6 @@ pub fn front(points: &[Option<(f64, f64)>]) -> Vec<bool> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn quantiles_are_those_of_the_tables() {
-        // NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
-        for (degrees, quantile) in [(1, 12.706), (5, 2.571), (30, 2.042), (31, 2.040), (60, 2.000), (100, 1.984)] {
-            assert!((student(degrees) - quantile).abs() < 6e-4, "{degrees}: {}", student(degrees));
-        }
-    }
 
     #[test]
     fn a_difference_is_held_against_the_noise_between_repeats() {

@@ -1,10 +1,12 @@
-//! Is one series growing? Floors after the warm-up, an effect that matters, and a shape that is not that of filling up.
+//! What does one series do? Growing, slowing, at rest, bounded, or too short to say.
 //!
-//! The gates and their numbers were chosen on simulated runs without and with leaks; a test below repeats the
-//! simulation.
+//! The gates and their numbers were chosen on the tuning set of `benches/verdict` and judged on its other set, which was
+//! written before and not looked at.
 
 use super::floors::Floors;
-use super::trend::{rise, slope};
+use super::rising::{rising, rising_by_now};
+use super::shape::Way;
+use super::trend::{Line, line, median, quantile, rise};
 use crate::results::verdict::{Findings, Judgement};
 
 /// What counts as growth of a quantity.
@@ -22,117 +24,120 @@ pub const BYTES: Scale = Scale { growth_min: 16.0 * 1024.0 * 1024.0, move_min: 5
 pub const COUNT: Scale = Scale { growth_min: 16.0, move_min: 0.5 };
 /// Fewer floors say nothing.
 pub const FLOORS_NEEDED: usize = 8;
-/// Standard deviations for a verdict: 99 % while running, 99.9 % at the end.
-const Z_RUNNING: f64 = 2.576;
-const Z_FINAL: f64 = 3.09;
-/// And for the second half alone, which must not have come to rest.
-const Z_SECOND_HALF: f64 = 2.0;
+/// And fewer steps, however often they were measured: the first ones are those of a process that still sets itself up.
+pub const STEPS_NEEDED: u64 = 90;
+/// Standard errors of an interval: 99.9 %, half of the rest at each end.
+pub const Z: f64 = 3.29;
+/// Steps in the windows whose evenness gives rise to a suspicion.
+const EVEN_WINDOW: u64 = 8;
 
-/// Whether growth of a series can be a leak.
+/// What growth of a series means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
-    /// What was asked for and not given back: heap in use, device in use, a buffer's bytes.
+    /// What was asked for and not given back: heap in use, device in use, a buffer's bytes. Growth is a leak.
     InUse,
-    /// What a keeper may hold on to: resident memory, a pool's pages.
+    /// A total that a keeper holds, in use or not: resident memory, a pool's pages. Its growth may be that of what is in use.
     Kept,
+    /// What a keeper holds beyond what is in use. Growth is memory that is not given back.
+    Beyond,
 }
 
 /// Judges the floors of a series at the end of a run.
 pub fn judge(floors: &Floors, series: Series, scale: Scale) -> Findings {
-    let values = &floors.values;
-    let found = slope(&floors.steps, values, Z_FINAL);
-    let span = match (floors.steps.first(), floors.steps.last()) {
-        (Some(first), Some(last)) => last - first,
-        _ => 0.0,
+    let whole = line(&floors.steps, &floors.values, Z);
+    let third = floors.last_part(3);
+    let late = line(&third.steps, &third.values, Z);
+    let short = floors.values.len() < FLOORS_NEEDED || floors.span() < STEPS_NEEDED;
+    let rising = if short { None } else { rising(floors, scale) };
+    let verdict = match rising {
+        _ if short && even(floors, scale) => Judgement::Suspect,
+        _ if short => Judgement::Inconclusive,
+        Some(rise) if rise.steady && series == Series::Beyond => Judgement::Retained,
+        Some(rise) if rise.steady => Judgement::Growing,
+        Some(_) => Judgement::Slowing,
+        None => not_rising(floors, whole, late, scale),
     };
-    let growth = found.map_or(0.0, |found| found.middle * span);
-    let verdict = match values.len() {
-        count if count < FLOORS_NEEDED && suspect(floors, scale) => Judgement::Suspect,
-        count if count < FLOORS_NEEDED => Judgement::Inconclusive,
-        _ if grows(floors, Z_FINAL, scale) && still_grows(floors, scale) => Judgement::Growing,
-        _ if suspect(floors, scale) => Judgement::Suspect,
-        _ => at_rest(values, scale),
-    };
-    let verdict = match (series, verdict) {
-        (Series::Kept, Judgement::Growing | Judgement::Suspect) => Judgement::Retained,
-        (_, verdict) => verdict,
-    };
+    let about = rising.map(|rise| rise.line).or(whole);
     Findings {
         verdict,
-        floors: values.len(),
-        growth,
-        slope: found.map(|found| found.middle),
-        slope_low: found.map(|found| found.low),
-        slope_high: found.map(|found| found.high),
-        rise: rise(values),
+        floors: floors.values.len(),
+        growth: about.map_or(0.0, |line| line.growth),
+        slope: about.map(|line| line.slope.middle),
+        slope_low: about.map(|line| line.slope.low),
+        slope_high: about.map(|line| line.slope.high),
+        rise: rise(&floors.values),
+        since: rising.map(|rise| rise.since),
+        late_slope: late.map(|line| line.slope.middle),
+        late_slope_high: late.map(|line| line.slope.high),
+        more_steps: more_steps(floors, verdict, short),
+    }
+}
+
+/// Steps that would make it possible to say more.
+fn more_steps(floors: &Floors, verdict: Judgement, short: bool) -> Option<u64> {
+    let missing = FLOORS_NEEDED.saturating_sub(floors.values.len()) as u64 * floors.length.max(1);
+    match verdict {
+        Judgement::Inconclusive | Judgement::Suspect if short => {
+            Some(missing.max(STEPS_NEEDED.saturating_sub(floors.span())).max(1))
+        }
+        // Whatever it does: over twice the time it is told apart from noise.
+        Judgement::Suspect => Some(floors.span()),
+        _ => None,
     }
 }
 
 /// Whether the newest floors give reason to look, while the run goes on. Never a verdict.
 pub fn suspicious(floors: &Floors, scale: Scale) -> bool {
-    suspect(floors, scale) || grows(floors, Z_RUNNING, scale)
+    even(floors, scale) || rising_by_now(floors, scale)
 }
 
-/// The last four moves are all upwards, beyond the noise, of about one size, and matter together.
-fn suspect(floors: &Floors, scale: Scale) -> bool {
-    let Some(newest) = floors.values.len().checked_sub(5).map(|start| &floors.values[start..]) else { return false };
+/// The last four moves are all upwards, to where it never was, beyond the noise, of about one size, and matter together.
+fn even(floors: &Floors, scale: Scale) -> bool {
+    let mut cut = floors.clone();
+    while cut.length < EVEN_WINDOW && cut.values.len() > 1 {
+        cut = cut.coarser();
+    }
+    let Some(start) = cut.values.len().checked_sub(5) else { return false };
+    let (before, newest) = cut.values.split_at(start);
+    // A tooth of a saw climbs no higher than those before it.
+    if before.iter().any(|value| *value > newest[3]) {
+        return false;
+    }
     let moves: Vec<f64> = newest.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let least = moves.iter().copied().fold(f64::INFINITY, f64::min);
     let most = moves.iter().copied().fold(0.0, f64::max);
     let sum: f64 = moves.iter().sum();
-    least > (4.0 * floors.noise).max(scale.move_min) && least >= 0.5 * most && sum >= scale.growth_min
+    least > (4.0 * cut.noise).max(scale.move_min) && least >= 0.5 * most && sum >= scale.growth_min
 }
 
-fn grows(floors: &Floors, z: f64, scale: Scale) -> bool {
-    let needed = scale.growth_min.max(0.005 * floors.values.first().copied().unwrap_or_default());
-    floors.values.len() >= FLOORS_NEEDED
-        && rises(&floors.steps, &floors.values, z, needed)
-        && moves_up(&floors.values, scale)
-        && halves_agree(&floors.steps, &floors.values)
-}
-
-/// Slope and rank statistic both say so, and it amounts to `needed`.
-fn rises(steps: &[f64], values: &[f64], z: f64, needed: f64) -> bool {
-    let span = steps[steps.len() - 1] - steps[0];
-    slope(steps, values, z).is_some_and(|found| found.low > 0.0 && found.middle * span >= needed) && rise(values) > z
-}
-
-/// Growth is many moves: a step is one.
-fn moves_up(values: &[f64], scale: Scale) -> bool {
-    let count = |up: f64| values.windows(2).filter(|pair| up * (pair[1] - pair[0]) > scale.move_min).count();
-    let (ups, downs) = (count(1.0), count(-1.0));
-    ups >= 3 && ups as f64 - downs as f64 >= 0.3 * (values.len() - 1) as f64
-}
-
-/// The second half rises at least 0.6 times as fast as the first: what fills up slows down.
-fn halves_agree(steps: &[f64], values: &[f64]) -> bool {
-    let half = values.len() / 2;
-    let early = slope(&steps[..=half], &values[..=half], 0.0).map_or(0.0, |found| found.middle);
-    let late = slope(&steps[half..], &values[half..], 0.0).map_or(0.0, |found| found.middle);
-    early > 0.0 && late >= 0.6 * early
-}
-
-/// The second half alone still grows; asked only where it has enough floors.
-fn still_grows(floors: &Floors, scale: Scale) -> bool {
-    let count = floors.values.len();
-    if count < 16 {
-        return true;
+/// What does not rise up to its end: did it rise before, at once or slowly, and has it come to rest?
+fn not_rising(floors: &Floors, whole: Option<Line>, late: Option<Line>, scale: Scale) -> Judgement {
+    let values = &floors.values;
+    let third = values.len() / 3;
+    let (first, last) = (&values[..third], &values[values.len() - third..]);
+    let (Some(whole), Some(late)) = (whole, late) else { return Judgement::Inconclusive };
+    let rose = median(last) - median(first);
+    let rises_late = late.growth >= 0.5 * scale.growth_min && late.growth > 2.0 * late.error;
+    if even(floors, scale) || (rises_late && rose >= scale.growth_min) {
+        return Judgement::Suspect;
     }
-    let (steps, values) = (&floors.steps[count / 2..], &floors.values[count / 2..]);
-    rises(steps, values, Z_SECOND_HALF, scale.growth_min / 2.0) && halves_agree(steps, values)
-}
-
-/// What is not growing: did it rise before it came to rest, at once or slowly?
-fn at_rest(values: &[f64], scale: Scale) -> Judgement {
-    let (Some(first), Some(last)) = (values.first(), values.last()) else { return Judgement::Inconclusive };
-    if last - first < scale.growth_min {
-        return Judgement::Bounded;
+    // Thirds that overlap: it moves by as much in both directions.
+    let overlap = quantile(last, 0.25) <= quantile(first, 0.75);
+    if rose < scale.growth_min || overlap {
+        let unclear = whole.growth >= scale.growth_min && whole.growth > Z * whole.error;
+        return if unclear { Judgement::Suspect } else { Judgement::Bounded };
     }
-    let ups: Vec<f64> = values.windows(2).map(|pair| pair[1] - pair[0]).filter(|up| *up > scale.move_min).collect();
-    let largest = ups.iter().copied().fold(0.0, f64::max);
-    match ups.len() <= 2 || largest >= 0.8 * (last - first) {
-        true => Judgement::Stepped,
-        false => Judgement::GrewThenFlat,
+    // Rest is claimed only where the last third of the run is shown to be flat: by the interval of its slope, by its pace
+    // beside that of what came before, and by its ends.
+    let begins = floors.first as f64 + floors.span() as f64 * 2.0 / 3.0 - floors.length as f64;
+    let end = floors.from(floors.steps.partition_point(|step| *step < begins)).values;
+    let edge = end.len().min(3);
+    let moved = median(&end[end.len() - edge..]) - median(&end[..edge]);
+    let may_rise = late.growth + 2.0 * late.error >= scale.growth_min || late.growth > 0.2 * rose;
+    match Way::of(values) {
+        Some(way) if !may_rise && (way.largest() >= 7 || way.moves() <= 2) => Judgement::Stepped,
+        _ if may_rise || moved >= 0.6 * scale.growth_min => Judgement::Suspect,
+        _ => Judgement::GrewThenFlat,
     }
 }
 

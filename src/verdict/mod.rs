@@ -5,6 +5,8 @@
 pub mod floors;
 pub mod judge;
 pub mod of_file;
+pub mod rising;
+pub mod shape;
 pub mod table;
 pub mod trend;
 pub mod watch;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::judge::Scale;
-use super::table::{self, Judged};
+use super::table::{self, Asked, Judged};
 use super::watch::{Context, Watch};
 use crate::experiment::Experiment;
 use crate::results::format::{MemoryLine, PlanFile, Point};
@@ -18,6 +18,9 @@ pub enum VerdictError {
     Read(#[from] ReadError),
     #[error("{}: {message}", path.display())]
     Table { path: PathBuf, message: String },
+    /// Something was asked for that is not there.
+    #[error("{0}")]
+    Asked(String),
 }
 
 /// What a plan and its experiment say about a run.
@@ -37,7 +40,6 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
         scale,
         steps: plan.steps,
         steps_per_epoch: per_epoch,
-        cadences,
         settled,
         host_limit: experiment.limits.host_memory.map(|limit| limit.0),
         device_limit: experiment.limits.device_memory.map(|limit| limit.0),
@@ -51,19 +53,8 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 /// # Errors
 /// A record that does not read.
 pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
-    of_planned(run, &read::plan(run)?, experiment)
-}
-
-/// As [`of_run`], of a run that ends long before its plan: windows are as long as so many steps allow.
-///
-/// # Errors
-/// As [`of_run`].
-pub fn of_steps(run: &Path, experiment: &Experiment, steps: u64) -> Result<Verdict, VerdictError> {
-    of_planned(run, &PlanFile { steps, ..read::plan(run)? }, experiment)
-}
-
-fn of_planned(run: &Path, plan: &PlanFile, experiment: &Experiment) -> Result<Verdict, VerdictError> {
-    let mut watch = Watch::new(context(plan, experiment));
+    let plan = read::plan(run)?;
+    let mut watch = Watch::new(context(&plan, experiment));
     for line in read::memory(run)? {
         watch.add(&line?);
     }
@@ -94,7 +85,7 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
 /// # Errors
 /// A line that does not read.
 pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
-    let steps = newest_step(path)?;
+    let steps = length(path)?;
     let mut watch = Watch::new(Context { steps, ..Context::default() });
     for line in read::memory_file(path)? {
         watch.add(&line?);
@@ -102,34 +93,45 @@ pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
     Ok(watch.verdict())
 }
 
-fn newest_step(path: &Path) -> Result<u64, VerdictError> {
-    let mut newest = 0;
+/// The steps from the first of all samples to the last.
+fn length(path: &Path) -> Result<u64, VerdictError> {
+    let (mut first, mut last) = (u64::MAX, 0);
     for line in read::memory_file(path)? {
         let line: MemoryLine = line?;
-        newest = newest.max(line.step);
+        (first, last) = (first.min(line.step), last.max(line.step));
     }
-    Ok(newest)
+    Ok(last.saturating_sub(first))
 }
 
-/// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a table, of which `columns` chooses some.
+/// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a trace of another tool, of which more may be
+/// `asked`.
 ///
 /// # Errors
-/// As those above.
-pub fn of_path(path: &Path, columns: &[String]) -> Result<Judged, VerdictError> {
+/// As those above; a path that names neither a folder nor a regular file.
+pub fn of_path(path: &Path, asked: &Asked) -> Result<Judged, VerdictError> {
     let is_run = path.is_dir();
     let is_table = !is_run && path.extension().is_none_or(|extension| extension != "jsonl");
     if is_table {
-        return table::of_table(path, columns);
+        return table::of_table(path, asked);
     }
-    if !columns.is_empty() {
-        let message = "has no columns to choose from; `--column` is for tables".into();
-        return Err(VerdictError::Table { path: path.to_path_buf(), message });
+    if !asked.is_empty() {
+        let message = "has no columns; `--column`, `--step-column` and `--unit` are for tables";
+        return Err(VerdictError::Asked(format!("{}: {message}", path.display())));
     }
-    let verdict = if is_run { of_folder(path)? } else { of_samples(path)? };
-    Ok(Judged { verdict, left_out: Vec::new() })
+    if is_run {
+        return of_folder(path).map(Judged::from);
+    }
+    regular(path)?;
+    of_samples(path).map(Judged::from)
 }
 
 fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
+    for name in [layout::MEMORY, layout::VERDICT, layout::PLAN, layout::RESOLVED] {
+        let path = run.join(name);
+        if path.exists() {
+            regular(&path)?;
+        }
+    }
     // Of a result that was passed on, the trace may have stayed behind: it is the largest file.
     if !run.join(layout::MEMORY).exists()
         && let Some(verdict) = read::verdict(run)?
@@ -144,5 +146,14 @@ fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
         Ok(checked) => of_run(run, &checked.experiment),
         // A data set that is gone is no reason not to judge.
         Err(_) => of_samples(&run.join(layout::MEMORY)),
+    }
+}
+
+/// A pipe would be waited for, and a device may never end.
+fn regular(path: &Path) -> Result<(), VerdictError> {
+    let kind = std::fs::metadata(path);
+    match kind.map_err(|source| ReadError::File { path: path.to_path_buf(), source })?.is_file() {
+        true => Ok(()),
+        false => Err(VerdictError::Table { path: path.to_path_buf(), message: "is no regular file".into() }),
     }
 }

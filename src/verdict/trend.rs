@@ -47,14 +47,62 @@ pub fn slope(places: &[f64], values: &[f64], z: f64) -> Option<Slope> {
     let last = count.checked_sub(1)?;
     let (_, variance) = kendall(values);
     let reach = z * variance.max(0.0).sqrt();
-    let place = |at: f64| at.clamp(0.0, last as f64) as usize;
-    let low = slopes[place(((count as f64 - reach) / 2.0).floor())];
-    let high = slopes[place(((count as f64 + reach) / 2.0).ceil())];
+    // Counted from 1, the ends are the M1-th smallest and the M1-th largest slope (Gilbert 1987, 16.4.2).
+    let outside = ((count as f64 - reach) / 2.0).floor().max(1.0) as usize - 1;
+    let (low, high) = (slopes[outside.min(last)], slopes[last - outside.min(last)]);
     let middle = match count % 2 {
         1 => slopes[count / 2],
         _ => (slopes[count / 2 - 1] + slopes[count / 2]) / 2.0,
     };
     Some(Slope { middle, low, high })
+}
+
+/// The straight line through a series, and how far the series keeps to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    pub slope: Slope,
+    /// What it rises over the places of the series.
+    pub growth: f64,
+    /// The standard error of `growth`, for residuals that depend on those before them.
+    pub error: f64,
+}
+
+/// The Theil-Sen line. Windows of memory are not independent: the error is that of a line through residuals of first-order
+/// autocorrelation r, which is sqrt((1 + r) / (1 - r)) times that of independent ones. The ends of the slope are `z`
+/// standard errors away, or where the order statistic has them, whichever is further.
+pub fn line(places: &[f64], values: &[f64], z: f64) -> Option<Line> {
+    let found = slope(places, values, z)?;
+    let span = places.last()? - places.first()?;
+    let residuals: Vec<f64> = places.iter().zip(values).map(|(place, value)| value - found.middle * place).collect();
+    let middle = median(&residuals);
+    let residuals: Vec<f64> = residuals.iter().map(|residual| residual - middle).collect();
+    let count = residuals.len() as f64;
+    let dependence = autocorrelation(&residuals).clamp(0.0, 0.95);
+    let square = residuals.iter().map(|residual| residual * residual).sum::<f64>() / count;
+    let error = (12.0 * square / count * (1.0 + dependence) / (1.0 - dependence)).sqrt();
+    let growth = found.middle * span;
+    let reach = if span > 0.0 { z * error / span } else { 0.0 };
+    let (low, high) = (found.low.min(found.middle - reach), found.high.max(found.middle + reach));
+    Some(Line { slope: Slope { low, high, ..found }, growth, error })
+}
+
+/// Of neighbours; 0 of a series that does not change.
+fn autocorrelation(residuals: &[f64]) -> f64 {
+    let square: f64 = residuals.iter().map(|residual| residual * residual).sum();
+    let product: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    if square > 0.0 { product / square } else { 0.0 }
+}
+
+/// The value below which so large a share of the values lies; 0 of none.
+pub fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = share * sorted.len().saturating_sub(1) as f64;
+    let (below, above) = (place.floor() as usize, place.ceil() as usize);
+    match (sorted.get(below), sorted.get(above)) {
+        (Some(low), Some(high)) => low + (high - low) * (place - place.floor()),
+        _ => 0.0,
+    }
 }
 
 /// The middle value; 0 of none.
@@ -121,7 +169,45 @@ mod tests {
         assert_eq!((median(&[]), spread(&[7.0])), (0.0, 0.0));
     }
 
+    /// By hand: residuals of 1, -1, 1, -1, … follow no line, and each is the opposite of the one before.
+    #[test]
+    fn what_swings_around_a_line_has_no_larger_error_than_noise() {
+        let swings: Vec<f64> = places(40).iter().map(|x| 3.0 * x + if x % 2.0 == 0.0 { 1.0 } else { -1.0 }).collect();
+        let found = line(&places(40), &swings, 3.29).unwrap();
+        assert!((found.growth - 117.0).abs() < 1.0, "{found:?}");
+        assert!((found.error - (12.0f64 / 40.0).sqrt()).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn residuals_that_depend_on_those_before_widen_the_interval() {
+        let (mut slow, mut fast) = (Vec::new(), Vec::new());
+        for at in 0..40 {
+            slow.push(if at / 10 % 2 == 0 { 1.0 } else { -1.0 });
+            fast.push(if at % 2 == 0 { 1.0 } else { -1.0 });
+        }
+        let width = |values: &[f64]| {
+            let found = line(&places(40), values, 3.29).unwrap().slope;
+            found.high - found.low
+        };
+        assert!(width(&slow) > 2.0 * width(&fast));
+    }
+
+    #[test]
+    fn a_quantile_lies_between_the_values_beside_it() {
+        assert_eq!(quantile(&[4.0, 1.0, 3.0, 2.0, 5.0], 0.25), 2.0);
+        assert_eq!(quantile(&[0.0, 10.0], 0.75), 7.5);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
     proptest! {
+        #[test]
+        fn a_mirrored_series_has_the_mirrored_interval(values in proptest::collection::vec(-1e6..1e6f64, 3..40)) {
+            let mirrored: Vec<f64> = values.iter().map(|value| -value).collect();
+            let (one, other) = (slope(&places(values.len()), &values, 3.29), slope(&places(values.len()), &mirrored, 3.29));
+            let (one, other) = (one.unwrap(), other.unwrap());
+            prop_assert_eq!((one.low, one.high), (-other.high, -other.low));
+        }
+
         #[test]
         fn the_slope_lies_in_its_interval_and_follows_scale_and_shift(
             values in proptest::collection::vec(-1e6..1e6f64, 3..24),

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use super::floors::{Cutter, Windows, windows};
-use super::judge::{BYTES, COUNT, Scale, Series, judge, suspicious};
+use super::floors::Cutter;
+use super::judge::{BYTES, COUNT, Scale, Series, Z, judge, suspicious};
+use super::trend;
+use super::words::RunInWords;
 use crate::memory::ledger::NO_CAP;
 use crate::memory::sources;
+use crate::results::axis::Axis;
 use crate::results::format::{MemoryLine, Place, PlanFile, PlannedOwner, VERSION};
 use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 
@@ -15,17 +18,32 @@ use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Ver
 const SHARE_MIN: f64 = 0.8;
 /// Samples after which a series that is new is no longer taken up: owners are registered when a run starts.
 const SERIES_MAX: usize = 256;
+/// What is kept and not in use: pages of free memory, memory of C libraries, pages of the pool without a tensor, contexts and
+/// pools of other threads.
+pub const RESIDENT_BEYOND: &str = "resident_beyond_heap";
+pub const RESERVED_BEYOND: &str = "reserved_beyond_in_use";
+pub const DRIVER_BEYOND: &str = "driver_beyond_reserved";
+/// Totals that grow with what is in use, and what is beyond it.
+const KEPT: &[&str] = &[
+    "resident",
+    "anonymous",
+    "container",
+    "device_reserved",
+    "driver_process",
+    "driver_device",
+    RESIDENT_BEYOND,
+    RESERVED_BEYOND,
+    DRIVER_BEYOND,
+];
 /// What the names of series begin with that hold a total less the buffers that have a cap. They are not shown.
-const REST: &str = "rest:";
+pub(super) const REST: &str = "rest:";
 
 /// What is known of the run that the samples are of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
     pub steps: u64,
     pub steps_per_epoch: u64,
-    /// Steps between cleanups, validations and checkpoints.
-    pub cadences: Vec<u64>,
-    /// The step after which each of them happened once.
+    /// Steps after which a cleanup, a validation and a checkpoint happened once.
     pub settled: u64,
     /// `limits.host_memory` and `limits.device_memory`.
     pub host_limit: Option<u64>,
@@ -33,6 +51,8 @@ pub struct Context {
     pub owners: BTreeMap<String, Declared>,
     /// What counts as growth of bytes; [`BYTES`] when absent.
     pub scale: Option<Scale>,
+    /// What stands in place of steps, in all of the above and in the samples.
+    pub axis: Axis,
 }
 
 /// What the plan says of an owner.
@@ -49,9 +69,13 @@ impl Declared {
         Self { place: owner.place, cap: owner.bytes, full: owner.full() }
     }
 
-    /// Whether anything says that its growth will end.
-    fn ends(self) -> bool {
-        self.full < NO_CAP.bytes
+    /// Whether anything says that its growth will end, before memory does.
+    fn ends(self, context: &Context, room: Option<u64>) -> bool {
+        let room = match self.place {
+            Place::Host => context.host_limit.into_iter().chain(room).min(),
+            Place::Device => context.device_limit,
+        };
+        self.full < NO_CAP.bytes && room.is_none_or(|room| self.full <= room)
     }
 }
 
@@ -63,8 +87,9 @@ impl Context {
     }
 
     /// Bytes of a sample that are in buffers whose growth will end.
-    fn capped(&self, line: &MemoryLine, place: Place) -> u64 {
-        let capped = |name: &String| self.owners.get(name).is_some_and(|owner| owner.ends() && owner.place == place);
+    fn capped(&self, line: &MemoryLine, place: Place, room: Option<u64>) -> u64 {
+        let ends = |owner: &Declared| owner.place == place && owner.ends(self, room);
+        let capped = |name: &String| self.owners.get(name).is_some_and(ends);
         line.owners.iter().filter(|(name, _)| capped(name)).map(|(_, bytes)| bytes).sum()
     }
 }
@@ -83,7 +108,6 @@ struct Watched {
 #[derive(Clone, Debug)]
 pub struct Watch {
     context: Context,
-    windows: Windows,
     /// Of the newest process, as all below but the last.
     series: BTreeMap<String, Watched>,
     process: Option<ProcessOfRun>,
@@ -97,8 +121,7 @@ pub struct Watch {
 
 impl Watch {
     pub fn new(context: Context) -> Self {
-        let windows = windows(context.steps, context.settled, context.steps_per_epoch, &context.cadences);
-        Self { context, windows, series: BTreeMap::new(), process: None, room: None, working: 0, kept: None }
+        Self { context, series: BTreeMap::new(), process: None, room: None, working: 0, kept: None }
     }
 
     /// Adds a sample. Those of a new process begin anew: another process has another heap, and a cache that fills up in
@@ -115,14 +138,18 @@ impl Watch {
         self.room = self.room.or_else(|| sources::room(&line.container?, own));
         self.working = self.working.max(line.host.heap_high.unwrap_or_default().saturating_sub(line.host.heap));
         let (step, scale) = (line.step, self.scale());
+        let kept = Scale { growth_min: scale.growth_min.max(BYTES.growth_min), ..BYTES };
         self.total("heap", line.host.heap, Place::Host, line);
         if let Some(resident) = line.host.resident {
             self.value(step, "resident", resident, Series::Kept, scale);
+            self.value(step, RESIDENT_BEYOND, resident.saturating_sub(line.host.heap), Series::Beyond, kept);
         }
         if let Some(device) = &line.device {
             self.total("device_in_use", device.in_use, Place::Device, line);
             self.value(step, "device_allocations", device.allocations, Series::InUse, COUNT);
             self.value(step, "device_reserved", device.reserved, Series::Kept, scale);
+            let beyond = device.reserved.saturating_sub(device.in_use);
+            self.value(step, RESERVED_BEYOND, beyond, Series::Beyond, kept);
         }
         if let Some(anonymous) = line.host.anonymous {
             self.value(step, "anonymous", anonymous, Series::Kept, scale);
@@ -130,6 +157,10 @@ impl Watch {
         if let Some(driver) = &line.driver {
             let name = if driver.process.is_some() { "driver_process" } else { "driver_device" };
             self.value(step, name, driver.process.unwrap_or(driver.device), Series::Kept, scale);
+            // Of the whole device other processes may be the reason.
+            if let Some((process, pool)) = driver.process.zip(line.device.as_ref()) {
+                self.value(step, DRIVER_BEYOND, process.saturating_sub(pool.reserved), Series::Beyond, kept);
+            }
         }
         if let Some(bytes) = line.container.and_then(|container| container.anonymous) {
             self.value(step, "container", bytes, Series::Kept, scale);
@@ -152,7 +183,7 @@ impl Watch {
 
     /// Adds all that is in use somewhere, and the same less the buffers there that have a cap.
     fn total(&mut self, name: &str, in_use: u64, place: Place, line: &MemoryLine) {
-        let rest = in_use.saturating_sub(self.context.capped(line, place));
+        let rest = in_use.saturating_sub(self.context.capped(line, place, self.room));
         self.value(line.step, name, in_use, Series::InUse, self.scale());
         self.value(line.step, &format!("{REST}{name}"), rest, Series::InUse, self.scale());
     }
@@ -169,16 +200,16 @@ impl Watch {
             watched.peak = watched.peak.max(value);
             watched.cutter.add(step, value);
         } else if self.series.len() < SERIES_MAX {
-            let mut cutter = Cutter::new(self.windows);
+            let mut cutter = Cutter::new(self.context.settled);
             cutter.add(step, value);
             let watched = Watched { cutter, kind, scale, first: value, last: value, peak: value };
             self.series.insert(name.to_owned(), watched);
         }
     }
 
-    /// Steps between two floors.
+    /// Steps between two floors, by now.
     pub fn window(&self) -> u64 {
-        self.windows.length
+        self.series.values().map(|watched| watched.cutter.length()).max().unwrap_or(1)
     }
 
     /// The series that look as if they grew, while the run goes on.
@@ -201,7 +232,7 @@ impl Watch {
                 .context
                 .owners
                 .get(owner)
-                .is_some_and(|owner| owner.ends() && watched.peak <= owner.full as f64);
+                .is_some_and(|owner| owner.ends(&self.context, self.room) && watched.peak <= owner.full as f64);
         }
         self.series.get(&format!("{REST}{name}")).is_some_and(|rest| !grows(rest))
     }
@@ -227,21 +258,27 @@ impl Watch {
         let verdict = worst(&series);
         let total = |wanted| series.iter().find(move |one| is_total(&one.name) && one.findings.verdict == wanted);
         let total = total(Judgement::Growing).or_else(|| total(verdict)).filter(|one| rises(one.findings.verdict));
+        let owners = || series.iter().filter(|one| one.name.starts_with(OWNER));
         let blamed = total.and_then(|total| self.blame(total, &series));
-        let exceeded = series.iter().find(|one| one.findings.verdict == Judgement::Exceeded);
-        let growing = series.iter().find(|one| one.findings.verdict == Judgement::Growing);
+        let exceeded = owners().find(|one| one.findings.verdict == Judgement::Exceeded);
+        let growing = owners().find(|one| one.findings.verdict == verdict && rises(verdict));
         let owner = blamed
             .as_ref()
             .map(|(name, _)| name.clone())
-            .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())));
+            .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())))
+            .or_else(|| faster_than(total?, &series));
         let share = blamed.map(|(_, share)| share);
-        let message = super::words::sentence(verdict, &series, owner.as_deref(), share);
+        let cut = self.series.get("heap").or_else(|| self.series.values().next());
+        let cut = cut.map(|watched| watched.cutter.floors()).unwrap_or_default();
+        let run = RunInWords { axis: self.context.axis, window: cut.length, steps: self.context.steps };
+        let message = super::words::sentence(run, verdict, &series, owner.as_deref(), share);
         Verdict {
             version: VERSION,
+            axis: self.context.axis,
             verdict,
             message,
-            warm_up: self.windows.warm_up,
-            window: self.windows.length,
+            warm_up: cut.warm_up,
+            window: cut.length,
             owner,
             owner_share: share,
             process: self.process,
@@ -254,7 +291,7 @@ impl Watch {
     fn limit(&self, name: &str) -> Option<(u64, f64)> {
         let last = |name: &str| self.series.get(name).map(|watched| watched.last);
         match name {
-            "heap" | "resident" | "anonymous" | "container" => {
+            "heap" | "resident" | "anonymous" | "container" | RESIDENT_BEYOND => {
                 let heap = last("heap")?;
                 let resident = last("resident").unwrap_or(heap);
                 let limited = self.context.host_limit.map(|limit| (limit, resident));
@@ -263,7 +300,7 @@ impl Watch {
                 let left = |(limit, held): &(u64, f64)| *limit as f64 - held;
                 limited.into_iter().chain(contained).min_by(|a, b| left(a).total_cmp(&left(b)))
             }
-            "device_in_use" | "device_reserved" => {
+            "device_in_use" | "device_reserved" | RESERVED_BEYOND => {
                 self.context.device_limit.zip(last("device_reserved").or_else(|| last("device_in_use")))
             }
             _ => None,
@@ -297,23 +334,30 @@ impl Watch {
         }
     }
 
-    /// The owner whose slope is most of the slope of the memory that it lives in.
+    /// The owner whose slope is most of the slope of the memory that it lives in, since that began to grow.
     fn blame(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
         let place = if total.name == "heap" { Place::Host } else { Place::Device };
+        let since = total.findings.since.unwrap_or_default();
         let slopes = series.iter().filter_map(|one| {
             let owner = one.name.strip_prefix(OWNER)?;
             let here = self.context.owners.get(owner).is_none_or(|owner| owner.place == place);
-            here.then_some((owner, one.findings.verdict, one.findings.slope?))
+            here.then_some((owner, one.findings.verdict, self.slope_since(&one.name, since)?))
         });
         // Beside a leak a cache may fill up, and faster: it is not to blame.
         let leaks = total.findings.verdict == Judgement::Growing;
         let (filling, blamed): (Vec<_>, Vec<_>) =
             slopes.partition(|(_, verdict, _)| leaks && *verdict == Judgement::Filling);
         let filling: f64 = filling.iter().map(|(_, _, slope)| slope).sum();
-        let whole = total.findings.slope.map(|slope| slope - filling).filter(|slope| *slope > 0.0)?;
+        let whole = self.slope_since(&total.name, since).map(|slope| slope - filling).filter(|slope| *slope > 0.0)?;
         let shares = blamed.into_iter().map(|(owner, _, slope)| (owner, slope / whole));
         let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
         (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
+    }
+
+    fn slope_since(&self, name: &str, since: u64) -> Option<f64> {
+        let floors = self.series.get(name)?.cutter.floors();
+        let part = floors.from(floors.steps.partition_point(|step| *step < since as f64));
+        Some(trend::slope(&part.steps, &part.values, Z)?.middle)
     }
 }
 
@@ -324,23 +368,44 @@ enum Tense {
     Present,
 }
 
-/// Whether a series was growing in the floors.
+/// An owner that grows faster than a total that nobody explains. It is in another memory, of which there is no total: pools of
+/// other threads, each of which costs a little heap, too.
+fn faster_than(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<String> {
+    let slope = |one: &SeriesVerdict| one.findings.slope.unwrap_or_default();
+    let growing = series.iter().filter(|one| one.findings.verdict == Judgement::Growing && slope(one) > slope(total));
+    let owners = growing.filter_map(|one| Some((one.name.strip_prefix(OWNER)?, slope(one))));
+    owners.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(owner, _)| owner.to_owned())
+}
+
+/// Whether a series was rising in the floors.
 fn rises(verdict: Judgement) -> bool {
-    matches!(verdict, Judgement::Growing | Judgement::Suspect | Judgement::Filling)
+    use Judgement::{Filling, Growing, Retained, Slowing, Suspect};
+    matches!(verdict, Growing | Slowing | Suspect | Filling | Retained)
 }
 
 fn is_total(name: &str) -> bool {
     matches!(name, "heap" | "device_in_use")
 }
 
-/// `exceeded` and `growing` of any series count; otherwise heap and device speak for all.
+/// `exceeded`, `growing` and `slowing` of anything in use count, and what is retained; otherwise heap and device speak for
+/// all. Where there is neither, as in a table, all columns do.
 fn worst(series: &[SeriesVerdict]) -> Judgement {
-    let verdicts = |all: bool| {
-        let of = series.iter().filter(move |one| all || is_total(&one.name));
-        of.map(|one| one.findings.verdict)
+    let verdicts =
+        |of: &dyn Fn(&SeriesVerdict) -> bool| series.iter().filter(|one| of(one)).map(|one| one.findings.verdict).max();
+    let counts = |one: &SeriesVerdict| match one.findings.verdict {
+        Judgement::Retained => true,
+        Judgement::Slowing | Judgement::Growing | Judgement::Exceeded => is_in_use(&one.name),
+        _ => false,
     };
-    let any = verdicts(true).max().filter(|worst| *worst >= Judgement::Growing);
-    any.or_else(|| verdicts(false).max()).or_else(|| verdicts(true).max()).unwrap_or(Judgement::Inconclusive)
+    verdicts(&counts)
+        .or_else(|| verdicts(&|one| is_total(&one.name)))
+        .or_else(|| verdicts(&|_| true))
+        .unwrap_or(Judgement::Inconclusive)
+}
+
+/// Whether growth of a series is a leak. A column of a table may be anything.
+fn is_in_use(name: &str) -> bool {
+    !KEPT.contains(&name)
 }
 
 #[cfg(test)]

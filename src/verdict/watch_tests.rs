@@ -66,6 +66,50 @@ fn a_cache_that_is_not_yet_full_is_filling_and_no_leak() {
 }
 
 #[test]
+fn a_cap_beyond_the_limit_ends_no_growth() {
+    let grown = |host_limit| {
+        let mut watch = Watch::new(Context { host_limit, ..context(64 * 1024 * KIB) });
+        for step in 1..=STEPS {
+            let owners = [("cache".to_owned(), 10 * KIB * step)];
+            watch.add(&MemoryLine { owners: owners.into(), ..line(0, step, (1024 + 10 * step) * KIB) });
+        }
+        watch.verdict().verdict
+    };
+    assert_eq!(grown(None), Judgement::Filling);
+    assert_eq!(grown(Some(32 * 1024 * KIB)), Judgement::Growing);
+}
+
+#[test]
+fn resident_memory_that_climbs_beside_a_flat_heap_is_not_given_back() {
+    let mut watch = Watch::new(Context { host_limit: Some(2 << 30), ..context(64 * 1024 * KIB) });
+    for step in 1..=STEPS {
+        let mut sample = line(0, step, 4096 * KIB);
+        sample.host.resident = Some((1 << 30) + step * 1024 * KIB);
+        watch.add(&sample);
+    }
+    let verdict = watch.verdict();
+    assert_eq!(verdict.verdict, Judgement::Retained, "{}", verdict.message);
+    for words in
+        ["resident memory beyond the heap grows by 1.0 MiB a step", "since step 1", "a C library", "824 more steps"]
+    {
+        assert!(verdict.message.contains(words), "{words}: {}", verdict.message);
+    }
+}
+
+#[test]
+fn a_bounded_series_says_how_much_it_can_grow_at_most() {
+    let mut watch = Watch::new(context(64 * 1024 * KIB));
+    for step in 1..=STEPS {
+        watch.add(&line(0, step, 4096 * KIB + step * 64));
+    }
+    let said = watch.verdict().message;
+    assert_eq!(
+        said,
+        "memory is bounded: heap in use grows by at most 64 B a step, so by at most 12.5 KiB over 200 steps"
+    );
+}
+
+#[test]
 fn without_a_cap_the_same_growth_is_a_leak() {
     let verdict = said(NO_CAP.bytes, 10 * KIB, 0);
     assert_eq!((verdict.verdict, verdict.owner.as_deref()), (Judgement::Growing, Some("cache")));

@@ -1,49 +1,99 @@
 //! What does a verdict say to a person?
 
+use super::watch::{DRIVER_BEYOND, RESERVED_BEYOND, RESIDENT_BEYOND};
+use crate::results::axis::Axis;
 use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::units::{Bytes, interval};
 
-/// One sentence: what is judged, how fast it grows, who holds it.
-pub fn sentence(verdict: Judgement, series: &[SeriesVerdict], owner: Option<&str>, share: Option<f64>) -> String {
-    let total = ["device_in_use", "heap"]
-        .iter()
-        .find_map(|name| series.iter().find(|one| one.name == *name && one.findings.verdict == verdict));
-    let about = total.or_else(|| series.iter().find(|one| one.findings.verdict == verdict));
+/// What a sentence must know of the run besides its series.
+#[derive(Clone, Copy, Debug)]
+pub struct RunInWords {
+    pub axis: Axis,
+    /// Places in a window: by these rates are said.
+    pub window: u64,
+    /// Of the run as planned.
+    pub steps: u64,
+}
+
+/// One sentence: what is judged, how fast it grows and since when, who holds it, and the bound that a reader needs.
+pub fn sentence(
+    run: RunInWords,
+    verdict: Judgement,
+    series: &[SeriesVerdict],
+    owner: Option<&str>,
+    share: Option<f64>,
+) -> String {
+    let of = |wanted: &str| series.iter().find(|one| one.name == wanted && one.findings.verdict == verdict);
+    let total = ["device_in_use", "heap"].iter().find_map(|name| of(name));
+    let beyond = || BEYOND.iter().find_map(|(name, _)| of(name));
+    let owners = || series.iter().find(|one| one.name.starts_with(OWNER) && one.findings.verdict == verdict);
+    let any = || series.iter().find(|one| one.findings.verdict == verdict);
+    let about = match verdict {
+        Judgement::Retained => beyond(),
+        _ => total.or_else(owners).or_else(any),
+    };
     let Some(about) = about else { return "no samples to judge".into() };
     let name = spoken(&about.name);
     let held = match (owner, share) {
         (Some(owner), Some(share)) => format!("; `{owner}` holds {:.0} % of the growth", share * 100.0),
         (Some(owner), None) => format!("; it is `{owner}`"),
         (None, _) if verdict == Judgement::Filling => "; buffers that are below their caps hold the growth".into(),
+        // A table of another tool has no buffers.
+        (None, _) if !series.iter().any(|one| one.name.starts_with(OWNER)) => String::new(),
         (None, _) => "; no buffer in the ledger explains it".into(),
     };
+    let findings = &about.findings;
+    let more = findings.more_steps.map_or_else(String::new, |steps| run.axis.more(steps as f64));
+    let speed = speed(run, about);
     match verdict {
-        Judgement::Growing => format!("memory is growing: {name} by {}{}{held}", speed(about), until(about)),
+        Judgement::Growing => {
+            format!("memory is growing: {name} by {speed}{}{}{held}", since(run, about), until(run, about))
+        }
+        Judgement::Slowing => {
+            let now =
+                findings.late_slope.map_or_else(String::new, |late| format!(", lately by {}", rate(run, about, late)));
+            format!("memory still rises, slower than before: {name} by {speed}{}{now}{held}", since(run, about))
+        }
         Judgement::Filling => {
-            format!("memory fills up to what was declared: {name} by {}{}{held}", speed(about), until(about))
+            format!("memory fills up to what was declared: {name} by {speed}{}{held}", until(run, about))
         }
         Judgement::Exceeded => {
             let cap = about.cap.map_or_else(String::new, |cap| format!(", cap {}", Bytes(cap)));
             format!("a buffer passed its cap: {name}, peak {}{cap}", Bytes(about.peak as u64))
         }
         Judgement::Suspect => {
-            format!("memory may be growing: {name} by {}; too few windows for a verdict, run longer", speed(about))
+            format!("memory may be growing: {name} by {speed}; {more} would tell")
         }
-        Judgement::Retained => format!("{name} rose and is kept, which is not growth of what is in use"),
-        Judgement::GrewThenFlat => format!("memory grew and came to rest: {name}, now {}", amount(about, about.last)),
+        Judgement::Retained => {
+            let means = BEYOND.iter().find(|(beyond, _)| *beyond == about.name).map_or("", |(_, means)| means);
+            format!(
+                "memory is not given back: {name} grows by {speed}{}{}; {means}",
+                since(run, about),
+                until(run, about)
+            )
+        }
+        Judgement::GrewThenFlat => {
+            let late = at_most(run, about, findings.late_slope_high);
+            format!("memory grew and came to rest: {name}, now {}; its last third{late}", amount(about, about.last))
+        }
         Judgement::Stepped => format!("memory rose at once and stayed: {name}, now {}", amount(about, about.last)),
-        Judgement::Bounded => format!(
-            "memory is bounded: {name} moved by {} in {} windows",
-            amount(about, about.findings.growth),
-            about.findings.floors
-        ),
-        Judgement::Inconclusive => format!(
-            "too short for a verdict: {} windows after the warm-up, {} are needed",
-            about.findings.floors,
-            super::judge::FLOORS_NEEDED
-        ),
+        Judgement::Bounded => format!("memory is bounded: {name}{}", at_most(run, about, findings.slope_high)),
+        Judgement::Inconclusive => format!("too short for a verdict: {more} would make one possible"),
     }
 }
+
+/// What is kept and not in use, and what its growth means.
+const BEYOND: &[(&str, &str)] = &[
+    (
+        DRIVER_BEYOND,
+        "the pool of the training thread does not hold it: pools of other threads, contexts, or a library on the device",
+    ),
+    (RESERVED_BEYOND, "tensors do not hold it: the pool is fragmented, or gives no pages back"),
+    (
+        RESIDENT_BEYOND,
+        "what the program asked for does not grow: a C library, memory of threads, or free pages that are not given back",
+    ),
+];
 
 /// The verdict on a process that was worse than the newest one.
 pub fn of_earlier(kept: &Verdict, newest: &Verdict) -> Verdict {
@@ -72,28 +122,57 @@ fn spoken_process(process: ProcessOfRun) -> String {
 }
 
 /// `1.0 MiB a step (0.9 to 1.1 MiB), 40.0 MiB an epoch`.
-fn speed(one: &SeriesVerdict) -> String {
+fn speed(run: RunInWords, one: &SeriesVerdict) -> String {
     let findings = &one.findings;
-    let bytes = |value: Option<f64>| amount(one, value.unwrap_or_default());
+    let per = run.axis.per(run.window);
     let (low, high) = (findings.slope_low.unwrap_or_default(), findings.slope_high.unwrap_or_default());
     let between = match one.unit.as_str() {
-        "bytes" => interval(low, high),
-        unit => format!("{low:.1} to {high:.1} {unit}"),
+        "bytes" => interval(low * per.places, high * per.places),
+        unit => format!("{:.1} to {:.1} {unit}", low * per.places, high * per.places),
     };
-    let step = format!("{} a step ({between})", bytes(findings.slope));
+    let step = format!("{} ({between})", rate(run, one, findings.slope.unwrap_or_default()));
     match one.slope_per_epoch.filter(|slope| *slope > 0.0) {
         Some(slope) => format!("{step}, {} an epoch", amount(one, slope)),
         None => step,
     }
 }
 
+/// `1.0 MiB a step`.
+fn rate(run: RunInWords, one: &SeriesVerdict, slope: f64) -> String {
+    let per = run.axis.per(run.window);
+    format!("{} {}", amount(one, slope * per.places), per.words)
+}
+
+/// ` since step 300`.
+fn since(run: RunInWords, one: &SeriesVerdict) -> String {
+    one.findings.since.map_or_else(String::new, |since| format!(" since {}", run.axis.place(since as f64)))
+}
+
+/// How much more it can become at most, by the upper end of its slope.
+fn at_most(run: RunInWords, one: &SeriesVerdict, slope: Option<f64>) -> String {
+    match slope {
+        Some(slope) if slope > 0.0 => {
+            let whole = match run.steps {
+                0 => String::new(),
+                steps => format!(
+                    ", so by at most {} over {}",
+                    amount(one, slope * steps as f64),
+                    run.axis.length(steps as f64)
+                ),
+            };
+            format!(" grows by at most {}{whole}", rate(run, one, slope))
+        }
+        _ => " does not grow".into(),
+    }
+}
+
 /// When the limit is reached at this speed.
-fn until(one: &SeriesVerdict) -> String {
+fn until(run: RunInWords, one: &SeriesVerdict) -> String {
     let Some((cap, steps)) = one.cap.zip(one.steps_to_limit) else { return String::new() };
     let what = if one.name.starts_with(OWNER) { "its cap" } else { "the limit" };
     match steps < 1.0 {
         true => format!(", {what} of {} is reached", Bytes(cap)),
-        false => format!(", {what} of {} is reached in {steps:.0} more steps", Bytes(cap)),
+        false => format!(", {what} of {} is reached in {}", Bytes(cap), run.axis.more(steps)),
     }
 }
 
@@ -114,6 +193,9 @@ fn spoken(name: &str) -> String {
         "device_reserved" => "memory reserved on the device".into(),
         "resident" => "resident memory".into(),
         "anonymous" => "resident memory that is no file".into(),
+        RESIDENT_BEYOND => "resident memory beyond the heap".into(),
+        RESERVED_BEYOND => "memory reserved on the device beyond what is in use".into(),
+        DRIVER_BEYOND => "memory by the driver beyond the pool".into(),
         "driver_process" => "memory by the driver, of this process".into(),
         "driver_device" => "memory by the driver, of the whole device".into(),
         "container" => "memory of the container".into(),

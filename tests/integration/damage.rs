@@ -8,6 +8,7 @@ use xrun::results::index;
 use xrun::results::selection::{Order, Selection};
 use xrun::run::reproduce::Original;
 use xrun::verdict::of_file;
+use xrun::verdict::table::Asked;
 
 use crate::workplace::{Workplace, text, wait_until};
 
@@ -99,7 +100,11 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         ("compare", shown(compared.map(|both| compare::text(&both, 120)).map_err(|error| error.to_string()))),
         (
             "verdict",
-            shown(of_file::of_path(run, &[]).map(|found| format!("{:?}", found.verdict)).map_err(|e| e.to_string())),
+            shown(
+                of_file::of_path(run, &Asked::default())
+                    .map(|found| format!("{:?}", found.verdict))
+                    .map_err(|e| e.to_string()),
+            ),
         ),
         ("reproduce, what it compares with", shown(original())),
         ("export metrics", shown(exported(Table::Metrics))),

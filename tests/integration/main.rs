@@ -4,12 +4,16 @@
 
 mod command_line;
 mod comparison;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod cuda;
 mod damage;
 mod disk;
 mod experiments;
 mod export;
 mod fuzz;
 mod hostile;
+#[cfg(feature = "train")]
+mod hugging_face;
 mod interruption;
 mod listing;
 mod outcomes;
@@ -25,7 +29,9 @@ mod sweep_slurm;
 mod tidy;
 #[cfg(feature = "train")]
 mod tiny_runs;
+mod traces;
 #[cfg(feature = "train")]
 mod training;
 mod verdict;
+mod verdict_habits;
 mod workplace;

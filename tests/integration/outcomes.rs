@@ -95,6 +95,25 @@ fn a_panic_of_the_backend_is_told_and_the_directory_reads() {
 }
 
 #[test]
+fn a_device_without_memory_is_a_memory_limit_with_a_post_mortem() {
+    let (workplace, said) =
+        run_dummy(&["-s", "pipeline.dummy.device_full_at_step=7", "-s", "checkpoint.every_steps=5"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("the device is out of memory: a page of 3.0 GiB was refused"), "{said:?}");
+    assert!(said.err.contains("training.activation_checkpointing=true"), "{said:?}");
+    assert!(!said.err.contains("CallError"), "{said:?}");
+    let run = workplace.latest("trial");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "memory_limit");
+    let dead = json(&run.join("post_mortem.json"));
+    assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &serde_json::Value::Null));
+    let log = text(&run.join("log.txt"));
+    assert!(log.contains("BufferTooBig") && log.contains("CallError"), "all that was said is in the log: {log}");
+    let resumed = workplace.xrun(&["resume", "latest"]);
+    assert_eq!(resumed.code, 5, "the checkpoint of step 5 is whole: {resumed:?}");
+    assert!(resumed.err.contains("at step 6"), "{resumed:?}");
+}
+
+#[test]
 fn a_failing_step_says_why() {
     let (workplace, said) = run_dummy(&["-s", "pipeline.dummy.fail_at_step=3"]);
     assert_eq!(said.code, 1, "{said:?}");

@@ -79,6 +79,21 @@ fn a_step_that_does_not_fit_at_all_does_not_fit() {
 }
 
 #[test]
+fn a_device_that_is_full_in_the_probe_is_too_large_and_a_search_goes_down() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\ndevice_full_at_step = 2\n[limits]\nbatch_size = 8\n");
+    let said = workplace.xrun(&["plan", "trial.toml"]);
+    assert_eq!(said.code, 3, "{said:?}");
+    assert!(said.out.contains("a page of 3.0 GiB was refused"), "{}", said.out);
+    let said = workplace.xrun(&["plan", "trial.toml", "--solve", "limits.batch_size", "--json"]);
+    assert_eq!(said.code, 3, "{said:?}");
+    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let tried: Vec<u64> =
+        answer["tried"].as_array().unwrap().iter().map(|one| one["value"].as_u64().unwrap()).collect();
+    assert_eq!((tried.first(), tried.last()), (Some(&8), Some(&1)), "{answer}");
+}
+
+#[test]
 fn solving_for_what_is_no_number_says_so() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\n");

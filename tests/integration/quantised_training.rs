@@ -87,6 +87,55 @@ fn steps_go_through_pretraining_and_then_the_precisions_of_their_policy() {
     assert_eq!(kinds(&workplace.trained("sandwich", &sandwich))[6..], ["sandwich"; 14]);
 }
 
+/// Sequences are of many lengths: batches of one have few and many tokens that count.
+#[test]
+fn a_step_of_several_batches_is_the_step_of_one_large_batch() {
+    let workplace = workplace();
+    let steps = |run: &Path| -> Vec<[f64; 2]> {
+        let steps = lines(run).into_iter().filter(|line| line["batch"] == "pretraining");
+        steps.map(|line| ["loss", "gradient_norm"].map(|name| line[name].as_f64().unwrap())).collect()
+    };
+    let whole = steps(&workplace.trained("whole", &[]));
+    for (name, size, accumulation) in [("halves", 2, 2), ("single", 1, 4)] {
+        let (size, accumulation) =
+            (format!("limits.batch_size={size}"), format!("training.accumulation={accumulation}"));
+        let several = steps(&workplace.trained(name, &[&size, &accumulation]));
+        assert_eq!(several.len(), whole.len());
+        for (step, (found, expected)) in several.iter().zip(&whole).enumerate() {
+            // Weights are equal before the first step; then they drift apart by rounding.
+            let tolerance = if step == 0 { 1e-5 } else { 1e-3 };
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(
+                    (found - expected).abs() < tolerance * expected,
+                    "{name}, step {}: {found}, expected {expected}",
+                    step + 1
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn quantised_steps_warm_up_and_have_a_cosine_of_their_own() {
+    let workplace = workplace();
+    let rates = |name: &str, each_phase: &str| -> Vec<f64> {
+        let cosine = ["training.schedule.cosine.warmup_steps=2", each_phase];
+        let steps = lines(&workplace.trained(name, &cosine)).into_iter().filter(|line| line["kind"] == "train");
+        steps.map(|line| line["learning_rate"].as_f64().unwrap() / 1e-2).collect()
+    };
+    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
+    let phases = rates("phases", "training.schedule.cosine.each_phase=true");
+    // Of 20 steps 6 are pretraining.
+    for (step, expected) in [(1, 0.5), (2, 1.0), (4, 0.5), (6, 0.0), (7, 0.5), (8, 1.0), (14, 0.5), (20, 0.0)] {
+        close(phases[step - 1], expected);
+    }
+    let one = rates("one", "training.schedule.cosine.each_phase=false");
+    for (step, expected) in [(1, 0.5), (2, 1.0), (11, 0.5), (20, 0.0)] {
+        close(one[step - 1], expected);
+    }
+    assert!(one[6] < 0.6 * one[5] && one[7] > one[6], "the new optimiser warms up: {one:?}");
+}
+
 #[test]
 fn activations_computed_again_make_the_same_first_steps() {
     let workplace = workplace();
@@ -198,6 +247,8 @@ fn stopped_or_killed_in_each_phase_a_resumed_run_gives_the_same_bytes() {
         &format!("training.max_steps={after}")[..],
         &format!("pipeline.qat-language-model.pretraining_steps={before}"),
         "pipeline.qat-language-model.weight_scale=\"learned\"",
+        "pipeline.qat-language-model.scale_learning_rate_factor=0.3",
+        "training.schedule.cosine.warmup_steps=8",
         "validation.every_steps=40",
     ];
     let expected = text(&workplace.trained("whole", &long).join("metrics.jsonl"));
@@ -247,22 +298,78 @@ fn learnt_scales_keep_every_precision_under_adamw() {
 }
 
 #[test]
-fn a_merged_file_is_written_for_each_precision_and_can_be_started_from() {
+fn a_merged_model_is_written_for_each_precision_and_can_be_started_from() {
     let workplace = workplace();
     let run = workplace.trained("merged", &["pipeline.qat-language-model.export_merged=true"]);
     let checkpoint = run.join("checkpoints/step_00000020");
-    for name in ["full", "8_bit", "4_bit"] {
-        assert!(checkpoint.join(format!("merged_{name}.safetensors")).is_file(), "{name}");
+    for name in ["full", "w8", "w4"] {
+        for file in ["model.safetensors", "config.json", "vocab.json", "merges.txt"] {
+            assert!(checkpoint.join(format!("merged_lora_{name}")).join(file).is_file(), "{name}: {file}");
+        }
     }
-    let path = checkpoint.join("merged_full.safetensors");
+    assert!(!checkpoint.join("base").exists(), "parts were not asked for");
+    let folder = checkpoint.join("merged_lora_full");
+    let path = folder.join("model.safetensors");
     let weights = format!("model.gpt2.weights=\"{}\"", path.display());
-    let again = workplace.trained("again", &[&weights, "pipeline.qat-language-model.pretraining_steps=0"]);
-    let perplexity =
-        |run: &Path, when: &str| json(&run.join("summary.json"))[when]["perplexity_full"].as_f64().unwrap();
-    let (before, after) = (perplexity(&run, "metrics_last"), perplexity(&again, "metrics_first"));
-    assert!((before - after).abs() / before < 1e-3, "{before} and {after}");
+    // Its own vocabulary belongs to it.
+    let encoder = format!("dataset.question-answers.encoder=\"{}\"", folder.join("vocab.json").display());
+    let merges = format!("dataset.question-answers.merges=\"{}\"", folder.join("merges.txt").display());
+    let again = [&weights[..], &encoder, &merges, "pipeline.qat-language-model.pretraining_steps=0"];
+    let again = workplace.trained("again", &again);
+    let metric = |run: &Path, when: &str, name: &str| json(&run.join("summary.json"))[when][name].as_f64().unwrap();
+    for name in ["perplexity_full", "bits_per_byte_full"] {
+        let (before, after) = (metric(&run, "metrics_last", name), metric(&again, "metrics_first", name));
+        assert!((before - after).abs() / before < 1e-3, "{name}: {before} and {after}");
+    }
     let wrong = workplace.attempt("wrong", &[&weights, "model.gpt2.width=32"]);
-    assert!(wrong.code == 1 && wrong.err.contains("merged_full.safetensors"), "{wrong:?}");
+    assert!(wrong.code == 1 && wrong.err.contains("merged_lora_full/model.safetensors"), "{wrong:?}");
+}
+
+/// Contexts are longer than a sequence, so a validation looks at several windows of each.
+#[test]
+fn windows_of_a_context_are_bounded_and_do_not_depend_on_what_is_kept() {
+    let workplace = workplace();
+    let long = [
+        "dataset.question-answers.generated.sentences_per_paragraph=8",
+        "dataset.question-answers.generated.articles=3",
+        "dataset.question-answers.window_stride=6",
+        "limits.batch_size=3",
+    ];
+    let run = workplace.trained("windows", &long);
+    let with = |more: &'static str| [&long[..], &[more]].concat();
+    let preprocessed = workplace.trained("kept", &with("dataset.question-answers.preprocess_all=true"));
+    assert!(text(&run.join("metrics.jsonl")) == text(&preprocessed.join("metrics.jsonl")));
+    let summary = json(&run.join("summary.json"));
+    let owner = summary["owners"].as_array().unwrap().iter().find(|owner| owner["name"] == "validation_batch").unwrap();
+    let (peak, cap) = (owner["peak_bytes"].as_u64().unwrap(), owner["cap_bytes"].as_u64().unwrap());
+    assert!(peak <= cap, "{owner}");
+    let one =
+        json(&workplace.trained("one", &with("dataset.question-answers.validation_windows=1")).join("summary.json"));
+    let owner = one["owners"].as_array().unwrap().iter().find(|owner| owner["name"] == "validation_batch").unwrap();
+    assert!(owner["peak_bytes"].as_u64().unwrap() < peak, "windows are counted: {owner}");
+    // The window that shares most with the question is the same.
+    let perplexity = |summary: &Value| summary["metrics_last"]["perplexity_4_bit"].as_f64().unwrap();
+    assert_eq!(perplexity(&one), perplexity(&summary));
+}
+
+#[test]
+fn ranges_of_each_token_train_and_resume() {
+    let workplace = workplace();
+    let per_token = [
+        "pipeline.qat-language-model.ranges=\"per-token\"",
+        "pipeline.qat-language-model.activation_scheme=\"symmetric\"",
+        "pipeline.qat-language-model.activation_bits=[32, 8, 8]",
+        "training.max_steps=60",
+    ];
+    let run = workplace.trained("tokens", &per_token);
+    let metrics = |when: &str| json(&run.join("summary.json"))[when]["perplexity_8_bit"].as_f64().unwrap();
+    assert!(metrics("metrics_last") < 0.5 * metrics("metrics_first"), "{}", metrics("metrics_last"));
+    let ranges = text(&run.join("checkpoints/step_00000060/ranges.json"));
+    assert!(ranges.contains("null") && !ranges.contains('.'), "no range is held: {ranges}");
+    // Computed again, activations have the same ranges.
+    let again = workplace.trained("again", &[&per_token[..], &["training.activation_checkpointing=true"]].concat());
+    let loss = |run: &Path| lines(run).iter().filter_map(|line| line["loss"].as_f64()).nth(8).unwrap();
+    assert!((loss(&run) - loss(&again)).abs() < 1e-3 * loss(&run));
 }
 
 #[test]

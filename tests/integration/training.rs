@@ -137,6 +137,37 @@ fn triplets_bring_pictures_of_one_unseen_class_closer_than_those_of_two() {
     assert!(gap("metrics_last") > gap("metrics_first") + 0.1, "{} then {}", gap("metrics_first"), gap("metrics_last"));
 }
 
+/// What the numbers of the files are, pycocotools says in `coco_files_tests.rs`.
+#[test]
+fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
+    let workplace = workplace();
+    let run = workplace.trained("leaves", &["pipeline.fewshot-detection.score_threshold=0.001"]);
+    let (found, truth) = (json(&run.join("detections.json")), json(&run.join("ground_truth.json")));
+    let ids = |list: &str| -> BTreeSet<u64> {
+        truth[list].as_array().unwrap().iter().map(|entry| entry["id"].as_u64().unwrap()).collect()
+    };
+    let (images, categories) = (ids("images"), ids("categories"));
+    assert_eq!(categories.len(), 2, "the held-out classes");
+    let found = found.as_array().unwrap();
+    assert!(!found.is_empty());
+    for entry in found.iter().chain(truth["annotations"].as_array().unwrap()) {
+        assert!(images.contains(&entry["image_id"].as_u64().unwrap()), "{entry}");
+        assert!(categories.contains(&entry["category_id"].as_u64().unwrap()), "{entry}");
+    }
+    let validation = lines(&run, "metrics.jsonl").into_iter().rfind(|line| line["kind"] == "validation").unwrap();
+    assert_eq!(validation["intervals"]["episode_map50"]["episodes"], 2);
+    let summary = json(&run.join("summary.json"));
+    assert_eq!(summary["intervals_last"], validation["intervals"]);
+    let said = workplace.xrun(&["show", run.to_str().unwrap()]);
+    assert!(said.out.contains("95 % interval of a mean over 2 episodes"), "{said:?}");
+    let tables = workplace.path("tables");
+    let said = workplace.xrun(&["export", run.to_str().unwrap(), "--to", "csv", "--output", tables.to_str().unwrap()]);
+    let table = text(&tables.join("validation.csv"));
+    assert!(said.code == 0 && table.lines().next().unwrap().contains("half_width_episode_map50"), "{said:?}: {table}");
+    let without = workplace.trained("without", &["pipeline.fewshot-detection.save_detections=false"]);
+    assert!(!without.join("detections.json").exists() && !without.join("ground_truth.json").exists());
+}
+
 #[test]
 fn every_buffer_is_planned_and_stays_below_its_cap() {
     let workplace = workplace();
@@ -181,6 +212,8 @@ fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
         let resumed = workplace.xrun(&["resume", run.to_str().unwrap(), "-q"]);
         assert_eq!(resumed.code, 0, "{resumed:?}");
         assert!(text(&run.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
+        let found = |run: &Path| text(&run.join("detections.json"));
+        assert!(found(&run) == found(&workplace.latest("whole")), "{name}: the detections differ");
         let weights = |run: &Path| -> Vec<u8> {
             let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
             let last = checkpoints.map(|entry| entry.path()).filter(|path| path.is_dir()).max().unwrap();

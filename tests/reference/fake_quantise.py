@@ -70,15 +70,21 @@ logits, teacher = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7)
 targets = torch.tensor([0, 6, 3, 3, 1])
 weights = torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0])
 mean = lambda rows: (rows * weights).sum() / weights.sum()
-entropy = mean(torch.nn.functional.cross_entropy(logits, targets, reduction="none"))
-kl = mean(torch.nn.functional.kl_div(
-    logits.log_softmax(1), teacher.log_softmax(1), reduction="none", log_target=True).sum(1))
-(0.25 * entropy + 0.75 * kl).backward()
-distillation = {
-    "logits": logits.tolist(), "teacher": teacher.tolist(), "targets": targets.tolist(), "weights": weights.tolist(),
-    "share": 0.75, "cross_entropy": entropy.item(), "divergence": kl.item(), "gradient": logits.grad.flatten().tolist(),
-}
+distillation = []
+for share, temperature in ((0.75, 1.0), (0.75, 2.0), (1.0, 4.0)):
+    logits.grad = None
+    entropy = mean(torch.nn.functional.cross_entropy(logits, targets, reduction="none"))
+    # Hinton et al. 2015: both at the temperature, times its square.
+    kl = temperature**2 * mean(torch.nn.functional.kl_div(
+        (logits / temperature).log_softmax(1), (teacher / temperature).log_softmax(1), reduction="none",
+        log_target=True).sum(1))
+    total = (1 - share) * entropy + share * kl
+    total.backward()
+    distillation.append({
+        "share": share, "temperature": temperature, "cross_entropy": entropy.item(), "divergence": kl.item(),
+        "total": total.item(), "gradient": logits.grad.flatten().tolist()})
 place = pathlib.Path(__file__).with_suffix(".json")
 place.write_text(json.dumps({
     "input": values.tolist(), "upstream": upstream.tolist(), "cases": cases, "learned": learned,
-    "distillation": distillation}) + "\n")
+    "distillation": distillation, "logits": logits.tolist(), "teacher": teacher.tolist(), "targets": targets.tolist(),
+    "weights": weights.tolist()}) + "\n")

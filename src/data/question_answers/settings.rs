@@ -40,6 +40,14 @@ pub struct Settings {
     pub preprocess_all: bool,
     /// Bytes of tokenised examples kept for reuse, least recently used out first; 0 keeps none. Default: 1 MiB.
     pub example_cache: Bytes,
+    /// Tokens between the beginnings of two windows of a held-out question's context that does not fit into a sequence; at
+    /// most half a window. Default: 128, as in SQuAD's own baselines (`doc_stride`).
+    #[schemars(range(min = 1, max = 65536))]
+    pub window_stride: usize,
+    /// The most windows of a context that a validation looks at: those that share most words with the question. The model
+    /// answers in each, and what it gives the greatest likelihood is its answer. Default: 16.
+    #[schemars(range(min = 1, max = 4096))]
+    pub validation_windows: usize,
     /// What to generate, for `source = "generated"`.
     pub generated: Generated,
 }
@@ -57,6 +65,8 @@ impl Default for Settings {
             vocabulary_size: 512,
             preprocess_all: false,
             example_cache: Bytes::mebibytes(1),
+            window_stride: 128,
+            validation_windows: 16,
             generated: Generated::default(),
         }
     }

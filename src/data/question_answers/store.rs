@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::corpus::{Corpus, Split};
-use super::example::{Example, example};
+use super::example::{Cut, Example, example};
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
@@ -32,10 +32,20 @@ impl HeldBytes for Shared {
 #[derive(Debug)]
 pub struct ExampleStore {
     corpus: Corpus,
-    /// Tokens that a model sees at once.
-    length: usize,
+    cutting: Cutting,
     kept: Kept,
     _index: Holding,
+}
+
+/// How examples are made.
+#[derive(Clone, Copy, Debug)]
+struct Cutting {
+    /// Tokens that a model sees at once.
+    length: usize,
+    seed: u32,
+    stride: usize,
+    /// Windows of a held-out question, at most.
+    windows: usize,
 }
 
 /// What is kept of examples that were made.
@@ -46,8 +56,16 @@ enum Kept {
 }
 
 impl ExampleStore {
-    /// With `preprocess_all`, tokenises everything now.
-    pub fn new(corpus: Corpus, settings: &Settings, length: usize, ledger: &Ledger) -> Result<Self, DataError> {
+    /// Of `length` tokens that a model sees at once. The seed draws where a context is cut that does not fit. With
+    /// `preprocess_all`, tokenises everything now.
+    pub fn new(
+        corpus: Corpus,
+        settings: &Settings,
+        length: usize,
+        seed: u32,
+        ledger: &Ledger,
+    ) -> Result<Self, DataError> {
+        let cutting = Cutting { length, seed, stride: settings.window_stride, windows: settings.validation_windows };
         let kept = match settings.preprocess_all {
             false => {
                 let cap = Cap { items: EXAMPLES_MAX, bytes: settings.example_cache.0 };
@@ -56,7 +74,7 @@ impl ExampleStore {
             true => {
                 let all = |split| -> Result<Vec<Shared>, DataError> {
                     (0..corpus.places(split).len() as u64)
-                        .map(|number| Ok(Arc::new(made(&corpus, split, number, length)?)))
+                        .map(|number| Ok(Arc::new(made(&corpus, split, number, cutting)?)))
                         .collect()
                 };
                 let (train, validation) = (all(Split::Train)?, all(Split::Validation)?);
@@ -72,7 +90,7 @@ impl ExampleStore {
         let bytes = corpus.index_bytes();
         let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
         index.set(items, bytes);
-        Ok(Self { corpus, length, kept, _index: index })
+        Ok(Self { corpus, cutting, kept, _index: index })
     }
 
     pub fn corpus(&self) -> &Corpus {
@@ -96,11 +114,16 @@ impl ExampleStore {
                 if let Some(found) = cache.get(&(split, number)) {
                     return Ok(found);
                 }
-                let example = Arc::new(made(&self.corpus, split, number, self.length)?);
+                let example = Arc::new(made(&self.corpus, split, number, self.cutting)?);
                 cache.insert((split, number), example.clone());
                 Ok(example)
             }
         }
+    }
+
+    /// The most windows that a held-out question has.
+    pub fn windows(&self) -> usize {
+        self.cutting.windows
     }
 
     /// Of the cache; all zero with `preprocess_all`.
@@ -124,8 +147,10 @@ impl ExampleStore {
         let owner = |name: &str, policy, cap: Cap, because: &str| PlannedOwner::on_host(name, policy, cap, because);
         let kept = match &self.kept {
             Kept::Cache(cache) => {
-                let each = EXAMPLE_BYTES + (self.length * size_of::<u32>()) as u64;
-                let fills = (self.count(Split::Train) + self.count(Split::Validation)) * each;
+                let window = (self.cutting.length * size_of::<u32>()) as u64;
+                let examples = self.count(Split::Train) + self.count(Split::Validation);
+                let windows = self.count(Split::Train) + self.count(Split::Validation) * self.cutting.windows as u64;
+                let fills = examples * EXAMPLE_BYTES + windows * window;
                 let because = "`dataset.question-answers.example_cache`";
                 PlannedOwner { fills: Some(fills), ..owner(EXAMPLE_CACHE, Policy::Evict, cache.cap(), because) }
             }
@@ -138,11 +163,16 @@ impl ExampleStore {
     }
 }
 
-fn made(corpus: &Corpus, split: Split, number: u64, length: usize) -> Result<Example, DataError> {
+fn made(corpus: &Corpus, split: Split, number: u64, cutting: Cutting) -> Result<Example, DataError> {
+    let Cutting { length, seed, stride, windows } = cutting;
+    let cut = match split {
+        Split::Train => Cut::WithAnswer { seed, number },
+        Split::Validation => Cut::Sliding { stride, most: windows },
+    };
     let place = corpus.places(split).get(number as usize);
     let place = place.ok_or_else(|| DataError::content(format!("there is no question {number}")))?;
     let paragraph = corpus.file(split).paragraph(place)?;
-    example(&paragraph, place.question as usize, length, &corpus.tokenizer).map_err(|error| {
+    example(&paragraph, place.question as usize, length, cut, &corpus.tokenizer).map_err(|error| {
         let path = corpus.file(split).path();
         DataError::file(path, format!("question {} of the paragraph at byte {}: {error}", place.question, place.offset))
     })

@@ -28,7 +28,7 @@ fn of_file(text: &str) -> (tempfile::TempDir, Settings) {
 }
 
 fn store(settings: &Settings, ledger: &Ledger) -> ExampleStore {
-    ExampleStore::new(Corpus::open(settings).unwrap(), settings, 48, ledger).unwrap()
+    ExampleStore::new(Corpus::open(settings).unwrap(), settings, 48, 5, ledger).unwrap()
 }
 
 #[test]

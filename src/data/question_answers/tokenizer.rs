@@ -24,6 +24,8 @@ pub struct Tokenizer {
     inner: Inner,
     size: usize,
     end: u32,
+    /// Bytes of the text that each token stands for.
+    bytes: Vec<u32>,
 }
 
 impl Tokenizer {
@@ -36,7 +38,7 @@ impl Tokenizer {
         let vocabulary: Vocab = vocabulary.into_iter().collect();
         let model = BPE::builder().vocab_and_merges(vocabulary, list).cache_capacity(0).build();
         let model = model.map_err(|error| DataError::file(merges, format!("does not fit the encoder: {error}")))?;
-        Ok(Self { inner: around(model), size, end })
+        Ok(Self::with(around(model), size, end))
     }
 
     /// Learns merges from words, until there are `size` tokens or nothing to merge. The same words give the same tokens,
@@ -55,7 +57,16 @@ impl Tokenizer {
         trainer.do_train(&counted, &mut model).map_err(learnt)?;
         let inner = around(model);
         let end = inner.token_to_id(END_OF_TEXT).ok_or_else(|| DataError::content("no end of text was learnt"))?;
-        Ok(Self { size: inner.get_vocab_size(false), inner, end })
+        let size = inner.get_vocab_size(false);
+        Ok(Self::with(inner, size, end))
+    }
+
+    fn with(inner: Inner, size: usize, end: u32) -> Self {
+        // A letter of GPT-2's alphabet is a byte. The end of a text is none of it.
+        let bytes =
+            |token: u32| inner.id_to_token(token).filter(|_| token != end).map_or(0, |text| text.chars().count());
+        let bytes = (0..size as u32).map(|token| bytes(token) as u32).collect();
+        Self { inner, size, end, bytes }
     }
 
     /// Tokens in the vocabulary.
@@ -72,6 +83,27 @@ impl Tokenizer {
         let encoded = self.inner.encode_fast(text, false);
         let encoded = encoded.map_err(|error| DataError::content(format!("a text cannot be tokenised: {error}")))?;
         Ok(encoded.get_ids().to_vec())
+    }
+
+    /// Bytes of text that a token stands for; 0 for the end of a text.
+    pub fn bytes(&self, token: u32) -> usize {
+        self.bytes.get(token as usize).map_or(0, |bytes| *bytes as usize)
+    }
+
+    /// The vocabulary as Hugging Face's `vocab.json` and `merges.txt` have it.
+    pub fn files(&self) -> (Vec<u8>, Vec<u8>) {
+        let mut vocabulary: Vec<(String, u32)> = self.inner.get_vocab(false).into_iter().collect();
+        vocabulary.sort_by_key(|(_, number)| *number);
+        let tokens: serde_json::Map<String, serde_json::Value> =
+            vocabulary.into_iter().map(|(text, number)| (text, number.into())).collect();
+        let mut merges = String::from("#version: 0.2\n");
+        // The model shows its merges to serde alone.
+        let model = serde_json::to_value(self.inner.get_model()).unwrap_or_default();
+        for pair in model["merges"].as_array().into_iter().flatten() {
+            let text = |at: usize| pair[at].as_str().unwrap_or_default();
+            merges += &format!("{} {}\n", text(0), text(1));
+        }
+        (serde_json::to_vec(&tokens).unwrap_or_default(), merges.into_bytes())
     }
 
     /// Text of tokens; bytes that are no UTF-8 become U+FFFD.

@@ -70,6 +70,23 @@ fn files_are_read_and_merged_in_their_order() {
     assert_eq!(tokenizer.decode(&tokenizer.encode("the źrebię").unwrap()), "the źrebię");
 }
 
+/// What is written is what [`Tokenizer::read`] takes, and gives the same tokens.
+#[test]
+fn a_vocabulary_that_was_learnt_is_written_as_hugging_face_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = learnt(280);
+    let (vocabulary, merges) = tokenizer.files();
+    let paths = ["vocab.json", "merges.txt"].map(|name| folder.path().join(name));
+    write::replace(&paths[0], &vocabulary).unwrap();
+    write::replace(&paths[1], &merges).unwrap();
+    let again = Tokenizer::read(&paths[0], &paths[1]).unwrap();
+    assert_eq!((again.size(), again.end()), (tokenizer.size(), tokenizer.end()));
+    for text in TEXTS.into_iter().chain(["Żuraw sat, on 3 mats"]) {
+        assert_eq!(again.encode(text).unwrap(), tokenizer.encode(text).unwrap());
+    }
+    assert!(again.encode(" the").unwrap().len() == 1, "merges are there");
+}
+
 #[test]
 fn broken_files_are_refused_with_line_and_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +121,10 @@ proptest! {
     #[test]
     fn every_text_comes_back(text in "\\PC{0,40}") {
         let tokenizer = learnt(270);
-        prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text).unwrap()), text);
+        let tokens = tokenizer.encode(&text).unwrap();
+        prop_assert_eq!(tokens.iter().map(|token| tokenizer.bytes(*token)).sum::<usize>(), text.len());
+        prop_assert_eq!(tokenizer.bytes(tokenizer.end()), 0);
+        prop_assert_eq!(tokenizer.decode(&tokens), text);
     }
 }
 

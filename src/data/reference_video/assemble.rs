@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use image::ImageError;
+use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
 use super::frames::decoding_bytes;
 use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
+use super::orientation;
 use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
-use super::settings::Settings;
+use super::settings::{ExifOrientation, Settings};
 use super::whole::{FILE_BYTES_MAX, is_whole};
 use crate::data::digest::hexadecimal;
 use crate::data::error::DataError;
 use crate::data::known::Known;
-use crate::data::sample::Rectangle;
+use crate::data::sample::{Ignored, Rectangle};
 use crate::problem::nearest;
 use crate::results::printable;
 
@@ -27,8 +28,19 @@ const NAME_BYTES_MAX: usize = 200;
 /// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
 const TOLERANCE: f64 = 1.0;
 
+/// What there is to do about a size that is that of the pixels as they are stored.
+const STORED: &str = "; its EXIF orientation turns it by a quarter, and the annotation has the sides as they are stored: if \
+    the boxes are of that picture, too, write `exif_orientation = \"ignore\"`";
+
 /// Width and height in pixels.
 type Size = (u64, u64);
+
+/// What a picture is like, with its orientation applied.
+struct Seen {
+    size: Size,
+    /// Its sides have changed places.
+    turned: bool,
+}
 
 /// Where a box is: inside its picture, or not, and then what can be seen of it.
 enum Place {
@@ -38,6 +50,7 @@ enum Place {
 
 struct Assembly {
     root: PathBuf,
+    exif_orientation: ExifOrientation,
     judge: Judge,
     digest: Sha256,
     videos: Vec<Growing>,
@@ -79,6 +92,7 @@ pub fn assemble(
         .collect();
     let mut assembly = Assembly {
         root,
+        exif_orientation: settings.exif_orientation,
         judge,
         digest,
         videos: Vec::new(),
@@ -109,23 +123,34 @@ pub fn assemble(
             Video { name: video.name, sequence: video.sequence, frames }
         })
         .collect();
-    Ok(Library { root, classes, videos, digest: hexadecimal(&digest.finalize()), skipped: judge.skipped, largest })
+    let (digest, skipped) = (hexadecimal(&digest.finalize()), judge.skipped);
+    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, skipped, largest })
 }
 
 impl Assembly {
     fn picture(&mut self, raw: RawPicture, rank: &[usize]) -> Result<(), DataError> {
-        let Some((path, size)) = self.file(&raw.file)? else { return Ok(()) };
+        let Some((path, Seen { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
-            let message = format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
+            let mut message =
+                format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
+            if turned && annotated == (size.1, size.0) {
+                message += STORED;
+            }
             return self.judge.broken("wrong_size", &path, message);
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
         for object in raw.objects {
             let (class, called) = (rank[object.class], &object.called);
             match self.rectangle(object.corners, size, &path, called)? {
-                Place::Inside(rectangle) => objects.push(Object { class, rectangle, ignore: object.ignore }),
+                Place::Inside(rectangle) => {
+                    let area = object.area.map_or(rectangle.area(), |area| area as f32);
+                    objects.push(Object { class, rectangle, area, ignored: object.ignored });
+                }
                 // It is left out, and what can be seen of it is not background.
-                Place::Outside(Some(rectangle)) => objects.push(Object { class, rectangle, ignore: true }),
+                Place::Outside(Some(rectangle)) => {
+                    let ignored = object.ignored.or(Some(Ignored::Difficult));
+                    objects.push(Object { class, rectangle, area: rectangle.area(), ignored });
+                }
                 Place::Outside(None) => {}
             }
         }
@@ -155,7 +180,7 @@ impl Assembly {
     }
 
     fn reference(&mut self, raw: RawReference) -> Result<Option<Reference>, DataError> {
-        let Some((path, size)) = self.file(&raw.file)? else { return Ok(None) };
+        let Some((path, Seen { size, .. })) = self.file(&raw.file)? else { return Ok(None) };
         let rectangle = match raw.corners {
             Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
                 Place::Inside(rectangle) => Some(rectangle),
@@ -171,7 +196,7 @@ impl Assembly {
     fn cut_references(&self, classes: &mut [Class]) {
         for (number, video) in self.videos.iter().enumerate() {
             for frame in video.frames.values() {
-                for object in frame.objects.iter().filter(|object| !object.ignore) {
+                for object in frame.objects.iter().filter(|object| object.ignored.is_none()) {
                     let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
                     classes[object.class].references.push(Reference { path, rectangle, video: Some(number) });
                 }
@@ -180,7 +205,7 @@ impl Assembly {
     }
 
     /// Path and size of a picture that is there and complete.
-    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Size)>, DataError> {
+    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Seen)>, DataError> {
         let Some(path) = confined(&self.root, name)? else {
             self.judge.broken("missing_picture", Path::new(name), "the picture is not there, or is no file".into())?;
             return Ok(None);
@@ -192,13 +217,14 @@ impl Assembly {
         if length <= FILE_BYTES_MAX {
             self.digest.update(self.known.digest(name, &whole)?.as_bytes());
         }
-        match size(&whole, length) {
-            Ok((width, height)) => {
+        match seen(&whole, length, self.exif_orientation) {
+            Ok(seen) => {
+                let (width, height) = seen.size;
                 let bytes = decoding_bytes(width, height, length);
                 if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
                     self.largest = Some(Largest { path: path.clone(), width, height, bytes });
                 }
-                Ok(Some((path, (u64::from(width), u64::from(height)))))
+                Ok(Some((path, seen)))
             }
             Err((reason, message)) => self.judge.broken(reason, &path, message).map(|()| None),
         }
@@ -243,8 +269,8 @@ impl Assembly {
     }
 }
 
-/// Width and height of a picture, or the reason why it is of no use, and a message.
-fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> {
+/// What a picture is like, or the reason why it is of no use, and a message.
+fn seen(path: &Path, length: u64, rule: ExifOrientation) -> Result<Seen, (&'static str, String)> {
     let broken = |error: &dyn std::fmt::Display| {
         ("broken_picture", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
     };
@@ -257,12 +283,14 @@ fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> 
     let reader = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
     let reader = reader.map_err(|error| broken(&error))?;
     let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
-    let (width, height) = reader.into_dimensions().map_err(|error| match error {
+    let failed = |error| match error {
         ImageError::Limits(_) => {
             ("too_large_picture", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
         }
         error => broken(&error),
-    })?;
+    };
+    let mut decoder = reader.into_decoder().map_err(failed)?;
+    let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
         return Err(("broken_picture", format!("is {width} x {height} pixels: it is empty")));
     }
@@ -274,7 +302,11 @@ fn size(path: &Path, length: u64) -> Result<(u32, u32), (&'static str, String)> 
         return Err(("too_large_picture", format!("has {pixels} pixels, at most {PIXELS_MAX} are read")));
     }
     match is_whole(path, format) {
-        Ok(true) => Ok((width, height)),
+        Ok(true) => {
+            let (width, height) = (u64::from(width), u64::from(height));
+            let turned = orientation::swaps_sides(orientation::of(&mut decoder, rule).map_err(failed)?);
+            Ok(Seen { size: if turned { (height, width) } else { (width, height) }, turned })
+        }
         Ok(false) => Err(("broken_picture", "is cut off: the end of the picture is missing".into())),
         Err(error) => Err(broken(&error)),
     }

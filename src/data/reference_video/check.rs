@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::settings::{Settings, Source};
+use super::settings::{Format, Settings, Source, VocCorners};
 use crate::problem::{Problem, Problems};
 
 /// A generated set of more frames than this fills a disk before it is of use.
@@ -37,6 +37,10 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         let message = format!("\"{class}\" is held out, and `train_classes` trains on it");
         let problem = Problem::new(key("validation_classes"), message).related(key("train_classes"));
         problems.add(problem.help("a class held out must never be trained on: take it out of one of the lists"));
+    }
+    if settings.voc_corners != VocCorners::OneBased && settings.format != Format::Voc {
+        let problem = Problem::new(key("voc_corners"), "is of Pascal VOC's XML, and `format` is \"coco\"");
+        problems.add(problem.help("write `format = \"voc\"`, or leave `voc_corners` out").related(key("format")));
     }
     let generated = &settings.generated;
     let classes = generated.train_classes as u128 + generated.validation_classes as u128;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, RawReference};
 use crate::data::error::DataError;
+use crate::data::sample::Ignored;
 
 #[derive(Deserialize)]
 struct File {
@@ -39,6 +40,7 @@ struct Annotation {
     image_id: i64,
     category_id: i64,
     bbox: [f64; 4],
+    area: Option<f64>,
     #[serde(default)]
     iscrowd: i64,
 }
@@ -143,7 +145,8 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         pictures[*picture].objects.push(RawObject {
             class: *class,
             corners: corners(annotation.bbox),
-            ignore: annotation.iscrowd != 0,
+            area: annotation.area,
+            ignored: (annotation.iscrowd != 0).then_some(Ignored::Crowd),
             called,
         });
     }

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use image::{ImageReader, Limits};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 
 use super::library::{Frame, Largest, Library, Split, Video};
+use super::orientation;
+use super::settings::ExifOrientation;
 use super::whole::FILE_BYTES_MAX;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
@@ -27,14 +29,15 @@ const FRAMES_MAX: u64 = 1_000_000;
 const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// A pixel while it is decoded: four channels of 16 bits, and the three of 8 bits that they become; or the coefficients
-/// of a progressive JPEG beside its pixels.
+/// of a progressive JPEG beside its pixels. Turning the three of 8 bits afterwards takes less.
 const PIXEL_BYTES: u64 = 12;
 /// Tables and buffers of a decoder, whatever the size of the picture.
 const DECODER_BYTES: u64 = 256 * 1024;
 
 /// What decoding a picture takes at most; `length` is that of its file.
-pub fn decoding_bytes(width: u32, height: u32, length: u64) -> u64 {
-    u64::from(width) * u64::from(height) * PIXEL_BYTES + length + DECODER_BYTES
+pub fn decoding_bytes(width: u64, height: u64, length: u64) -> u64 {
+    // A file that was replaced since may claim any size.
+    width.saturating_mul(height).saturating_mul(PIXEL_BYTES).saturating_add(length + DECODER_BYTES)
 }
 
 /// What all threads together may take to decode: the workers, and the training thread in a validation.
@@ -67,6 +70,7 @@ pub fn fits(library: &Library, limits: &sections::Limits) -> Result<(), DataErro
 #[derive(Debug)]
 pub struct FrameStore {
     root: PathBuf,
+    exif_orientation: ExifOrientation,
     decoding: Room,
     cache: ByteCache<PathBuf, Picture>,
     _index: Holding,
@@ -80,8 +84,13 @@ impl FrameStore {
         let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
         index.set(items, bytes);
         let cap = Cap { items: FRAMES_MAX, bytes: cache };
-        let decoding = Room::new(ledger, DECODING, decoding);
-        Self { root: library.root.clone(), decoding, cache: ByteCache::new(ledger, FRAME_CACHE, cap), _index: index }
+        Self {
+            root: library.root.clone(),
+            exif_orientation: library.exif_orientation,
+            decoding: Room::new(ledger, DECODING, decoding),
+            cache: ByteCache::new(ledger, FRAME_CACHE, cap),
+            _index: index,
+        }
     }
 
     pub fn counters(&self) -> CacheCounters {
@@ -107,7 +116,7 @@ impl PictureSource for FrameStore {
             let message = format!("decoding it takes up to {}, and the plan has {most}", Bytes(needed));
             DataError::file(path, format!("{message}; it was another picture when the run began"))
         })?;
-        let picture = decode(&whole, path)?;
+        let picture = decode(&whole, path, self.exif_orientation)?;
         drop(room);
         self.cache.insert(key, picture.clone());
         Ok(picture)
@@ -120,11 +129,14 @@ fn needed(path: &Path, name: &Path) -> Result<u64, DataError> {
     let length = length.map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
     let head = ImageReader::open(path).and_then(ImageReader::with_guessed_format).ok();
     let (width, height) = head.and_then(|head| head.into_dimensions().ok()).unwrap_or_default();
-    Ok(decoding_bytes(width, height, length.min(FILE_BYTES_MAX)))
+    Ok(decoding_bytes(width.into(), height.into(), length.min(FILE_BYTES_MAX)))
 }
 
-/// A JPEG or PNG file as 8-bit RGB; `name` is for messages.
-pub fn decode(path: &Path, name: &Path) -> Result<Picture, DataError> {
+/// A JPEG or PNG file as 8-bit RGB, turned as `rule` says; `name` is for messages.
+///
+/// # Errors
+/// The file does not read, or is no picture that can be decoded.
+pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<Picture, DataError> {
     let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
     let broken = |error: String| {
         DataError::file(
@@ -136,8 +148,16 @@ pub fn decode(path: &Path, name: &Path) -> Result<Picture, DataError> {
         ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
     let mut limits = Limits::default();
     limits.max_alloc = Some(DECODE_BYTES_MAX);
-    reader.limits(limits);
-    let decoded = reader.decode().map_err(|error| broken(error.to_string()))?.into_rgb8();
+    reader.limits(limits.clone());
+    let decoded = |reader: ImageReader<_>| {
+        let mut decoder = reader.into_decoder()?;
+        // The picture itself counts as well, as in `ImageReader::decode`.
+        limits.reserve(decoder.total_bytes())?;
+        decoder.set_limits(limits)?;
+        let orientation = orientation::of(&mut decoder, rule)?;
+        Ok(orientation::applied(DynamicImage::from_decoder(decoder)?.into_rgb8(), orientation))
+    };
+    let decoded = decoded(reader).map_err(|error: ImageError| broken(error.to_string()))?;
     Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 

@@ -14,6 +14,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
     }
     let library = Library {
         root: folder.path().to_path_buf(),
+        exif_orientation: ExifOrientation::Apply,
         classes: Vec::new(),
         videos: Vec::new(),
         digest: String::new(),

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::data::sample::Rectangle;
+use super::settings::ExifOrientation;
+use crate::data::sample::{Ignored, Rectangle};
 
 /// The index of a data set. It holds names and numbers, never pictures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Library {
     /// Every path below is relative to this folder, and was checked to stay inside it.
     pub root: PathBuf,
+    /// How its pictures are read; boxes and sizes are of what comes out.
+    pub exif_orientation: ExifOrientation,
     /// Sorted by name.
     pub classes: Vec<Class>,
     pub videos: Vec<Video>,
@@ -26,8 +29,9 @@ pub struct Library {
 pub struct Largest {
     /// Relative to the root.
     pub path: PathBuf,
-    pub width: u32,
-    pub height: u32,
+    /// In pixels, with its orientation applied.
+    pub width: u64,
+    pub height: u64,
     /// What decoding it takes, at most.
     pub bytes: u64,
 }
@@ -82,6 +86,8 @@ pub struct Object {
     /// Index into [`Library::classes`].
     pub class: usize,
     pub rectangle: Rectangle,
-    /// COCO's `iscrowd` and VOC's `difficult`: neither right nor wrong to find.
-    pub ignore: bool,
+    /// Square pixels, by which COCO's metrics call it small, medium or large: as annotated, or else those of the box.
+    pub area: f32,
+    /// `None`: to be found.
+    pub ignored: Option<Ignored>,
 }

@@ -146,7 +146,7 @@ const CASES: [Case; 33] = [
 
 /// Boxes of a further object, and the reason when it is left out on request.
 const BOXES: [(&str, [i64; 4], &str, &str); 5] = [
-    ("no width", [5, 5, 5, 9], "empty", "empty_box"),
+    ("no width", [6, 5, 5, 9], "empty", "empty_box"),
     ("corners swapped", [9, 9, 5, 5], "empty", "empty_box"),
     ("beside the picture", [40, 5, 50, 9], "outside", "box_outside"),
     ("partly outside", [-9, 5, 9, 9], "outside", "box_outside"),

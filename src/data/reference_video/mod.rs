@@ -7,6 +7,7 @@ pub mod frames;
 pub mod generate;
 pub mod library;
 pub mod open;
+pub mod orientation;
 pub mod paint;
 pub mod raw;
 pub mod settings;

@@ -69,7 +69,7 @@ fn open_folder(settings: &Settings, root: PathBuf, format: Format) -> Result<Lib
             known.expect(generate::ANNOTATIONS, &digest_of(&bytes), &path)?;
             coco::read(&bytes, &path, &mut judge)?
         }
-        Format::Voc => voc::read(&root, &mut judge, &mut digest)?,
+        Format::Voc => voc::read(&root, settings.voc_corners, &mut judge, &mut digest)?,
     };
     let library = assemble(settings, root, raw, judge, digest, known)?;
     check_use(&library)?;
@@ -103,7 +103,7 @@ fn check_use(library: &Library) -> Result<(), DataError> {
     let root = library.root.display();
     let mut shown = vec![0_u64; library.classes.len()];
     for frame in library.videos.iter().flat_map(|video| &video.frames) {
-        let classes: BTreeSet<usize> = frame.objects.iter().filter(|o| !o.ignore).map(|o| o.class).collect();
+        let classes: BTreeSet<usize> = frame.objects.iter().filter(|o| o.ignored.is_none()).map(|o| o.class).collect();
         classes.into_iter().for_each(|class| shown[class] += 1);
     }
     for (split, least, key) in [(Split::Train, 2, "train_classes"), (Split::Validation, 1, "validation_classes")] {

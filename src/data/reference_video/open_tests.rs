@@ -8,6 +8,8 @@ use super::super::library::{Library, Split};
 use super::super::settings::{Format, OnBroken, Settings, Source};
 use super::open;
 
+#[path = "coordinate_tests.rs"]
+mod coordinates;
 #[path = "malformed_coco_tests.rs"]
 mod malformed_coco;
 #[path = "malformed_picture_tests.rs"]
@@ -276,7 +278,7 @@ fn voc_is_read_and_a_picture_without_objects_is_background() {
     let library = opened(&folder, Format::Voc);
     assert_eq!((library.videos.len(), library.classes.len()), (9, 4));
     let place = library.videos[0].frames[0].objects[0].rectangle;
-    assert_eq!([place.left, place.top, place.right, place.bottom], [5.0, 6.0, 15.0, 18.0]);
+    assert_eq!([place.left, place.top, place.right, place.bottom], [4.0, 5.0, 15.0, 18.0]);
     let empty = library.videos.iter().find(|video| video.name == "images/empty.jpg").unwrap();
     assert!(empty.frames[0].objects.is_empty());
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::data::error::DataError;
 use crate::data::reference_video::settings::OnBroken;
+use crate::data::sample::Ignored;
 
 /// A data set as its annotations tell it.
 #[derive(Debug, Default)]
@@ -42,9 +43,11 @@ pub struct RawPicture {
 pub struct RawObject {
     /// Index into [`Raw::classes`].
     pub class: usize,
-    /// Left, top, right, bottom.
+    /// Left, top, right, bottom: distances in pixels from the left and the upper edge of the picture.
     pub corners: [f64; 4],
-    pub ignore: bool,
+    /// Square pixels, where the annotation says how many; then they need not be those of the box.
+    pub area: Option<f64>,
+    pub ignored: Option<Ignored>,
     /// What to call it in a message.
     pub called: String,
 }

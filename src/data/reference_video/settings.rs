@@ -16,8 +16,14 @@ pub struct Settings {
     pub path: Option<String>,
     /// How the folder is annotated.
     pub format: Format,
-    /// Names of the classes held out for validation: never trained on, not even as background. Default: the
-    /// categories whose `supercategory` is `novel`.
+    /// How the corners of a box are counted in Pascal VOC's XML, for `format = "voc"`.
+    pub voc_corners: VocCorners,
+    /// Which way up pictures are that say so themselves (EXIF, as phones write it). Boxes, and sizes that annotations
+    /// give, are those of the picture that comes out.
+    pub exif_orientation: ExifOrientation,
+    /// Names of the classes held out for validation: never trained on, not even as background. Pictures that show them are
+    /// not used in training, as long as a training class has two others. Default: the categories whose `supercategory`
+    /// is `novel`.
     #[schemars(length(max = 10_000))]
     pub validation_classes: Vec<String>,
     /// Names of the classes to train on. Default: all that are not held out.
@@ -36,6 +42,8 @@ impl Default for Settings {
             source: Source::Generated,
             path: None,
             format: Format::Coco,
+            voc_corners: VocCorners::OneBased,
+            exif_orientation: ExifOrientation::Apply,
             validation_classes: Vec::new(),
             train_classes: Vec::new(),
             on_broken: OnBroken::Fail,
@@ -62,6 +70,29 @@ pub enum Format {
     Coco,
     /// `annotations/*.xml` in Pascal VOC's form, one a picture in `images/`.
     Voc,
+}
+
+/// How the corners of a box are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VocCorners {
+    /// As VOC has it: pixels are counted from 1, and both corners belong to the box. 1, 1 to width, height is the whole
+    /// picture.
+    OneBased,
+    /// Pixels are counted from 0, and both corners belong to the box. 0, 0 to width - 1, height - 1 is the whole picture.
+    ZeroBased,
+    /// Distances from the left and the upper edge, as LabelImg writes them. 0, 0 to width, height is the whole picture.
+    Edges,
+}
+
+/// Which way up a picture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExifOrientation {
+    /// As people see it: turned and mirrored as its EXIF orientation says.
+    Apply,
+    /// As its pixels are stored, for boxes that were drawn by a program that does not turn pictures.
+    Ignore,
 }
 
 /// What becomes of data that cannot be used.

@@ -25,6 +25,10 @@ pub struct Settings {
     /// The step that panics, as a backend may. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub panic_at_step: Option<u64>,
+    /// The step in which a device has no memory left, said as CubeCL says it: by a panic of the device's own thread, and
+    /// one of ours that knows no reason. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_full_at_step: Option<u64>,
     /// Bytes that each step keeps for ever. Default: 0.
     pub leak_per_step: Bytes,
     /// Enter what is kept in the ledger, as `dummy_leak`; otherwise nobody in the ledger explains the growth. Default:
@@ -42,6 +46,7 @@ impl Default for Settings {
             nan_at_step: None,
             fail_at_step: None,
             panic_at_step: None,
+            device_full_at_step: None,
             leak_per_step: Bytes(0),
             leak_in_ledger: false,
             checkpoint_size: Bytes(1024),

@@ -9,7 +9,7 @@ use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
 use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
-use crate::task::{Better, DeviceMemory, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
+use crate::task::{Better, DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
 /// Validation metrics by name.
 pub const METRICS: &[(&str, Better)] = &[("score", Better::Higher)];
@@ -33,10 +33,11 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         data_digests: Vec::new(),
         data_skipped: Vec::new(),
         trained_parameters: None,
+        phase_ends: Vec::new(),
         batch_items: 1,
         probe_steps: 2,
         probe_overrides: Vec::new(),
-        metrics: METRICS.to_vec(),
+        metrics: METRICS.iter().map(Metric::from).collect(),
     }
 }
 
@@ -52,6 +53,16 @@ impl Dummy {
     }
 }
 
+/// Panics as CubeCL 0.10 does where a page of 3 GiB is refused.
+#[expect(clippy::disallowed_methods, reason = "the thread ends here")]
+fn full_device() {
+    let device = std::thread::spawn(|| {
+        panic!("called `Result::unwrap()` on an `Err` value: BufferTooBig {{ size: 3221225472, backtrace: 0: alloc }}")
+    });
+    let answered: Result<(), _> = device.join().map_err(|_| "CallError");
+    assert!(answered.is_ok(), "called `Result::unwrap()` on an `Err` value: CallError");
+}
+
 impl Task for Dummy {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         let asked = |at: Option<u64>| at == Some(step);
@@ -60,6 +71,9 @@ impl Task for Dummy {
             return Err(TaskError::Asked(format!("step {step} fails because `fail_at_step` says so")));
         }
         assert!(!asked(self.settings.panic_at_step), "step {step} panics because `panic_at_step` says so");
+        if asked(self.settings.device_full_at_step) {
+            full_device();
+        }
         std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
         if self.settings.leak_per_step.0 > 0 {
             // Touched, so that it is resident and not only promised.
@@ -84,7 +98,7 @@ impl Task for Dummy {
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         phases.enter("validation");
         let score = 1.0 - self.weight;
-        Ok(ValidationReport { metrics: vec![("score".into(), Some(score))], pictures: Vec::new() })
+        Ok(ValidationReport { metrics: vec![("score".into(), Some(score))], ..ValidationReport::default() })
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), TaskError> {

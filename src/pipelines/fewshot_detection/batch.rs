@@ -318,7 +318,7 @@ impl Batches {
     }
 
     fn role(&self, object: &Object, classes: &[usize], purpose: Purpose) -> Role {
-        if object.ignore {
+        if object.ignored.is_some() {
             return Role::Masked;
         }
         if let Some(place) = classes.iter().position(|class| *class == object.class) {

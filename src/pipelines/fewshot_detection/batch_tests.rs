@@ -8,6 +8,7 @@ use super::super::mix::batches_per_epoch;
 use super::*;
 use crate::data::feed::{Feed, FeedSettings, Prepare};
 use crate::data::reference_video::library::Library;
+use crate::data::sample::Ignored;
 use crate::memory::ledger::Ledger;
 use proptest::prelude::*;
 use rand::Rng;
@@ -152,12 +153,13 @@ fn objects_are_asked_for_hidden_or_background_by_their_class() {
     let mut library = library(SHAPE);
     for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
         // In the middle, so that augmentation leaves them visible: one of each of the nine classes and one to ignore.
-        let object = |class: usize, ignore: bool| Object {
+        let object = |class: usize, ignored: Option<Ignored>| Object {
             class,
             rectangle: Rectangle { left: 24.0, top: 16.0, right: 40.0 + class as f32, bottom: 32.0 },
-            ignore,
+            area: 256.0,
+            ignored,
         };
-        frame.objects = (0..9).map(|class| object(class, false)).chain([object(0, true)]).collect();
+        frame.objects = (0..9).map(|class| object(class, None)).chain([object(0, Some(Ignored::Difficult))]).collect();
     }
     let batches = batches(library, small());
     let roles = |batch: &DetectionBatch| -> Vec<Vec<Role>> {
@@ -185,7 +187,8 @@ fn a_crowded_frame_keeps_the_objects_of_the_episode_and_counts_the_rest() {
         let crowd = (0..100).map(|index| Object {
             class: index % 5,
             rectangle: Rectangle { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
-            ignore: false,
+            area: 384.0,
+            ignored: None,
         });
         frame.objects = crowd.collect();
     }
@@ -224,7 +227,8 @@ fn the_bound_is_reached_by_an_episode_of_crowded_frames() {
         let object = Object {
             class: 0,
             rectangle: Rectangle { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
-            ignore: false,
+            area: 384.0,
+            ignored: None,
         };
         frame.objects = (0..40).map(|index| Object { class: index % 5, ..object.clone() }).collect();
     }

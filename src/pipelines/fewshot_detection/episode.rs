@@ -3,10 +3,11 @@
 //! Every draw is a pure function of the seed and a number. What is kept is an index over the library, made once; frames
 //! are named by numbers, and nothing is decoded here.
 //!
-//! Training draws from the classes of the training split. Frames that also show an object of a held-out class are used,
-//! and that object is masked out: it is neither found nor background (see `batch`).
+//! Training draws from the classes of the training split. Frames and references that also show an object of a held-out
+//! class are left out, unless a class has hardly any others: then the object is masked out of the frames, where it is
+//! neither found nor background (see `batch`), and may be seen around a reference that was cut from one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -109,10 +110,11 @@ pub struct Episodes {
 struct ClassIndex {
     /// Frames with an object of the class that is not to be ignored.
     frames: Vec<Query>,
-    /// Those objects.
+    /// Those objects, but for those that are reference pictures.
     objects: Vec<Exemplar>,
-    /// Reference pictures, and for each the frame that it is cut from, as far as the library says.
+    /// Reference pictures, none of them twice.
     references: Vec<Exemplar>,
+    /// For each of the library's references of the class the frame that it is cut from, as far as the library says.
     reference_frames: Vec<Option<Query>>,
 }
 
@@ -374,6 +376,11 @@ fn choose(from: &[usize], count: usize, generator: &mut ChaCha8Rng) -> Vec<usize
     chosen
 }
 
+/// What tells two pictures of an object apart.
+fn place<'a>(path: &'a Path, rectangle: Option<&Rectangle>) -> (&'a Path, Option<[u32; 4]>) {
+    (path, rectangle.map(|r| [r.left, r.top, r.right, r.bottom].map(f32::to_bits)))
+}
+
 fn index_classes(library: &Library) -> Vec<ClassIndex> {
     let mut classes = vec![ClassIndex::default(); library.classes.len()];
     let mut frames_by_path = BTreeMap::new();
@@ -381,8 +388,8 @@ fn index_classes(library: &Library) -> Vec<ClassIndex> {
         for (frame, content) in frames.iter().enumerate() {
             let query = Query { video, frame };
             frames_by_path.insert(content.path.as_path(), query);
-            for (object, Object { class, ignore, .. }) in content.objects.iter().enumerate() {
-                if *ignore {
+            for (object, Object { class, ignored, .. }) in content.objects.iter().enumerate() {
+                if ignored.is_some() {
                     continue;
                 }
                 let index = &mut classes[*class];
@@ -393,21 +400,34 @@ fn index_classes(library: &Library) -> Vec<ClassIndex> {
             }
         }
     }
+    for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {
+        let mut places = BTreeSet::new();
+        for (reference, picture) in known.references.iter().enumerate() {
+            if places.insert(place(&picture.path, picture.rectangle.as_ref())) {
+                index.references.push(Exemplar::Reference { class, reference });
+            }
+            index.reference_frames.push(frames_by_path.get(picture.path.as_path()).copied());
+        }
+        let named = |object: &Exemplar| {
+            let (path, rectangle) = object.place(library);
+            places.contains(&place(path, rectangle))
+        };
+        index.objects.retain(|object| !named(object));
+    }
     // What validation will ask for is not trained on, not even around the held-out object, as long as a class has more.
-    let held_out = |query: &Query| {
-        let objects = &library.videos[query.video].frames[query.frame].objects;
-        objects.iter().any(|object| library.classes[object.class].split == Split::Validation)
+    let frames = library.videos.iter().flat_map(|video| &video.frames);
+    let held_out = |object: &Object| library.classes[object.class].split == Split::Validation;
+    let asked_for: BTreeSet<&Path> =
+        frames.filter(|frame| frame.objects.iter().any(held_out)).map(|frame| frame.path.as_path()).collect();
+    let is_free = |query: &Query| {
+        let frame = &library.videos[query.video].frames[query.frame];
+        !asked_for.contains(frame.path.as_path())
     };
     for (index, known) in classes.iter_mut().zip(&library.classes) {
-        if known.split == Split::Train && index.frames.iter().filter(|query| !held_out(query)).count() > 1 {
-            index.frames.retain(|query| !held_out(query));
-            index.objects.retain(|object| !matches!(object, Exemplar::Object { query, .. } if held_out(query)));
-        }
-    }
-    for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {
-        for (reference, picture) in known.references.iter().enumerate() {
-            index.references.push(Exemplar::Reference { class, reference });
-            index.reference_frames.push(frames_by_path.get(picture.path.as_path()).copied());
+        if known.split == Split::Train && index.frames.iter().filter(|query| is_free(query)).count() > 1 {
+            index.frames.retain(is_free);
+            index.objects.retain(|object| !asked_for.contains(object.place(library).0));
+            index.references.retain(|reference| !asked_for.contains(reference.place(library).0));
         }
     }
     classes

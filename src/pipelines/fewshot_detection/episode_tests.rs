@@ -1,10 +1,11 @@
 //! Are draws of the right classes, apart from their references, and the same each time?
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
 use crate::data::reference_video::library::{Class, Frame, Reference, Video};
+use crate::data::reference_video::settings::ExifOrientation;
+use crate::data::sample::Ignored;
 use proptest::prelude::*;
 
 /// How a library for tests is made.
@@ -31,6 +32,7 @@ pub fn library(shape: Shape) -> Library {
     };
     let mut library = Library {
         root: PathBuf::new(),
+        exif_orientation: ExifOrientation::Apply,
         classes: vec![],
         videos: vec![],
         digest: String::new(),
@@ -51,7 +53,8 @@ pub fn library(shape: Shape) -> Library {
                 let object = |class: usize, left: f32| Object {
                     class,
                     rectangle: Rectangle { left, top: 8.0, right: left + 20.0, bottom: 30.0 },
-                    ignore: false,
+                    area: 440.0,
+                    ignored: None,
                 };
                 let mut objects = Vec::new();
                 if index > 0 || shape.frames == 1 {
@@ -80,7 +83,7 @@ fn small() -> Settings {
 
 fn shows(episodes: &Episodes, query: Query, class: usize) -> bool {
     let frame = &episodes.library().videos[query.video].frames[query.frame];
-    frame.objects.iter().any(|object| object.class == class && !object.ignore)
+    frame.objects.iter().any(|object| object.class == class && object.ignored.is_none())
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn what_cannot_be_drawn_is_said_before_the_run() {
 fn objects_to_be_ignored_are_never_drawn() {
     let mut library = library(SHAPE);
     for object in library.videos.iter_mut().flat_map(|video| &mut video.frames).flat_map(|frame| &mut frame.objects) {
-        object.ignore |= object.rectangle.left < 3.0;
+        object.ignored = (object.rectangle.left < 3.0).then_some(Ignored::Difficult);
     }
     let episodes = episodes(library, small(), 0).unwrap();
     for number in 0..30 {
@@ -194,7 +197,7 @@ fn objects_to_be_ignored_are_never_drawn() {
             for exemplar in [triplet.anchor, triplet.positive, triplet.negative] {
                 if let Exemplar::Object { query, object, .. } = exemplar {
                     let frame = &episodes.library().videos[query.video].frames[query.frame];
-                    assert!(!frame.objects[object].ignore);
+                    assert!(frame.objects[object].ignored.is_none());
                 }
             }
         }
@@ -278,4 +281,72 @@ fn a_frame_that_is_a_reference_of_one_class_is_not_asked_for_by_another() {
             assert!(asked.is_empty(), "episode {number}: {asked:?}");
         }
     }
+}
+
+/// Stills with references that are cut from them, as from COCO and VOC data without a list.
+fn cut_from_stills(per_class: usize) -> Library {
+    let mut library = library(Shape { references: 0, frames: 1, videos: per_class, sequence: false, ..SHAPE });
+    for (number, video) in library.videos.iter_mut().enumerate() {
+        let object = video.frames[0].objects.remove(0);
+        let path = video.frames[0].path.clone();
+        let (rectangle, video_of) = (Some(object.rectangle), Some(number));
+        library.classes[object.class].references.push(Reference { path, rectangle, video: video_of });
+        video.frames[0].objects = vec![object];
+    }
+    library
+}
+
+#[test]
+fn of_references_that_are_cut_from_frames_no_crop_is_drawn_twice() {
+    let library = cut_from_stills(8);
+    let mut listed_twice = library.clone();
+    for class in &mut listed_twice.classes {
+        class.references.extend(class.references.clone());
+    }
+    for library in [library, listed_twice] {
+        // Eight triplets of four classes: 4 pictures of a class as anchor and positive, and up to 4 as negative.
+        let episodes = episodes(library, small(), 0).unwrap();
+        for number in 0..100 {
+            let mut places = BTreeSet::new();
+            for Triplet { anchor, positive, negative } in episodes.draw_triplets(number) {
+                let place = |exemplar: &Exemplar| {
+                    let (path, rectangle) = exemplar.place(episodes.library());
+                    format!("{path:?} {rectangle:?}")
+                };
+                assert_ne!(place(&anchor), place(&positive), "a positive that is the anchor teaches nothing");
+                places.extend([place(&anchor), place(&positive), place(&negative)]);
+            }
+            assert!(places.len() >= 20, "{} of 24 pictures, of 8 a class", places.len());
+        }
+    }
+}
+
+#[test]
+fn references_are_not_cut_from_frames_that_show_a_held_out_object() {
+    let mut library = cut_from_stills(4);
+    // One still of each train class shows an object of a held-out class, too; of class 0 all but one do.
+    for class in 0..5 {
+        for still in 0..if class == 0 { 3 } else { 1 } {
+            let objects = &mut library.videos[class * 4 + still].frames[0].objects;
+            let first = objects[0].clone();
+            objects.push(Object { class: 6, ignored: Some(Ignored::Difficult), ..first });
+        }
+    }
+    let episodes = episodes(library, small(), 0).unwrap();
+    let shows_held_out = |exemplar: &Exemplar| {
+        let path = exemplar.place(episodes.library()).0;
+        let mut frames = episodes.library().videos.iter().flat_map(|video| &video.frames);
+        frames.any(|frame| frame.path == path && frame.objects.iter().any(|object| object.class == 6))
+    };
+    let mut hardly_any_others = false;
+    for number in 0..100 {
+        let episode = episodes.draw(number);
+        let triplets = episodes.draw_triplets(number);
+        let drawn = triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]);
+        for exemplar in episode.references.into_iter().flatten().chain(drawn) {
+            hardly_any_others |= exemplar.class() == 0 && shows_held_out(&exemplar);
+            assert!(exemplar.class() == 0 || !shows_held_out(&exemplar), "{exemplar:?}");
+        }
+    }
+    assert!(hardly_any_others, "a class with one other still keeps those that it has");
 }

@@ -1,8 +1,8 @@
 //! How far is the head from what it should say?
 //!
 //! Objectness: focal loss over all cells (Lin et al. 2017). Class: cross-entropy of each way over the cells with an
-//! object. Box: CIoU or GIoU over the same cells. Each is divided by the number of such cells in the whole batch, so a
-//! batch that is split has the same gradients.
+//! object. Box: CIoU or GIoU over the same cells. Each is a sum; a step divides by the number of such cells in all its
+//! batches, so a batch that is split, or batches that make one step, have the gradients of one large batch.
 
 use burn::DispatchDevice;
 
@@ -14,7 +14,7 @@ use crate::nn::box_loss::{ciou_loss, giou_loss};
 use crate::nn::focal_loss::{cross_entropy, focal_loss};
 use crate::nn::{Backend, Tensor};
 
-/// Weighted parts, each `[1]`; their sum is what is minimised.
+/// Weighted parts, sums, each `[1]`; their sum, over the cells with an object of the step, is what is minimised.
 #[derive(Clone, Debug)]
 pub struct DetectionLoss {
     pub object: Tensor<1>,
@@ -35,19 +35,16 @@ fn boxes(sides: Tensor<3>, centres: &Tensor<3>) -> Tensor<2> {
     (sides * signs + centres.clone()).reshape([count * cells, 4])
 }
 
-/// The loss of some query frames. `similarity` `[n, cells, ways]` are logits; `positives` counts the cells with an object
-/// of the whole batch.
+/// The loss of some query frames. `similarity` `[n, cells, ways]` are logits.
 pub fn detection_loss(
     settings: &Settings,
     dense: Dense,
     similarity: Tensor<3>,
     targets: Targets,
     centres: &Tensor<3>,
-    positives: usize,
 ) -> DetectionLoss {
     let [count, cells, ways] = similarity.dims();
     let device = similarity.device();
-    let share = 1.0 / positives.max(1) as f64;
     let mut one_hot = vec![0.0f32; count * cells * ways];
     for (cell, class) in targets.class.iter().enumerate() {
         if let Ok(way) = usize::try_from(*class) {
@@ -66,7 +63,7 @@ pub fn detection_loss(
         BoxLoss::Giou => giou_loss,
     };
     let sides = overlap(boxes(dense.sides, centres), boxes(truth, centres)) * object.reshape([count * cells]);
-    let weighted = |sum: Tensor<1>, weight: f64| sum.mul_scalar((weight * share) as f32);
+    let weighted = |sum: Tensor<1>, weight: f64| sum.mul_scalar(weight as f32);
     DetectionLoss {
         object: weighted((focal * weight).sum(), settings.objectness_weight),
         class: weighted(class.sum(), settings.similarity_weight),

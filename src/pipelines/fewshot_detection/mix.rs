@@ -27,7 +27,7 @@ pub fn kind_of(step: u64, triplet_ratio: f64) -> StepKind {
 /// divided by `1 - triplet_ratio`, rounded up; when that is 0 (triplets only) there are as many triplet batches as
 /// there would be episodes.
 pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
-    let in_training = |object: &Object| !object.ignore && library.classes[object.class].split == Split::Train;
+    let in_training = |object: &Object| object.ignored.is_none() && library.classes[object.class].split == Split::Train;
     let frames = library.videos.iter().flat_map(|video| &video.frames);
     let training_frames = frames.filter(|frame| frame.objects.iter().any(in_training)).count();
     let train_classes = library.classes.iter().filter(|class| class.split == Split::Train).count();

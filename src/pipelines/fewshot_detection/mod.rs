@@ -3,6 +3,7 @@
 pub mod assignment;
 pub mod batch;
 pub mod check;
+pub mod coco_files;
 pub mod decode;
 pub mod episode;
 mod growth;
@@ -18,6 +19,7 @@ pub mod pictures;
 #[cfg(feature = "train")]
 pub mod pixels;
 pub mod prepare;
+pub mod scoring;
 pub mod settings;
 #[cfg(feature = "train")]
 pub mod task;

@@ -1,11 +1,13 @@
 //! The network: backbone, pyramid, reference encoder, prototype-conditioned dense head.
 //!
 //! ```text
-//! picture -> four stages (strides 2, 4, 8, 16) -> pyramid (strides 8 and 16) -> tower -> per cell: object? box, embedding
+//! picture -> four stages (strides 2, 4, 8, 16) -> pyramid (strides 8, 16, …) -> tower -> per cell: object? box, embedding
 //! reference -> the same network -> mean of its cells' embeddings -> mean over views: the class's prototype
 //! class of a cell: scaled cosine of its embedding and each prototype
 //! ```
-//! Group normalisation keeps no statistics between steps, so a batch that is split gives the same result.
+//! Large pictures have coarser levels, each made from the one before, so that no object is many cells across (RetinaNet and
+//! FCOS have them, too). Group normalisation keeps no statistics between steps, so a batch that is split gives the same
+//! result.
 
 use burn::DispatchDevice;
 use burn::module::{Module, Param, ParamId};
@@ -14,7 +16,7 @@ use burn::nn::{GroupNorm, GroupNormConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend as BurnBackend;
 
-use super::assignment::STRIDES;
+use super::assignment::strides;
 use super::settings::Model;
 use crate::nn::normalise::normalise;
 use crate::nn::{Backend, Tensor};
@@ -57,8 +59,11 @@ pub struct ReferenceDetector<B: BurnBackend> {
     tower: Vec<Block<B>>,
     /// Objectness, four sides, embedding: `1 + 4 + D` channels.
     outputs: Conv2d<B>,
+    /// What the cosine is multiplied by is the softplus of this, so that likeness always counts for a class.
     similarity_scale: Param<burn::tensor::Tensor<B, 1>>,
     similarity_bias: Param<burn::tensor::Tensor<B, 1>>,
+    /// From the level of stride 16 to that of 32, and so on; for large pictures.
+    coarser: Vec<Block<B>>,
     #[module(skip)]
     embedding: usize,
 }
@@ -76,12 +81,15 @@ pub struct Dense {
 
 /// An object is rare: the share of cells that have one before anything is learnt (Lin et al. 2017).
 const PRIOR: f32 = 0.02;
-/// Logarithm of sides, in strides; keeps the exponential finite.
+/// Logarithm of sides, in strides, up to which they are exponential: 54 cells, where a square is 16 of the coarsest. Beyond
+/// they grow in proportion: a finite number with a gradient that leads back.
 const LOG_SIDE_MAX: f32 = 4.0;
+/// What a cosine is multiplied by at first.
+const SCALE: f32 = 8.0;
 
 impl ReferenceDetector<Backend> {
-    /// All first values follow from the seed.
-    pub fn new(settings: &Model, seed: u32, device: &DispatchDevice) -> Self {
+    /// For query pictures of side `image_size`. All first values follow from the seed.
+    pub fn new(settings: &Model, image_size: usize, seed: u32, device: &DispatchDevice) -> Self {
         let groups = settings.norm_groups;
         let block = |from, to, stride| Block::new([from, to], stride, groups, device);
         let point = |from, to, bias| Conv2dConfig::new([from, to], [1, 1]).with_bias(bias).init(device);
@@ -105,8 +113,9 @@ impl ReferenceDetector<Backend> {
             lateral_coarse: point(settings.channels[count - 1], pyramid, true),
             tower: (0..settings.head_depth).map(|_| block(pyramid, pyramid, 1)).collect(),
             outputs: point(pyramid, 5 + settings.embedding, true),
-            similarity_scale: scalar(8.0),
+            similarity_scale: scalar(SCALE + (-(-SCALE).exp()).ln_1p()), // softplus brings it back
             similarity_bias: scalar(-4.0),
+            coarser: strides(image_size)[2..].iter().map(|_| block(pyramid, pyramid, 2)).collect(),
             embedding: settings.embedding,
         };
         let mut model = crate::nn::parameters::initialise(model, seed);
@@ -114,18 +123,25 @@ impl ReferenceDetector<Backend> {
         model
     }
 
-    /// Pictures `[n, 3, S, S]`, scaled to about -1..1.
+    /// Pictures `[n, 3, S, S]`, S the `image_size`, scaled to about -1..1.
     pub fn dense(&self, pictures: Tensor<4>) -> Dense {
+        let side = pictures.dims()[3];
         let (fine, coarse) = self.pyramid(pictures);
-        let levels = [self.head(fine), self.head(coarse)];
-        let parts: Vec<(Tensor<2>, Tensor<3>, Tensor<3>)> =
-            levels.into_iter().zip(STRIDES).map(|(level, stride)| self.split(level, stride)).collect();
-        let [(object, sides, embeddings), (object_coarse, sides_coarse, embeddings_coarse)] =
-            <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("two levels"));
+        let mut levels = vec![fine, coarse];
+        for block in &self.coarser {
+            levels.extend(levels.last().map(|level| block.forward(level.clone())));
+        }
+        let (mut object, mut sides, mut embeddings) = (Vec::new(), Vec::new(), Vec::new());
+        for (level, stride) in levels.into_iter().zip(strides(side)) {
+            let parts = self.split(self.head(level), stride);
+            object.push(parts.0);
+            sides.push(parts.1);
+            embeddings.push(parts.2);
+        }
         Dense {
-            object: Tensor::cat(vec![object, object_coarse], 1),
-            sides: Tensor::cat(vec![sides, sides_coarse], 1),
-            embeddings: normalise(Tensor::cat(vec![embeddings, embeddings_coarse], 1), 2),
+            object: Tensor::cat(object, 1),
+            sides: Tensor::cat(sides, 1),
+            embeddings: normalise(Tensor::cat(embeddings, 1), 2),
         }
     }
 
@@ -154,7 +170,7 @@ impl ReferenceDetector<Backend> {
         let [count, cells, length] = embeddings.dims();
         let ways = prototypes.dims()[0];
         let cosine = embeddings.reshape([count * cells, length]).matmul(prototypes.transpose());
-        let scale = self.similarity_scale.val().reshape([1, 1]);
+        let scale = softplus(self.similarity_scale.val()).reshape([1, 1]);
         let bias = self.similarity_bias.val().reshape([1, 1]);
         (cosine * scale + bias).reshape([count, cells, ways])
     }
@@ -188,9 +204,20 @@ impl ReferenceDetector<Backend> {
         let cells = height * width;
         let flat = level.reshape([count, channels, cells]).swap_dims(1, 2);
         let object = flat.clone().narrow(2, 0, 1).squeeze_dim::<2>(2);
-        let sides = flat.clone().narrow(2, 1, 4).clamp(-LOG_SIDE_MAX, LOG_SIDE_MAX).exp().mul_scalar(stride as f32);
+        let sides = sides(flat.clone().narrow(2, 1, 4), stride);
         (object, sides, flat.narrow(2, 5, self.embedding))
     }
+}
+
+/// Logarithms of sides, in strides, to sides in pixels.
+fn sides(logarithms: Tensor<3>, stride: usize) -> Tensor<3> {
+    let beyond = logarithms.clone().sub_scalar(LOG_SIDE_MAX).clamp_min(0.0);
+    logarithms.clamp_max(LOG_SIDE_MAX).exp() * beyond.add_scalar(1.0).mul_scalar(stride as f32)
+}
+
+/// `ln(1 + exp(value))`, in the form that does not overflow.
+fn softplus(value: Tensor<1>) -> Tensor<1> {
+    value.clone().clamp_min(0.0) + value.abs().neg().exp().log1p()
 }
 
 /// Twice as high and wide, each value four times.
@@ -211,4 +238,60 @@ fn prior(mut outputs: Conv2d<Backend>, embedding: usize, device: &DispatchDevice
     bias[0] = (PRIOR / (1.0 - PRIOR)).ln();
     outputs.bias = outputs.bias.map(|old| old.map(|_| Tensor::from_floats(&bias[..], device).require_grad()));
     outputs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::assignment::cells;
+    use super::*;
+    use crate::nn::tests::{autodiff, close, plain, values};
+
+    fn tiny() -> Model {
+        Model { channels: vec![4, 4, 4, 4], pyramid_channels: 4, norm_groups: 2, embedding: 2, ..Model::default() }
+    }
+
+    /// Up to half as long again as the picture, on the coarsest level of each size that is accepted.
+    #[test]
+    fn every_side_of_every_accepted_picture_has_a_gradient() {
+        for size in (32..=2048).step_by(16) {
+            let coarsest = *strides(size).last().unwrap();
+            let wanted = [0.25 * size as f32, size as f32, 1.5 * size as f32];
+            let logarithms = wanted.map(|side| (side / coarsest as f32).ln());
+            let raw = Tensor::<3>::from_floats([[logarithms]], &autodiff()).require_grad();
+            let found = sides(raw.clone(), coarsest);
+            close(&values(found.clone()), &wanted, 1e-3 * size as f32);
+            let gradients = found.sum().backward();
+            close(&values(raw.grad(&gradients).unwrap()), &wanted, 1e-3 * size as f32);
+        }
+    }
+
+    #[test]
+    fn an_answer_far_too_large_or_small_is_finite_and_leads_back() {
+        let raw = Tensor::<3>::from_floats([[[9.0, 60.0, -9.0]]], &autodiff()).require_grad();
+        let found = sides(raw.clone(), 16);
+        let end = 16.0 * 4.0f32.exp();
+        close(&values(found.clone()), &[end * 6.0, end * 57.0, 16.0 * (-9.0f32).exp()], 0.1);
+        let gradients = found.sum().backward();
+        close(&values(raw.grad(&gradients).unwrap()), &[end, end, 16.0 * (-9.0f32).exp()], 1e-2);
+    }
+
+    #[test]
+    fn likeness_is_multiplied_by_a_positive_number_that_begins_at_eight() {
+        let model = ReferenceDetector::new(&tiny(), 96, 1, &autodiff());
+        close(&values(softplus(model.similarity_scale.val())), &[8.0], 1e-6);
+        let scales = values(softplus(Tensor::from_floats([-30.0, -1.0, 0.0, 100.0], &plain())));
+        assert!(scales.iter().all(|scale| *scale > 0.0 && scale.is_finite()), "{scales:?}");
+    }
+
+    #[test]
+    fn the_head_answers_for_every_cell_of_every_level() {
+        for size in [32, 256, 272, 528] {
+            let model = ReferenceDetector::new(&tiny(), size, 1, &plain());
+            assert_eq!(model.coarser.len() + 2, strides(size).len());
+            let dense = model.dense(Tensor::zeros([1, 3, size, size], &plain()));
+            assert_eq!(dense.sides.dims(), [1, cells(size).len(), 4], "{size}");
+            assert_eq!(dense.object.dims()[1], cells(size).len());
+            assert_eq!(dense.embeddings.dims()[1], cells(size).len());
+        }
+    }
 }

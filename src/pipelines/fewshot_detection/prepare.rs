@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
+use super::coco_files;
 use super::episode::{DrawSettings, Episodes};
 use super::growth::keeps;
 use super::hoard;
 use super::mix::batches_per_epoch;
 use super::pictures::picture_bytes_max;
+use super::scoring;
 use super::settings::{Model, Settings};
 use crate::data::feed;
 use crate::data::reference_video::frames::{self, FrameStore};
@@ -18,9 +20,9 @@ use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
 use crate::memory::ledger::{Cap, Ledger, Policy};
-use crate::metrics::{average_precision, separation};
+use crate::metrics::separation;
 use crate::results::format::PlannedOwner;
-use crate::task::{Better, TaskError, TaskFacts};
+use crate::task::{Metric, TaskError, TaskFacts};
 
 /// The batch that a validation is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
@@ -35,15 +37,30 @@ pub fn pictures_cap(count: usize, side: usize) -> Cap {
     Cap { items: count as u64, bytes: count as u64 * each }
 }
 
-/// Validation metrics by name. The first chooses the best checkpoint unless the file names another.
-pub const METRICS: &[(&str, Better)] = &[
-    ("map50", Better::Higher),
-    ("map", Better::Higher),
-    ("recall", Better::Higher),
-    ("st_iou", Better::Higher),
-    ("embedding_within", Better::Higher),
-    ("embedding_between", Better::Lower),
+/// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
+/// another.
+pub const METRICS: &[Metric] = &[
+    Metric::higher("map50", SHARE),
+    Metric::higher("map", SHARE),
+    Metric::higher("map_small", SHARE),
+    Metric::higher("map_medium", SHARE),
+    Metric::higher("map_large", SHARE),
+    Metric::higher("recall", SHARE),
+    Metric::higher("ar_1", SHARE),
+    Metric::higher("ar_10", SHARE),
+    Metric::higher("ar_100", SHARE),
+    Metric::higher("st_iou", SHARE),
+    Metric::higher("episode_map50", SHARE),
+    Metric::higher("episode_map", SHARE),
+    Metric::higher("episode_st_iou", SHARE),
+    Metric::higher("embedding_within", COSINE),
+    Metric::lower("embedding_between", COSINE),
 ];
+
+/// From 0 to 1.
+const SHARE: &str = "share";
+/// From -1 to 1.
+const COSINE: &str = "cosine";
 
 /// Opened data, and what the task needs of the experiment.
 #[derive(Debug)]
@@ -98,7 +115,8 @@ pub fn prepare(
     // A queue that leaks stands in the ledger in place of the one with a cap.
     let queued = |owner: &PlannedOwner| owner.name != feed::FEED_READY || !leaks.has(Leak::WorkerQueue);
     owners.extend(feed::planned_owners(limits, bytes).into_iter().filter(queued));
-    owners.extend(average_precision::planned_owners(limits));
+    owners.extend(scoring::planned_owners(settings, limits));
+    owners.extend(settings.save_detections.then(coco_files::planned_owner));
     owners.extend(separation::planned_owners(held_out(&library).len(), model.embedding));
     owners.push(PlannedOwner::on_host(
         VALIDATION_BATCH,
@@ -122,6 +140,7 @@ pub fn prepare(
         data_digests: vec![("reference-video".into(), library.digest.clone())],
         data_skipped: library.skipped.iter().map(|(reason, count)| (reason.clone(), *count)).collect(),
         trained_parameters: None,
+        phase_ends: Vec::new(),
         batch_items: (settings.n_way * settings.n_query) as u64,
         probe_steps: probe_steps(settings, experiment.training.accumulation),
         probe_overrides: Vec::new(),

@@ -54,7 +54,8 @@ pub struct Settings {
     /// The weight of positives in the focal loss, that of negatives being 1 less it. Default: 0.25.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub focal_alpha: f64,
-    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. Default: 96.
+    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. The model has levels
+    /// of strides 8 and 16 up to 256 pixels, and one more with each doubling. Default: 96.
     #[schemars(range(min = 32, max = 2048))]
     pub image_size: usize,
     /// The side to which reference crops are scaled, in pixels. A multiple of 16. Default: 48.
@@ -72,6 +73,9 @@ pub struct Settings {
     /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU. Default: 0.3.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub presence_threshold: f64,
+    /// Leave what the last validation found in `detections.json`, and what there was to find in `ground_truth.json`, as
+    /// pycocotools reads them. About 150 bytes on the disk for each detection. Default: true.
+    pub save_detections: bool,
 }
 
 impl Default for Settings {
@@ -99,6 +103,7 @@ impl Default for Settings {
             nms_iou: 0.5,
             detections_per_frame: 100,
             presence_threshold: 0.3,
+            save_detections: true,
         }
     }
 }
@@ -123,8 +128,8 @@ pub enum BoxLoss {
     Giou,
 }
 
-/// A convolutional backbone with a two-level feature pyramid (strides 8 and 16), a reference encoder that shares it,
-/// and a dense head conditioned on class prototypes.
+/// A convolutional backbone with a feature pyramid (strides 8 and 16, and coarser ones for an `image_size` above 256), a
+/// reference encoder that shares it, and a dense head conditioned on class prototypes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {

@@ -49,17 +49,24 @@ pub struct FewshotDetection {
     /// `[1, cells, 4]` on the training device.
     centres: Tensor<3>,
     parameters: u64,
+    /// Objects so far that no cell answered for.
+    unanswered: u64,
     leaks: StepLeaks,
 }
 
-/// Gradients and numbers of a step while it is put together.
+/// Gradients and numbers of a step while it is put together. Losses are sums, and are divided once, by what the whole step
+/// counted: so it does not matter how its frames are split into batches and parts.
+#[derive(Default)]
 struct Gathered {
     gradients: GradientsAccumulator<Network>,
     /// Names and values `[1]` without their graphs; fetched in one transfer at the end.
     parts: Vec<(&'static str, Tensor<1>)>,
+    /// Cells with an object, or rows of triplets that are compared.
+    counted: usize,
     images: u64,
     kind: &'static str,
     batch: String,
+    unanswered: usize,
     /// For the leak that keeps it.
     loss: Option<Tensor<1>>,
 }
@@ -75,7 +82,12 @@ impl FewshotDetection {
     ) -> Result<Self, TaskError> {
         let training = &experiment.training;
         let device = TensorDevice::open(kind, training.activation_checkpointing)?;
-        let network = ReferenceDetector::new(&prepared.model, experiment.experiment.seed, &device.autodiff);
+        let network = ReferenceDetector::new(
+            &prepared.model,
+            prepared.settings.image_size,
+            experiment.experiment.seed,
+            &device.autodiff,
+        );
         let feed_settings = FeedSettings {
             workers: experiment.limits.workers,
             prefetch: experiment.limits.prefetch,
@@ -98,6 +110,7 @@ impl FewshotDetection {
             network: Some(network),
             optimizer: Some(ModuleOptimizer::new(&experiment.optimizer)),
             validation: Validation::new(&prepared, experiment, ledger),
+            unanswered: 0,
             leaks: StepLeaks::new(&experiment.leaks, ledger),
             store: prepared.store,
             settings: prepared.settings,
@@ -119,8 +132,6 @@ impl FewshotDetection {
     ) -> Result<(), TaskError> {
         let network = self.network()?;
         let (side, device) = (self.settings.image_size, &self.device.autodiff);
-        let all = |from: usize, to: usize| targets(batch.queries[from..to].iter().map(|query| &*query.truths), side);
-        let positives = all(0, batch.queries.len()).positives;
         let picture_bytes = side * side * 3;
         let mut from = 0;
         for pixels in batch.query_pixels.chunks(self.batch_size * picture_bytes) {
@@ -131,7 +142,10 @@ impl FewshotDetection {
             let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
             let dense = network.dense(pictures(pixels, side, device));
             let similarity = network.similarity(dense.embeddings.clone(), prototypes);
-            let loss = detection_loss(&self.settings, dense, similarity, all(from, to), &self.centres, positives);
+            let targets = targets(batch.queries[from..to].iter().map(|query| &*query.truths), side);
+            gathered.counted += targets.positives;
+            gathered.unanswered += targets.unanswered;
+            let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
             for (name, part) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
                 gathered.parts.push((name, part));
             }
@@ -161,7 +175,8 @@ impl FewshotDetection {
                 triplet_loss::given(part(0), part(1), part(2), margin)
             }
         };
-        let loss = loss.mul_scalar(self.settings.triplet_weight as f32);
+        gathered.counted += loss.counted;
+        let loss = loss.sum.mul_scalar(self.settings.triplet_weight as f32);
         gathered.parts.push(("triplet", loss.clone().inner()));
         gathered.images += batch.classes.len() as u64;
         self.backward(loss, gathered, phases)
@@ -172,8 +187,7 @@ impl FewshotDetection {
         phases.enter("backward");
         gathered.loss = self.leaks.keeps_losses().then(|| loss.clone());
         let network = self.network()?;
-        let share = 1.0 / self.accumulation as f32;
-        let gradients = GradientsParams::from_grads(loss.mul_scalar(share).backward(), network);
+        let gradients = GradientsParams::from_grads(loss.backward(), network);
         gathered.gradients.accumulate(network, gradients);
         Ok(())
     }
@@ -181,14 +195,7 @@ impl FewshotDetection {
 
 impl Task for FewshotDetection {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
-        let mut gathered = Gathered {
-            gradients: GradientsAccumulator::new(),
-            parts: Vec::new(),
-            images: 0,
-            kind: "",
-            batch: String::new(),
-            loss: None,
-        };
+        let mut gathered = Gathered::default();
         if step.is_multiple_of(self.steps_per_epoch) {
             self.leaks.epoch(&self.settings, &self.device)?;
         }
@@ -217,7 +224,8 @@ impl Task for FewshotDetection {
         self.leaks.loss(gathered.loss.take(), &self.device);
         phases.enter("optimizer");
         let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
+        let counted = gathered.counted.max(1) as f64;
+        let (gradients, norm) = gradients::mean_and_clip(&network, gathered.gradients.grads(), counted, self.clip_norm);
         self.leaks.gradients(&network, &gradients, &self.device);
         let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
         self.network = Some(optimizer.step(learning_rate, network, gradients));
@@ -228,12 +236,13 @@ impl Task for FewshotDetection {
             fetch(tensors).into_iter().map(|values| f64::from(values.first().copied().unwrap_or(f32::NAN)));
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
         for (name, _) in &gathered.parts {
-            let value = numbers.next().unwrap_or(f64::NAN) / self.accumulation as f64;
+            let value = numbers.next().unwrap_or(f64::NAN) / counted;
             match values.iter_mut().find(|(known, _)| known == name) {
                 Some((_, sum)) => *sum += value,
                 None => values.push((name, value)),
             }
         }
+        self.unanswered += gathered.unanswered as u64;
         self.leaks.said(|| format!("step {step}: {} {values:?}; {}", gathered.kind, gathered.batch));
         Ok(StepReport {
             kind: gathered.kind,
@@ -243,6 +252,10 @@ impl Task for FewshotDetection {
             items: gathered.images,
             batch: gathered.batch,
         })
+    }
+
+    fn leave_files_in(&mut self, run: &Path) {
+        self.validation.leave_files_in(run);
     }
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
@@ -299,6 +312,11 @@ impl Task for FewshotDetection {
             ("frame_cache_evictions", cache.evictions),
             ("frame_cache_too_large", cache.too_large),
             ("validation_predictions_left_out", self.validation.left_out),
+            ("objects_without_a_cell", self.unanswered),
         ]
     }
 }
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;

@@ -1,22 +1,23 @@
 //! How well does the model find classes that it has never seen? Without autodiff, one episode at a time.
 
-use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::activation::sigmoid;
 
 use super::assignment::{Cell, cells};
 use super::batch::{Batches, DetectionBatch, Role, batch_bytes_max};
+use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
 use super::model::ReferenceDetector;
 use super::pictures;
 use super::pixels::{fetch, pictures as to_tensor};
 use super::prepare::{Prepared, VALIDATION_BATCH, VALIDATION_PICTURES, held_out, pictures_cap};
+use super::scoring::Scoring;
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
 use crate::data::error::DataError;
 use crate::data::reference_video::frames::FrameStore;
-use crate::data::reference_video::library::Library;
 use crate::data::sample::{Picture, PictureSource, Rectangle};
 use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
@@ -25,9 +26,7 @@ use crate::experiment::leaks::Leak;
 use crate::experiment::sections::{Limits, Validation as Cadence};
 use crate::memory::kept::Kept;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
-use crate::metrics::average_precision::{self, AveragePrecision};
 use crate::metrics::separation::Separation;
-use crate::metrics::st_iou::StIou;
 use crate::nn::Backend;
 use crate::task::{Phases, TaskError, ValidationReport};
 
@@ -43,7 +42,11 @@ pub struct Validation {
     limits: Limits,
     cadence: Cadence,
     cells: Vec<Cell>,
-    precision: AveragePrecision,
+    scoring: Scoring,
+    /// `None` where they are not asked for.
+    files: Option<CocoFiles>,
+    /// The run's folder, once it is known.
+    folder: Option<PathBuf>,
     separation: Separation,
     batch: Holding,
     pictures: Holding,
@@ -63,6 +66,7 @@ impl Validation {
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
         let (limits, cadence) = (&experiment.limits, &experiment.validation);
         let bytes = batch_bytes_max(&prepared.settings, limits);
+        let library = prepared.batches.episodes().library();
         Self {
             batches: prepared.batches.clone(),
             store: prepared.store.clone(),
@@ -70,7 +74,9 @@ impl Validation {
             limits: limits.clone(),
             cadence: cadence.clone(),
             cells: cells(prepared.settings.image_size),
-            precision: AveragePrecision::new(ledger, limits.validation_predictions),
+            scoring: Scoring::new(library.clone(), &prepared.settings, limits, ledger),
+            files: prepared.settings.save_detections.then(|| CocoFiles::new(ledger)),
+            folder: None,
             separation: Separation::new(ledger, held_out(prepared.library()).len(), prepared.model.embedding),
             batch: ledger.register(VALIDATION_BATCH, Cap { items: 1, bytes }, Policy::Refuse),
             pictures: ledger.register(
@@ -81,6 +87,11 @@ impl Validation {
             leaked: experiment.leaks.kept(Leak::ValidationPredictions, ledger),
             left_out: 0,
         }
+    }
+
+    /// Detections are left in this folder.
+    pub fn leave_files_in(&mut self, run: &Path) {
+        self.folder = Some(run.to_path_buf());
     }
 
     /// The batch of the first episode.
@@ -95,32 +106,33 @@ impl Validation {
         device: &TensorDevice,
         phases: &mut dyn Phases,
     ) -> Result<ValidationReport, TaskError> {
-        let mut followed = StIou::default();
         let mut shown = Vec::new();
-        for number in 0..self.cadence.episodes as u64 {
+        let episodes = self.cadence.episodes as u64;
+        let mut file = match self.files.as_mut().zip(self.folder.as_ref()) {
+            Some((files, run)) => Some(files.begin(run, self.batches.episodes(), episodes)?),
+            None => None,
+        };
+        for number in 0..episodes {
             phases.enter("validation_data");
             let batch = self.batches.prepare_validation(number)?;
             self.batch.set(1, batch.held_bytes());
             phases.enter("validation");
-            self.episode(model, device, number, &batch, &mut followed, &mut shown);
+            self.episode(model, device, number, &batch, &mut file, &mut shown)?;
             drop(batch);
             self.batch.set(0, 0);
         }
         let (within, between) = self.compare(model, device)?;
-        let scores = self.precision.finish();
+        if let Some((files, file)) = self.files.as_mut().zip(file) {
+            files.finish(file)?;
+        }
+        let scores = self.scoring.finish();
         self.left_out += scores.left_out;
-        let metrics = [
-            ("map50", scores.map50),
-            ("map", scores.map),
-            ("recall", scores.recall),
-            ("st_iou", followed.mean()),
-            ("embedding_within", within),
-            ("embedding_between", between),
-        ];
+        let embeddings = [("embedding_within", within), ("embedding_between", between)];
+        let metrics = scores.metrics.into_iter().chain(embeddings).map(|(name, value)| (name.to_owned(), value));
+        let intervals = scores.intervals.into_iter().map(|(name, interval)| (name.to_owned(), interval));
         // They are the loop's now, which writes them down and lets them go.
         self.pictures.set(0, 0);
-        let metrics = metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok(ValidationReport { metrics, pictures: shown })
+        Ok(ValidationReport { metrics: metrics.collect(), intervals: intervals.collect(), pictures: shown })
     }
 
     fn episode(
@@ -129,17 +141,15 @@ impl Validation {
         device: &TensorDevice,
         number: u64,
         batch: &DetectionBatch,
-        followed: &mut StIou,
+        file: &mut Option<DetectionsFile>,
         shown: &mut Vec<(Picture, String)>,
-    ) {
+    ) -> Result<(), TaskError> {
         let ways = batch.classes.len();
         let references = to_tensor(&batch.reference_pixels, self.settings.reference_size, &device.plain);
         let prototypes = ReferenceDetector::prototypes(model.embed(references), ways);
-        let library = self.batches.episodes().library().clone();
         let picture_bytes = self.settings.image_size.pow(2) * 3;
         let decoding = DecodeSettings::from(&self.settings);
-        // Where the classes asked for are found in the video at hand.
-        let mut tracks = Tracks::new(&library, batch, self.settings.presence_threshold as f32);
+        self.scoring.begin_episode(&batch.classes);
         let mut at = 0;
         for pixels in batch.query_pixels.chunks(self.limits.batch_size * picture_bytes) {
             let dense = model.dense(to_tensor(pixels, self.settings.image_size, &device.plain));
@@ -155,13 +165,17 @@ impl Validation {
             let answers = Answers { object, class, sides };
             for offset in 0..count {
                 let found = self.frame(&answers, offset, ways, batch, at, &decoding);
-                let truths = self.score(&library, batch, at, &found);
-                tracks.frame(at, &found, &truths, followed);
+                self.leaked.keep(|| (found.clone(), size_of_val(&*found) as u64));
+                if let Some(file) = file {
+                    file.frame(&batch.classes, &found)?;
+                }
+                self.scoring.frame(batch.queries[at].query, &found);
                 self.show(batch, number, at, &found, shown);
                 at += 1;
             }
         }
-        tracks.end(followed);
+        self.scoring.end_episode();
+        Ok(())
     }
 
     fn frame(
@@ -182,42 +196,6 @@ impl Validation {
         let query = &batch.queries[at];
         let place = FramePlace { mapping: query.mapping, width: query.width, height: query.height };
         decode(&self.cells, ways, &answer, &place, decoding)
-    }
-
-    /// Adds a frame to the average precision; returns what there was to find, by way.
-    fn score(
-        &mut self,
-        library: &Library,
-        batch: &DetectionBatch,
-        at: usize,
-        found: &[Detection],
-    ) -> Vec<(usize, Rectangle)> {
-        let query = batch.queries[at].query;
-        let objects = &library.videos[query.video].frames[query.frame].objects;
-        let asked = objects.iter().filter_map(|object| {
-            let way = batch.classes.iter().position(|class| *class == object.class)?;
-            Some((way, object))
-        });
-        let asked: Vec<_> = asked.collect();
-        let truths: Vec<average_precision::Truth> = asked
-            .iter()
-            .map(|(way, object)| average_precision::Truth {
-                class: batch.classes[*way] as u32,
-                rectangle: object.rectangle,
-                ignore: object.ignore,
-            })
-            .collect();
-        let detections: Vec<average_precision::Detection> = found
-            .iter()
-            .map(|one| average_precision::Detection {
-                class: batch.classes[one.class] as u32,
-                score: one.score,
-                rectangle: one.rectangle,
-            })
-            .collect();
-        self.leaked.keep(|| (found.to_vec(), size_of_val(found) as u64));
-        self.precision.add(&detections, &truths);
-        asked.into_iter().filter(|(_, object)| !object.ignore).map(|(way, object)| (way, object.rectangle)).collect()
     }
 
     /// Keeps a picture for the report: one an episode, until there are enough.
@@ -281,55 +259,5 @@ impl Validation {
             values.chunks_exact(length).for_each(|row| self.separation.add(class as u32, row));
         }
         Ok(self.separation.finish())
-    }
-}
-
-/// Where the object is in a frame, and where it was found.
-type TrueAndFound = (Option<Rectangle>, Option<Rectangle>);
-
-/// Follows each class of an episode through its videos, frame after frame; one video at a time.
-struct Tracks<'a> {
-    library: &'a Library,
-    batch: &'a DetectionBatch,
-    presence: f32,
-    video: Option<usize>,
-    /// One a way, of the video at hand.
-    frames: BTreeMap<usize, Vec<TrueAndFound>>,
-}
-
-impl<'a> Tracks<'a> {
-    fn new(library: &'a Library, batch: &'a DetectionBatch, presence: f32) -> Self {
-        Self { library, batch, presence, video: None, frames: BTreeMap::new() }
-    }
-
-    /// Queries of an episode are sorted by video and frame.
-    fn frame(&mut self, at: usize, found: &[Detection], truths: &[(usize, Rectangle)], followed: &mut StIou) {
-        let video = self.batch.queries[at].query.video;
-        if self.video != Some(video) {
-            self.end(followed);
-            self.video = Some(video);
-        }
-        if !self.library.videos[video].sequence {
-            return;
-        }
-        for way in 0..self.batch.classes.len() {
-            let best = found.iter().filter(|one| one.class == way && one.score >= self.presence);
-            let best = best.max_by(|a, b| a.score.total_cmp(&b.score)).map(|one| one.rectangle);
-            // Of several objects of the class the one that was found.
-            let overlap = |place: &Rectangle| best.map_or(0.0, |best: Rectangle| best.iou(place));
-            let truth = truths.iter().filter(|(of, _)| *of == way).map(|(_, place)| *place);
-            let truth = truth.reduce(|one, other| if overlap(&other) > overlap(&one) { other } else { one });
-            self.frames.entry(way).or_default().push((truth, best));
-        }
-    }
-
-    /// Ends the video at hand; a class that is not in it does not count.
-    fn end(&mut self, followed: &mut StIou) {
-        for frames in std::mem::take(&mut self.frames).into_values() {
-            if frames.iter().any(|(truth, _)| truth.is_some()) {
-                frames.into_iter().for_each(|(truth, found)| followed.frame(truth, found));
-                followed.end_video();
-            }
-        }
     }
 }

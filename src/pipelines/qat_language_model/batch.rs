@@ -9,6 +9,7 @@ use crate::data::question_answers::corpus::Split;
 use crate::data::question_answers::example::Example;
 use crate::data::question_answers::order::Order;
 use crate::data::question_answers::store::ExampleStore;
+use crate::data::question_answers::tokenizer::Tokenizer;
 
 /// `size` sequences of `length` tokens, row by row. What is filled up weighs nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,9 +73,31 @@ impl TokenBatch {
         self.texts.iter().enumerate().flat_map(of_row).collect()
     }
 
+    /// Bytes of text that the targets which count stand for.
+    pub fn counted_bytes(&self, tokenizer: &Tokenizer) -> u64 {
+        let counted = self.targets.iter().zip(&self.weights).filter(|(_, weight)| **weight > 0.0);
+        counted.map(|(target, _)| tokenizer.bytes(*target as u32) as u64).sum()
+    }
+
+    /// How many targets count.
+    pub fn counted(&self) -> f64 {
+        self.weights.iter().map(|weight| f64::from(*weight)).sum()
+    }
+
     pub fn describe(&self) -> &str {
         &self.described
     }
+}
+
+/// What a validation holds of a batch and its questions.
+pub fn validation_bytes(batch: &TokenBatch, examples: &[Arc<Example>]) -> u64 {
+    batch.held_bytes() + examples.iter().map(|example| example.token_bytes()).sum::<u64>()
+}
+
+/// The most of it: each question has its text, and at most so many windows of its context.
+pub fn validation_bytes_max(settings: &Settings, batch_size: usize, windows: usize) -> u64 {
+    let window = size_of::<Vec<u32>>() + (settings.sequence_length + 1) * size_of::<u32>();
+    batch_bytes_max(settings, batch_size) + (batch_size * windows * window) as u64
 }
 
 /// The most that one batch holds.

@@ -1,7 +1,7 @@
 //! Which settings of quantisation-aware training contradict each other?
 
 use super::precision::FULL;
-use super::settings::{Base, Layer, Model, Scheme, Settings, WeightScale};
+use super::settings::{Base, Granularity, Layer, Model, Ranges, Scheme, Settings, WeightScale};
 use crate::data::question_answers::check::file;
 use crate::experiment::leaks::{Leak, Leaks};
 use crate::experiment::sections::Training;
@@ -17,7 +17,12 @@ pub const LEAKS: [Leak; 5] =
     [Leak::LossWithGraph, Leak::RangeHistory, Leak::QuantisedWeights, Leak::PreprocessedExamples, Leak::BlockInputs];
 
 /// Adds leaks that this pipeline does not have.
-pub fn check_leaks(leaks: &Leaks, problems: &mut Problems) {
+pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) {
+    if settings.ranges == Ranges::PerToken && leaks.on().contains(&Leak::RangeHistory) {
+        let key = format!("leaks.{}", Leak::RangeHistory.key());
+        let problem = Problem::new(key, "no range is held that could be kept").related(format!("{PIPELINE}.ranges"));
+        problems.add(problem.help("write `ranges = \"moving\"`"));
+    }
     for leak in leaks.on().into_iter().filter(|leak| !LEAKS.contains(leak)) {
         let known: Vec<&str> = LEAKS.iter().map(|leak| leak.key()).collect();
         let problem = Problem::new(format!("leaks.{}", leak.key()), "`qat-language-model` has no such leak");
@@ -57,6 +62,20 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
     if settings.weight_scale == WeightScale::Learned && settings.weight_scheme == Scheme::Asymmetric {
         let problem = Problem::new(key("weight_scale"), "a learned scale is symmetric").related(key("weight_scheme"));
         problems.add(problem.help("write `weight_scheme = \"symmetric\"`, or `weight_scale = \"min-max\"`"));
+    }
+    if settings.ranges == Ranges::PerToken && settings.activation_granularity == Granularity::PerChannel {
+        let key = key("activation_granularity");
+        let problem =
+            Problem::new(key, "a range is either of a token or of a channel").related(format!("{PIPELINE}.ranges"));
+        problems.add(problem.help("leave it out, or write `ranges = \"moving\"` or \"frozen\""));
+    }
+    if settings.weight_scale != WeightScale::Learned && settings.scale_learning_rate_factor != 1.0 {
+        let problem = Problem::new(key("scale_learning_rate_factor"), "there are no learnt scales to train");
+        problems.add(problem.help("write `weight_scale = \"learned\"`, or take it out").related(key("weight_scale")));
+    }
+    if settings.distillation == 0.0 && settings.distillation_temperature != 1.0 {
+        let problem = Problem::new(key("distillation_temperature"), "nothing is distilled: `distillation` is 0");
+        problems.add(problem.help("write `distillation = 0.5`, or take it out").related(key("distillation")));
     }
     let twice = Layer::ALL.iter().find(|layer| settings.lora_layers.iter().filter(|one| one == layer).count() > 1);
     if twice.is_some() {

@@ -7,7 +7,7 @@
 //! the other, `[batch * length, width]`, between the parts, so that a pass can stop and go on at any block.
 
 use burn::DispatchDevice;
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, ParamId};
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::{Int, TensorData, module};
@@ -78,7 +78,7 @@ pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &DispatchDev
     Tokens::from_data(TensorData::new(numbers.to_vec(), [batch, length]), device)
 }
 
-/// The tokens of a batch that are text, as [`Pass::observe`] takes them.
+/// The tokens of a batch that are text, as [`super::pass::Observe`] takes them.
 pub fn text(batch: &TokenBatch, plain: &DispatchDevice) -> Tokens<1> {
     let numbers = batch.text();
     let count = numbers.len();
@@ -202,22 +202,61 @@ impl Gpt2<Backend> {
         self.h.len()
     }
 
+    /// The logarithms of learnt scales, of all precisions.
+    pub fn scales(&self) -> Vec<ParamId> {
+        let linears = self.h.iter().flat_map(|block| {
+            [&block.attn.c_attn, &block.attn.c_proj, &block.mlp.c_fc, &block.mlp.c_proj]
+                .map(|linear| &linear.scale_logarithms)
+        });
+        linears.flatten().map(|logarithm| logarithm.id).collect()
+    }
+
     /// The weights that a pass multiplies by; for the leak that keeps them.
     pub fn quantised_weights(mut self, pass: &Pass<'_>) -> Vec<Tensor<2>> {
         self.h.iter_mut().flat_map(Block::linears).map(|(_, linear)| linear.merged_weight(pass)).collect()
     }
 
     /// With the weights of a pass in the place of its own: LoRA and grids are in them, and no longer beside them.
-    pub fn merged(mut self, pass: &Pass<'_>) -> Self {
+    pub fn merged(self, pass: &Pass<'_>) -> Self {
+        self.with_weights(|linear| linear.merged_weight(pass))
+    }
+
+    /// With the weights of the base on the grid of a pass, and no LoRA.
+    pub fn on_grid(self, pass: &Pass<'_>) -> Self {
+        self.with_weights(|linear| linear.grid_weight(pass))
+    }
+
+    fn with_weights(mut self, weight: impl Fn(&QuantisedLinear<Backend>) -> Tensor<2>) -> Self {
         for block in &mut self.h {
             for (_, linear) in block.linears() {
-                let merged = linear.merged_weight(pass);
-                linear.weight = linear.weight.clone().map(|_| merged);
+                let weight = weight(linear);
+                linear.weight = linear.weight.clone().map(|_| weight);
                 linear.lora = Vec::new();
                 linear.scale_logarithms = Vec::new();
             }
         }
         self
+    }
+
+    /// The linear layers of a block, in the order of [`Layer::ALL`].
+    pub fn layers(&self, block: usize) -> [(Layer, &QuantisedLinear<Backend>); 4] {
+        let Block { attn, mlp, .. } = &self.h[block];
+        [
+            (Layer::AttentionInput, &attn.c_attn),
+            (Layer::AttentionOutput, &attn.c_proj),
+            (Layer::MlpInput, &mlp.c_fc),
+            (Layer::MlpOutput, &mlp.c_proj),
+        ]
+    }
+
+    /// What the embedding makes of a token, `[vocabulary, width]`, without a graph.
+    pub fn words(&self) -> Tensor<2> {
+        without_graph(&self.wte.weight.val())
+    }
+
+    pub fn shape(&self) -> Shape {
+        let [context, width] = self.wpe.weight.dims();
+        Shape { layers: self.h.len(), heads: self.heads, width, context }
     }
 
     /// `[batch, length]` to `[batch * length, width]`.

@@ -8,10 +8,10 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use serde_json::Value;
 
 use super::super::batch::TokenBatch;
-use super::super::pass::Rules;
+use super::super::pass::{Observe, Rules};
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
-use super::super::settings::{Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
+use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
 use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
@@ -65,7 +65,8 @@ fn network(settings: &Settings) -> Gpt2<Backend> {
 
 /// Texts as a batch of sequences of eight tokens, filled up with `end`.
 fn batch_of(texts: &[Vec<u32>], end: u32) -> TokenBatch {
-    let example = |tokens: &Vec<u32>| Arc::new(Example { tokens: tokens.clone(), prompt: 1, answers: vec![] });
+    let example =
+        |tokens: &Vec<u32>| Arc::new(Example { tokens: tokens.clone(), prompt: 1, answers: vec![], others: vec![] });
     TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossOn::All, end, "")
 }
 
@@ -94,12 +95,12 @@ fn gradients(
     let batch = batch();
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
-    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(text(&batch, &plain())), frozen };
+    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(Observe::Move(text(&batch, &plain()))), frozen };
     let targets = Tokens::<1>::from_ints(batch.targets.as_slice(), &autodiff());
     let shares = Tensor::<1>::from_floats(batch.weights.as_slice(), &autodiff());
     let mut into = GradientsAccumulator::new();
     let loss_of = |logits| next_token_loss(logits, targets, shares, None);
-    let loss = recompute::backward(network, &batch, &mut pass, recomputed, loss_of, 1.0, &mut into);
+    let loss = recompute::backward(network, &batch, &mut pass, recomputed, loss_of, &mut into);
     let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
     network.visit(&mut all);
     (values(loss.total)[0], all.found)
@@ -248,7 +249,7 @@ fn ranges_see_the_text_of_a_batch_and_not_what_fills_it_up() {
         let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
         let seen = |batch: &TokenBatch| {
             let mut ranges = Ranges::new(1, 2);
-            let observe = Some(text(batch, &plain()));
+            let observe = Some(Observe::Move(text(batch, &plain())));
             let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
             network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass);
             bounds(&ranges)
@@ -261,6 +262,46 @@ fn ranges_see_the_text_of_a_batch_and_not_what_fills_it_up() {
         }
         let whole = batch_of(&[long, [short, vec![9; 5]].concat()], 6);
         assert_ne!(seen(&whole), expected, "the same tokens as text are seen");
+    }
+}
+
+/// A token's grid is its own: neither the batch beside it nor what fills it up changes its logits, as a cache of keys and
+/// values in a program that answers needs it.
+#[test]
+fn per_token_ranges_need_no_calibration_and_see_one_token() {
+    let settings = Settings {
+        ranges: settings::Ranges::PerToken,
+        activation_scheme: Scheme::Symmetric,
+        weight_bits: vec![8, 4],
+        activation_bits: vec![8, 4],
+        key_value_bits: vec![8, 4],
+        ..settings()
+    };
+    let (trained, rules) = (network(&settings), Rules::new(&settings));
+    let plain_network = trained.valid();
+    let logits = |texts: &[Vec<u32>], at: usize, filling| {
+        let batch = batch_of(texts, filling);
+        let mut ranges = Ranges::new(2, 2);
+        let observe = Some(Observe::Move(text(&batch, &plain())));
+        let at = Some((at, precisions(&settings)[at]));
+        let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+        let all = values(plain_network.forward(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass));
+        assert!(bounds(&ranges).is_empty(), "no range is held");
+        all[..4 * VOCABULARY].to_vec()
+    };
+    let [short, long] = [vec![3, 3, 4, 8, 1], vec![1, 5, 9, 2, 2, 0, 10, 7, 4]];
+    let alone = logits(std::slice::from_ref(&short), 0, 6);
+    close(&logits(&[short.clone(), long], 0, 9), &alone, 1e-5);
+    let narrow = logits(std::slice::from_ref(&short), 1, 6);
+    assert!(narrow.iter().zip(&alone).any(|(narrow, wide)| (narrow - wide).abs() > 1e-2), "fewer bits, other numbers");
+    let mut unused = Ranges::new(2, 2);
+    let (loss, kept) = gradients(&trained, &settings, Some(0), &mut unused, false);
+    let (again, computed) = gradients(&trained, &settings, Some(0), &mut unused, true);
+    close(&[again], &[loss], 1e-6);
+    assert!(!kept.is_empty() && kept.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
+    for ((path, kept), (other, computed)) in kept.iter().zip(&computed) {
+        assert_eq!(path, other);
+        close(computed, kept, 1e-5);
     }
 }
 
@@ -317,7 +358,7 @@ fn fewer_bits_are_further_from_full_precision() {
             rules: &rules,
             at: Some((at, precision)),
             ranges: &mut ranges,
-            observe: Some(text(&batch, &plain())),
+            observe: Some(Observe::Move(text(&batch, &plain()))),
             frozen: true,
         };
         all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass)));

@@ -11,7 +11,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::tensor::backend::Backend as BurnBackend;
 
 use super::pass::Pass;
-use crate::nn::fake_quantise::without_graph;
+use crate::nn::fake_quantise::{Bounds, without_graph};
 use crate::nn::{Backend, Tensor, learned_scale};
 
 /// Matrices of one precision.
@@ -99,13 +99,40 @@ impl QuantisedLinear<Backend> {
 
     /// The weight that a pass multiplies by, LoRA included; without a graph.
     pub fn merged_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
-        let weight = without_graph(&self.quantised_weight(pass));
-        match self.quantised_lora(pass) {
-            Some((a, b)) => {
-                let both = without_graph(&a).matmul(without_graph(&b));
-                weight + both.mul_scalar(pass.rules.lora_scale)
-            }
+        let weight = self.grid_weight(pass);
+        match self.adapter(pass) {
+            Some((a, b)) => weight + a.matmul(b).mul_scalar(pass.rules.lora_scale),
             None => weight,
+        }
+    }
+
+    /// The weight of the base as a pass has it, without LoRA and without a graph.
+    pub fn grid_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
+        without_graph(&self.quantised_weight(pass))
+    }
+
+    /// The matrices of LoRA as a pass has them, `[inputs, rank]` and `[rank, outputs]`, without a graph.
+    pub fn adapter(&self, pass: &Pass<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
+        self.quantised_lora(pass).map(|(a, b)| (without_graph(&a), without_graph(&b)))
+    }
+
+    /// Scale and zero point of the weight's grid in a pass, `[1]` or `[outputs]`; `None` where it has no grid.
+    pub fn weight_scale(&self, pass: &Pass<'_>) -> Option<(Tensor<1>, Tensor<1>)> {
+        let (precision, _) = pass.at?;
+        let bits = pass.weight_bits()?;
+        let weight = without_graph(&self.weight.val());
+        match self.scale_logarithms.get(precision) {
+            Some(logarithm) => {
+                let logarithm = without_graph(&logarithm.val());
+                let first = learned_scale::first_scale(&weight, logarithm.dims()[0] > 1, bits);
+                let scale = first * logarithm.exp();
+                let zero = scale.zeros_like();
+                Some((scale, zero))
+            }
+            None => {
+                let Bounds { low, high } = Bounds::of(&weight, pass.rules.weights_per_channel);
+                Some(pass.rules.weight_grid(bits).scale_and_zero(low, high))
+            }
         }
     }
 }

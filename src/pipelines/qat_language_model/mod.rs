@@ -5,6 +5,8 @@ pub mod answer;
 pub mod batch;
 pub mod check;
 #[cfg(feature = "train")]
+pub mod export;
+#[cfg(feature = "train")]
 pub mod gpt2;
 #[cfg(feature = "train")]
 pub mod leaks;

@@ -5,7 +5,7 @@ use burn::DispatchDevice;
 use super::gpt2::Tokens;
 use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
-use super::settings::{Base, Granularity, MatmulDtype, Scheme, Settings, WeightScale};
+use super::settings::{self, Base, Granularity, MatmulDtype, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::fake_quantise::{Bounds, Grid, without_graph};
 use crate::nn::matmul::Factors;
@@ -19,6 +19,7 @@ pub struct Rules {
     pub learned_scale: bool,
     activations_symmetric: bool,
     activations_per_channel: bool,
+    activations_per_token: bool,
     momentum: f32,
     pub lora_quantised: bool,
     /// What LoRA is multiplied by.
@@ -36,6 +37,7 @@ impl Rules {
             learned_scale: settings.weight_scale == WeightScale::Learned,
             activations_symmetric: settings.activation_scheme == Scheme::Symmetric,
             activations_per_channel: settings.activation_granularity == Granularity::PerChannel,
+            activations_per_token: settings.ranges == settings::Ranges::PerToken,
             momentum: settings.range_momentum as f32,
             lora_quantised: settings.lora_quantised,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
@@ -48,15 +50,28 @@ impl Rules {
     pub fn on(self, plain: &DispatchDevice, asked: MatmulDtype) -> Result<Self, TaskError> {
         let factors = match asked {
             MatmulDtype::Auto => Factors::fastest(plain),
-            MatmulDtype::Float32 => Factors::Float32,
+            MatmulDtype::Float32 | MatmulDtype::Tf32 => Factors::Float32,
             MatmulDtype::Bfloat16 => Factors::bfloat16(plain)?,
         };
         Ok(Self { factors, ..self })
     }
 
-    fn weight_grid(&self, bits: u32) -> Grid {
+    pub fn weight_grid(&self, bits: u32) -> Grid {
         Grid { bits, symmetric: self.weights_symmetric }
     }
+
+    pub fn activation_grid(&self, bits: u32) -> Grid {
+        Grid { bits, symmetric: self.activations_symmetric }
+    }
+}
+
+/// What ranges do with what a pass sees: of the tokens that are text, by their number in the batch, on the plain device.
+#[derive(Clone, Debug)]
+pub enum Observe {
+    /// Calibration: they come to hold all of it.
+    Widen(Tokens<1>),
+    /// Training: they move towards it.
+    Move(Tokens<1>),
 }
 
 /// One pass.
@@ -66,8 +81,8 @@ pub struct Pass<'a> {
     /// Which precision, and its bits; `None` is the base alone, without LoRA, in full precision.
     pub at: Option<(usize, Precision)>,
     pub ranges: &'a mut Ranges,
-    /// The tokens, by their number in the batch, that ranges take in, on the plain device; `None` leaves ranges as they are.
-    pub observe: Option<Tokens<1>>,
+    /// `None` leaves ranges as they are.
+    pub observe: Option<Observe>,
     /// Whether the base is a constant.
     pub frozen: bool,
 }
@@ -115,21 +130,28 @@ impl Pass<'_> {
         self.quantised(values, bits, block, quantiser)
     }
 
-    /// `values` `[tokens, features]` on the grid of a range. A range that saw nothing quantises nothing.
+    /// `values` `[tokens, features]` on the grid of a range, or each token on its own. A range that saw nothing quantises
+    /// nothing.
     fn quantised(&mut self, values: Tensor<2>, bits: Option<u32>, block: usize, quantiser: usize) -> Tensor<2> {
         let (Some((precision, _)), Some(bits)) = (self.at, bits.filter(|bits| *bits != FULL)) else { return values };
+        let grid = self.rules.activation_grid(bits);
+        if self.rules.activations_per_token {
+            return grid.fake_quantise_rows(values);
+        }
         let range = self.ranges.of(precision, block * QUANTISERS + quantiser);
-        if let Some(text) = &self.observe {
+        let per_channel = self.rules.activations_per_channel;
+        if let Some(observe) = &self.observe {
+            let (Observe::Widen(text) | Observe::Move(text)) = observe;
             let seen = without_graph(&values);
             // What fills a batch up is no text, and would widen or narrow what is known of it.
             let seen = if text.dims() == [seen.dims()[0]] { seen } else { seen.select(0, text.clone()) };
-            range.observe(&seen, self.rules.activations_per_channel, self.rules.momentum);
+            match observe {
+                Observe::Widen(_) => range.widen(&seen, per_channel),
+                Observe::Move(_) => range.observe(&seen, per_channel, self.rules.momentum),
+            }
         }
         match range.bounds() {
-            Some(bounds) => {
-                let bounds = bounds.clone();
-                Grid { bits, symmetric: self.rules.activations_symmetric }.fake_quantise(values, &bounds)
-            }
+            Some(bounds) => grid.fake_quantise(values, &bounds.clone()),
             None => values,
         }
     }

@@ -51,15 +51,17 @@ macro_rules! names {
             ("perplexity_full", Better::Lower),
             ("exact_match_full", Better::Higher),
             ("f1_full", Better::Higher),
+            ("bits_per_byte_full", Better::Lower),
             $(
                 (concat!("perplexity_", stringify!($bits), "_bit"), Better::Lower),
                 (concat!("exact_match_", stringify!($bits), "_bit"), Better::Higher),
                 (concat!("f1_", stringify!($bits), "_bit"), Better::Higher),
+                (concat!("bits_per_byte_", stringify!($bits), "_bit"), Better::Lower),
             )*
         ];
 
         /// What a precision with these bits of weights is called in the result: the kind of a step, perplexity, exact
-        /// match and F1.
+        /// match, F1 and bits a byte.
         pub fn names(bits: u32) -> Names {
             match bits {
                 $($bits => Names {
@@ -67,12 +69,14 @@ macro_rules! names {
                     perplexity: concat!("perplexity_", stringify!($bits), "_bit"),
                     exact_match: concat!("exact_match_", stringify!($bits), "_bit"),
                     f1: concat!("f1_", stringify!($bits), "_bit"),
+                    bits_per_byte: concat!("bits_per_byte_", stringify!($bits), "_bit"),
                 },)*
                 _ => Names {
                     kind: "full",
                     perplexity: "perplexity_full",
                     exact_match: "exact_match_full",
                     f1: "f1_full",
+                    bits_per_byte: "bits_per_byte_full",
                 },
             }
         }
@@ -88,6 +92,7 @@ pub struct Names {
     pub perplexity: &'static str,
     pub exact_match: &'static str,
     pub f1: &'static str,
+    pub bits_per_byte: &'static str,
 }
 
 #[cfg(test)]
@@ -114,7 +119,7 @@ mod tests {
     fn names_tell_bits_and_are_known_before_the_run() {
         for bits in [FULL, 2, 16] {
             let names = names(bits);
-            for name in [names.perplexity, names.exact_match, names.f1] {
+            for name in [names.perplexity, names.exact_match, names.f1, names.bits_per_byte] {
                 assert!(METRICS.iter().any(|(known, _)| *known == name), "{name}");
             }
         }

@@ -1,11 +1,12 @@
 //! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::batch::{Batches, batch_bytes_max};
+use super::batch::{Batches, batch_bytes_max, validation_bytes_max};
 use super::precision::{METRICS, drawn};
-use super::settings::{Model, Settings};
+use super::settings::{Model, PrecisionPolicy, Settings};
 use super::sizes::Sizes;
 use crate::data::digest::digest_of_file;
 use crate::data::feed;
@@ -17,22 +18,46 @@ use crate::experiment::sections::Training;
 use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::plan;
 use crate::results::format::{Keeps, Occasion, PlannedOwner};
-use crate::task::{TaskError, TaskFacts};
+use crate::task::{Metric, TaskError, TaskFacts};
 
 /// The batch that a validation or a calibration is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
 
 /// Pretraining steps of a probe: the quantised steps after them need more.
 const PROBE_PRETRAINING: u64 = 3;
+/// Quantised steps of a probe: allocators settle, and a sandwich of eight precisions meets the last one late.
+const PROBE_STEPS_MIN: u64 = 8;
+const PROBE_STEPS_MAX: u64 = 64;
 
-/// A little pretraining, and each precision twice.
-fn probe_steps(settings: &Settings) -> u64 {
-    settings.pretraining_steps.min(PROBE_PRETRAINING) + (2 * settings.weight_bits.len() as u64).max(8)
+/// The policy of a probe: one after another where the file draws one at a time, which needs as much memory and meets all.
+fn probe_policy(settings: &Settings) -> PrecisionPolicy {
+    match settings.policy {
+        PrecisionPolicy::Uniform | PrecisionPolicy::Cyclic => PrecisionPolicy::Cyclic,
+        PrecisionPolicy::Sandwich => PrecisionPolicy::Sandwich,
+    }
+}
+
+/// A little pretraining, and so many quantised steps that each precision is met: the optimiser's state of its LoRA comes with
+/// its first step. What a sandwich draws follows from the seed, so it is known.
+fn probe_steps(settings: &Settings, seed: u32) -> u64 {
+    let before = settings.pretraining_steps.min(PROBE_PRETRAINING);
+    let count = settings.weight_bits.len();
+    let mut unmet: BTreeSet<usize> = (0..count).collect();
+    let meets_all = (before + 1..=before + PROBE_STEPS_MAX).find(|step| {
+        let met = drawn(probe_policy(settings), count, seed, *step);
+        unmet.retain(|precision| !met.contains(precision));
+        unmet.is_empty()
+    });
+    meets_all.unwrap_or(before + PROBE_STEPS_MAX).max(before + (2 * count as u64).max(PROBE_STEPS_MIN))
 }
 
 fn probe_overrides(settings: &Settings) -> Vec<String> {
     let fewer = settings.pretraining_steps.min(PROBE_PRETRAINING);
-    vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")]
+    let mut overrides = vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")];
+    if settings.policy != probe_policy(settings) {
+        overrides.push("pipeline.qat-language-model.policy=\"cyclic\"".into());
+    }
+    overrides
 }
 
 /// Opened data, and what the task needs of the experiment.
@@ -61,7 +86,8 @@ pub fn prepare(
         }
     }
     let skipped = corpus.skipped.clone();
-    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, ledger)?);
+    let seed = experiment.experiment.seed;
+    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
     let limits = &experiment.limits;
     let bytes = batch_bytes_max(settings, limits.batch_size);
     let mut owners = store.planned_owners();
@@ -69,17 +95,17 @@ pub fn prepare(
     owners.push(PlannedOwner::on_host(
         VALIDATION_BATCH,
         Policy::Refuse,
-        Cap { items: 1, bytes },
-        "one batch of a validation or of the calibration",
+        Cap { items: 1, bytes: validation_bytes_max(settings, limits.batch_size, store.windows()) },
+        "one batch of a validation, with all windows of its questions, or of the calibration",
     ));
     // After each batch that is trained on, at each precision.
     owners.extend(experiment.leaks.planned_owners(|_| {
-        let passes = drawn(settings.policy, settings.weight_bits.len(), experiment.experiment.seed, 1).len();
+        let passes = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
         let passes = passes * experiment.training.accumulation;
         Keeps::with(Occasion::Step, passes as f64)
     }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
-    let batches = Batches::new(store, settings, experiment.experiment.seed, limits.batch_size);
+    let batches = Batches::new(store, settings, seed, limits.batch_size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         batches_per_epoch: batches.per_epoch(),
@@ -87,10 +113,11 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         trained_parameters: Some(trained),
+        phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: limits.batch_size as u64,
-        probe_steps: probe_steps(settings),
+        probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
-        metrics: METRICS.to_vec(),
+        metrics: METRICS.iter().map(Metric::from).collect(),
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches }))
 }

@@ -63,6 +63,34 @@ fn a_base_that_is_frozen_from_the_start_is_not_trained() {
     assert!(frozen < pretrained, "{frozen} of LoRA, {pretrained} of the base");
 }
 
+#[test]
+fn the_schedule_knows_where_pretraining_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let ends = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().phase_ends;
+    assert_eq!((ends(""), ends("pretraining_steps = 4")), (vec![], vec![4]));
+}
+
+/// Drawn evenly, eight precisions are met by sixteen steps about once in three times.
+#[test]
+fn a_probe_meets_every_precision_whatever_the_policy() {
+    let bits = "[16, 8, 7, 6, 5, 4, 3, 2]";
+    for (policy, seed) in
+        ["uniform", "cyclic", "sandwich"].into_iter().flat_map(|policy| (0..20).map(move |seed| (policy, seed)))
+    {
+        let text =
+            format!("policy = {policy:?}\nweight_bits = {bits}\nactivation_bits = {bits}\nkey_value_bits = {bits}");
+        let settings = Settings { pretraining_steps: 900, ..toml::from_str(&text).unwrap() };
+        let steps = probe_steps(&settings, seed);
+        let overrides = probe_overrides(&settings);
+        let cyclic = overrides.iter().any(|text| text.ends_with("policy=\"cyclic\""));
+        assert_eq!(cyclic, policy == "uniform", "{overrides:?}");
+        let policy = if cyclic { PrecisionPolicy::Cyclic } else { settings.policy };
+        let met: BTreeSet<usize> = (4..=steps).flat_map(|step| drawn(policy, 8, seed, step)).collect();
+        assert_eq!(met.len(), 8, "{policy:?} with seed {seed} in {steps} steps");
+        assert!((3 + 16..=3 + 64).contains(&steps), "{steps}");
+    }
+}
+
 /// A context that is cut has its answer near the middle, whatever the question.
 #[test]
 fn the_small_experiment_shows_every_context_as_a_whole() {

@@ -15,15 +15,14 @@ use super::pass::Pass;
 use crate::nn::next_token_loss::NextTokenLoss;
 use crate::nn::{Backend, Tensor};
 
-/// Adds the gradients of one batch to `into`; `loss_of` makes the loss of its logits, and `minimise` what is minimised.
-/// Returns the loss as it was in the pass. `recompute` chooses between the two ways, which give the same numbers.
+/// Adds the gradients of one batch's loss to `into`; `loss_of` makes the loss of its logits. Returns the loss as it was in
+/// the pass. `recompute` chooses between the two ways, which give the same numbers.
 pub fn backward(
     network: &Gpt2<Backend>,
     batch: &TokenBatch,
     pass: &mut Pass<'_>,
     recompute: bool,
     loss_of: impl FnOnce(Tensor<2>) -> NextTokenLoss,
-    share: f32,
     into: &mut GradientsAccumulator<Gpt2<Backend>>,
 ) -> NextTokenLoss {
     let plain_device = network.plain_device();
@@ -31,7 +30,7 @@ pub fn backward(
     let recorded = DispatchDevice::autodiff(plain_device.clone());
     if !recompute {
         let loss = loss_of(network.forward(on(&recorded), pass));
-        add(network, loss.total.clone().mul_scalar(share), into);
+        add(network, loss.total.clone(), into);
         return numbers(loss);
     }
     let plain = network.valid();
@@ -48,7 +47,7 @@ pub fn backward(
     let leaf = |values: Tensor<2>| Tensor::from_inner(values).require_grad();
     let last = leaf(inputs.pop().unwrap_or_else(|| unreachable!("the embedding is there")));
     let loss = loss_of(network.logits(last.clone(), pass));
-    let mut gradient = step(network, &last, loss.total.clone().mul_scalar(share), into);
+    let mut gradient = step(network, &last, loss.total.clone(), into);
     for number in (0..network.blocks()).rev() {
         let Some(input) = inputs.pop() else { break };
         let input = leaf(input);

@@ -30,27 +30,35 @@ pub struct Settings {
     pub weight_granularity: Granularity,
     /// Where the scale of a weight comes from. Default: min-max.
     pub weight_scale: WeightScale,
+    /// The learning rate of learnt scales, times the optimiser's. What is trained is a scale's logarithm, so that a step of
+    /// AdamW changes the scale by about this share of itself. Default: 1.
+    #[schemars(range(min = 0.0, max = 1e3))]
+    pub scale_learning_rate_factor: f64,
     /// Where the levels of activations, keys and values lie. Default: asymmetric.
     pub activation_scheme: Scheme,
     /// What shares a scale in activations, keys and values. Default: per-tensor.
     pub activation_granularity: Granularity,
-    /// The share of the old range of activations that stays when a new batch is seen. Default: 0.9, as in seed 004.
+    /// The share of the old range of activations that stays when a step of training moves it. Default: 0.9, as in seed 004.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub range_momentum: f64,
-    /// Training batches that ranges are found with before the first quantised step. Default: 8.
+    /// Training batches before the first quantised step, whose least and greatest values ranges begin with. Default: 8.
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
-    /// What becomes of ranges after calibration. Default: moving.
+    /// Where the ranges of activations, keys and values come from. Default: moving.
     pub ranges: Ranges,
     /// Which precision a step trains.
     pub policy: PrecisionPolicy,
     /// The floats of what is multiplied in linear layers, attention and output. Weights, gradients, normalisation and loss
-    /// are in 32 bits. Default: float32.
+    /// are in 32 bits. Default: tf32.
     pub matmul_dtype: MatmulDtype,
     /// The share of the loss of the narrower precisions that compares with the widest one's logits, the rest being
     /// cross-entropy with the text. Default: 0.5; LLM-QAT's own is 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub distillation: f64,
+    /// What both logits are divided by before they are compared; above 1 unlikely tokens weigh more. The divergence is
+    /// multiplied by its square (Hinton et al. 2015). Default: 1, as in LLM-QAT.
+    #[schemars(range(min = 0.05, max = 100.0))]
+    pub distillation_temperature: f64,
     /// Steps that train the base in full precision before it is quantised, for a model that starts from nothing.
     /// Default: 0.
     pub pretraining_steps: u64,
@@ -70,8 +78,12 @@ pub struct Settings {
     /// The most tokens of an answer in validation. Default: 12.
     #[schemars(range(min = 1, max = 1024))]
     pub answer_tokens: usize,
-    /// Write base and LoRA as one into each checkpoint, a file for each precision that GPT-2 programs read. Default: false.
+    /// Write into each checkpoint, for each precision, a folder that Hugging Face's transformers reads: the weights that
+    /// its passes multiply by, grid and LoRA included, as floats. Default: false.
     pub export_merged: bool,
+    /// Write the same in parts: the base, the base on each precision's grid, the LoRA as adapters of PEFT, scales and
+    /// ranges. Default: false.
+    pub export_parts: bool,
 }
 
 impl Default for Settings {
@@ -85,14 +97,16 @@ impl Default for Settings {
             weight_scheme: Scheme::Symmetric,
             weight_granularity: Granularity::PerChannel,
             weight_scale: WeightScale::MinMax,
+            scale_learning_rate_factor: 1.0,
             activation_scheme: Scheme::Asymmetric,
             activation_granularity: Granularity::PerTensor,
             range_momentum: 0.9,
             calibration_batches: 8,
             ranges: Ranges::Moving,
             policy: PrecisionPolicy::Cyclic,
-            matmul_dtype: MatmulDtype::Float32,
+            matmul_dtype: MatmulDtype::Tf32,
             distillation: 0.5,
+            distillation_temperature: 1.0,
             pretraining_steps: 0,
             base: Base::Frozen,
             lora_rank: 8,
@@ -101,6 +115,7 @@ impl Default for Settings {
             lora_quantised: true,
             answer_tokens: 12,
             export_merged: false,
+            export_parts: false,
         }
     }
 }
@@ -145,14 +160,17 @@ pub enum WeightScale {
     Learned,
 }
 
-/// What becomes of ranges after calibration.
+/// Where ranges come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ranges {
-    /// They stay.
+    /// From the calibration; they stay.
     Frozen,
-    /// They follow the batches of training.
+    /// From the calibration; then they follow the batches of training, each batch of a step by itself.
     Moving,
+    /// Each token has its own, from its values in each pass. Nothing is calibrated, and no range is held. LLM-QAT's are
+    /// these, with `activation_scheme = "symmetric"`.
+    PerToken,
 }
 
 /// Which precision a step trains.
@@ -172,9 +190,12 @@ pub enum PrecisionPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MatmulDtype {
-    /// bfloat16 where the device has units for it, float32 elsewhere.
+    /// bfloat16 where the device has units for it, tf32 elsewhere.
     Auto,
+    /// 32-bit floats throughout. Refused on a GPU of compute capability 8.0 or more, where the backend has no way to it.
     Float32,
+    /// 32-bit floats, of which such a GPU multiplies the first ten bits of the mantissa. Elsewhere the same as `float32`.
+    Tf32,
     /// Half the memory of what is kept of a product, and rounded to eight bits. The CPU only emulates it, slowly.
     Bfloat16,
 }

@@ -8,15 +8,17 @@ use burn::optim::GradientsAccumulator;
 use burn::tensor::TensorData;
 
 use super::batch::{TokenBatch, batch_bytes_max};
+use super::export::Export;
 use super::gpt2::{Gpt2, Tokens, text, tokens};
 use super::leaks::StepLeaks;
-use super::pass::{Pass, Rules};
+use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
-use super::settings::{self, Settings};
+use super::settings::{self, MatmulDtype, Settings};
 use super::validation::Validation;
 use super::{recompute, weights};
+use crate::bounded::HeldBytes;
 use crate::data::feed::{Feed, FeedSettings};
 use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
@@ -24,7 +26,7 @@ use crate::experiment::Experiment;
 use crate::experiment::sections::{CleanupAction, Optimizer};
 use crate::memory::ledger::Ledger;
 use crate::nn::matmul::Factors;
-use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::next_token_loss::{Teacher, next_token_loss};
 use crate::nn::optimizer::ModuleOptimizer;
 use crate::nn::{Backend, Tensor, checkpoint_weights, gradients};
 use crate::results::write;
@@ -58,13 +60,38 @@ pub struct QatLanguageModel {
     leaks: StepLeaks,
 }
 
-/// Gradients and numbers of a step while it is put together.
+/// Gradients and numbers of a step while it is put together. All are sums over tokens that count, and are divided once, by
+/// all of the step: so it does not matter how its sequences are split into batches.
 struct Gathered {
-    gradients: GradientsAccumulator<Network>,
-    /// Names and values `[1]` of each pass without their graphs; fetched in one transfer at the end.
-    parts: Vec<(&'static str, Tensor<1>)>,
+    /// One for each precision of the step, as each is clipped by itself; gradients of one for all that are not clipped.
+    gradients: Vec<GradientsAccumulator<Network>>,
+    /// Names and sums `[1]` of each pass without their graphs, and how many tokens it counted; fetched in one transfer at
+    /// the end.
+    parts: Vec<(&'static str, Tensor<1>, f64)>,
+    /// Tokens of all batches that count.
+    counted: f64,
     sequences: u64,
     batch: String,
+}
+
+impl Gathered {
+    fn new(sets: usize) -> Self {
+        Self {
+            gradients: (0..sets).map(|_| GradientsAccumulator::new()).collect(),
+            parts: Vec::new(),
+            counted: 0.0,
+            sequences: 0,
+            batch: String::new(),
+        }
+    }
+
+    fn describe(&mut self, batch: &TokenBatch) {
+        match self.batch.is_empty() {
+            true => self.batch = batch.describe().to_owned(),
+            false if !self.batch.ends_with('…') => self.batch += " and those after it …",
+            false => {}
+        }
+    }
 }
 
 /// What a pass is in its step.
@@ -72,8 +99,8 @@ struct Gathered {
 struct Part {
     /// Which precision; `None` is the base in full precision.
     at: Option<usize>,
-    /// What its gradients are multiplied by.
-    share: f32,
+    /// Which of the gathered gradients it adds to.
+    set: usize,
     /// Whether its logits are kept for the passes after it.
     teaches: bool,
 }
@@ -106,6 +133,13 @@ impl QatLanguageModel {
         };
         let batches = prepared.batches.clone();
         let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.train(number)))?;
+        if settings.matmul_dtype == MatmulDtype::Float32 && device.multiplies_in_tf32() {
+            return Err(TaskError::Device(
+                "`matmul_dtype = \"float32\"` cannot be had: from compute capability 8.0 on CubeCL multiplies 32-bit floats \
+                 in TF32, with ten bits of mantissa, wherever that is fastest; write \"tf32\" or \"bfloat16\", or use the CPU"
+                    .into(),
+            ));
+        }
         let precisions = precisions(&settings);
         let mut task = Self {
             rules: Rules::new(&settings).on(&device.plain, settings.matmul_dtype)?,
@@ -142,15 +176,19 @@ impl QatLanguageModel {
         let plain = self.network()?.valid();
         self.optimizer = Some(ModuleOptimizer::new(&self.optimizer_settings));
         let mut found = Ranges::new(self.precisions.len(), plain.blocks());
+        if self.settings.ranges == settings::Ranges::PerToken {
+            self.ranges = found;
+            return Ok(());
+        }
         for number in 0..self.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration(number)?;
-            self.validation.counted(&batch, || {
+            self.validation.counted(batch.held_bytes(), || {
                 for (at, precision) in self.precisions.iter().enumerate() {
                     let mut pass = Pass {
                         rules: &self.rules,
                         at: Some((at, *precision)),
                         ranges: &mut found,
-                        observe: Some(text(&batch, &self.device.plain)),
+                        observe: Some(Observe::Widen(text(&batch, &self.device.plain))),
                         frozen: true,
                     };
                     plain.hidden(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass);
@@ -184,25 +222,25 @@ impl QatLanguageModel {
         gathered: &mut Gathered,
         phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
-        let Part { at, share, teaches } = part;
+        let Part { at, set, teaches } = part;
         let taught = self.settings.distillation > 0.0 && at.is_some_and(|at| at > 0);
         if taught && teacher.is_none() {
             phases.enter("teacher");
             *teacher = Some(self.teacher(batch)?);
         }
-        let taught_by = teacher.clone().filter(|_| taught).map(|logits| (logits, self.settings.distillation));
+        let Settings { distillation: share, distillation_temperature: temperature, .. } = self.settings;
+        let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher { logits, share, temperature });
         phases.enter("forward_backward");
         let count = batch.size * batch.length;
         let device = &self.device.autodiff;
         let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), device);
-        let counted: f32 = batch.weights.iter().sum();
-        let weights: Vec<f32> = batch.weights.iter().map(|weight| weight / counted.max(1.0)).collect();
-        let weights = Tensor::<1>::from_data(TensorData::new(weights, [count]), device);
+        let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), device);
         let mut pass = Pass {
             rules: &self.rules,
             at: at.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,
-            observe: (self.settings.ranges == settings::Ranges::Moving).then(|| text(batch, &self.device.plain)),
+            observe: (self.settings.ranges == settings::Ranges::Moving)
+                .then(|| Observe::Move(text(batch, &self.device.plain))),
             frozen: at.is_some() && self.rules.base_frozen,
         };
         let network = self.network.as_ref().ok_or_else(TaskError::model_lost)?;
@@ -212,17 +250,41 @@ impl QatLanguageModel {
             }
             next_token_loss(logits, targets, weights, taught_by)
         };
-        let loss =
-            recompute::backward(network, batch, &mut pass, self.recompute, loss_of, share, &mut gathered.gradients);
-        gathered.parts.push(("loss", loss.total));
-        gathered.parts.push(("cross_entropy", loss.cross_entropy));
+        let gradients = &mut gathered.gradients[set];
+        let loss = recompute::backward(network, batch, &mut pass, self.recompute, loss_of, gradients);
+        let counted = batch.counted();
+        gathered.parts.push(("loss", loss.total, counted));
+        gathered.parts.push(("cross_entropy", loss.cross_entropy, counted));
         if let Some(divergence) = loss.divergence {
-            gathered.parts.push(("divergence", divergence));
+            gathered.parts.push(("divergence", divergence, counted));
         }
         gathered.sequences += batch.size as u64;
         let at = at.map(|at| (at, self.precisions[at]));
         self.leaks.batch(network, batch, at, &self.rules, &self.ranges, &self.device);
         Ok(())
+    }
+
+    /// Makes the optimiser's step of what was gathered. Returns the norm of the gradients before clipping.
+    fn update(&mut self, learning_rate: f64, gathered: &mut Gathered) -> Result<Option<Tensor<1>>, TaskError> {
+        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
+        let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
+        let mut all = GradientsAccumulator::new();
+        let mut norms = Vec::with_capacity(gathered.gradients.len());
+        for sums in &mut gathered.gradients {
+            let (clipped, norm) = gradients::mean_and_clip(&network, sums.grads(), gathered.counted, self.clip_norm);
+            all.accumulate(&network, clipped);
+            norms.extend(norm);
+        }
+        let mut rest = all.grads();
+        let factor = self.settings.scale_learning_rate_factor;
+        let scales = if factor == 1.0 { Vec::new() } else { network.scales() };
+        let of_scales = gradients::take(&mut rest, &scales);
+        let mut network = optimizer.step(learning_rate, network, rest);
+        if !of_scales.is_empty() {
+            network = optimizer.step(learning_rate * factor, network, of_scales);
+        }
+        self.network = Some(network);
+        Ok(gradients::norm_of(norms))
     }
 
     /// Which precisions a step trains, and what it is called.
@@ -246,51 +308,44 @@ impl Task for QatLanguageModel {
             self.begin_quantisation()?;
         }
         let (drawn, kind) = self.drawn(step);
-        let mut gathered =
-            Gathered { gradients: GradientsAccumulator::new(), parts: Vec::new(), sequences: 0, batch: String::new() };
-        // A mean over batches, and a sum over precisions (Yu and Huang 2019): each is trained as when it is alone.
-        let share = 1.0 / self.accumulation as f32;
+        let sets = if self.clip_norm.is_some() { drawn.len() } else { 1 };
+        let mut gathered = Gathered::new(sets);
         let several = drawn.len() > 1 && self.settings.distillation > 0.0;
         for _ in 0..self.accumulation {
             phases.enter("data");
             let batch = self.feed.next()?;
-            match gathered.batch.is_empty() {
-                true => gathered.batch = batch.describe().to_owned(),
-                false if !gathered.batch.ends_with('…') => gathered.batch += " and those after it …",
-                false => {}
-            }
+            gathered.describe(&batch);
+            gathered.counted += batch.counted();
             let mut teacher = None;
-            for at in &drawn {
-                let part = Part { at: *at, share, teaches: several && *at == Some(0) };
+            for (number, at) in drawn.iter().enumerate() {
+                let part = Part { at: *at, set: number.min(sets - 1), teaches: several && *at == Some(0) };
                 self.train(&batch, part, &mut teacher, &mut gathered, phases)?;
             }
         }
         phases.enter("optimizer");
-        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        let (gradients, norm) = gradients::clip(&network, gathered.gradients.grads(), self.clip_norm);
-        let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
-        self.network = Some(optimizer.step(learning_rate, network, gradients));
+        let norm = self.update(learning_rate, &mut gathered)?;
         phases.enter("transfer");
-        let mut values: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value)| value.clone()).collect();
+        let mut values: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value, _)| value.clone()).collect();
         values.extend(norm.clone());
         let mut numbers =
             Tensor::cat(values, 0).into_data().iter::<f32>().map(f64::from).collect::<Vec<_>>().into_iter();
         let mut sums: Vec<(&'static str, f64, f64)> = Vec::with_capacity(3);
-        for (name, _) in &gathered.parts {
+        for (name, _, counted) in &gathered.parts {
             let value = numbers.next().unwrap_or(f64::NAN);
             match sums.iter_mut().find(|(known, ..)| known == name) {
-                Some((_, sum, count)) => (*sum, *count) = (*sum + value, *count + 1.0),
-                None => sums.push((name, value, 1.0)),
+                Some((_, sum, count)) => (*sum, *count) = (*sum + value, *count + counted),
+                None => sums.push((name, value, *counted)),
             }
         }
         let (_, loss, _) = sums.remove(0);
         self.step = step;
         Ok(StepReport {
             kind,
-            loss: loss / self.accumulation as f64,
+            // The sum over precisions of the mean over tokens (Yu and Huang 2019).
+            loss: loss / gathered.counted.max(1.0),
             gradient_norm: norm.and_then(|_| numbers.next()),
             // Of the passes that have them: the widest precision has no teacher.
-            values: sums.into_iter().map(|(name, sum, count)| (name, sum / count)).collect(),
+            values: sums.into_iter().map(|(name, sum, count)| (name, sum / count.max(1.0))).collect(),
             items: gathered.sequences,
             batch: gathered.batch,
         })
@@ -314,15 +369,12 @@ impl Task for QatLanguageModel {
         self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)?;
         let ranges = directory.join(ranges::FILE);
         write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
-        if self.settings.export_merged {
-            for (at, precision) in self.precisions.clone().into_iter().enumerate() {
-                let plain = self.network()?.valid();
-                let rules = &self.rules;
-                let pass =
-                    Pass { rules, at: Some((at, precision)), ranges: &mut self.ranges, observe: None, frozen: true };
-                let path = directory.join(format!("merged_{}.safetensors", names(precision.weights).kind));
-                weights::write(&plain.merged(&pass), &path)?;
-            }
+        if self.settings.export_merged || self.settings.export_parts {
+            let network = self.network()?.valid();
+            let store = self.validation.batches.store().clone();
+            let (settings, rules, precisions) = (&self.settings, &self.rules, &self.precisions);
+            let tokenizer = &store.corpus().tokenizer;
+            Export { network, settings, rules, precisions, ranges: &mut self.ranges, tokenizer }.write(directory)?;
         }
         Ok(())
     }

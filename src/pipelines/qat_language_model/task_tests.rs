@@ -2,15 +2,24 @@
 
 use std::path::Path;
 
+use burn::module::{ModuleVisitor, Param};
+
 use super::*;
+use crate::data::question_answers::example::Example;
 use crate::data::question_answers::generate::generate_in;
 use crate::data::question_answers::settings::Generated;
 use crate::nn::tests::values;
 use crate::pipelines;
+use crate::pipelines::qat_language_model::settings::LossOn;
 
 const STEPS_BEFORE: u64 = 6;
 
 fn opened(folder: &Path, policy: &str) -> QatLanguageModel {
+    opened_with(folder, &format!("policy = {policy:?}"), "")
+}
+
+/// `pipeline` are more of its keys, and `sections` stand at the end.
+fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageModel {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
     let path = generate_in(&generated, folder).unwrap();
     let text = format!(
@@ -19,7 +28,7 @@ fn opened(folder: &Path, policy: &str) -> QatLanguageModel {
         weight_bits = [32, 3, 2]
         activation_bits = [32, 8, 8]
         key_value_bits = [32, 8, 8]
-        policy = \"{policy}\"
+        {pipeline}
         pretraining_steps = {STEPS_BEFORE}
         calibration_batches = 1
         ranges = \"frozen\"
@@ -39,7 +48,8 @@ fn opened(folder: &Path, policy: &str) -> QatLanguageModel {
         [limits]
         batch_size = 2
         workers = 0
-        prefetch = 1"
+        prefetch = 1
+        {sections}"
     );
     let experiment: Experiment = toml::from_str(&text).unwrap();
     let ledger = Ledger::default();
@@ -89,21 +99,23 @@ fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
     task.begin_quantisation().unwrap();
     let (mut losses, mut parts, mut squares) = (0.0, Vec::new(), 0.0);
     for at in 0..3 {
-        let mut gathered =
-            Gathered { gradients: GradientsAccumulator::new(), parts: Vec::new(), sequences: 0, batch: String::new() };
+        let mut gathered = Gathered::new(1);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.validation.batches.train(number).unwrap();
-            let part = Part { at: Some(at), share: 0.5, teaches: false };
+            gathered.counted += batch.counted();
+            let part = Part { at: Some(at), set: 0, teaches: false };
             task.train(&batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
         }
-        for (name, value) in gathered.parts {
+        let counted = gathered.counted;
+        for (name, value, _) in gathered.parts {
             let value = f64::from(values(value)[0]);
             match name {
-                "loss" => losses += value / 2.0,
-                name => parts.push((name, value)),
+                "loss" => losses += value / counted,
+                name => parts.push((name, value / counted)),
             }
         }
-        let (_, norm) = gradients::clip(task.network().unwrap(), gathered.gradients.grads(), None);
+        let sums = gathered.gradients[0].grads();
+        let (_, norm) = gradients::mean_and_clip(task.network().unwrap(), sums, counted, None);
         squares += f64::from(values(norm.unwrap())[0]).powi(2);
     }
     task.clip_norm = Some(1e9);
@@ -115,10 +127,157 @@ fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
     assert_eq!(report.kind, "sandwich");
     close(report.loss, losses);
     close(report.gradient_norm.unwrap(), squares.sqrt());
-    for (name, count) in [("cross_entropy", 6), ("divergence", 4)] {
+    // Two batches of each pass.
+    for (name, passes) in [("cross_entropy", 3), ("divergence", 2)] {
         let all: Vec<f64> = parts.iter().filter(|(part, _)| *part == name).map(|(_, value)| *value).collect();
-        assert_eq!(all.len(), count, "{name}");
+        assert_eq!(all.len(), 2 * passes, "{name}");
         let found = report.values.iter().find(|(part, _)| *part == name).unwrap().1;
-        close(found, all.iter().sum::<f64>() / count as f64);
+        close(found, all.iter().sum::<f64>() / passes as f64);
+    }
+}
+
+/// Parameters by name.
+struct All(Vec<(String, Vec<f32>)>, Vec<String>);
+
+impl All {
+    fn of(network: &Network) -> Self {
+        let mut all = Self(Vec::new(), Vec::new());
+        network.visit(&mut all);
+        all
+    }
+
+    /// How far those whose names contain `name` are from what they were.
+    fn moved(&self, before: &Self, name: &str) -> f64 {
+        let pairs = self.0.iter().zip(&before.0).filter(|((path, _), _)| path.contains(name));
+        let squares = pairs.flat_map(|((_, one), (_, other))| one.iter().zip(other));
+        squares.map(|(one, other)| f64::from(one - other).powi(2)).sum::<f64>().sqrt()
+    }
+}
+
+impl ModuleVisitor<Backend> for All {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.1.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.1.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.push((self.1.join("."), values(param.val())));
+    }
+}
+
+const SGD: &str = "[optimizer.sgd]\nmomentum = 0.0\nlearning_rate = 1.0";
+
+/// The clip norm is far below any norm: each precision moves by just this, as when it is alone.
+#[test]
+fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
+    const MOST: f64 = 1e-3;
+    let folder = tempfile::tempdir().unwrap();
+    let mut task = opened_with(folder.path(), "policy = \"sandwich\"", SGD);
+    task.clip_norm = Some(MOST);
+    let before = All::of(task.network().unwrap());
+    let report = task.train_step(STEPS_BEFORE + 1, 1.0, &mut Entered::default()).unwrap();
+    let after = All::of(task.network().unwrap());
+    assert!(report.gradient_norm.unwrap() > 10.0 * MOST, "{report:?}");
+    for name in [".lora.0.", ".lora.1.", ".lora.2."] {
+        let moved = after.moved(&before, name);
+        assert!((moved - MOST).abs() < 1e-2 * MOST, "{name} by {moved}");
+    }
+    assert_eq!(after.moved(&before, ".weight"), 0.0, "the base is frozen");
+}
+
+#[test]
+fn learnt_scales_have_a_learning_rate_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let moved = |factor: &str| {
+        let pipeline =
+            format!("policy = \"cyclic\"\nweight_scale = \"learned\"\nscale_learning_rate_factor = {factor}");
+        let mut task = opened_with(folder.path(), &pipeline, SGD);
+        let mut entered = Entered::default();
+        task.train_step(STEPS_BEFORE + 1, 0.0, &mut entered).unwrap();
+        let before = All::of(task.network().unwrap());
+        task.train_step(STEPS_BEFORE + 2, 1e-3, &mut entered).unwrap();
+        let after = All::of(task.network().unwrap());
+        (after.moved(&before, ".scale_logarithms.1"), after.moved(&before, ".lora.1."))
+    };
+    let ((one, lora), (four, same), (none, still)) = (moved("1.0"), moved("4.0"), moved("0.0"));
+    assert!(one > 0.0 && lora > 0.0);
+    assert!((four - 4.0 * one).abs() < 1e-2 * four, "{one} and {four}");
+    assert_eq!(none, 0.0);
+    assert_eq!((lora, lora), (same, still));
+}
+
+/// A text of as many tokens that count, in a sequence of sixteen.
+fn counting(tokens: usize) -> Arc<Example> {
+    let text: Vec<u32> = (0..12).map(|at| (at * 7 + tokens as u32) % 50).collect();
+    let prompt = text.len() - tokens;
+    Arc::new(Example { tokens: text, prompt, answers: vec![], others: vec![] })
+}
+
+/// The mean gradients of batches that make one step at a precision, by name of the parameter.
+fn mean_gradients(
+    task: &mut QatLanguageModel,
+    at: Option<usize>,
+    batches: &[TokenBatch],
+) -> (Vec<(String, Vec<f32>)>, f64) {
+    let mut gathered = Gathered::new(1);
+    for batch in batches {
+        gathered.counted += batch.counted();
+        let part = Part { at, set: 0, teaches: false };
+        task.train(batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
+    }
+    let (sums, counted) = (gathered.gradients[0].grads(), gathered.counted);
+    let (gradients, _) = gradients::mean_and_clip(task.network().unwrap(), sums, counted, Some(1.0));
+    let mut found = Gradients(gradients, Vec::new(), Vec::new());
+    task.network().unwrap().visit(&mut found);
+    (found.1, counted)
+}
+
+struct Gradients(burn::optim::GradientsParams, Vec<(String, Vec<f32>)>, Vec<String>);
+
+impl ModuleVisitor<Backend> for Gradients {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.2.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.2.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.0.get::<Backend, D>(param.id) {
+            self.1.push((self.2.join("."), values(gradient)));
+        }
+    }
+}
+
+#[test]
+fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut task = opened(folder.path(), "cyclic");
+    task.begin_quantisation().unwrap();
+    let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossOn::Answer, 0, "");
+    let (few, many, none) = (counting(1), counting(9), counting(0));
+    let together = batch(&[few.clone(), many.clone()]);
+    let apart = [batch(&[few]), batch(&[many])];
+    let with_nothing = [batch(&[none]), together.clone()];
+    assert_eq!([&apart[0], &apart[1], &together, &with_nothing[0]].map(TokenBatch::counted), [1.0, 9.0, 10.0, 0.0]);
+    // In full precision, of the widest one, and of one that has a teacher.
+    for at in [None, Some(0), Some(2)] {
+        for recompute in [false, true] {
+            task.recompute = recompute;
+            let (expected, counted) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
+            assert_eq!(counted, 10.0);
+            for batches in [&apart[..], &with_nothing] {
+                let (found, _) = mean_gradients(&mut task, at, batches);
+                assert_eq!(found.len(), expected.len());
+                for ((name, found), (_, expected)) in found.iter().zip(&expected) {
+                    crate::nn::tests::close(found, expected, 1e-5);
+                    assert!(found.iter().all(|value| value.is_finite()), "{name}");
+                }
+            }
+        }
     }
 }

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
-use super::answer::answers;
-use super::batch::{Batches, TokenBatch, batch_bytes_max};
+use super::answer::{answers, surest};
+use super::batch::{Batches, TokenBatch, validation_bytes, validation_bytes_max};
 use super::gpt2::{Gpt2, Tokens, tokens};
 use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
 use super::prepare::{Prepared, VALIDATION_BATCH};
 use super::ranges::Ranges;
 use super::settings::Settings;
-use crate::bounded::HeldBytes;
 use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
@@ -30,6 +29,7 @@ pub struct Validation {
     pub batches: Batches,
     settings: Settings,
     episodes: u64,
+    batch_size: usize,
     batch: Holding,
 }
 
@@ -39,23 +39,27 @@ struct Sums {
     /// Of `-log p`, over tokens that count.
     surprise: f64,
     tokens: f64,
+    /// Of text that these tokens stand for.
+    bytes: f64,
     answers: Answers,
 }
 
 impl Validation {
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
-        let bytes = batch_bytes_max(&prepared.settings, experiment.limits.batch_size);
+        let batch_size = experiment.limits.batch_size;
+        let bytes = validation_bytes_max(&prepared.settings, batch_size, prepared.batches.store().windows());
         Self {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
             episodes: experiment.validation.episodes as u64,
+            batch_size,
             batch: ledger.register(VALIDATION_BATCH, Cap { items: 1, bytes }, Policy::Refuse),
         }
     }
 
-    /// Says that a batch is looked at, while `use_it` does.
-    pub fn counted<T>(&self, batch: &TokenBatch, use_it: impl FnOnce() -> T) -> T {
-        self.batch.set(1, batch.held_bytes());
+    /// Says that a batch of so many bytes is looked at, while `use_it` does.
+    pub fn counted<T>(&self, bytes: u64, use_it: impl FnOnce() -> T) -> T {
+        self.batch.set(1, bytes);
         let result = use_it();
         self.batch.set(0, 0);
         result
@@ -79,7 +83,7 @@ impl Validation {
             }
             let batch = self.batches.of(&examples, self.settings.loss_on, number);
             phases.enter("validation");
-            self.counted(&batch, || {
+            self.counted(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
                     let mut pass =
                         Pass { rules, at: Some((at, *precision)), ranges: &mut *ranges, observe: None, frozen: true };
@@ -87,7 +91,7 @@ impl Validation {
                 }
             });
         }
-        Ok(ValidationReport { metrics: self.metrics(precisions, &sums), pictures: Vec::new() })
+        Ok(ValidationReport { metrics: self.metrics(precisions, &sums), ..ValidationReport::default() })
     }
 
     fn look(
@@ -108,15 +112,18 @@ impl Validation {
         sums.surprise += surprise.iter::<f32>().next().map_or(f64::NAN, f64::from);
         sums.tokens += batch.weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
         let tokenizer = &self.batches.store().corpus().tokenizer;
+        sums.bytes += batch.counted_bytes(tokenizer) as f64;
         let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
-        let answered = answers(network, examples, length, most, tokenizer.end(), pass);
+        let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();
+        let answered =
+            surest(&prompts, self.batch_size, |prompts| answers(network, prompts, length, most, tokenizer.end(), pass));
         for (said, example) in answered.iter().zip(examples) {
             sums.answers.add(&tokenizer.decode(said), &example.answers);
         }
     }
 
     fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {
-        let mut metrics = Vec::with_capacity(1 + 3 * precisions.len());
+        let mut metrics = Vec::with_capacity(1 + 4 * precisions.len());
         let entropies: Vec<f64> = sums.iter().map(|sums| sums.surprise / sums.tokens.max(1.0)).collect();
         let mean = entropies.iter().sum::<f64>() / entropies.len().max(1) as f64;
         // `min` would make a number of what is none.
@@ -128,6 +135,8 @@ impl Validation {
             metrics.push((names.perplexity.to_owned(), perplexity(entropy)));
             metrics.push((names.exact_match.to_owned(), answers.map(|(exact, _)| exact)));
             metrics.push((names.f1.to_owned(), answers.map(|(_, f1)| f1)));
+            let bits = sums.surprise / std::f64::consts::LN_2 / sums.bytes;
+            metrics.push((names.bits_per_byte.to_owned(), bits.is_finite().then_some(bits)));
         }
         metrics
     }

@@ -106,7 +106,7 @@ fn growth(one: &SeriesVerdict) -> Growth {
 
 fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
     let last: BTreeMap<String, Option<f64>> =
-        material.metrics().into_iter().map(|(name, _, after)| (name, after)).collect();
+        material.metrics().into_iter().map(|metric| (metric.name, metric.after)).collect();
     let range = |name: &str| {
         let series = material.curves.metrics.iter().find(|(known, _)| known == name);
         // The thinned points keep the lowest and the highest.

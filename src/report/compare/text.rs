@@ -200,7 +200,7 @@ fn memory(runs: &[ComparedRun]) -> Rows {
         row("heap, peak", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
         row("heap at the end", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
         row("resident, peak", runs, |run| size(run.memory.resident_peak)),
-        row("device in use, peak", runs, |run| size(run.memory.device_in_use_peak)),
+        row("device in use, at rest", runs, |run| size(run.memory.device_in_use_peak)),
         row("device reserved, peak", runs, |run| size(run.memory.device_reserved_peak)),
     ];
     for series in super::SERIES {

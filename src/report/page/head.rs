@@ -17,14 +17,19 @@ pub fn head(material: &Material) -> Markup {
         _ => "bad",
     };
     let verdict = material.verdict.as_ref().map(|verdict| verdict.verdict);
-    let grows = matches!(verdict, Some(Judgement::Growing | Judgement::Exceeded));
+    let grows = match verdict {
+        Some(Judgement::Growing | Judgement::Exceeded) => Some("memory grows"),
+        Some(Judgement::Retained) => Some("memory is not given back"),
+        Some(Judgement::Slowing) => Some("memory still rises"),
+        _ => None,
+    };
     let description = material.manifest.as_ref().map_or("", |manifest| manifest.description.as_str());
     html! {
         header {
             div.title {
                 h1 { (printable::line(&material.experiment, 200)) }
                 span.badge.(class) { (material.state.words()) }
-                @if grows { " " span.badge.bad { "memory grows" } }
+                @if let Some(grows) = grows { " " span.badge.bad { (grows) } }
             }
             @if !description.is_empty() { p { (printable::lines(description)) } }
             p.note { (printable::line(&material.message(), 600)) }

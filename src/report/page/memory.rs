@@ -39,7 +39,7 @@ pub fn over_time(material: &Material) -> Markup {
                 (peak("heap, peak", Some(memory.heap_peak)))
                 (peak("heap at the end", Some(memory.heap_at_end)))
                 (peak("resident, peak", memory.resident_peak))
-                (peak("device in use, peak", memory.device_in_use_peak))
+                (peak("device in use, highest at rest", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
             }
             (verdict(material))
@@ -66,11 +66,11 @@ fn verdict(material: &Material) -> Markup {
             summary { "Verdict on each series" }
             p.note {
                 "Floors (the least value) of windows of " (verdict.window) " steps, after a warm-up of "
-                (verdict.warm_up) " steps; slopes are Theil-Sen with an interval of 99.9 %."
+                (verdict.warm_up) " steps; slopes are Theil-Sen, of what rises since it began to."
             }
             table {
                 thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
-                    th.r { "a step" } th.r { "windows" } } }
+                    th.r { "a step" } th.r { "since step" } th.r { "windows" } } }
                 tbody { @for one in &verdict.series { tr {
                     td { (one.name) }
                     td { (one.findings.verdict.words()) }
@@ -78,6 +78,7 @@ fn verdict(material: &Material) -> Markup {
                     td.r { (amount(&one.unit, one.last)) }
                     td.r { (amount(&one.unit, one.peak)) }
                     td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope)) } }
+                    td.r { @if let Some(since) = one.findings.since { (since) } }
                     td.r { (one.findings.floors) }
                 } } }
             }

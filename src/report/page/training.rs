@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 
 use crate::report::axes::{Unit, number};
-use crate::report::material::Material;
+use crate::report::material::{Material, about_intervals};
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::series::Series;
+use crate::results::metric::Better;
 use crate::results::printable;
 
 /// Metrics in one figure: more lines cannot be told apart.
@@ -33,22 +34,27 @@ pub fn results(material: &Material) -> Markup {
         @if first.is_some() || !metrics.is_empty() {
             h2 { "Result" }
             div.wide { table {
-                thead { tr { th { "" } th.r { "before" } th.r { "after" } th.r { "lowest" } th.r { "highest" } th { "best checkpoint" } } }
+                thead { tr {
+                    th { "" } th { "unit" } th { "better" } th.r { "before" } th.r { "after" } th { "95 %" }
+                    th.r { "lowest" } th.r { "highest" } th { "best checkpoint" }
+                } }
                 tbody {
                     @if first.is_some() {
                         tr {
-                            th scope="row" { "training loss" }
-                            td.r { (shown(first)) } td.r.strong { (shown(last)) } td.r { "" } td.r { "" } td { "" }
+                            th scope="row" { "training loss" } td { "" } td { "lower" }
+                            td.r { (shown(first)) } td.r.strong { (shown(last)) } td { "" } td.r { "" } td.r { "" } td { "" }
                         }
                     }
-                    @for (name, before, after) in &metrics {
-                        @let range = highest(name);
+                    @for metric in &metrics {
+                        @let range = highest(&metric.name);
                         tr {
-                            th scope="row" { (printable::line(name, 80)) }
-                            td.r { (shown(*before)) } td.r.strong { (shown(*after)) }
+                            th scope="row" { (printable::line(&metric.name, 80)) }
+                            td { (printable::line(&metric.unit, 16)) } td { (metric.better.map_or("", Better::words)) }
+                            td.r { (shown(metric.before)) } td.r.strong { (shown(metric.after)) }
+                            td { @if let Some(interval) = metric.interval { "± " (number(interval.half_width)) } }
                             td.r { (shown(range.map(|range| range.0.y))) } td.r { (shown(range.map(|range| range.1.y))) }
                             td {
-                                @if let Some(best) = best.filter(|best| best.metric == *name) {
+                                @if let Some(best) = best.filter(|best| best.metric == metric.name) {
                                     (number(best.value)) " after step " (best.step)
                                 }
                             }
@@ -56,7 +62,11 @@ pub fn results(material: &Material) -> Markup {
                     }
                 }
             } }
-            p.note { "“Before” is the untrained model. The loss is of single training steps, the metrics are of held-out data." }
+            p.note {
+                "“Before” is the untrained model. The loss is of single training steps, the metrics are of held-out data."
+                @if metrics.iter().any(|metric| metric.unit == "share") { " A share is from 0 to 1." }
+                @if let Some(about) = about_intervals(&metrics) { " " (about) "." }
+            }
         }
     }
 }
@@ -65,7 +75,8 @@ pub fn results(material: &Material) -> Markup {
 pub fn curves(material: &Material) -> Markup {
     let curves = &material.curves;
     let mut plots: Vec<Plot> = losses(material).into_iter().collect();
-    plots.extend(metrics(&curves.metrics));
+    plots.extend(metrics(material));
+    plots.extend(means(material));
     let rate = Curve::of("learning rate", &curves.learning_rate, 1, Shape::Line);
     plots.extend(half("Learning rate", rate.into_iter().collect()));
     let norm = Curve::of("each step", &curves.gradient_norm, 2, Shape::Line).map(|curve| Curve {
@@ -111,11 +122,16 @@ fn losses(material: &Material) -> Option<Plot> {
 }
 
 /// Shares first: what lies between 0 and 1 has one axis, anything else has its own figure.
-fn metrics(metrics: &[(String, Series)]) -> Vec<Plot> {
+fn metrics(material: &Material) -> Vec<Plot> {
+    let curves = &material.curves;
+    // Means over episodes have a figure of their own.
+    let is_mean = |name: &str| curves.means.iter().any(|(known, _)| known == name);
+    let mut metrics: Vec<&(String, Series)> = curves.metrics.iter().filter(|(name, _)| !is_mean(name)).collect();
+    metrics.sort_by_key(|(name, _)| material.place_of_metric(name));
     let is_share = |series: &Series| {
         series.lowest.is_some_and(|point| point.y >= 0.0) && series.highest.is_some_and(|point| point.y <= 1.0)
     };
-    let (shares, others): (Vec<_>, Vec<_>) = metrics.iter().partition(|(_, series)| is_share(series));
+    let (shares, others): (Vec<_>, Vec<_>) = metrics.into_iter().partition(|(_, series)| is_share(series));
     let curve = |at: usize, (name, series): &(String, Series)| Curve::of(name, series, colour(at), Shape::Points);
     let mut plots = Vec::new();
     for group in shares.chunks(METRICS_TOGETHER) {
@@ -132,6 +148,35 @@ fn metrics(metrics: &[(String, Series)]) -> Vec<Plot> {
     }
     plots.truncate(METRIC_FIGURES_MAX);
     plots
+}
+
+/// Means over episodes, each in a band that its interval makes.
+fn means(material: &Material) -> Option<Plot> {
+    let mut means: Vec<&(String, Series<f64>)> = material.curves.means.iter().collect();
+    means.sort_by_key(|(name, _)| material.place_of_metric(name));
+    means.truncate(METRICS_TOGETHER);
+    let mut curves = Vec::new();
+    let mut lowest = f64::INFINITY;
+    for (at, (name, series)) in means.iter().enumerate() {
+        let points = series.points();
+        let base: Vec<f64> = points.iter().map(|point| point.y - point.rest).collect();
+        lowest = base.iter().copied().fold(lowest, f64::min);
+        curves.push(Curve {
+            name: printable::line(name, 60),
+            points: points.iter().map(|point| (point.x, point.y + point.rest)).collect(),
+            colour: colour(at),
+            shape: Shape::Band { base },
+            numbers: [0.0; 4],
+        });
+    }
+    for (at, (name, series)) in means.into_iter().enumerate() {
+        curves.extend(Curve::of(name, series, colour(at), Shape::Points));
+    }
+    let plot = Plot::of("Means over episodes", ("step", Unit::Number), Unit::Number, curves)?;
+    let caption = "What each episode scores by itself. Bands: 95 % interval of the mean.".into();
+    // Nothing that is measured lies below 0; an interval may.
+    let bottom = if plot.y.0 >= 0.0 { plot.y.0.min(lowest.max(0.0)) } else { plot.y.0.min(lowest) };
+    Some(Plot { caption, y: (bottom, plot.y.1), half: true, ..plot })
 }
 
 fn colour(at: usize) -> u8 {

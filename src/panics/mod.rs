@@ -1,0 +1,159 @@
+//! What becomes of a panic, from a backend for instance? A message in place of a trace on the terminal.
+//!
+//! A backend panics on a thread of its own first, with the reason, and the thread that waited for it panics after that
+//! with nothing but "the other side is gone". So the first panics are kept, not the last.
+
+pub mod words;
+
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Mutex, Once, PoisonError};
+
+use words::Cause;
+
+/// What the panics of this process said; a fixed number of bytes.
+static SAID: Mutex<Said> = Mutex::new(Said { step: 0, messages: Vec::new() });
+static HOOK: Once = Once::new();
+const MESSAGE_CHARACTERS_MAX: usize = 16_000;
+const MESSAGES_MAX: usize = 4;
+
+struct Said {
+    /// Counts what was done in between, so that a panic that was survived is not taken for the cause of a later one.
+    step: u64,
+    /// At most [`MESSAGES_MAX`], oldest first.
+    messages: Vec<(u64, String)>,
+}
+
+/// From now on a panic is kept and not printed.
+pub fn keep() {
+    HOOK.call_once(|| {
+        panic::set_hook(Box::new(|info| {
+            let text = payload(info.payload());
+            let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
+            let message = text.chars().take(MESSAGE_CHARACTERS_MAX).chain(place.chars()).collect();
+            SAID.lock().unwrap_or_else(PoisonError::into_inner).add(message);
+        }));
+    });
+}
+
+impl Said {
+    fn add(&mut self, message: String) {
+        if self.messages.len() >= MESSAGES_MAX {
+            // Those of this step are the ones that count, and the first of them most.
+            match self.messages.iter().position(|(step, _)| *step < self.step) {
+                Some(older) => drop(self.messages.remove(older)),
+                None => return,
+            }
+        }
+        self.messages.push((self.step, message));
+    }
+}
+
+/// A step is done. What panicked on another thread until now was survived.
+pub fn survived() {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).step += 1;
+}
+
+/// What a panic says.
+pub fn payload(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".into())
+}
+
+/// Runs `work`; a panic in it becomes an error with its message and place, and those of the panics that led to it.
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|caught| {
+        let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = said.step;
+        let mut messages: Vec<String> = std::mem::take(&mut said.messages)
+            .into_iter()
+            .filter(|(at, _)| *at == step)
+            .map(|(_, text)| text)
+            .collect();
+        if messages.is_empty() {
+            messages.push(payload(caught.as_ref()));
+        }
+        Panic { messages }
+    })
+}
+
+/// A panic that was caught, and those before it that it may come from. Shown as what people should read of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panic {
+    messages: Vec<String>,
+}
+
+impl Panic {
+    /// An error of a backend that came as a value.
+    pub fn told(message: impl Into<String>) -> Self {
+        Self { messages: vec![message.into()] }
+    }
+
+    /// The message that says why: one that names the cause, or the first that is no consequence of another.
+    fn first(&self) -> &str {
+        let known = self.messages.iter().find(|said| words::cause(said) != Cause::Other);
+        let first = known.or_else(|| self.messages.iter().find(|said| !words::is_consequence(said)));
+        first.or(self.messages.first()).map_or("", String::as_str)
+    }
+
+    pub fn cause(&self) -> Cause {
+        words::cause(self.first())
+    }
+
+    /// All that was said, in full: for the log.
+    pub fn in_full(&self) -> impl Iterator<Item = &str> {
+        self.messages.iter().map(String::as_str)
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&words::short(self.first()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panic_of(messages: &[&str]) -> Panic {
+        Panic { messages: messages.iter().map(|text| (*text).to_owned()).collect() }
+    }
+
+    #[test]
+    fn the_first_panic_is_the_reason_and_not_those_that_follow_from_it() {
+        let chain = panic_of(&[
+            "CUDA installation not found. (lib.rs:22)",
+            "called `Result::unwrap()` on an `Err` value: CallError (burn-fusion/src/client.rs:346)",
+        ]);
+        assert_eq!(chain.to_string(), "CUDA installation not found. (lib.rs:22)");
+        let only =
+            panic_of(&["called `Result::unwrap()` on an `Err` value: CallError (burn-fusion/src/client.rs:346)"]);
+        assert_eq!(only.to_string(), "CallError (burn-fusion/src/client.rs:346)");
+    }
+
+    #[test]
+    fn a_message_that_names_its_cause_comes_before_an_earlier_one_that_does_not() {
+        let chain = panic_of(&[
+            "Handle not found (storage.rs:1)",
+            "called `Result::unwrap()` on an `Err` value: DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, \"an illegal memory \
+             access was encountered\") (fence.rs:83)",
+        ]);
+        assert_eq!(chain.cause(), Cause::Cuda("CUDA_ERROR_ILLEGAL_ADDRESS".into()));
+    }
+
+    #[test]
+    fn only_the_panics_of_the_step_that_failed_count_and_few_are_kept() {
+        let mut said = Said { step: 0, messages: Vec::new() };
+        said.add("survived".into());
+        said.step = 1;
+        for number in 0..2 * MESSAGES_MAX {
+            said.add(format!("{number}"));
+        }
+        let kept: Vec<&str> = said.messages.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(kept, ["0", "1", "2", "3"]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Does a step give the same gradients, however its frames are split into batches and parts?
+
+use burn::module::{ModuleVisitor, Param};
+
+use super::*;
+use crate::data::Dataset;
+use crate::data::reference_video::generate::generate_in;
+use crate::data::reference_video::settings::Source;
+use crate::nn::tests::values;
+use crate::pipelines;
+
+struct Silent;
+
+impl Phases for Silent {
+    fn enter(&mut self, _: &'static str) {}
+}
+
+/// A task on generated data, at its first step.
+fn opened(overrides: &str) -> FewshotDetection {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[pipeline.fewshot-detection]
+        n_way = 2
+        n_query = 5
+        num_aug = 1
+        image_size = 64
+        reference_size = 16
+        {overrides}
+        [model.reference-detector]
+        channels = [8, 8, 16, 16]
+        pyramid_channels = 16
+        embedding = 8
+        [dataset.reference-video.generated]
+        train_classes = 4
+        validation_classes = 2
+        videos_per_class = 2
+        frames_per_video = 6
+        references_per_class = 3
+        frame_size = 64
+        [limits]
+        triplet_batch_size = 4
+        workers = 0
+        prefetch = 1"
+    );
+    let mut experiment: Experiment = toml::from_str(&text).unwrap();
+    let Some(Dataset::ReferenceVideo(data)) = &mut experiment.dataset else { panic!("another data set") };
+    let path = generate_in(&data.generated, folder.path()).unwrap();
+    (data.source, data.path) = (Source::Folder, Some(path.to_str().unwrap().to_owned()));
+    let ledger = Ledger::default();
+    let (_, prepared) = pipelines::prepare(&experiment, &ledger).unwrap();
+    let pipelines::Prepared::FewshotDetection(prepared) = prepared else { panic!("another pipeline") };
+    let batches = prepared.batches.clone();
+    let mut task = FewshotDetection::open(*prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    // All pictures are needed while the folder is there.
+    let all: Vec<HostBatch> = (0..4).map(|number| batches.prepare(number).unwrap()).collect();
+    let waiting = Arc::new(move |number: u64| Ok(all[number as usize].clone()));
+    let feed = FeedSettings { workers: 0, prefetch: 1, first: 0, item_bytes_max: 1 << 30, leak: None };
+    task.feed = Feed::new(&Ledger::default(), feed, waiting).unwrap();
+    task
+}
+
+fn episode(task: &mut FewshotDetection) -> DetectionBatch {
+    match &*task.feed.next().unwrap() {
+        HostBatch::Detection(batch) => batch.clone(),
+        HostBatch::Triplet(_) => panic!("the first batches are episodes"),
+    }
+}
+
+/// The frames `from..to` of an episode, as an episode.
+fn part(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> DetectionBatch {
+    let mut part = batch.clone();
+    part.queries = batch.queries[from..to].to_vec();
+    part.query_pixels = batch.query_pixels[from * side * side * 3..to * side * side * 3].to_vec();
+    part
+}
+
+/// The mean gradients of batches that make one step, the norm before clipping, and what was counted.
+fn gradients(task: &FewshotDetection, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
+    let mut gathered = Gathered::default();
+    for batch in batches {
+        task.detection(batch, &mut gathered, &mut Silent).unwrap();
+    }
+    let network = task.network().unwrap();
+    let counted = gathered.counted;
+    let (gradients, _) = gradients::mean_and_clip(network, gathered.gradients.grads(), counted as f64, Some(1.0));
+    let mut all = All { gradients, found: Vec::new() };
+    network.visit(&mut all);
+    (all.found, counted)
+}
+
+struct All {
+    gradients: GradientsParams,
+    found: Vec<f32>,
+}
+
+impl ModuleVisitor<Backend> for All {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let gradient = self.gradients.get::<Backend, D>(param.id);
+        self.found.extend(gradient.map(values).unwrap_or_default());
+    }
+}
+
+fn same(found: &[f32], expected: &[f32]) {
+    assert!(expected.len() > 1000 && found.len() == expected.len());
+    let apart = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-5, "{apart} apart, where the norm over all is one");
+}
+
+#[test]
+fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
+    let mut task = opened("");
+    let batch = episode(&mut task);
+    let (expected, positives) = gradients(&task, std::slice::from_ref(&batch));
+    for size in [1, 3, 7] {
+        task.batch_size = size;
+        let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
+        assert_eq!(counted, positives);
+        same(&found, &expected);
+    }
+}
+
+/// As batches of `training.accumulation` are: each has references and a backward pass of its own.
+#[test]
+fn batches_of_few_and_many_objects_have_the_gradients_of_one_large_batch() {
+    let mut task = opened("");
+    let side = task.settings.image_size;
+    let mut batch = episode(&mut task);
+    // A frame in which nothing is to be found, and one with less than the others.
+    batch.queries[0].truths = Box::new([]);
+    batch.queries[1].truths = batch.queries[1].truths.iter().take(1).copied().collect();
+    let count = batch.queries.len();
+    let (expected, positives) = gradients(&task, std::slice::from_ref(&batch));
+    let splits: [&[usize]; 3] = [&[0, 1, 2, count], &[0, 2, count], &[0, count - 1, count]];
+    for split in splits {
+        let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| part(&batch, ends[0], ends[1], side)).collect();
+        let (_, first) = gradients(&task, &parts[..1]);
+        assert!(first < positives && (split[1] > 1 || first == 0), "{first} of {positives}");
+        let (found, counted) = gradients(&task, &parts);
+        assert_eq!(counted, positives);
+        same(&found, &expected);
+    }
+}
+
+#[test]
+fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
+    let mut task = opened("");
+    let batches: Vec<DetectionBatch> = (0..2).map(|_| episode(&mut task)).collect();
+    let sums = |batches: &[DetectionBatch]| {
+        let mut gathered = Gathered::default();
+        batches.iter().for_each(|batch| task.detection(batch, &mut gathered, &mut Silent).unwrap());
+        let sum: f64 = gathered.parts.iter().map(|(_, value)| f64::from(values(value.clone())[0])).sum();
+        (sum, gathered.counted as f64)
+    };
+    let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
+    let expected = (one + two) / (few + many);
+    let mut task = opened("");
+    task.accumulation = 2;
+    let report = task.train_step(1, 0.0, &mut Silent).unwrap();
+    assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
+    assert!((one / few - two / many).abs() > 1e-3 * expected, "a mean of means would be another");
+}
+
+/// Which pictures are compared is decided within each batch; what is divided by is counted over the step.
+#[test]
+fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
+    let sums = |task: &mut FewshotDetection, batches: usize| {
+        let mut gathered = Gathered::default();
+        for _ in 0..batches {
+            match &*task.feed.next().unwrap() {
+                HostBatch::Triplet(batch) => task.triplets(batch, &mut gathered, &mut Silent).unwrap(),
+                HostBatch::Detection(_) => panic!("all are triplets"),
+            }
+        }
+        let sum: f64 = gathered.parts.iter().map(|(_, value)| f64::from(values(value.clone())[0])).sum();
+        (sum, gathered.counted)
+    };
+    for mining in ["given", "batch-hard"] {
+        let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
+        let (sum, counted) = sums(&mut opened(&overrides), 2);
+        assert_eq!(counted, if mining == "given" { 8 } else { 24 });
+        let mut task = opened(&overrides);
+        task.accumulation = 2;
+        let report = task.train_step(1, 0.0, &mut Silent).unwrap();
+        let expected = sum / counted as f64;
+        assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
+    }
+}

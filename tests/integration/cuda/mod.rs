@@ -1,0 +1,154 @@
+//! The CUDA build on a GPU that is none: `tests/stand_in`. What is missing, what fails, what is kept.
+//!
+//! `XRUN_CI_CUDA=1` asks for them, as `.ci/cuda` does: the first of them compiles and tunes the kernels of a small model. Otherwise, and
+//! without a C compiler, they say SKIPPED and pass.
+
+mod faults;
+mod kept;
+mod missing;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::workplace::{Said, Workplace, said};
+
+/// Few-shot detection in a model so small that few kernels are compiled for it.
+const TINY: &str = r#"
+[experiment]
+seed = 5
+device = "cuda"
+[pipeline.fewshot-detection]
+n_way = 2
+n_query = 2
+num_aug = 2
+image_size = 32
+reference_size = 16
+auto_episodes = false
+episodes = 10
+triplet_ratio = 0.0
+[model.reference-detector]
+channels = [8, 8, 8, 8]
+pyramid_channels = 8
+embedding = 8
+[dataset.reference-video]
+[dataset.reference-video.generated]
+train_classes = 4
+validation_classes = 2
+videos_per_class = 2
+frames_per_video = 8
+references_per_class = 4
+frame_size = 64
+[training]
+max_steps = 6
+[limits]
+workers = 0
+batch_size = 4
+[validation]
+at_start = false
+episodes = 1
+pictures = 0
+[checkpoint]
+every_steps = 2
+[memory]
+probe = false
+"#;
+
+/// The stand-in's folder, which stands for a CUDA toolkit and its driver, too; `None` where it cannot be built.
+fn stand_in() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        if std::env::var_os("XRUN_CI_CUDA").is_none_or(|value| value != "1") {
+            eprintln!("SKIPPED: no test of the CUDA build: XRUN_CI_CUDA=1 asks for it");
+            return None;
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand_in");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_in/build.sh");
+        match Command::new("sh").arg(script).arg(&folder).output() {
+            Ok(output) if output.status.success() => Some(folder),
+            other => {
+                eprintln!("SKIPPED: the stand-in for CUDA cannot be built (is there a C compiler?): {other:?}");
+                None
+            }
+        }
+    });
+    built.as_deref()
+}
+
+/// A folder with experiments and a cache of its own, on a machine that seems to have a GPU.
+struct Machine {
+    workplace: Workplace,
+    toolkit: PathBuf,
+    cache: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// `None`, and says so, where there is no stand-in.
+    fn new() -> Option<Self> {
+        let toolkit = stand_in()?.to_owned();
+        let workplace = Workplace::new();
+        workplace.file("tiny.toml", TINY);
+        let cache = workplace.path("cache");
+        Some(Self { workplace, toolkit, cache, variables: Vec::new() })
+    }
+
+    /// With the kernels and the data of tests before it, so that it starts at once.
+    fn warm() -> Option<Self> {
+        static WARM: OnceLock<Option<PathBuf>> = OnceLock::new();
+        let machine = Self::new()?;
+        let cache = WARM.get_or_init(|| {
+            let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda_cache");
+            let warm = Self { cache: cache.clone(), ..Self::new()? };
+            let said = warm.xrun(&["warm", "tiny.toml"]);
+            assert_eq!(said.code, 0, "{said:?}");
+            Some(cache)
+        });
+        Some(Self { cache: cache.clone()?, ..machine })
+    }
+
+    /// With a variable of the stand-in or of the environment.
+    fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.variables.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// With a copy of the stand-in of which some files are left out.
+    fn without(mut self, files: &[&str]) -> Self {
+        let copy = self.workplace.path("toolkit");
+        let copied = Command::new("cp").arg("-r").arg(&self.toolkit).arg(&copy).status().unwrap();
+        assert!(copied.success());
+        for file in files {
+            std::fs::remove_file(copy.join(file)).unwrap();
+        }
+        self.toolkit = copy;
+        self
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.workplace.command(arguments);
+        for variable in ["VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_VISIBLE_DEVICES", "CUBECL_AUTOTUNE_LEVEL"] {
+            command.env_remove(variable);
+        }
+        command.env("XRUN_CACHE", &self.cache).env("HOME", self.workplace.path("home"));
+        command.env("LD_LIBRARY_PATH", &self.toolkit).env("CUDA_PATH", &self.toolkit);
+        for (name, value) in &self.variables {
+            match value.as_str() {
+                "(unset)" => command.env_remove(name),
+                value => command.env(name, value),
+            };
+        }
+        command
+    }
+
+    fn xrun(&self, arguments: &[&str]) -> Said {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    /// Trains `tiny.toml`, with overrides.
+    fn trained(&self, overrides: &[&str]) -> Said {
+        let mut arguments = vec!["tiny.toml", "--progress", "none"];
+        arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
+        self.xrun(&arguments)
+    }
+}

@@ -1,0 +1,100 @@
+//! Do transformers and PEFT read what is exported, and find in it the numbers that xrun found?
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::workplace::{Workplace, json};
+
+/// Activations, keys and values are not quantised: what is exported is then all of the model.
+const EXPERIMENT: &str = r#"
+[experiment]
+seed = 2
+device = "cpu"
+[pipeline.qat-language-model]
+sequence_length = 160
+weight_bits = [32, 8, 4]
+activation_bits = [32, 32, 32]
+key_value_bits = [32, 32, 32]
+pretraining_steps = 10
+calibration_batches = 1
+answer_tokens = 4
+lora_rank = 2
+export_merged = true
+export_parts = true
+[model.gpt2]
+layers = 2
+heads = 2
+width = 16
+context = 160
+[dataset.question-answers]
+source = "file"
+path = "questions.json"
+validation_path = "questions.json"
+vocabulary_size = 300
+[optimizer.adamw]
+learning_rate = 1e-2
+[training]
+max_steps = 30
+epochs = 100
+[limits]
+batch_size = 4
+[validation]
+episodes = 50
+every_steps = 30
+every_epochs = 0
+"#;
+
+const QUESTIONS: &str = r#"{"data": [{"title": "Towns", "paragraphs": [
+  {"context": "In Ostheim, Zoë the baker has 3 red cats; it's 'her' house.", "qas": [
+    {"id": "1", "question": "Who has red cats?", "answers": [{"text": "Zoë", "answer_start": 12}]},
+    {"id": "2", "question": "What has Zoë?", "answers": [{"text": "3 red cats", "answer_start": 30}]}]},
+  {"context": "Żuraw (鶴) is a bird.  It sat on 1,000 stones.", "qas": [
+    {"id": "3", "question": "What is Żuraw?", "answers": [{"text": "a bird", "answer_start": 13}]},
+    {"id": "4", "question": "On what did it sit?", "answers": [{"text": "1,000 stones", "answer_start": 32}]},
+    {"id": "5", "question": "How is it written?", "answers": [{"text": "鶴", "answer_start": 7}]}]}]}]}"#;
+
+/// `XRUN_PYTHON`, or else `python3`, if it has what the script needs.
+fn python(modules: &str) -> Option<String> {
+    let python = std::env::var("XRUN_PYTHON").unwrap_or_else(|_| "python3".into());
+    let mut command = Command::new(&python);
+    command.args(["-c", &format!("import {modules}")]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success()).then_some(python)
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "what was left out, and the figures")]
+fn perplexity_in_transformers_is_that_of_the_run() {
+    let workplace = Workplace::new();
+    workplace.file("tiny.toml", EXPERIMENT);
+    let questions = workplace.file("questions.json", QUESTIONS);
+    let run = workplace.trained("exported", &[]);
+    let checkpoint = run.join("checkpoints/step_00000030");
+    let names = ["base", "lora_full", "lora_w4", "lora_w8", "merged_lora_full", "merged_lora_w4", "merged_lora_w8"];
+    for name in names.into_iter().chain(["on_grid_w4", "on_grid_w8"]) {
+        assert!(checkpoint.join(name).is_dir(), "{name}");
+    }
+    let Some(python) = python("torch, transformers") else {
+        eprintln!("SKIPPED: there is no python3 with torch and transformers; `XRUN_PYTHON` can name one");
+        return;
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/merged_in_transformers.py");
+    let said = Command::new(python).arg(script).args([&checkpoint, &questions]).arg("160").output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let found: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let ours = &json(&run.join("summary.json"))["metrics_last"];
+    let mut compared = 0;
+    for (label, name) in [("full", "full"), ("w8", "8_bit"), ("w4", "4_bit")] {
+        for folder in [format!("merged_lora_{label}"), format!("lora_{label}")] {
+            let Some(found) = found.get(&folder) else { continue }; // there is no PEFT
+            for metric in ["perplexity", "bits_per_byte"] {
+                let (found, ours) =
+                    (found[metric].as_f64().unwrap(), ours[format!("{metric}_{name}")].as_f64().unwrap());
+                assert!((found - ours).abs() < 1e-4 * ours, "{folder}: {metric} {found}, and here {ours}");
+                eprintln!("{folder}: {metric} {found:.6} in transformers, {ours:.6} here");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared >= 6, "{found}");
+}

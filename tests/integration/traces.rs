@@ -1,0 +1,412 @@
+//! Does `xrun verdict FILE` judge what other tools wrote, as they wrote it?
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::workplace::{Said, Workplace, json, text};
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// A trace that the tool itself wrote; `tests/traces/record.sh` makes them.
+fn trace(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name)
+}
+
+fn verdict_on(workplace: &Workplace, name: &str, more: &[&str]) -> (Said, Value) {
+    let path = trace(name);
+    let said = workplace.xrun(&[&["verdict", path.to_str().unwrap(), "--json"], more].concat());
+    assert_eq!(said.code, 0, "{name}: {said:?}");
+    let verdict = serde_json::from_str(&said.out).unwrap();
+    (said, verdict)
+}
+
+fn series<'a>(verdict: &'a Value, name: &str) -> &'a Value {
+    let all = verdict["series"].as_array().unwrap();
+    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no series {name}: {verdict}"))
+}
+
+/// Bytes a second, by two samples of a series far apart: what the slope should be.
+fn rate(samples: &[(f64, f64)]) -> f64 {
+    let (early, late) = (samples[samples.len() / 4], samples[samples.len() * 3 / 4]);
+    (late.1 - early.1) / (late.0 - early.0)
+}
+
+fn near(measured: &Value, expected: f64, what: &str) {
+    let measured = measured.as_f64().unwrap();
+    assert!((measured / expected - 1.0).abs() < 0.05, "{what}: {measured}, expected {expected}");
+}
+
+/// Seconds and bytes of the lines that begin with `start`.
+fn of_mprof(name: &str, start: &str) -> Vec<(f64, f64)> {
+    let text = text(&trace(name));
+    let lines = text.lines().filter_map(|line| line.strip_prefix(start));
+    lines
+        .map(|line| {
+            let mut numbers = line.split_whitespace().map(|number| number.parse::<f64>().unwrap());
+            let size = numbers.next().unwrap() * MIB;
+            (numbers.next().unwrap(), size)
+        })
+        .collect()
+}
+
+#[test]
+fn a_trace_of_mprof_is_judged_with_its_children_and_its_marks() {
+    let workplace = Workplace::new();
+    let (said, verdict) = verdict_on(&workplace, "mprof_leak.dat", &[]);
+    assert!(said.err.contains("a trace of mprof, in MiB"), "{said:?}");
+    assert_eq!((&verdict["verdict"], &verdict["axis"]), (&"growing".into(), &"milliseconds".into()), "{verdict}");
+    let samples = of_mprof("mprof_leak.dat", "MEM ");
+    let memory = series(&verdict, "memory");
+    let slope = memory["slope"].as_f64().unwrap() * 1e3;
+    near(&slope.into(), rate(&samples), "bytes a second");
+    assert_eq!(memory["first"].as_f64().unwrap(), samples[0].1.floor());
+    let message = verdict["message"].as_str().unwrap();
+    assert!(message.contains("`memory`") && message.contains("2.0 MiB a second"), "{message}");
+    assert!(!message.contains("step") && !message.contains("ledger"), "{message}");
+
+    let (_, verdict) = verdict_on(&workplace, "mprof_flat.dat", &["--fail-on", "suspect"]);
+    assert_eq!(verdict["verdict"], "bounded", "{verdict}");
+
+    let (_, verdict) = verdict_on(&workplace, "mprof_children.dat", &[]);
+    let children: Vec<&Value> = verdict["series"].as_array().unwrap().iter().collect();
+    let verdicts = |name: &str| children.iter().filter(|one| one["verdict"] == name).count();
+    assert_eq!((children.len(), verdicts("growing")), (3, 1), "one child leaks: {verdict}");
+
+    let (said, verdict) = verdict_on(&workplace, "mprof_functions.dat", &[]);
+    assert!(said.err.contains("marks of functions are left out"), "{said:?}");
+    let slope = series(&verdict, "memory")["slope"].as_f64().unwrap() * 1e3;
+    near(&slope.into(), rate(&of_mprof("mprof_functions.dat", "MEM ")), "bytes a second");
+}
+
+#[test]
+fn logs_of_psrecord_are_judged_in_both_formats() {
+    let workplace = Workplace::new();
+    for (name, column) in [("psrecord_leak.txt", "Real (MB)"), ("psrecord_leak.csv", "mem_real")] {
+        let rows = text(&trace(name)).lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        let samples: Vec<(f64, f64)> = rows
+            .iter()
+            .map(|row| {
+                let cells: Vec<f64> =
+                    row.split([',', ' ']).filter(|cell| !cell.is_empty()).map(|cell| cell.parse().unwrap()).collect();
+                // Elapsed time; the second column is the share of the processor in one, the number of processes in the other.
+                (cells[0], cells[if cells.len() == 4 { 2 } else { 3 }] * MIB)
+            })
+            .collect();
+        let (said, verdict) = verdict_on(&workplace, name, &[]);
+        assert_eq!(verdict["verdict"], "growing", "{name}: {verdict}");
+        let slope = series(&verdict, column)["slope"].as_f64().unwrap() * 1e3;
+        near(&slope.into(), rate(&samples), name);
+        assert!(said.err.contains("is address space, and not memory"), "{said:?}");
+    }
+    let (_, verdict) = verdict_on(&workplace, "psrecord_io.txt", &[]);
+    assert_eq!(verdict["verdict"], "bounded", "{verdict}");
+    let (_, verdict) = verdict_on(&workplace, "psrecord_leak.txt", &["--column", "Virtual (MB)"]);
+    assert_eq!((&verdict["series"][0]["name"], &verdict["verdict"]), (&"Virtual (MB)".into(), &"growing".into()));
+}
+
+#[test]
+fn a_page_of_memray_holds_a_series_and_its_other_files_do_not() {
+    let workplace = Workplace::new();
+    let page = text(&trace("memray_flamegraph.html"));
+    let records = page.split("memory_records = ").nth(1).unwrap().split(";").next().unwrap();
+    let records: Vec<(f64, f64, f64)> = serde_json::from_str(records).unwrap();
+    let heap: Vec<(f64, f64)> = records.iter().map(|(time, _, heap)| (time / 1e3, *heap)).collect();
+    let (_, verdict) = verdict_on(&workplace, "memray_flamegraph.html", &[]);
+    assert_eq!(verdict["verdict"], "growing", "{verdict}");
+    near(&(series(&verdict, "heap")["slope"].as_f64().unwrap() * 1e3).into(), rate(&heap), "heap");
+    assert_eq!(series(&verdict, "resident")["last"].as_f64().unwrap(), records.last().unwrap().1);
+    for (name, text) in [
+        (
+            "memray.csv",
+            "allocator,num_allocations,size,tid,thread_name,stack_trace\nMALLOC,1,1340,1,0x1,main;leak.py;5\n",
+        ),
+        ("memray.json", "{\n  \"total_num_allocations\": 526,\n  \"total_bytes_allocated\": 83729071\n}\n"),
+    ] {
+        workplace.file(name, text);
+        let said = workplace.xrun(&["verdict", name]);
+        assert!(said.code == 1 && said.err.contains("a page that `memray flamegraph`"), "{said:?}");
+    }
+}
+
+#[test]
+fn what_free_and_vmstat_print_is_judged() {
+    let workplace = Workplace::new();
+    let used = |name: &str| -> Vec<f64> {
+        let text = text(&trace(name));
+        let rows = text.lines().filter_map(|line| line.strip_prefix("Mem:"));
+        rows.map(|row| row.split_whitespace().nth(1).unwrap().parse().unwrap()).collect()
+    };
+    for (name, unit, axis) in [("free_m.txt", MIB, "sample_thousandths"), ("free_date.txt", 1.0, "milliseconds")] {
+        let (_, verdict) = verdict_on(&workplace, name, &[]);
+        let (one, used) = (series(&verdict, "used").clone(), used(name));
+        assert_eq!(verdict["axis"], axis, "{name}");
+        assert_eq!(one["first"].as_f64(), Some(used[0] * unit), "{name}");
+        assert_eq!(one["last"].as_f64(), Some(used[used.len() - 1] * unit), "{name}");
+        let peak = used.iter().copied().fold(0.0, f64::max);
+        assert_eq!(one["peak"].as_f64(), Some(peak * unit), "{name}");
+    }
+    let (_, verdict) = verdict_on(&workplace, "vmstat_t.txt", &[]);
+    let rows = text(&trace("vmstat_t.txt"));
+    let rows = rows.lines().filter(|line| line.trim_start().starts_with(|letter: char| letter.is_ascii_digit()));
+    let unused: Vec<f64> =
+        rows.map(|row| row.split_whitespace().skip(3).take(3).map(|cell| cell.parse::<f64>().unwrap()).sum()).collect();
+    let most = unused.iter().copied().fold(0.0, f64::max);
+    let one = series(&verdict, "used");
+    assert_eq!(verdict["axis"], "milliseconds");
+    assert_eq!(one["first"].as_f64(), Some((most - unused[0]) * 1024.0));
+    assert_eq!(one["last"].as_f64(), Some((most - unused[unused.len() - 1]) * 1024.0));
+
+    // The same machine with a leak of 100 MiB a second on top.
+    let mut second = 0;
+    let leak: String = text(&trace("free_m.txt"))
+        .lines()
+        .map(|line| match line.strip_prefix("Mem:") {
+            Some(cells) => {
+                second += 1;
+                let cells: Vec<u64> = cells.split_whitespace().map(|cell| cell.parse().unwrap()).collect();
+                format!(
+                    "Mem: {} {} {} {} {} {}\n",
+                    cells[0],
+                    3000 + 100 * second,
+                    cells[2],
+                    cells[3],
+                    cells[4],
+                    cells[5]
+                )
+            }
+            None => format!("{line}\n"),
+        })
+        .collect();
+    workplace.file("leak.txt", &leak);
+    let said = workplace.xrun(&["verdict", "leak.txt", "--fail-on", "growing"]);
+    assert!(said.code == 6 && said.out.contains("100.0 MiB a sample"), "{said:?}");
+}
+
+#[test]
+fn tables_of_nvidia_smi_are_judged_a_gpu_at_a_time() {
+    let workplace = Workplace::new();
+    let table = |unit: &str| {
+        let mut text =
+            "timestamp, index, name, memory.used [MiB], memory.total [MiB], utilization.gpu [%]\n".to_owned();
+        for second in 0..600u64 {
+            for gpu in 0..2 {
+                let used = if gpu == 1 { 4000 + second } else { 12_000 };
+                text += &format!(
+                    "2024/01/02 {:02}:{:02}:{:02}.{:03}, {gpu}, NVIDIA A100-SXM4-80GB, {used}{unit}, 81920{unit}, 97\n",
+                    10 + second / 3600,
+                    second / 60 % 60,
+                    second % 60,
+                    345 + gpu
+                );
+            }
+        }
+        text
+    };
+    for (name, unit) in [("units.csv", " MiB"), ("nounits.csv", "")] {
+        workplace.file(name, &table(unit));
+        let said = workplace.xrun(&["verdict", name, "--fail-on", "growing"]);
+        assert_eq!(said.code, 6, "{said:?}");
+        let sentence = said.out.lines().next().unwrap();
+        assert!(sentence.starts_with("growing: ") && sentence.contains("`memory.used [MiB], GPU 1`"), "{said:?}");
+        assert!(sentence.contains("1.0 MiB a second"), "{said:?}");
+        assert!(
+            said.out.contains("left out, at rest below 64 KiB or without a move: memory.used [MiB], GPU 0"),
+            "{said:?}"
+        );
+        assert!(said.err.contains("a table of nvidia-smi; times are in `timestamp`"), "{said:?}");
+    }
+    workplace.file("noheader.csv", "2024/01/02 10:11:12.345, 123 MiB\n2024/01/02 10:11:13.345, 124 MiB\n");
+    let said = workplace.xrun(&["verdict", "noheader.csv"]);
+    assert!(said.code == 1 && said.err.contains("line 1: holds values") && said.err.contains("`noheader`"), "{said:?}");
+}
+
+#[test]
+fn tables_are_judged_by_steps_or_by_times() {
+    let workplace = Workplace::new();
+    let rows = |place: &str, grow: u64, at: &dyn Fn(u64) -> String| -> String {
+        let row = |number: u64| format!("{},{},{}\n", at(number), 2_000_000_000 + number * grow, 500_000);
+        std::iter::once(format!("{place},gpu_bytes,other\n")).chain((1..=400).map(row)).collect()
+    };
+    workplace.file("leaky.csv", &rows("step", 1_000_000, &|row| row.to_string()));
+    workplace.file("flat.csv", &rows("step", 0, &|row| row.to_string()));
+    let said = workplace.xrun(&["verdict", "leaky.csv", "--json", "--fail-on", "growing"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    let verdict: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&verdict["verdict"], &verdict["axis"]), (&"growing".into(), &"steps".into()));
+    assert_eq!(verdict["series"].as_array().unwrap().len(), 1, "half a million of unknown unit: {verdict}");
+    let said = workplace.xrun(&["verdict", "flat.csv", "--fail-on", "suspect"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("other      not judged: unit unknown"), "{said:?}");
+    for (name, said_is, words) in [
+        ("Iteration", "steps are in `Iteration`", "a step"),
+        ("iter", "steps are in `iter`", "a step"),
+        ("global_step", "steps are in `global_step`", "a step"),
+        ("train/step", "steps are in `train/step`", "a step"),
+        ("epoch", "epochs are in `epoch`", "an epoch"),
+        ("elapsed_s", "times are in `elapsed_s`", "a second"),
+        ("timestamp", "`timestamp` is taken for seconds", "a second"),
+        ("batch", "rows are counted", "a sample"),
+    ] {
+        let file = format!("{}.csv", name.replace('/', "_"));
+        workplace.file(&file, &rows(name, 1 << 20, &|row| row.to_string()));
+        let said = workplace.xrun(&["verdict", &file]);
+        let speed = format!("1.0 MiB {words} ");
+        assert!(said.out.starts_with("growing: ") && said.out.contains(&speed), "{name}: {said:?}");
+        assert!(said.err.contains(said_is), "{name}: {said:?}");
+    }
+    let iso = |row: u64| format!("2024-01-02T{:02}:{:02}:00Z", 10 + row / 60, row % 60);
+    workplace.file("iso.csv", &rows("at", 1 << 20, &iso));
+    let said = workplace.xrun(&["verdict", "iso.csv", "--step-column", "at"]);
+    assert!(said.out.contains("1.0 MiB a minute"), "{said:?}");
+    let said = workplace.xrun(&["verdict", "batch.csv", "--step-column", "batch"]);
+    assert!(said.out.contains("1.0 MiB a step"), "{said:?}");
+}
+
+#[test]
+fn a_memory_jsonl_may_begin_late() {
+    let workplace = Workplace::new();
+    workplace.file("leak.toml", "[pipeline.dummy]\nsteps_per_epoch = 300\nleak_per_step = \"256 KiB\"\n");
+    assert_eq!(workplace.xrun(&["leak.toml", "-q"]).code, 0);
+    let late: String = text(&workplace.latest("leak").join("memory.jsonl"))
+        .lines()
+        .map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            line["step"] = (line["step"].as_u64().unwrap() + 1_000_000).into();
+            format!("{line}\n")
+        })
+        .collect();
+    workplace.file("late.jsonl", &late);
+    let said = workplace.xrun(&["verdict", "late.jsonl", "--fail-on", "growing"]);
+    assert!(said.code == 6 && said.out.contains("heap in use by 256"), "{said:?}");
+    let said = workplace.xrun(&["verdict", "late.jsonl", "--unit", "MB"]);
+    assert!(said.code == 2 && said.err.contains("are for tables"), "{said:?}");
+}
+
+#[test]
+fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
+    let workplace = Workplace::new();
+    workplace.file("plain.csv", "step,rss_mb,note\n1,5,warm\n2,5,warm\n");
+    let mprof = trace("mprof_flat.dat");
+    let mprof = mprof.to_str().unwrap();
+    for (arguments, part) in [
+        (&["plain.csv", "--column", "rss"][..], "no column is named `rss` (found: step, rss_mb, note)"),
+        (&["plain.csv", "--step-column", "Stp"], "no column is named `Stp` (found: step, rss_mb, note)"),
+        (&["plain.csv", "--unit", "apples"], "there is no unit `apples` (known are B, KB"),
+        (&[mprof, "--step-column", "time"], "this trace has its times"),
+        (&["nothing_of_this_name"], "there is no run in results"),
+        (&["nothing.csv"], "there is no such file, and"),
+    ] {
+        let said = workplace.xrun(&[&["verdict"], arguments].concat());
+        assert!(said.code == 2 && said.err.contains(part), "{said:?}");
+    }
+    for (name, text, part) in [
+        ("empty.csv", "", "is empty"),
+        ("back.csv", "step,bytes\n5,1\n4,1\n", "line 3: step 4 after step 5; sort the table by step"),
+        ("words.csv", "step,bytes\n1,many\n", "`bytes` (line 2: \"many\" is no number)"),
+        ("none.csv", "step,time_ms\n1,5\n", "`time_ms` (`time` is no size)"),
+        ("steps.csv", "step,bytes\nx,5\n", "line 2: column `step`: \"x\" is no whole number"),
+        ("twice.csv", "step,time,time\n1,5,6\n", "`time` (a column before it has the same name)"),
+        ("unit.csv", "step,gpu_mem\n1,500\n", "has no unit, and is too small for bytes; `--unit MiB` says one"),
+        ("open.csv", &format!("step,bytes\n1,\"{}", "7,\n".repeat(200_000)), "quotation mark"),
+        ("zero.csv", "step,uid,a,mem\n1,0,0,500\n", "`mem` (up to 500: has no unit"),
+        ("long.csv", &format!("step bytes\n1 {}\n", "7".repeat(2_000_000)), "line 2: is too long"),
+        ("binary.csv", "step,bytes\n1,\0\n", "is no text"),
+    ] {
+        workplace.file(name, text);
+        let said = workplace.xrun(&["verdict", name]);
+        assert!(said.code == 1 && said.err.contains(part), "{name}: {said:?}");
+    }
+    let said = workplace.xrun(&["verdict", "plain.csv", "--column", "note"]);
+    assert!(said.code == 1 && said.err.contains("column `note` cannot be judged: line 2: \"warm\""), "{said:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_not_waited_for() {
+    let workplace = Workplace::new();
+    let pipe = |path: PathBuf| {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    };
+    pipe(workplace.path("pipe.csv"));
+    pipe(workplace.path("pipe.jsonl"));
+    std::os::unix::fs::symlink("/dev/zero", workplace.path("zero.csv")).unwrap();
+    for run in ["memory.jsonl", "verdict.json", "plan.json", "resolved.toml"] {
+        let folder = workplace.path(&format!("run_{run}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", folder.join(run)).unwrap();
+    }
+    let runs =
+        ["run_memory.jsonl", "run_verdict.json", "run_plan.json", "run_resolved.toml"].map(|run| format!("./{run}"));
+    for path in
+        ["pipe.csv", "pipe.jsonl", "zero.csv", "/dev/null"].iter().copied().chain(runs.iter().map(String::as_str))
+    {
+        let said = workplace.xrun(&["verdict", path]);
+        assert!(said.code == 1 && said.err.contains("no regular file"), "{path}: {said:?}");
+    }
+}
+
+#[test]
+fn columns_of_a_table_are_judged_by_their_names_and_units() {
+    let workplace = Workplace::new();
+    let table = |separator: &str, before: &str, number: &dyn Fn(f64) -> String| {
+        let mut text = format!("{before}{}\n", ["step", "epoch", "time_ms", "rss_mb", "note"].join(separator));
+        for step in 0..400u32 {
+            let rss = number(1000.0 + 2.5 * f64::from(step));
+            let time = 40_000_000 * u64::from(step);
+            text += &format!("{step}{separator}{}{separator}{time}{separator}{rss}{separator}warm\n", step / 20);
+        }
+        text
+    };
+    workplace.file("plain.csv", &table(",", "", &|rss| rss.to_string()));
+    workplace.file("quoted.csv", &table(",", "\u{feff}", &|rss| format!("\"{rss}\"")));
+    workplace.file("semicolons.csv", &table(";", "", &|rss| rss.to_string().replace('.', ",")));
+    workplace.file("tabs.tsv", &table("\t", "", &|rss| rss.to_string()));
+    workplace.file("spaces.txt", &table("  ", "# ", &|rss| rss.to_string()));
+    for name in ["plain.csv", "quoted.csv", "semicolons.csv", "tabs.tsv", "spaces.txt"] {
+        let said = workplace.xrun(&["verdict", name, "--json"]);
+        assert_eq!(said.code, 0, "{name}: {said:?}");
+        let verdict: Value = serde_json::from_str(&said.out).unwrap();
+        let series = verdict["series"].as_array().unwrap();
+        assert_eq!(series.len(), 1, "{name}: {verdict}");
+        assert_eq!((&series[0]["name"], &verdict["verdict"]), (&"rss_mb".into(), &"growing".into()));
+        assert!((series[0]["slope"].as_f64().unwrap() - 2.5e6).abs() < 1.0, "megabytes, a step: {verdict}");
+        assert!(series[0]["slope_per_epoch"].is_null() && verdict["process"].is_null(), "{verdict}");
+        assert!(
+            said.err.contains("`epoch`") && said.err.contains("`note` (line 2: \"warm\" is no number)"),
+            "{said:?}"
+        );
+    }
+    let said = workplace.xrun(&["verdict", "plain.csv", "--column", "time_ms", "--json"]);
+    assert!(said.code == 0 && said.out.contains("\"time_ms\"") && !said.out.contains("\"rss_mb\""), "{said:?}");
+}
+
+#[test]
+fn the_terminal_shows_what_moved_and_what_grows_first() {
+    let workplace = Workplace::new();
+    let rows = (0..400u64).fold("step,a_mb,b_mb,c_mb,d_mb,e_mb\n".to_owned(), |text, step| {
+        text + &format!("{step},500,{},{},500,{}\n", 500 + step, 500 + 3 * step, 500 + step % 2)
+    });
+    workplace.file("many.csv", &rows);
+    let said = workplace.xrun(&["verdict", "many.csv"]);
+    let order: Vec<&str> = said
+        .out
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|word| word.ends_with("_mb"))
+        .collect();
+    assert_eq!(order, ["c_mb", "b_mb", "e_mb"], "{said:?}");
+    assert!(
+        said.out.contains("left out, at rest below 64 KiB or without a move: 2 series (--json has them)"),
+        "{said:?}"
+    );
+    let verdict: Value = serde_json::from_str(&workplace.xrun(&["verdict", "many.csv", "--json"]).out).unwrap();
+    assert_eq!(verdict["series"].as_array().unwrap().len(), 5);
+
+    workplace.file("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 3\n");
+    assert_eq!(workplace.xrun(&["dummy.toml", "-q"]).code, 0);
+    let said = workplace.xrun(&["verdict", "latest"]);
+    assert!(said.out.contains("\nheap ") && !said.out.contains("\nowner:"), "rows of small buffers: {said:?}");
+    assert_eq!(json(&workplace.latest("dummy").join("verdict.json"))["axis"], "steps");
+}

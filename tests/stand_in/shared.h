@@ -1,0 +1,23 @@
+/* Settings and counters that driver and management library share. */
+#ifndef STAND_IN_H
+#define STAND_IN_H
+#include <stdint.h>
+#include <stdlib.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define MIB ((uint64_t)1 << 20)
+#define DEVICES_MAX 16
+
+/* What the driver has done, by physical device where it matters. The management library finds it by name. */
+struct stand_in_state {
+    uint64_t used[DEVICES_MAX], context_bytes[DEVICES_MAX];
+    uint64_t others;
+    int devices, capability, version;
+    uint64_t memory;
+};
+
+static inline double setting(const char *name, double otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? atof(text) : otherwise;
+}
+#endif

@@ -128,6 +128,13 @@ impl Problems {
         self.list.is_empty()
     }
 
+    /// No more are kept: a message for another one would be made in vain. Counts it.
+    pub fn leaves_out_one_more(&mut self) -> bool {
+        let full = self.list.len() >= PROBLEMS_MAX;
+        self.left_out += usize::from(full);
+        full
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }

@@ -6,6 +6,7 @@ pub mod cache;
 pub mod list;
 pub mod queue;
 pub mod ring;
+pub mod room;
 
 /// The bytes that a value holds, on the heap and in itself; what the ledger counts.
 pub trait HeldBytes {

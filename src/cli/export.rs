@@ -8,7 +8,14 @@ use crate::results::{index, layout, write};
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let run =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    let output = arguments.output.clone().unwrap_or_else(|| run.join(layout::EXPORT));
+    let own = run.join(layout::EXPORT);
+    if arguments.output.is_none() && std::fs::symlink_metadata(&own).is_ok_and(|found| found.is_symlink()) {
+        let own = own.display();
+        return Err(Failure::Failed(format!(
+            "{own} is a link, and may lead anywhere; name a folder with --output DIR"
+        )));
+    }
+    let output = arguments.output.clone().unwrap_or(own);
     write::at(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
     let tables = Table::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
     let mut written = Vec::new();
@@ -34,7 +41,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
 fn tell_what_is_missing(one: &Exported, terminal: &Terminal) {
     let name = one.table.name();
     if one.lines_left_out > 0 {
-        terminal.say(&format!("{name}: {} lines do not parse and are left out", one.lines_left_out));
+        terminal.say(&format!("{name}: {} lines are damaged and are left out", one.lines_left_out));
     }
     if one.names_left_out {
         terminal.say(&format!("{name}: some names are too many or too long for columns and are left out"));

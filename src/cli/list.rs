@@ -46,6 +46,9 @@ pub struct ListArguments {
     json: bool,
 }
 
+/// More damaged runs than these are not named.
+const DAMAGE_MAX: usize = 20;
+
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.folder;
     let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
@@ -61,6 +64,9 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     let order = order(&arguments.sort)?;
     let mut runs = index::runs(results);
     let all = runs.len();
+    for why in runs.iter().filter_map(|run| selection.in_doubt(run, &order)).take(DAMAGE_MAX) {
+        terminal.say(&format!("damaged: {why}"));
+    }
     runs.retain(|run| selection.takes(run));
     sort(&mut runs, &order, arguments.reverse);
     runs.truncate(arguments.count);

@@ -31,6 +31,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use crate::data;
+use crate::experiment::Experiment;
 use crate::experiment::sections::FailOn;
 use crate::export::{Format, Table};
 use crate::panics;
@@ -144,6 +146,8 @@ pub struct RunArguments {
     #[arg(long, hide = true, value_name = "DIR", conflicts_with = "dry_run")]
     directory: Option<PathBuf>,
     #[command(flatten)]
+    data: Data,
+    #[command(flatten)]
     results: Results,
     #[command(flatten)]
     display: Display,
@@ -157,9 +161,28 @@ pub struct ResumeArguments {
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
+    data: Data,
+    #[command(flatten)]
     results: Results,
     #[command(flatten)]
     display: Display,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Data {
+    /// Hash all files of the data again. Otherwise a file is taken to be what it was while its size, its times and its
+    /// inode are: a disk that changed a bit is seen only so.
+    #[arg(long)]
+    verify_data: bool,
+}
+
+impl Data {
+    /// Before the data is opened.
+    fn prepare(self, experiment: &Experiment) {
+        if let Some(dataset) = experiment.dataset.as_ref().filter(|_| self.verify_data) {
+            data::verify(dataset);
+        }
+    }
 }
 
 #[derive(Clone, Debug, Args)]

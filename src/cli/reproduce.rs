@@ -8,12 +8,12 @@ use clap::Args;
 use super::resume::refuse_other_keys;
 use super::terminal::{Failure, Terminal};
 use super::training::{NewRun, Place, Planned};
-use super::{Display, Overrides, Results};
+use super::{Data, Display, Overrides, Results};
 use crate::device::{self, Kind};
 use crate::experiment::read;
 use crate::report;
 use crate::results::format::Outcome;
-use crate::results::{index, layout, write};
+use crate::results::{index, layout, resolved, write};
 use crate::run::fingerprint::LEFT_OUT;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
 use crate::run::stop::exit_code;
@@ -23,6 +23,7 @@ const CHANGEABLE: &[&str] = &[
     "limits.workers",
     "limits.prefetch",
     "limits.frame_cache",
+    "limits.decoding",
     "limits.metrics_queue",
     "limits.log_queue",
     "cleanup.",
@@ -41,6 +42,8 @@ pub struct ReproduceArguments {
     /// bits, and 0.1 on a GPU.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     tolerance: Option<f64>,
+    #[command(flatten)]
+    data: Data,
     #[command(flatten)]
     results: Results,
     #[command(flatten)]
@@ -71,10 +74,10 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         terminal.say(&format!("not as it was: {}", report::reproduction::change(change)));
     }
     let (opened, task) = planned.open(1)?;
-    let text = std::fs::read(path.join(layout::RESOLVED)).map_err(Failure::failed)?;
+    let text = resolved::text_of(&path).map_err(Failure::failed)?;
     let new = NewRun {
         place: Place::Reproductions(&arguments.results.folder),
-        text: &text,
+        text: text.as_bytes(),
         origins: &original.manifest.origins,
         stop_after: original.stop_after(),
     };
@@ -108,7 +111,9 @@ fn plan(
     let overrides = arguments.overrides.all();
     let changeable: Vec<&str> = LEFT_OUT.iter().chain(CHANGEABLE).copied().collect();
     refuse_other_keys(&overrides, &changeable, "a run is reproduced", "run the experiment")?;
+    resolved::text_of(path).map_err(Failure::failed)?;
     let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
+    arguments.data.prepare(&experiment);
     let named = |key: &str| overrides.iter().any(|text| text.trim_start().starts_with(key));
     experiment.training.time_limit = experiment.training.time_limit.filter(|_| named("training.time_limit"));
     experiment.limits.host_memory = experiment.limits.host_memory.filter(|_| named("limits.host_memory"));

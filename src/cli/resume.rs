@@ -9,7 +9,8 @@ use super::training::{self, Planned};
 use crate::experiment::{read, resolved};
 use crate::panics;
 use crate::problem::{Problem, Problems};
-use crate::results::{index, layout, read as read_results, write};
+use crate::results::{index, layout, read as read_results, resolved as resolved_text, seal, write};
+use crate::run::checkpoint::CHANGED;
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::Launch;
 use crate::run::resume::{self, ResumeError};
@@ -22,6 +23,7 @@ const CHANGEABLE: &[&str] = &[
     "limits.workers",
     "limits.prefetch",
     "limits.frame_cache",
+    "limits.decoding",
     "limits.metrics_queue",
     "limits.log_queue",
     "limits.host_memory",
@@ -50,6 +52,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     let overrides = arguments.overrides.all();
     refuse_other_keys(&overrides, CHANGEABLE, "a run is resumed", "start a new run")?;
+    resolved_text::text_of(&path).map_err(Failure::failed)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
@@ -59,6 +62,15 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         ResumeError::Finished { .. } => Failure::Usage(error.to_string()),
         other => Failure::failed(other),
     })?;
+    for damage in &continuation.passed_over {
+        terminal.say(&format!("damaged and passed over: {damage}"));
+    }
+    if !continuation.passed_over.is_empty() {
+        terminal.say(&match &continuation.checkpoint {
+            Some(checkpoint) => format!("the run goes on from {}", checkpoint.display()),
+            None => "there is no whole checkpoint: the run begins again at step 0".into(),
+        });
+    }
     let mut experiment = checked.experiment;
     if !overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
         // Another device gives other numbers, so `auto` does not choose again.
@@ -67,6 +79,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     if continuation.manifest.code.lock_digest != manifest::lock_digest() {
         terminal.say("this xrun was built with other libraries than the one that began the run: numbers may differ");
     }
+    arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;
     resume::same_data(&path, &continuation.manifest, &planned.plan).map_err(Failure::failed)?;
     match overrides.is_empty() {
@@ -81,13 +94,16 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     if !overrides.is_empty() {
         let text = resolved::to_toml(&opened.plan.experiment, None);
-        write::replace(&path.join(layout::RESOLVED), text.as_bytes()).map_err(Failure::failed)?;
+        write::replace(&path.join(layout::RESOLVED), &seal::text(&text)).map_err(Failure::failed)?;
         let plan = opened.plan.to_file(task.parameters());
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }
-    if fingerprint(&opened.plan) != continuation.manifest.fingerprint {
+    let fingerprint = fingerprint(&opened.plan);
+    continuation.state.run.clone_from(&continuation.manifest.run);
+    continuation.state.fingerprint.clone_from(&fingerprint);
+    if fingerprint != continuation.manifest.fingerprint {
         // Its numbers are those of two experiments, or of two programs: no other run has the same.
-        continuation.manifest.fingerprint = "changed by a resume".into();
+        continuation.manifest.fingerprint = CHANGED.into();
     }
     let stop = training::listen(&arguments.display, terminal)?;
     resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;

@@ -25,6 +25,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         let name = file.display();
         terminal.say(&format!("{name} has a [sweep], which is left out here; `xrun sweep {name}` runs its points"));
     }
+    arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;
     if arguments.if_changed {
         let device = planned.chosen.kind.to_string();

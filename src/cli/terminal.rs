@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use crate::experiment::render;
 use crate::problem::Problems;
 use crate::results::format::Outcome;
+use crate::results::printable;
 use crate::run::stop::{EXIT_BAD_INPUT, exit_code};
 
 /// Standard output for answers, standard error for everything else.
@@ -35,7 +36,7 @@ impl Terminal {
     /// An answer as indented JSON.
     pub fn json(self, value: &impl serde::Serialize) {
         // Records of ours always serialise: their keys are strings.
-        self.answer(&serde_json::to_string_pretty(value).unwrap_or_default());
+        self.answer(&safe(&serde_json::to_string_pretty(value).unwrap_or_default()));
     }
 
     /// A line for people; not with `--quiet`.
@@ -135,6 +136,24 @@ pub fn plain(text: &str) -> String {
     safe
 }
 
+/// JSON that means the same, and that does nothing on a terminal: what stands in its texts comes from others. Control
+/// characters below U+0020 are escaped in JSON already.
+fn safe(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\n' => safe.push(character),
+            _ if printable::dangerous(character) => {
+                let mut units = [0; 2];
+                let units = character.encode_utf16(&mut units);
+                safe.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
 /// Why a command has no answer.
 #[derive(Debug)]
 pub enum Failure {
@@ -181,6 +200,14 @@ impl From<Problems> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_means_the_same_and_turns_nothing_around() {
+        let value = serde_json::json!({ "name": "a\u{202e}b\u{9b}2J\u{feff} è 猫", "list": [1, "\n\u{7f}"] });
+        let text = safe(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(text.contains("a\\u202eb\\u009b2J\\ufeff è 猫") && text.contains("\\u007f"), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
 
     #[test]
     fn control_characters_are_shown_and_not_obeyed() {

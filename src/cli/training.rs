@@ -252,7 +252,7 @@ impl NewRun<'_> {
         // Until here a signal ends the program as it ends any other.
         let stop = listen(display, terminal)?;
         let name = &plan.experiment.experiment.name;
-        let now = chrono::Utc::now();
+        let now = manifest::time();
         let directory = match self.place {
             Place::Folder(path) => directory::create_at(path),
             Place::Results(results) => directory::create(results, name, &fingerprint, now),
@@ -271,7 +271,7 @@ impl NewRun<'_> {
             plan,
             ledger: &opened.ledger,
             directory: &directory,
-            state: LoopState::default(),
+            state: LoopState { run: directory.id.clone(), fingerprint, ..LoopState::default() },
             segment: 0,
             gpu: opened.gpu(),
             kernels: opened.kernels.clone(),
@@ -324,7 +324,9 @@ pub fn train(
             terminal.error(&format!("the report cannot be written: {error}; `xrun report` does it later"));
             if code == 0 { exit_code(Outcome::Failed) } else { code }
         }
-        (Ok(()), code) => {
+        (Ok(damage), code) => {
+            // Of what processes before this one wrote.
+            damage.iter().for_each(|damage| terminal.say(&format!("damaged: {damage}")));
             if code == 0 {
                 terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
             }

@@ -1,12 +1,12 @@
 //! What identifies bytes? SHA-256, in lower-case hexadecimal.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use super::error::DataError;
+use crate::results::file;
 
 pub fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
@@ -18,7 +18,8 @@ pub fn digest(bytes: &[u8]) -> String {
 /// The file does not read.
 pub fn digest_of_file(path: &Path) -> Result<String, DataError> {
     let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    // Nothing that never ends, or that waits for ever.
+    let mut reader = file::open(path).map_err(failed)?;
     let mut hasher = Sha256::new();
     let mut block = vec![0; 64 * 1024];
     loop {

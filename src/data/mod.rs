@@ -4,6 +4,7 @@ pub mod cache;
 pub mod digest;
 pub mod error;
 pub mod feed;
+pub mod known;
 pub mod question_answers;
 pub mod reference_video;
 pub mod sample;
@@ -41,6 +42,15 @@ pub fn paths(dataset: &mut Dataset) -> Vec<(&'static str, &mut String)> {
         ],
     };
     all.into_iter().filter_map(|(key, path)| Some((key, path.as_mut()?))).collect()
+}
+
+/// The files of the data are hashed again when it is opened next, whatever is known of them.
+pub fn verify(dataset: &Dataset) {
+    match dataset {
+        Dataset::ReferenceVideo(settings) => known::forget(&reference_video::open::root(settings)),
+        // Read as a whole each time.
+        Dataset::QuestionAnswers(_) => {}
+    }
 }
 
 /// What opening the data writes first, for people; `None` when it is there. Writing may take minutes.

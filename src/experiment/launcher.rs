@@ -1,8 +1,12 @@
 //! Where are the runs of a sweep started, other than on this machine?
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{schema, shape, tree, walk};
+use crate::problem::Source;
 use crate::units::{Bytes, Span};
 
 crate::experiment::kinds::kinds! {
@@ -59,8 +63,20 @@ pub struct Slurm {
     #[schemars(range(min = 0, max = 1000))]
     pub requeue: u32,
     /// More lines of the job's script, before xrun is started: `#SBATCH --constraint=a100`, `module load cuda`.
-    #[schemars(length(max = 100), inner(regex(pattern = "^[^\r\n]+$")))]
+    #[schemars(length(max = 100), inner(regex(pattern = "^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$")))]
     pub extra_lines: Vec<String>,
+}
+
+/// Whether a text, such as a `slurm.toml` that somebody edited, has only keys and values that `[launcher.slurm]` may have;
+/// says what is wrong first.
+pub fn check_slurm(text: &str) -> Result<(), String> {
+    let source = Arc::new(Source { name: "slurm.toml".into(), text: text.to_owned() });
+    let mut entries = tree::parse(&source).map_err(|problem| problem.to_string())?;
+    let Some(part) = shape::at(schema::shared(), "launcher.slurm") else { return Ok(()) };
+    match walk::walk(&mut entries, part).problems.iter().next() {
+        Some(problem) => Err(problem.to_string()),
+        None => Ok(()),
+    }
 }
 
 impl Default for Slurm {
@@ -77,6 +93,29 @@ impl Default for Slurm {
             grace: Span(std::time::Duration::from_secs(60)),
             requeue: 3,
             extra_lines: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_edited_file_asks_for_is_held_to_the_schema() {
+        assert_eq!(check_slurm("partition = \"gpu,long\"\nextra_lines = [\"module load\\tcuda\"]\n"), Ok(()));
+        for text in [
+            "partition = \"x\\n#SBATCH --uid=0\\ntouch pwn\"\n",
+            "account = \"a b\"\n",
+            "cpus = 0\n",
+            "extra_lines = [\"a\\u0000b\"]\n",
+            "extra_lines = [\"a\\u000Bb\"]\n",
+            "extra_lines = [\"a\\nb\"]\n",
+            "shell = \"/bin/sh\"\n",
+            "partition = ",
+        ] {
+            let message = check_slurm(text).unwrap_err();
+            assert!(message.contains("slurm.toml:1:"), "{text}: {message}");
         }
     }
 }

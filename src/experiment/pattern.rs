@@ -36,9 +36,9 @@ pub const PATTERNS: &[Pattern] = &[
         example: "gpu",
     },
     Pattern {
-        expression: "^[^\r\n]+$",
+        expression: "^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$",
         matches: is_line,
-        words: "one line of text",
+        words: "one line of text without control characters",
         example: "#SBATCH --constraint=a100",
     },
 ];
@@ -59,7 +59,7 @@ fn are_names(text: &str) -> bool {
 }
 
 fn is_line(text: &str) -> bool {
-    !text.is_empty() && !text.contains(['\r', '\n'])
+    !text.is_empty() && !text.contains(|c: char| c.is_ascii_control() && c != '\t')
 }
 
 fn is_device(text: &str) -> bool {

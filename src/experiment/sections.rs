@@ -24,11 +24,14 @@ pub struct About {
     /// `auto` takes the first GPU that works and the CPU otherwise; or `cpu`, `cuda`, `cuda:1`, `vulkan`.
     #[schemars(regex(pattern = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$"))]
     pub device: String,
+    /// Keep what git knows to be changed in the current folder in `manifest.json`, at most 1 MiB, so that the code that
+    /// ran can be had again. `false` leaves it out: who gets the result reads it. Default: true.
+    pub patch: bool,
 }
 
 impl Default for About {
     fn default() -> Self {
-        Self { name: String::new(), description: String::new(), seed: 0, device: "auto".into() }
+        Self { name: String::new(), description: String::new(), seed: 0, device: "auto".into(), patch: true }
     }
 }
 
@@ -84,6 +87,10 @@ pub struct Limits {
     pub prefetch: usize,
     /// Bytes of decoded frames kept for reuse, least recently used out first. 0 keeps none. Default: 64 MiB.
     pub frame_cache: Bytes,
+    /// Bytes that decoding pictures may take, all threads together; a thread that finds no room waits. A picture takes 12
+    /// bytes a pixel at most, and its file; one that does not fit is refused with its name. Default: 512 MiB, enough for
+    /// one of 44 megapixels.
+    pub decoding: Bytes,
     /// Detections of one validation that are kept until its end, as 32 bytes each. When there are more, those with the
     /// lowest score go, and the result says how many. Default: 100,000 (3.1 MiB).
     #[schemars(range(min = 100, max = 100_000_000))]
@@ -115,6 +122,7 @@ impl Default for Limits {
             workers: 1,
             prefetch: 2,
             frame_cache: Bytes::mebibytes(64),
+            decoding: Bytes::mebibytes(512),
             validation_predictions: 100_000,
             gradient_norm_window: 100,
             metrics_queue: 16,

@@ -12,6 +12,11 @@ use crate::problem::Problem;
 /// What every point has to have in common.
 const FIXED: [&str; 5] = ["extends", "sweep", "launcher", "experiment.name", "experiment.description"];
 
+/// More keys than an experiment has.
+const KEYS_MAX: usize = 1000;
+/// More parts than a key of an experiment has.
+const PARTS_MAX: usize = 16;
+
 /// Puts the experiment's keys that stand directly below `[sweep]` to the others in `[sweep.values]`. A name that is
 /// neither the section's nor the experiment's stays, to be refused there.
 pub fn gather(entries: &mut [Entry], schema: &Value) {
@@ -38,9 +43,19 @@ impl Walk<'_> {
     /// Checks swept keys and takes out what is wrong. Keys in quotes become tables within tables.
     pub(super) fn swept(&mut self, entries: &mut Vec<Entry>, path: &str) {
         let mut nested = Vec::new();
+        if entries.len() > KEYS_MAX {
+            let message = format!("{} keys are swept, at most {KEYS_MAX} can be", entries.len());
+            let problem = Problem::new(path, message).help("an experiment has far fewer keys: is this another file?");
+            self.findings.add(problem.at(Some(entries[KEYS_MAX].key_place.clone())));
+            entries.clear();
+        }
         for entry in std::mem::take(entries) {
             let (key, place) = (entry.key.clone(), entry.key_place.clone());
-            if !put(&mut nested, unfold(entry)) {
+            let parts = key.split('.').count();
+            if parts > PARTS_MAX {
+                let message = format!("a key of {parts} parts; those of an experiment have at most {PARTS_MAX}");
+                self.findings.add(Problem::new(join(path, &key), message).help("take it out").at(Some(place)));
+            } else if !put(&mut nested, unfold(entry)) {
                 let problem = Problem::new(join(path, &key), "the same key is swept twice").help("keep one of the two");
                 self.findings.add(problem.at(Some(place)));
             }

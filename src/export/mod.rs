@@ -84,7 +84,7 @@ pub struct Exported {
     pub path: PathBuf,
     pub rows: u64,
     pub columns: usize,
-    /// Lines that do not parse.
+    /// Lines that are damaged.
     pub lines_left_out: u64,
     /// Names beyond [`columns::NAMES_MAX`], or too long.
     pub names_left_out: bool,

@@ -1,7 +1,6 @@
 //! Which probes were made before? One small file each in the cache folder; the oldest go when there are many.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +9,11 @@ use crate::data::cache;
 use crate::data::digest::digest;
 use crate::experiment::{Experiment, resolved};
 use crate::results::format::{Demand, VERSION};
-use crate::results::write;
+use crate::results::{file, seal, write};
 
 /// More files than this are not kept.
 const FILES_MAX: usize = 256;
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -27,6 +27,7 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
     let mut nameless = experiment.clone();
     nameless.experiment.name.clear();
     nameless.experiment.description.clear();
+    nameless.experiment.patch = false;
     let program = std::env::current_exe().ok().and_then(|path| path.metadata().ok());
     let program = program.map(|file| (file.len(), file.modified().ok()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -35,7 +36,8 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
 
 /// The probe of that key, if there was one.
 pub fn recall(key: &str) -> Option<Probe> {
-    let text = std::fs::read(path(key)).ok()?;
+    let text = file::bytes(&path(key), FILE_BYTES_MAX).ok()?;
+    seal::check_record(&text).ok()?;
     let record: Record = serde_json::from_slice(&text).ok()?;
     (record.version == VERSION).then_some(Probe { demand: record.demand, parameters: record.parameters })
 }
@@ -45,22 +47,8 @@ pub fn keep(key: &str, probe: &Probe) {
     let path = path(key);
     let Some(folder) = path.parent() else { return };
     let record = Record { version: VERSION, parameters: probe.parameters, demand: probe.demand.clone() };
-    if std::fs::create_dir_all(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
-        forget_oldest(folder);
-    }
-}
-
-fn forget_oldest(folder: &std::path::Path) {
-    let mut files: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-        .collect();
-    files.sort();
-    let surplus = files.len().saturating_sub(FILES_MAX);
-    for (_, path) in &files[..surplus] {
-        let _ = std::fs::remove_file(path);
+    if cache::make(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
+        cache::forget_oldest(folder, FILES_MAX);
     }
 }
 

@@ -41,8 +41,10 @@ pub struct Curves {
     /// Steps over which losses are smoothed.
     pub smoothed_over: f64,
     pub last_step: Option<u64>,
-    /// Lines that do not parse.
+    /// Lines that are damaged.
     pub unreadable: u64,
+    /// Why the file, or the rest of it, does not read.
+    pub failure: Option<String>,
 }
 
 /// Reads the file; one that is missing gives no curves. `steps` is the planned length of the run.
@@ -51,13 +53,18 @@ pub fn read(run: &Path, steps: Option<u64>) -> Curves {
         smoothed_over: steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round()),
         ..Curves::default()
     };
-    let Ok(lines) = read::metrics(run) else { return curves };
+    let lines = match read::metrics(run) {
+        Ok(lines) => lines,
+        Err(error) => {
+            curves.failure = (!error.is_missing()).then(|| error.to_string());
+            return curves;
+        }
+    };
     for line in lines {
         match line {
             Ok(line) => curves.add(line),
             Err(ReadError::Content { .. }) => curves.unreadable += 1,
-            // Reading on would give the same error for ever.
-            Err(_) => break,
+            Err(error) => curves.failure = Some(error.to_string()),
         }
     }
     curves

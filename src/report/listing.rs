@@ -43,6 +43,7 @@ fn row(run: &Entry) -> Vec<String> {
 /// The same for programs. What is not known is `null`.
 pub fn json(runs: &[Entry]) -> Value {
     let of = |run: &Entry| {
+        let verdict = read::verdict(&run.path);
         json!({
             "path": run.path.display().to_string(),
             "experiment": run.experiment,
@@ -59,7 +60,8 @@ pub fn json(runs: &[Entry]) -> Value {
             "loss": run.last_loss,
             "best": run.summary.as_ref().and_then(|summary| summary.best.as_ref()),
             "resident_peak": run.resident_peak,
-            "verdict": read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict),
+            "damage": verdict.as_ref().err().map(ToString::to_string),
+            "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
         })
     };
     Value::Array(runs.iter().map(of).collect())

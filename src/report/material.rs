@@ -10,7 +10,7 @@ use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PlannedAn
 use crate::results::index::{self, RunState};
 use crate::results::metric::{Better, Interval};
 use crate::results::verdict::{Judgement, Verdict};
-use crate::results::{named, read};
+use crate::results::{named, read, resolved};
 
 /// A forecast that is off by less than this share needs no word.
 const FAR_OFF: f64 = 0.1;
@@ -98,6 +98,12 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let plan = read::plan(run).map_err(&mut noted).ok();
     let verdict = read::verdict(run).map_err(&mut noted).ok().flatten();
     let post_mortem = read::post_mortem(run).map_err(&mut noted).ok().flatten();
+    for looked_at in [resolved::text_of(run).map(drop), read::pictures(run).map(drop)] {
+        // That a file is not there is no damage: results are passed on without some of them.
+        if let Err(error @ read::ReadError::Content { .. }) = looked_at {
+            noted(error);
+        }
+    }
     if manifest.is_none() && summary.is_none() {
         // A newer format is worth its own message.
         if let Err(error @ read::ReadError::Newer { .. }) = read::manifest(run) {
@@ -109,9 +115,10 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let trace = trace::read(run);
     for (name, lines) in [("metrics.jsonl", curves.unreadable), ("memory.jsonl", trace.unreadable)] {
         if lines > 0 {
-            damage.push(format!("{lines} lines of {name} do not parse and are left out"));
+            damage.push(format!("{lines} lines of {name} are damaged and are left out"));
         }
     }
+    damage.extend([&curves.failure, &trace.failure].into_iter().flatten().cloned());
     let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
     let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
     let run = run.to_path_buf();

@@ -53,8 +53,8 @@ pub enum ReportError {
 
 /// Writes `report.html`, `memory_epochs.csv` and `memory.perfetto.json` into the run's directory, each replaced as a whole.
 /// Results are often kept without the lines that these are made of: then a page that is there is left alone, and the
-/// tables of memory are not written.
-pub fn write(run: &Path) -> Result<(), ReportError> {
+/// tables of memory are not written. Gives what could not be read, for people.
+pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
     let material = material::gather(run)?;
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {
@@ -66,19 +66,18 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
         epochs::write(run)?;
         perfetto::write(run)?;
     }
-    Ok(())
+    Ok(material.damage)
 }
 
 fn has(run: &Path, name: &str) -> bool {
     run.join(name).is_file()
 }
 
-/// Goes through the samples of a run one by one; lines that do not parse are left out, and so is a trace that is not
-/// there.
+/// Goes through the samples of a run one by one; damaged lines are left out, and so is a trace that is not there.
 fn each_sample(run: &Path, mut with: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
     let lines = match read::memory(run) {
         Ok(lines) => lines,
-        Err(ReadError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.is_missing() => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     for line in lines {

@@ -209,7 +209,7 @@ fn damaged_files_are_named_and_the_rest_is_shown() {
     std::fs::remove_file(run.join(layout::MEMORY)).unwrap();
     std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
     let text = summary::text(&run, None).unwrap();
-    assert!(text.contains("2 lines of metrics.jsonl do not parse") && text.contains("plan.json"), "{text}");
+    assert!(text.contains("2 lines of metrics.jsonl are damaged") && text.contains("plan.json"), "{text}");
     let page = page::html(&material::gather(&run).unwrap());
     well_formed(&page);
     assert!(page.contains("<h2>Not read</h2>"));

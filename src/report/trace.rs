@@ -39,8 +39,10 @@ pub struct Trace {
     /// Seconds of work up to the last sample.
     pub seconds: f64,
     pub last_step: Option<u64>,
-    /// Lines that do not parse.
+    /// Lines that are damaged.
     pub unreadable: u64,
+    /// Why the file, or the rest of it, does not read.
+    pub failure: Option<String>,
     segment: u32,
     segment_began: f64,
     validation_began: Option<f64>,
@@ -49,13 +51,18 @@ pub struct Trace {
 /// Reads the file; one that is missing gives an empty trace.
 pub fn read(run: &Path) -> Trace {
     let mut trace = Trace::default();
-    let Ok(lines) = read::memory(run) else { return trace };
+    let lines = match read::memory(run) {
+        Ok(lines) => lines,
+        Err(error) => {
+            trace.failure = (!error.is_missing()).then(|| error.to_string());
+            return trace;
+        }
+    };
     for line in lines {
         match line {
             Ok(line) => trace.add(line),
             Err(ReadError::Content { .. }) => trace.unreadable += 1,
-            // Reading on would give the same error for ever.
-            Err(_) => break,
+            Err(error) => trace.failure = Some(error.to_string()),
         }
     }
     trace

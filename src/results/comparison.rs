@@ -58,6 +58,9 @@ pub struct ComparedRun {
     pub growing_owner: Option<String>,
     /// Of the heap, resident memory and the device.
     pub growth: Vec<Growth>,
+    /// What of its files was not read, for people: numbers above are without it.
+    #[serde(default)]
+    pub damage: Vec<String>,
 }
 
 /// A metric over the validations of a run, the one before training left out.

@@ -471,6 +471,25 @@ pub struct LoopState {
     pub items: u64,
     /// Seconds of work before this checkpoint.
     pub seconds: f64,
+    /// The run that wrote it, as in `manifest.json`. This and what follows is empty in checkpoints of older versions of xrun.
+    #[serde(default)]
+    pub run: String,
+    /// What was trained, as `fingerprint` in `manifest.json`.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// Lines of `metrics.jsonl` up to here.
+    #[serde(default)]
+    pub metrics_lines: Option<u64>,
+    /// SHA-256 of each file beside this one, by name.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+}
+
+/// `pictures/index.json`: what there is to be seen of the last validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pictures {
+    pub version: u32,
+    pub pictures: Vec<PictureEntry>,
 }
 
 /// An entry of `pictures/index.json`: a picture of the last validation.

@@ -6,14 +6,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::fmt;
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
 use super::format::{MemoryLine, MetricsLine, Outcome, Summary};
-use super::{layout, printable, read};
+use super::{file, layout, printable, read};
 use crate::problem::nearest;
 
 /// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
@@ -30,7 +30,7 @@ pub enum RunState {
     Ended(Outcome),
     /// Nobody holds the lock and there is no summary: the process was killed, or the machine went down.
     Killed,
-    /// The manifest or the summary is missing or damaged; says which.
+    /// The manifest or the summary is missing or damaged, or without a summary the end of what was written; says which.
     Unreadable(String),
 }
 
@@ -326,7 +326,7 @@ fn time_of(run: &str, path: &Path) -> String {
 fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     let manifest = read::manifest(&path);
     let summary = read::summary(&path);
-    let state = match (&manifest, &summary) {
+    let mut state = match (&manifest, &summary) {
         // Written last, and taken away first by a resume: the lock may still be held while the report is written.
         (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
         _ if is_locked(&path) => RunState::Running,
@@ -342,42 +342,65 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             resident_peak = summary.memory.resident_peak;
         }
         _ => {
-            for line in tail::<MetricsLine>(&path.join(layout::METRICS)) {
+            let (metrics, metrics_damaged) = tail::<MetricsLine>(&path.join(layout::METRICS));
+            let (memory, memory_damaged) = tail::<MemoryLine>(&path.join(layout::MEMORY));
+            for (name, damaged) in [(layout::METRICS, metrics_damaged), (layout::MEMORY, memory_damaged)] {
+                if damaged && state != RunState::Running {
+                    state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
+                }
+            }
+            for line in metrics {
                 last_step = last_step.max(Some(line.step()));
                 if let MetricsLine::Train { loss, .. } = line {
                     last_loss = Some(loss);
                 }
             }
-            for line in tail::<MemoryLine>(&path.join(layout::MEMORY)) {
+            for line in memory {
                 resident_peak = resident_peak.max(line.host.resident_peak).max(line.host.resident);
             }
         }
     }
-    let steps_planned =
-        summary.as_ref().map(|summary| summary.steps_planned).or_else(|| Some(read::plan(&path).ok()?.steps));
+    let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match read::plan(&path) {
+        Ok(plan) => Some(plan.steps),
+        Err(error) => {
+            if !error.is_missing() && state == RunState::Killed {
+                state = RunState::Unreadable(error.to_string());
+            }
+            None
+        }
+    });
     let started = manifest.ok().map(|manifest| manifest.started);
     Entry { path, experiment, run, state, started, summary, steps_planned, last_step, last_loss, resident_peak }
 }
 
 /// Whether a process works in the directory. Asks for a shared lock, so that two who ask do not disturb each other.
 pub fn is_locked(run: &Path) -> bool {
-    let Ok(file) = File::open(run.join(layout::LOCK)) else { return false };
+    let Ok(file) = file::open(&run.join(layout::LOCK)) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
-/// The records at the end of a file of lines; those that do not parse are left out.
-fn tail<T: DeserializeOwned>(path: &Path) -> Vec<T> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+/// The records at the end of a file of lines, and whether one of them is not what was written.
+fn tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
+    let read = || -> std::io::Result<(Vec<u8>, bool)> {
+        let mut file = file::open(path)?;
         let start = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX);
         file.seek(SeekFrom::Start(start))?;
         let mut bytes = Vec::new();
         file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        Ok((bytes, start > 0))
     };
-    let bytes = read().unwrap_or_default();
-    let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
-    complete.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    let (bytes, cut) = read().unwrap_or_default();
+    let (complete, rest) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
+    // What begins in the middle of a line says nothing.
+    let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(cut));
+    let (mut records, mut damaged) = (Vec::new(), read::is_whole_but_for_its_end(rest));
+    for line in lines {
+        match read::parsed(line) {
+            Ok(record) => records.push(record),
+            Err(_) => damaged = true,
+        }
+    }
+    (records, damaged)
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ fn runs_are_listed_newest_first_with_links_counted_once() {
 #[test]
 fn the_state_tells_running_from_killed_and_damaged() {
     let (_results, [first, second, third]) = three_runs();
-    let held = File::options().create(true).append(true).open(first.join(layout::LOCK)).unwrap();
+    let held = std::fs::File::options().create(true).append(true).open(first.join(layout::LOCK)).unwrap();
     held.try_lock().unwrap();
     assert_eq!(entry(&first).state, RunState::Running);
     assert!(is_locked(&first), "asking does not take the lock away");

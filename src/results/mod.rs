@@ -3,6 +3,7 @@
 pub mod agreement;
 pub mod axis;
 pub mod comparison;
+pub mod file;
 pub mod format;
 pub mod index;
 pub mod layout;
@@ -13,6 +14,7 @@ pub mod printable;
 pub mod read;
 pub mod reproduction;
 pub mod resolved;
+pub mod seal;
 pub mod selection;
 pub mod sweep;
 pub mod verdict;

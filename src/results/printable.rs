@@ -40,7 +40,8 @@ pub fn lines(text: &str) -> String {
     shown
 }
 
-fn dangerous(character: char) -> bool {
+/// Whether a character controls a terminal, or the order of what is read, or cannot be seen.
+pub fn dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

@@ -1,14 +1,15 @@
 //! Directory -> records, also of a run that was killed.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary, VERSION};
-use super::layout;
+use super::format::{
+    LoopState, Manifest, MemoryLine, MetricsLine, PictureEntry, PlanFile, PostMortem, Summary, VERSION,
+};
 use super::verdict::Verdict;
+use super::{file, layout, printable, seal};
 
 /// A file of a result could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -26,16 +27,29 @@ const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Longer lines are read as far as this, and so end the file.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
 
-fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
-    let file_error = |source| ReadError::File { path: path.clone(), source };
-    let length = std::fs::metadata(&path).map_err(file_error)?.len();
-    if length > RECORD_BYTES_MAX {
-        return Err(ReadError::Content { message: format!("{length} bytes long"), path });
+/// More characters of a message about a damaged file help nobody, and a file from elsewhere must not write lines of its
+/// own on a terminal.
+const MESSAGE_CHARACTERS_MAX: usize = 400;
+
+impl ReadError {
+    /// There is no such file, which is no damage.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
     }
-    let text = std::fs::read_to_string(&path).map_err(file_error)?;
-    let content_error =
-        |error: serde_json::Error| ReadError::Content { path: path.clone(), message: error.to_string() };
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(content_error)?;
+
+    /// A file is there and is not what it should be.
+    pub fn content(path: &Path, message: &str) -> Self {
+        Self::Content { path: path.to_path_buf(), message: printable::line(message, MESSAGE_CHARACTERS_MAX) }
+    }
+}
+
+fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
+    let bytes =
+        file::bytes(&path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.clone(), source })?;
+    // First: what a damaged byte does to a value is anybody's guess.
+    seal::check_record(&bytes).map_err(|_| ReadError::content(&path, seal::DAMAGED))?;
+    let content_error = |error: serde_json::Error| ReadError::content(&path, &error.to_string());
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(content_error)?;
     if let Some(found) = value.get("version").and_then(serde_json::Value::as_u64)
         && found > u64::from(VERSION)
     {
@@ -70,28 +84,64 @@ pub fn post_mortem(run: &Path) -> Result<Option<PostMortem>, ReadError> {
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 
+/// Pictures of the last validation; none where a run has no such folder.
+pub fn pictures(run: &Path) -> Result<Vec<PictureEntry>, ReadError> {
+    let path = run.join(layout::PICTURES).join(layout::PICTURES_INDEX);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    // An older xrun wrote the list alone.
+    let found: serde_json::Value = record(path.clone())?;
+    let list = if found.is_array() { Some(&found) } else { found.get("pictures") };
+    serde_json::from_value(list.cloned().unwrap_or_default())
+        .map_err(|error| ReadError::content(&path, &error.to_string()))
+}
+
 pub fn loop_state(checkpoint: &Path) -> Result<LoopState, ReadError> {
     record(checkpoint.join(layout::LOOP_STATE))
 }
 
-/// The lines of a file, one at a time; a last line that was cut off by a kill is left out.
+/// The lines of a file, one at a time; a last line that was cut off by a kill is left out. A line that is not what was
+/// written is an error, and those after it are read on.
 pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = Result<T, ReadError>>, ReadError> {
-    let file = File::open(&path).map_err(|source| ReadError::File { path: path.clone(), source })?;
+    let file = file::open(&path).map_err(|source| ReadError::File { path: path.clone(), source })?;
     let mut reader = BufReader::new(file);
-    let mut number = 0;
+    let (mut number, mut ended) = (0_u64, false);
     Ok(std::iter::from_fn(move || {
+        if ended {
+            return None;
+        }
         let mut line = Vec::new();
         number += 1;
+        let content = |message: String| ReadError::content(&path, &format!("line {number}: {message}"));
         match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(0) => None,
-            Ok(_) if line.last() != Some(&b'\n') => None,
-            Ok(_) => Some(serde_json::from_slice(&line).map_err(|error| ReadError::Content {
-                path: path.clone(),
-                message: format!("line {number}: {error}"),
-            })),
-            Err(source) => Some(Err(ReadError::File { path: path.clone(), source })),
+            Ok(_) if line.last() != Some(&b'\n') => {
+                ended = true;
+                let too_long = line.len() as u64 == LINE_BYTES_MAX;
+                let damage = if too_long { "is too long" } else { seal::DAMAGED };
+                (too_long || is_whole_but_for_its_end(&line)).then(|| Err(content(damage.into())))
+            }
+            Ok(_) => Some(parsed(&line).map_err(content)),
+            Err(source) => {
+                // Reading on would give the same error for ever.
+                ended = true;
+                Some(Err(ReadError::File { path: path.clone(), source }))
+            }
         }
     }))
+}
+
+/// A line, with or without its line break, as what it says.
+pub fn parsed<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    seal::check_line(line.strip_suffix(b"\n").unwrap_or(line)).map_err(|_| seal::DAMAGED.to_owned())?;
+    serde_json::from_slice(line).map_err(|error| error.to_string())
+}
+
+/// Whether the end of a file is a line with its check and one more byte: its line break was damaged. A kill leaves the
+/// beginning of a line, and nothing behind it.
+pub fn is_whole_but_for_its_end(line: &[u8]) -> bool {
+    line.split_last().is_some_and(|(_, before)| seal::check_line(before) == Ok(true))
 }
 
 pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>>, ReadError> {

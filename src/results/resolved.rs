@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::layout;
 use super::read::ReadError;
+use super::{file, layout, seal};
 use crate::units::Bytes;
 
 /// Longer files are not experiments.
@@ -15,17 +15,30 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Every value of `resolved.toml` by its dotted key, such as `optimizer.adamw.learning_rate`. A kind without keys of its
 /// own is an empty table.
 pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
-    let path = run.join(layout::RESOLVED);
-    let file_error = |source| ReadError::File { path: path.clone(), source };
-    let length = std::fs::metadata(&path).map_err(file_error)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(ReadError::Content { message: format!("{length} bytes long"), path });
-    }
-    let text = std::fs::read_to_string(&path).map_err(file_error)?;
+    let text = text_of(run)?;
     match toml::from_str(&text) {
         Ok(value) => Ok(flat(&value)),
-        Err(error) => Err(ReadError::Content { message: error.to_string(), path }),
+        Err(error) => Err(ReadError::content(&run.join(layout::RESOLVED), error.message())),
     }
+}
+
+/// The text of `resolved.toml`, if it is what was written.
+///
+/// # Errors
+/// It is missing, is no regular file, or its check does not fit.
+pub fn text_of(run: &Path) -> Result<String, ReadError> {
+    sealed_text(&run.join(layout::RESOLVED))
+}
+
+/// The text of a TOML file of ours, if it is what was written.
+///
+/// # Errors
+/// As [`text_of`].
+pub fn sealed_text(path: &Path) -> Result<String, ReadError> {
+    let bytes =
+        file::bytes(path, FILE_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
+    seal::check_text(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
+    String::from_utf8(bytes).map_err(|_| ReadError::content(path, "is not UTF-8"))
 }
 
 /// The values of a table by dotted key.

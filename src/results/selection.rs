@@ -57,6 +57,15 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Why it cannot be said whether this run is one of those: a file that says so is damaged.
+    pub fn in_doubt(&self, run: &Entry, order: &Order) -> Option<String> {
+        let by_value = !self.values.is_empty() || matches!(order, Order::Value(_));
+        let values = by_value.then(|| resolved::text_of(&run.path).err()).flatten();
+        let verdict = self.verdict.and_then(|_| read::verdict(&run.path).err());
+        let error = [values, verdict].into_iter().flatten().find(|error| !error.is_missing())?;
+        Some(error.to_string())
+    }
+
     pub fn takes(&self, run: &Entry) -> bool {
         let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
         let values_fit = || {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::TempPath;
 
+use super::{file, seal};
 use crate::bounded::list::CappedList;
 use crate::memory::ledger::{Cap, Ledger};
 
@@ -73,14 +74,13 @@ fn folder_of(path: &Path) -> &Path {
 
 /// A temporary file beside another. The file itself: the wrapper's errors repeat the temporary name.
 fn beside(path: &Path) -> io::Result<(File, TempPath)> {
-    Ok(tempfile::Builder::new().prefix(".writing-").tempfile_in(folder_of(path))?.into_parts())
+    let file = temporary().tempfile_in(folder_of(path)).map_err(|error| nameless(&error))?;
+    Ok(file.into_parts())
 }
 
 /// The temporary file, which is whole, becomes the other.
 fn take_place(file: &File, temporary: TempPath, path: &Path) -> io::Result<()> {
     file.sync_all()?;
-    // A temporary file is private to its owner; results are meant to be read by colleagues.
-    set_mode(file, 0o644)?;
     temporary.persist(path).map_err(|error| error.error)?;
     sync_folder(folder_of(path))
 }
@@ -117,14 +117,39 @@ impl Replacement {
     }
 }
 
+/// What temporary files of ours begin with; a kill may leave one.
+pub const WRITING: &str = ".writing-";
+
+/// A temporary file is private to its owner; results are read by those whom the user's umask lets read.
 #[cfg(unix)]
-fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+fn temporary() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(mode))
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(WRITING).permissions(std::fs::Permissions::from_mode(0o666));
+    builder
 }
 
 #[cfg(not(unix))]
-fn set_mode(_: &File, _: u32) -> io::Result<()> {
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(WRITING);
+    builder
+}
+
+/// The error without the name of the temporary file, which nobody chose.
+fn nameless(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
+}
+
+/// Takes away what a kill in the middle of [`replace`] left in a folder. The caller is the only one that writes there.
+pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(WRITING);
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
     Ok(())
 }
 
@@ -139,16 +164,16 @@ pub fn sync_files(folder: &Path) -> io::Result<()> {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             sync_files(&entry.path())?;
+            return sync_folder(&entry.path());
         }
-        File::open(entry.path())?.sync_all()
+        file::open(&entry.path())?.sync_all()
     })
 }
 
-/// Replaces a file by a record as indented JSON.
+/// Replaces a file by a record as indented JSON, with its check.
 pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteError> {
-    let mut text = at(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
-    text.push(b'\n');
-    replace(path, &text)
+    let text = at(path, serde_json::to_vec_pretty(record).map_err(io::Error::from))?;
+    replace(path, &seal::record(text))
 }
 
 /// Appends records to a file, a line each, through a bounded buffer. Policy at the cap: the lines are written out.
@@ -167,14 +192,14 @@ impl LineWriter {
     pub fn open(ledger: &Ledger, name: &'static str, path: &Path, capacity: usize) -> Result<Self, WriteError> {
         let cap = Cap { items: capacity as u64, bytes: capacity as u64 * LINE_BYTES_MAX };
         at(path, cut_incomplete_line(path))?;
-        let file = at(path, OpenOptions::new().create(true).append(true).open(path))?;
+        let file = at(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
         Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, name, cap) })
     }
 
-    /// Adds a record; when the buffer is full, everything in it is written first.
+    /// Adds a record with its check; when the buffer is full, everything in it is written first.
     pub fn record(&mut self, record: &impl Serialize) -> Result<(), WriteError> {
         let line = at(&self.path, serde_json::to_string(record).map_err(io::Error::from))?;
-        self.line(line)
+        self.line(seal::line(line))
     }
 
     /// Adds a line of text.
@@ -195,9 +220,23 @@ impl LineWriter {
     }
 
     /// Hands everything to the disk.
+    ///
+    /// # Errors
+    /// Also when the file is no longer where it was: what is written to it then is lost.
     pub fn sync(&mut self) -> Result<(), WriteError> {
         self.flush()?;
-        at(&self.path, self.file.sync_data())
+        at(&self.path, self.still_there().and_then(|()| self.file.sync_data()))
+    }
+
+    /// A file whose folder was removed, or whose disk was taken away, takes what is written to it without a word.
+    fn still_there(&self) -> io::Result<()> {
+        match std::fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::new(
+                error.kind(),
+                "the file or its folder was removed, or its disk taken away, while the run wrote into it",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn write(&mut self, lines: &[String]) -> Result<(), WriteError> {
@@ -207,14 +246,14 @@ impl LineWriter {
         let mut text = lines.join("\n");
         text.push('\n');
         // One call for all: a kill cannot cut between two writes of one line.
-        at(&self.path, self.file.write_all(text.as_bytes()))
+        at(&self.path, self.file.write_all(text.as_bytes()).and_then(|()| self.still_there()))
     }
 }
 
 /// Shortens a file to its last complete line.
 fn cut_incomplete_line(path: &Path) -> io::Result<()> {
     use std::io::{Read, Seek, SeekFrom};
-    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+    let mut file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -236,7 +275,7 @@ fn cut_incomplete_line(path: &Path) -> io::Result<()> {
 
 /// Cuts a file off before the first line for which `keep` is false, that is not text, or that is not whole.
 pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
+    let file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return at(path, Err(error)),
@@ -311,8 +350,34 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_file() {
+    fn errors_name_the_file_and_not_the_temporary_one() {
         let error = replace(Path::new("/no/such/folder/summary.json"), b"").unwrap_err();
         assert!(error.to_string().contains("/no/such/folder/summary.json"));
+        assert!(!error.to_string().contains(WRITING), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_removed_takes_no_more_lines_in_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/metrics.jsonl");
+        std::fs::create_dir(folder.path().join("run")).unwrap();
+        let mut writer = LineWriter::open(&Ledger::default(), "metrics_lines", &path, 4).unwrap();
+        writer.line("1".into()).unwrap();
+        writer.sync().unwrap();
+        std::fs::remove_dir_all(folder.path().join("run")).unwrap();
+        assert!(writer.sync().unwrap_err().to_string().contains("was removed"));
+        writer.line("2".into()).unwrap();
+        assert!(writer.flush().unwrap_err().to_string().contains("metrics.jsonl"));
+    }
+
+    #[test]
+    fn only_what_a_kill_left_is_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [".writing-abc123", "summary.json"] {
+            replace(&folder.path().join(name), b"{}").unwrap();
+        }
+        remove_unfinished(folder.path()).unwrap();
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, ["summary.json"]);
     }
 }

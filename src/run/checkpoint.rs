@@ -1,33 +1,47 @@
-//! How is the state of a run saved, so that a kill at any moment leaves the last one whole?
+//! How is the state of a run saved, so that a kill at any moment leaves the last one whole, and how is it known later that
+//! it still is?
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use super::RunError;
-use crate::results::format::LoopState;
+use crate::data::digest::digest_of_file;
+use crate::data::error::DataError;
+use crate::results::format::{LoopState, Manifest};
 use crate::results::write::{self, WriteError};
-use crate::results::{layout, read};
+use crate::results::{layout, read, seal};
 use crate::task::Task;
 
 /// A checkpoint is written beside its place and moved there when it is complete.
 const WRITING: &str = ".writing-";
 
+/// What the manifest says in place of a fingerprint once a resume changed what is trained, or the program.
+pub const CHANGED: &str = "changed by a resume";
+
 /// Writes `checkpoints/step_…` and removes those that are no longer kept.
 pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize) -> Result<(), RunError> {
     let folder = run.join(layout::CHECKPOINTS);
-    write::at(&folder, std::fs::create_dir_all(&folder))?;
+    // Not the run's own folder: where that is gone, nothing is made in its place.
+    match std::fs::create_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => write::at(&folder, made)?,
+    }
     remove_unfinished(&folder)?;
     let place = layout::checkpoint(run, state.step);
-    if place.join(layout::LOOP_STATE).is_file() {
+    if let Ok(before) = read::loop_state(&place) {
         // The same step again, after a resume that only validated: weights are as they were.
-        write::replace_json(&place.join(layout::LOOP_STATE), state)?;
-        return Ok(remove_old(run, state, keep_last)?);
+        let state = LoopState { files: before.files, ..state.clone() };
+        write::replace_json(&place.join(layout::LOOP_STATE), &state)?;
+        return Ok(remove_old(run, &state, keep_last)?);
     }
     let temporary = folder.join(format!("{WRITING}{:08}", state.step));
     write::at(&temporary, std::fs::create_dir(&temporary))?;
     let saved = task.save(&temporary).map_err(|source| RunError::Checkpoint { step: state.step, source });
     let written = saved.and_then(|()| {
         write::at(&temporary, write::sync_files(&temporary))?;
-        write::replace_json(&temporary.join(layout::LOOP_STATE), state)?;
+        let files = write::at(&temporary, digests(&temporary))?;
+        write::replace_json(&temporary.join(layout::LOOP_STATE), &LoopState { files, ..state.clone() })?;
         if place.exists() {
             write::at(&place, std::fs::remove_dir_all(&place))?;
         }
@@ -42,6 +56,45 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     }
     remove_old(run, state, keep_last)?;
     Ok(())
+}
+
+/// SHA-256 of each file in a folder.
+fn digests(folder: &Path) -> io::Result<BTreeMap<String, String>> {
+    let digest = |entry: io::Result<std::fs::DirEntry>| {
+        let entry = entry?;
+        let digest = digest_of_file(&entry.path()).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok((entry.file_name().to_string_lossy().into_owned(), digest))
+    };
+    std::fs::read_dir(folder)?.map(digest).collect()
+}
+
+/// The state of a checkpoint, if all of it is what the run of this manifest wrote after that step; otherwise what is
+/// wrong with it, with the file's name. Reads all its files.
+pub fn sound(place: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, String> {
+    let state = read::loop_state(place).map_err(|error| error.to_string())?;
+    let path = place.join(layout::LOOP_STATE);
+    let wrong = |message: String| Err(format!("{}: {message}", path.display()));
+    if state.step != step {
+        return wrong(format!("is of step {}, and its folder is that of step {step}", state.step));
+    }
+    if !state.run.is_empty() && state.run != manifest.run {
+        return wrong(format!("was written by the run {}, and this is {}", state.run, manifest.run));
+    }
+    let fingerprints = [&state.fingerprint, &manifest.fingerprint];
+    let unknown = fingerprints.iter().any(|fingerprint| fingerprint.is_empty() || *fingerprint == CHANGED);
+    if !unknown && state.fingerprint != manifest.fingerprint {
+        return wrong("is of another experiment, of other data or of another program (its fingerprint differs)".into());
+    }
+    for (name, written) in &state.files {
+        let path = place.join(name);
+        match digest_of_file(&path) {
+            Ok(found) if found == *written => {}
+            Ok(_) => return Err(format!("{}: {}", path.display(), seal::DAMAGED)),
+            Err(DataError::File { path, message }) => return Err(format!("{path}: {message}")),
+            Err(DataError::Content(message)) => return Err(message),
+        }
+    }
+    Ok(state)
 }
 
 /// What a kill in the middle of [`save`] leaves.
@@ -100,5 +153,59 @@ mod tests {
         save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 1).unwrap();
         assert_eq!(steps(run.path()), [4]);
         assert!(!half.exists());
+    }
+
+    fn manifest(run: &str, fingerprint: &str) -> Manifest {
+        let plan = crate::plan::tests::plan_of("[pipeline.dummy]\n");
+        let chosen = crate::device::choose("cpu").unwrap();
+        super::super::manifest::manifest(&plan, run, fingerprint, &chosen, &[], &BTreeMap::new())
+    }
+
+    #[test]
+    fn a_checkpoint_is_taken_only_as_it_was_written_and_for_what_it_is() {
+        let run = tempfile::tempdir().unwrap();
+        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let state = LoopState { step: 4, run: "r1".into(), fingerprint: "ab".into(), ..LoopState::default() };
+        save(&mut task, &state, run.path(), 2).unwrap();
+        let place = layout::checkpoint(run.path(), 4);
+        let mine = manifest("r1", "ab");
+        assert_eq!(sound(&place, 4, &mine).unwrap().files.len(), 1);
+        assert!(sound(&place, 4, &manifest("r1", CHANGED)).is_ok(), "its run was resumed with another value");
+        for (other, step, part) in [
+            (&mine, 5, "its folder is that of step 5"),
+            (&manifest("r2", "ab"), 4, "written by the run r1"),
+            (&manifest("r1", "cd"), 4, "another experiment"),
+        ] {
+            let message = sound(&place, step, other).unwrap_err();
+            assert!(message.contains(part) && message.contains("state.json"), "{message}");
+        }
+        let weights = place.join(layout::WEIGHTS);
+        let mut bytes = std::fs::read(&weights).unwrap();
+        bytes[3] ^= 1;
+        write::replace(&weights, &bytes).unwrap();
+        let message = sound(&place, 4, &mine).unwrap_err();
+        assert!(message.contains("model.safetensors") && message.contains("checksum"), "{message}");
+        std::fs::remove_file(&weights).unwrap();
+        assert!(sound(&place, 4, &mine).unwrap_err().contains("model.safetensors"));
+    }
+
+    #[test]
+    fn a_step_that_is_saved_again_keeps_what_is_known_of_its_files() {
+        let run = tempfile::tempdir().unwrap();
+        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let state = LoopState { step: 4, ..LoopState::default() };
+        save(&mut task, &state, run.path(), 2).unwrap();
+        save(&mut task, &LoopState { validated: true, ..state }, run.path(), 2).unwrap();
+        let state = sound(&layout::checkpoint(run.path(), 4), 4, &manifest("r", "ab")).unwrap();
+        assert!(state.validated && state.files.len() == 1);
+    }
+
+    #[test]
+    fn where_the_run_is_gone_no_checkpoint_is_made_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let error = save(&mut task, &LoopState { step: 1, ..LoopState::default() }, &run, 1).unwrap_err();
+        assert!(error.to_string().contains("checkpoints") && !run.exists(), "{error}");
     }
 }

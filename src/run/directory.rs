@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 
-use crate::results::layout;
 use crate::results::write::{self, WriteError};
+use crate::results::{file, layout};
 
 /// A run's folder, held by this process until it is dropped.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub fn reopen(path: &Path) -> Result<RunDirectory, WriteError> {
 
 fn lock(run: &Path) -> Result<File, WriteError> {
     let path = run.join(layout::LOCK);
-    let file = write::at(&path, OpenOptions::new().create(true).append(true).open(&path))?;
+    let file = write::at(&path, file::open_own(&path, OpenOptions::new().create(true).append(true)))?;
     // Who lists runs holds a lock for an instant, to see whether it can.
     let mut attempt = file.try_lock();
     for _ in 0..20 {

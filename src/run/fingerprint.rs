@@ -18,6 +18,7 @@ pub const LEFT_OUT: &[&str] = &[
     "experiment.name",
     "experiment.description",
     "experiment.device",
+    "experiment.patch",
     "dataset.reference-video.path",
     "dataset.question-answers.path",
     "dataset.question-answers.validation_path",

@@ -19,6 +19,7 @@ use crate::panics::{self, Panic};
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Manifest, Outcome};
 use crate::results::layout;
+use crate::results::seal;
 use crate::results::write::{self, WriteError};
 use crate::task::{Task, TaskError};
 
@@ -52,7 +53,7 @@ pub fn describe(
     parameters: u64,
 ) -> Result<(), WriteError> {
     write::replace(&run.join(layout::EXPERIMENT), author)?;
-    write::replace(&run.join(layout::RESOLVED), resolved.as_bytes())?;
+    write::replace(&run.join(layout::RESOLVED), &seal::text(resolved))?;
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(parameters))?;
     write::replace_json(&run.join(layout::MANIFEST), manifest)
 }

@@ -1,11 +1,13 @@
 //! What ran, where, on what?
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+use chrono::{DateTime, Utc};
 
 use super::fingerprint::SOURCE_DIGEST;
+use super::git;
 use crate::data::digest::digest;
 use crate::device::kernels::Kernels;
 use crate::device::{Chosen, multiplies_in_tf32};
@@ -19,8 +21,6 @@ pub fn lock_digest() -> String {
 }
 
 const LOCK_FILE: &str = include_str!("../../Cargo.lock");
-/// Of uncommitted changes; more are cut off.
-const PATCH_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Everything known before the first step.
 pub fn manifest(
@@ -42,7 +42,7 @@ pub fn manifest(
         fingerprint: fingerprint.to_owned(),
         seed: about.seed,
         command: command.to_vec(),
-        code: code(&working_directory),
+        code: code(&working_directory, about.patch),
         working_directory: working_directory.display().to_string(),
         started: now(),
         resumed: Vec::new(),
@@ -76,15 +76,19 @@ pub fn command() -> Vec<String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// RFC 3339, UTC, to the second.
-pub fn now() -> String {
-    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+/// What the clock says; its beginning, 1970, where it is set to an earlier time, as on boards without a battery.
+pub fn time() -> DateTime<Utc> {
+    SystemTime::now().max(SystemTime::UNIX_EPOCH).into()
 }
 
-/// The program that runs, and the checkout it is run in.
-pub fn code(folder: &Path) -> Code {
-    let commit = git(folder, &["rev-parse", "HEAD"]).map(|text| text.trim().to_owned());
-    let patch = commit.as_ref().and_then(|_| git(folder, &["diff", "HEAD"])).filter(|patch| !patch.is_empty());
+/// RFC 3339, UTC, to the second.
+pub fn now() -> String {
+    time().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}
+
+/// The program that runs, and the checkout it is run in; with `patch` also what was changed there since its commit.
+pub fn code(folder: &Path, patch: bool) -> Code {
+    let (commit, patch) = git::state(folder, patch);
     let features =
         [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda")), ("vulkan", cfg!(feature = "vulkan"))];
     Code {
@@ -97,25 +101,6 @@ pub fn code(folder: &Path) -> Code {
         built_commit: Some(env!("XRUN_BUILT_COMMIT").to_owned()).filter(|commit| !commit.is_empty()),
         built_with_changes: env!("XRUN_BUILT_WITH_CHANGES").parse().ok(),
     }
-}
-
-/// What git says, if it is there and the folder is a checkout; never more than the cap, whatever it says.
-fn git(folder: &Path, arguments: &[&str]) -> Option<String> {
-    let mut child = Command::new("git")
-        .arg("-C")
-        .arg(folder)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let mut bytes = Vec::new();
-    let read = child.stdout.take()?.take(PATCH_BYTES_MAX).read_to_end(&mut bytes);
-    // The pipe is closed here, so a git that still writes ends.
-    let status = child.wait().ok()?;
-    let cut_off = bytes.len() as u64 == PATCH_BYTES_MAX;
-    (read.is_ok() && (status.success() || cut_off)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// This machine.

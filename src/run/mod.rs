@@ -5,6 +5,7 @@ pub mod cleanup;
 pub mod clock;
 pub mod directory;
 pub mod fingerprint;
+mod git;
 pub mod launch;
 pub mod limits;
 pub mod manifest;

@@ -60,7 +60,7 @@ impl Original {
 pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
     let here = std::env::current_dir().unwrap_or_default();
     let mut changes = Changes::default();
-    changes.of_code(&before.code, &manifest::code(&here));
+    changes.of_code(&before.code, &manifest::code(&here, false));
     for (name, now) in &plan.facts.data_digests {
         if let Some(then) = before.data.get(name) {
             changes.note(&format!("data: {name}"), then, now);

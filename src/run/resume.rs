@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::manifest;
+use super::{checkpoint, manifest};
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Manifest, MetricsLine, Outcome};
 use crate::results::layout;
@@ -18,6 +18,8 @@ pub struct Continuation {
     pub manifest: Manifest,
     /// Counts the processes that wrote into the directory before.
     pub segment: u32,
+    /// What is damaged and was passed over, for people; each names a file.
+    pub passed_over: Vec<String>,
 }
 
 /// A run cannot be continued.
@@ -31,6 +33,10 @@ pub enum ResumeError {
     Finished { run: PathBuf },
     #[error("{} is being written by another process; wait for it or stop it first", run.display())]
     Busy { run: PathBuf },
+    #[error("{}: {message}; put the file back from a copy, or start a new run with `{}`", path.display(), layout::RESOLVED)]
+    Metrics { path: PathBuf, message: String },
+    #[error("{} is a link, and a resume deletes checkpoints; put the folder itself there", path.display())]
+    Link { path: PathBuf },
     #[error("the data set `{name}` is no longer what {} was trained on (digest {found}, then {then}); give the old data back, or start a new run", run.display())]
     OtherData { run: PathBuf, name: String, found: String, then: String },
 }
@@ -41,14 +47,70 @@ pub fn continuation(run: &Path) -> Result<Continuation, ResumeError> {
     if read::summary(run)?.is_some_and(|summary| matches!(summary.outcome, Outcome::Finished | Outcome::MemoryGrew)) {
         return Err(ResumeError::Finished { run: run.to_path_buf() });
     }
-    // Newest first; one that does not read is passed over.
-    let found = read::checkpoints(run)
-        .into_iter()
-        .rev()
-        .find_map(|(_, path)| read::loop_state(&path).ok().map(|state| (state, path)));
+    let folder = run.join(layout::CHECKPOINTS);
+    if std::fs::symlink_metadata(&folder).is_ok_and(|found| found.is_symlink()) {
+        return Err(ResumeError::Link { path: folder });
+    }
+    let mut passed_over = Vec::new();
+    // Newest first; one that is not what was written is passed over.
+    let found = read::checkpoints(run).into_iter().rev().find_map(|(step, path)| {
+        let sound = checkpoint::sound(&path, step, &manifest);
+        sound.map_err(|message| passed_over.push(message)).ok().map(|state| (state, path))
+    });
     let (state, checkpoint) = found.map_or((LoopState::default(), None), |(state, path)| (state, Some(path)));
+    reaches(run, &state)?;
+    if let Err(error @ ReadError::Content { .. }) = read::plan(run) {
+        passed_over.push(error.to_string());
+    }
+    let damaged = read::memory(run).into_iter().flatten().filter(|line| matches!(line, Err(ReadError::Content { .. })));
+    if let count @ 1.. = damaged.count() {
+        passed_over.push(format!("{}: {count} lines are damaged", run.join(layout::MEMORY).display()));
+    }
     let segment = u32::try_from(manifest.resumed.len() + 1).unwrap_or(u32::MAX);
-    Ok(Continuation { state, checkpoint, manifest, segment })
+    Ok(Continuation { state, checkpoint, manifest, segment, passed_over })
+}
+
+/// Whether a line of the metrics is of the time up to this state.
+fn belongs(line: &MetricsLine, state: &LoopState) -> bool {
+    match line {
+        MetricsLine::Train { step, .. } => *step <= state.step,
+        MetricsLine::Validation { step, .. } => *step < state.step || (*step == state.step && state.validated),
+    }
+}
+
+/// The metrics are whole up to the checkpoint, or an error: a run that went on would be without lines that nobody misses.
+fn reaches(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
+    let path = run.join(layout::METRICS);
+    let wrong = |message: String| Err(ResumeError::Metrics { path: path.clone(), message });
+    let lines = match read::metrics(run) {
+        Err(error) if error.is_missing() && state.step == 0 => return Ok(()),
+        lines => lines?,
+    };
+    let (mut count, mut last) = (0, 0);
+    // Behind the checkpoint lines may be missing or damaged: they are cut off.
+    for line in lines.take(state.metrics_lines.map_or(usize::MAX, |lines| lines as usize)) {
+        match line {
+            Ok(line) if belongs(&line, state) => (count, last) = (count + 1, line.step()),
+            Ok(_) => break,
+            // Of an older xrun, or before the first checkpoint, nothing says how many lines there should be.
+            Err(_) if state.metrics_lines.is_none() && last == state.step => break,
+            Err(ReadError::Content { message, .. }) => {
+                let step = state.step;
+                return wrong(format!("{message}; lines up to the checkpoint of step {step} are needed to go on"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match state.metrics_lines {
+        Some(lines) if lines != count => wrong(format!(
+            "has {count} lines up to the checkpoint of step {}, which was written after {lines}",
+            state.step
+        )),
+        None if last != state.step => {
+            wrong(format!("ends at step {last}, before the checkpoint of step {}", state.step))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The same data as before, or an error that names what changed.
@@ -66,12 +128,16 @@ pub fn same_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), Resum
 /// says that the run was resumed, by which command, and which values (`section.key=value`) changed. The caller holds the
 /// run's lock.
 pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
+    write::at(run, write::remove_unfinished(run))?;
     let state = &continuation.state;
-    write::keep_first_lines(&run.join(layout::METRICS), |line| match serde_json::from_str(line) {
-        Ok(MetricsLine::Train { step, .. }) => step <= state.step,
-        Ok(MetricsLine::Validation { step, .. }) => step < state.step || (step == state.step && state.validated),
-        Err(_) => false,
+    let mut kept = 0;
+    write::keep_first_lines(&run.join(layout::METRICS), |line| {
+        let keeps = read::parsed(line.as_bytes()).is_ok_and(|line| belongs(&line, state));
+        kept += u64::from(keeps);
+        keeps
     })?;
+    continuation.state.metrics_lines = Some(kept);
+    let state = &continuation.state;
     // Later checkpoints are there only when they did not read; they would be taken for the newest again.
     for (step, path) in read::checkpoints(run) {
         if step > state.step {

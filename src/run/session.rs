@@ -13,7 +13,7 @@ use super::start::{AsOfNow, Teller, Until, Watched};
 use super::stop::{Ending, StopSignal};
 use crate::device::kernels::Kernels;
 use crate::plan::{Plan, forecast};
-use crate::results::format::{LoopState, Outcome, OwnerSummary, PictureEntry, Summary, VERSION};
+use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PictureEntry, Pictures, Summary, VERSION};
 use crate::results::layout;
 use crate::results::write;
 use crate::task::{Better, Task, ValidationReport};
@@ -70,6 +70,8 @@ impl<'a> Session<'a> {
     ) -> Self {
         let window = plan.experiment.limits.gradient_norm_window;
         let norms = Norms::new(&recorder.ledger, window, &state.gradient_norms);
+        let mut state = state;
+        state.metrics_lines.get_or_insert(0);
         Self {
             plan,
             recorder,
@@ -188,6 +190,13 @@ impl<'a> Session<'a> {
         (self.state.step >= self.stop_after?).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 
+    /// Writes a line of metrics, and counts it.
+    pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), RunError> {
+        self.recorder.metrics(line)?;
+        *self.state.metrics_lines.get_or_insert(0) += 1;
+        Ok(())
+    }
+
     /// The state as a checkpoint keeps it.
     pub fn checkpoint_state(&self) -> LoopState {
         LoopState {
@@ -212,9 +221,11 @@ impl<'a> Session<'a> {
             write::replace(&path, &write::at(&path, picture.to_png())?)?;
             entries.push(PictureEntry { file, caption: caption.clone() });
         }
-        write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries)?;
+        let count = entries.len();
+        let index = Pictures { version: VERSION, pictures: entries };
+        write::replace_json(&folder.join(layout::PICTURES_INDEX), &index)?;
         // Those that an earlier validation had more of.
-        for number in entries.len().. {
+        for number in count.. {
             let path = folder.join(format!("{number:02}.png"));
             if !path.exists() {
                 break;

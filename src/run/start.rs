@@ -13,9 +13,9 @@ use super::manifest;
 use super::stop::{Ending, StopSignal};
 use crate::device::kernels::Kernels;
 use crate::results::format::{Outcome, Summary};
-use crate::results::layout;
 use crate::results::verdict::Verdict;
 use crate::results::write;
+use crate::results::{file, layout};
 
 /// How often is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -130,7 +130,7 @@ impl Until {
 fn end(now: &AsOfNow, ending: &Ending, tell: &Teller) -> ! {
     let _ = std::fs::remove_file(now.run.join(layout::RESERVE));
     let line = format!("{} {}: {}\n", manifest::now(), ending.outcome.words(), ending.message);
-    let log = std::fs::OpenOptions::new().append(true).open(now.run.join(layout::LOG));
+    let log = file::open_own(&now.run.join(layout::LOG), std::fs::OpenOptions::new().append(true));
     // What cannot be written is missing, as after a kill; the directory reads either way.
     let _ = log.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()));
     let _ = write::replace_json(&now.run.join(layout::VERDICT), &now.verdict);

@@ -112,7 +112,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     state.loss_last = Some(report.loss);
     session.norms.push(report.gradient_norm);
     let norm = session.norms.median();
-    session.recorder.metrics(&MetricsLine::Train {
+    session.metrics(&MetricsLine::Train {
         step,
         epoch: session.state.epoch,
         batch: report.kind.to_owned(),
@@ -221,7 +221,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let metrics: std::collections::BTreeMap<String, Option<f64>> =
         report.metrics.iter().map(|(name, value)| (name.clone(), finite(*value))).collect();
     let intervals: std::collections::BTreeMap<String, Interval> = report.intervals.iter().cloned().collect();
-    session.recorder.metrics(&MetricsLine::Validation {
+    session.metrics(&MetricsLine::Validation {
         step,
         epoch: session.state.epoch,
         metrics: metrics.clone(),

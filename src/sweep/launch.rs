@@ -13,7 +13,7 @@ use super::points::RunId;
 use super::record::run_folder;
 use crate::child::{self, Farewell};
 use crate::results::sweep::Record;
-use crate::results::{layout, printable};
+use crate::results::{file, layout, printable};
 
 /// A run about to be started.
 #[derive(Clone, Debug)]
@@ -187,7 +187,7 @@ const SAID_BYTES_MAX: u64 = 64 * 1024;
 /// The last line that a process said; a file that says nothing goes.
 pub fn last_words(path: &Path) -> Option<String> {
     use std::io::{Read, Seek, SeekFrom};
-    let mut file = std::fs::File::open(path).ok()?;
+    let mut file = file::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     if length == 0 {
         let _ = std::fs::remove_file(path);

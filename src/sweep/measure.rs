@@ -31,17 +31,25 @@ struct Trace {
     segment: u32,
     first_step: Option<u64>,
     last_step: Option<u64>,
+    damage: Option<String>,
 }
 
 /// Reads a run's folder. `process` is its last one; `queued` counts while the run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>) -> Measured {
     let folder = run_folder(sweep, run);
     let standing = standing::of(&folder);
-    let summary = read::summary(&folder).ok().flatten().filter(|_| standing != Standing::Running);
+    let summed = read::summary(&folder);
+    let summary = summed.as_ref().ok().cloned().flatten().filter(|_| standing != Standing::Running);
+    let plan = read::plan(&folder);
     let planned = summary.as_ref().map(|summary| summary.steps_planned);
-    let planned = planned.or_else(|| read::plan(&folder).ok().map(|plan| plan.steps));
+    let planned = planned.or_else(|| plan.as_ref().ok().map(|plan| plan.steps));
     let trace = trace(&folder, planned.unwrap_or_default());
-    let verdict = read::verdict(&folder).ok().flatten();
+    let verdict = read::verdict(&folder);
+    // Numbers of a part of what was written are no measurement.
+    let errors = [summed.as_ref().err(), verdict.as_ref().err(), plan.as_ref().err()];
+    let damage = errors.into_iter().flatten().find(|error| !error.is_missing()).map(ToString::to_string);
+    let damage = damage.or_else(|| trace.damage.clone());
+    let verdict = verdict.ok().flatten();
     let slope = |name: &str| {
         let series = verdict.as_ref()?.series.iter().find(|one| one.name == name)?;
         series.findings.slope
@@ -54,13 +62,12 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
-        finished: matches!(standing, Standing::Done(Outcome::Finished | Outcome::MemoryGrew)),
-        outcome,
+        finished: matches!(standing, Standing::Done(Outcome::Finished | Outcome::MemoryGrew)) && damage.is_none(),
+        outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
         signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),
-        message: summary
-            .as_ref()
-            .map(|summary| summary.message.clone())
+        message: damage
+            .or_else(|| summary.as_ref().map(|summary| summary.message.clone()))
             .or_else(|| process.and_then(|process| process.message.clone())),
         steps: summary.as_ref().map(|summary| summary.steps).or(trace.last_step),
         seconds: summary.as_ref().map(|summary| summary.seconds),
@@ -118,8 +125,14 @@ fn trace(folder: &Path, planned: u64) -> Trace {
     let mut trace = Trace::default();
     let Ok(lines) = read::memory(folder) else { return trace };
     for line in lines {
-        // A damaged line ends what can be trusted.
-        let Ok(line) = line else { break };
+        let line = match line {
+            Ok(line) => line,
+            // What follows could not be trusted either.
+            Err(error) => {
+                trace.damage = Some(error.to_string());
+                break;
+            }
+        };
         if trace.first_step.is_none() || line.segment != trace.segment {
             (trace.segment, trace.first_step) = (line.segment, Some(line.step));
         }

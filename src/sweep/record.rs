@@ -1,20 +1,22 @@
 //! What is a sweep to do? `sweep.toml`, written before the first run and never changed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::plan::PlannedPoint;
-use super::points::{RunId, order};
+use super::points::{RUNS_MAX, RunId, order};
 use crate::data::digest::digest;
 use crate::experiment::read_sweep::{Family, written};
 use crate::experiment::resolved;
 use crate::results::format::VERSION;
-use crate::results::layout;
+use crate::results::read::ReadError;
 use crate::results::sweep::Record;
 use crate::results::write::{self, WriteError};
+use crate::results::{file, layout, printable, resolved as resolved_text, seal};
 use crate::run::directory::{self, RunDirectory};
-use crate::run::manifest::now;
+use crate::run::manifest::{self, now};
 
 /// A record larger than this is not ours.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -81,11 +83,11 @@ impl Record {
         let base = resolved::to_toml(&family.base, None);
         let text = self.to_toml();
         let name = digest(format!("{base}\n{text}").as_bytes());
-        let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, chrono::Utc::now())?;
+        let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, manifest::time())?;
         let points = folder.path.join(layout::POINTS);
         write::at(&points, std::fs::create_dir(&points))?;
-        write::replace(&folder.path.join(layout::BASE), base.as_bytes())?;
-        write::replace(&folder.path.join(layout::SWEEP), text.as_bytes())?;
+        write::replace(&folder.path.join(layout::BASE), &seal::text(&base))?;
+        write::replace(&folder.path.join(layout::SWEEP), &seal::text(&text))?;
         Ok(folder)
     }
 
@@ -105,18 +107,31 @@ impl Record {
             return Err(RecordError::NotASweep { folder: folder.to_path_buf() });
         }
         let content = |message: String| RecordError::Content { path: path.clone(), message };
-        let length = std::fs::metadata(&path).map_err(|error| content(error.to_string()))?.len();
-        if length > RECORD_BYTES_MAX {
-            return Err(content(format!("{length} bytes long")));
+        let bytes = file::bytes(&path, RECORD_BYTES_MAX).map_err(|error| content(error.to_string()))?;
+        seal::check_text(&bytes).map_err(|_| content(seal::DAMAGED.into()))?;
+        // Its runs are those of the points that it was made of.
+        let base = resolved_text::sealed_text(&folder.join(layout::BASE));
+        if let Err(ReadError::Content { path, message }) = base {
+            return Err(RecordError::Content { path, message });
         }
-        let text = std::fs::read_to_string(&path).map_err(|error| content(error.to_string()))?;
-        let record: Self = toml::from_str(&text).map_err(|error| content(error.to_string()))?;
+        let text = String::from_utf8(bytes).map_err(|_| content("is not UTF-8".into()))?;
+        let record: Self = toml::from_str(&text).map_err(|error| content(printable::line(error.message(), 400)))?;
         if record.version > VERSION {
             return Err(RecordError::Newer { path, found: record.version });
         }
         let count = record.points.len() as u64;
         let known =
             |&[point, repeat]: &[u64; 2]| (1..=count).contains(&point) && (1..=record.repeats).contains(&repeat);
+        let runs = count.checked_mul(record.repeats).filter(|runs| *runs <= RUNS_MAX);
+        let each_once = record.order.iter().collect::<BTreeSet<_>>().len() as u64;
+        if runs != Some(each_once) || runs != Some(record.order.len() as u64) {
+            return Err(content(format!(
+                "its order has {} runs, {each_once} of them different, and it should have {count} points times {} \
+                 repeats, at most {RUNS_MAX}",
+                record.order.len(),
+                record.repeats
+            )));
+        }
         if !record.order.iter().all(known) || record.points.iter().any(|point| point.len() != record.keys.len()) {
             return Err(content("its points and its order do not fit together".into()));
         }

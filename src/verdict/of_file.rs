@@ -7,9 +7,9 @@ use super::table::{self, Asked, Judged};
 use super::watch::{Context, Watch};
 use crate::experiment::Experiment;
 use crate::results::format::{MemoryLine, PlanFile, Point};
-use crate::results::layout;
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
+use crate::results::{layout, resolved};
 
 /// A recording cannot be judged.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +137,10 @@ fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
         && let Some(verdict) = read::verdict(run)?
     {
         return Ok(verdict);
+    }
+    if run.join(layout::RESOLVED).exists() {
+        // Another experiment would be judged by other limits.
+        resolved::text_of(run)?;
     }
     match crate::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]) {
         Ok(checked) => of_run(run, &checked.experiment),

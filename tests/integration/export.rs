@@ -218,7 +218,7 @@ fn many_rows_become_many_row_groups_and_damaged_lines_are_counted() {
     all.push_str("{\"kind\":\"tr\n{\"kind\":\"train\",\"step\":5");
     std::fs::write(run.join("metrics.jsonl"), all).unwrap();
     let said = workplace.xrun(&["export", "latest", "--to", "parquet", "--tables", "metrics"]);
-    assert!(said.out.contains("40000 rows") && said.err.contains("1 lines do not parse"), "{said:?}");
+    assert!(said.out.contains("40000 rows") && said.err.contains("1 lines are damaged"), "{said:?}");
     let path = run.join("export/metrics.parquet");
     let groups = read_metadata(&mut File::open(&path).unwrap()).unwrap().row_groups.len();
     assert_eq!(groups, 3, "blocks of 16,384 rows");

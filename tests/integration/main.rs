@@ -6,9 +6,12 @@ mod command_line;
 mod comparison;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda;
+mod damage;
 mod disk;
 mod experiments;
 mod export;
+mod fuzz;
+mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
 mod interruption;

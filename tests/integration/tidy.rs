@@ -18,7 +18,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
 
 fn all() -> Vec<(PathBuf, String)> {
     let mut paths = Vec::new();
-    for folder in ["src", "tests", "benches"] {
+    for folder in ["src", "tests", "benches", "fuzz"] {
         sources(&Path::new(ROOT).join(folder), &mut paths);
     }
     paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()

@@ -6,7 +6,7 @@ use super::files::QuestionFile;
 use super::generate::generate;
 use super::settings::{Settings, Source};
 use super::squad::{Index, Place};
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Tokenizer, Words};
 use crate::data::error::DataError;
 use crate::data::reference_video::raw::{Judge, LEAVE_OUT};
 use crate::data::reference_video::settings::OnBroken;
@@ -119,14 +119,16 @@ fn tokenizer(settings: &Settings, file: &QuestionFile, places: &[Place]) -> Resu
         .iter()
         .enumerate()
         .filter(|(at, place)| at.checked_sub(1).is_none_or(|before| places[before].offset != place.offset));
-    let texts = first_of_each.take(LEARN_PARAGRAPHS_MAX).map(|(_, place)| {
+    let mut words = Words::default();
+    for (_, place) in first_of_each.take(LEARN_PARAGRAPHS_MAX) {
         let paragraph = file.paragraph(place)?;
-        let questions: Vec<String> = paragraph
-            .qas
-            .iter()
-            .map(|asked| format!("Question: {}\nContext: {}\nAnswer:", asked.question, paragraph.context))
-            .collect();
-        Ok(questions.join("\n"))
-    });
-    Tokenizer::learn(texts, settings.vocabulary_size)
+        // As if each question stood before a context of its own, which it does in an example.
+        let questions = paragraph.qas.len() as u64;
+        words.add(&format!("Context: {}\nAnswer:", paragraph.context), questions)?;
+        words.add("\n", questions.saturating_sub(1))?;
+        for asked in &paragraph.qas {
+            words.add(&format!("Question: {}\n", asked.question), 1)?;
+        }
+    }
+    Tokenizer::learn(&words, settings.vocabulary_size)
 }

@@ -172,14 +172,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::squad::{Answer, Question};
+    use super::super::tokenizer::Words;
     use super::*;
 
     const TRAINING: Cut = Cut::WithAnswer { seed: 1, number: 0 };
     const HELD_OUT: Cut = Cut::Sliding { stride: 128, most: 1000 };
 
     fn bytes() -> &'static Tokenizer {
-        static BYTES: LazyLock<Tokenizer> =
-            LazyLock::new(|| Tokenizer::learn(std::iter::once(Ok("a".into())), 257).unwrap());
+        static BYTES: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::learn(&Words::default(), 257).unwrap());
         &BYTES
     }
 
@@ -231,9 +231,9 @@ mod tests {
 
     #[test]
     fn the_window_that_shares_most_with_the_question_comes_first() {
-        let tokenizer =
-            Tokenizer::learn(["the cat has a red hat and blue eyes"; 3].map(|text| Ok(text.into())).into_iter(), 300);
-        let tokenizer = &tokenizer.unwrap();
+        let mut words = Words::default();
+        words.add("the cat has a red hat and blue eyes", 3).unwrap();
+        let tokenizer = &Tokenizer::learn(&words, 300).unwrap();
         let filler = "the has a and the has a and ";
         let context = format!("{}red hat {}blue eyes {filler}", filler.repeat(3), filler.repeat(3));
         let mut paragraph = paragraph(&context, "red");

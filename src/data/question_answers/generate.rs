@@ -44,14 +44,13 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     let name = format!("questions-{}.json", &crate::data::digest::digest(identity.as_bytes())[..16]);
     let place = cache.join(name);
+    let failed = |error: std::io::Error| {
+        DataError::file(&place, format!("cannot generate the questions: {error}{}", cache::advice(&error)))
+    };
+    cache::make(cache).map_err(failed)?;
     if place.is_file() {
         return Ok(place);
     }
-    let failed = |error: std::io::Error| {
-        let message = format!("cannot generate the questions: {error}; free some space there, or name another folder");
-        DataError::file(&place, format!("{message} with the environment variable XRUN_CACHE"))
-    };
-    std::fs::create_dir_all(cache).map_err(failed)?;
     let articles: Vec<Value> = (0..settings.articles).map(|number| article(settings, number)).collect();
     let text = serde_json::to_vec(&json!({ "data": articles, "version": "1.1" })).unwrap_or_default();
     write::replace(&place, &text).map_err(|error| failed(error.source))?;

@@ -127,3 +127,28 @@ fn the_real_file_is_indexed_in_full() {
     let example = store.example(Split::Train, 1000).unwrap();
     assert!(example.tokens.len() <= 49 && !example.answers.is_empty());
 }
+
+/// A long document with many questions: its words are counted once.
+#[test]
+fn many_questions_of_a_long_context_take_no_more_memory_than_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.json");
+    let context = "Ala ma kota. ".repeat(4_000);
+    let asked =
+        |at: usize| format!(r#"{{"id":"{at}","question":"Who {at}?","answers":[{{"text":"Ala","answer_start":0}}]}}"#);
+    let asked = (0..3_000).map(asked).collect::<Vec<_>>().join(",");
+    let paragraph = format!(r#"{{"context":"{context}","qas":[{asked}]}}"#);
+    let article = format!(r#"{{"title":"a","paragraphs":[{paragraph}]}}"#);
+    crate::results::write::replace(&path, format!(r#"{{"data":[{article},{article}]}}"#).as_bytes()).unwrap();
+    let settings = Settings {
+        source: Source::File,
+        path: Some(path.display().to_string()),
+        vocabulary_size: 300,
+        ..Settings::default()
+    };
+    let corpus = Corpus::open(&settings).unwrap();
+    assert_eq!(corpus.places(Split::Train).len(), 3_000);
+    // Other tests run beside this one: written out, 156 MB of text would be some gigabytes of words.
+    let most = crate::memory::heap::read().peak;
+    assert!(most < 1 << 30, "{most}");
+}

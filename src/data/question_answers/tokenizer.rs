@@ -3,15 +3,13 @@
 //! Every text can be written in it and read back: what no merge covers stays single bytes. Text that looks like the end
 //! of a text is not taken for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::Path;
 
 use tokenizers::models::bpe::{BPE, BpeTrainer, Merges, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{
-    AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner, Trainer,
-};
+use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner};
 
 use crate::data::error::DataError;
 
@@ -43,15 +41,10 @@ impl Tokenizer {
         Ok(Self::with(around(model), size, end))
     }
 
-    /// Learns merges from texts, until there are `size` tokens or nothing to merge. The same texts give the same tokens,
+    /// Learns merges from words, until there are `size` tokens or nothing to merge. The same words give the same tokens,
     /// whatever their order.
-    pub fn learn(
-        texts: impl Iterator<Item = Result<String, DataError>> + Send,
-        size: usize,
-    ) -> Result<Self, DataError> {
-        let mut failure = None;
-        let texts = texts.map_while(|text| text.map_err(|error| failure = Some(error)).ok());
-        let mut trainer = BpeTrainer::builder()
+    pub fn learn(counted: &Words, size: usize) -> Result<Self, DataError> {
+        let trainer = BpeTrainer::builder()
             .vocab_size(size)
             .min_frequency(2)
             .show_progress(false)
@@ -59,12 +52,9 @@ impl Tokenizer {
             .special_tokens(vec![AddedToken::from(END_OF_TEXT, true)])
             .build();
         let learnt = |error: tokenizers::Error| DataError::content(format!("no vocabulary can be learnt: {error}"));
-        trainer.feed(texts, words).map_err(learnt)?;
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
         let mut model = BPE::builder().cache_capacity(0).build().map_err(learnt)?;
-        trainer.train(&mut model).map_err(learnt)?;
+        let counted = counted.0.iter().map(|(word, count)| (word.as_str().into(), *count)).collect();
+        trainer.do_train(&counted, &mut model).map_err(learnt)?;
         let inner = around(model);
         let end = inner.token_to_id(END_OF_TEXT).ok_or_else(|| DataError::content("no end of text was learnt"))?;
         let size = inner.get_vocab_size(false);
@@ -123,6 +113,30 @@ impl Tokenizer {
     }
 }
 
+/// How often each word occurs, which is all that merges are learnt from. Each different word is held once, however long
+/// the texts are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Words(HashMap<String, u64>);
+
+impl Words {
+    /// Counts the words of a text that occurs so many times.
+    pub fn add(&mut self, text: &str, times: u64) -> Result<(), DataError> {
+        if times == 0 {
+            return Ok(());
+        }
+        let mut split = PreTokenizedString::from(text);
+        let failed = |error| DataError::content(format!("a text cannot be cut into words: {error}"));
+        splitter().pre_tokenize(&mut split).map_err(failed)?;
+        for (word, _, _) in split.get_splits(OffsetReferential::Original, OffsetType::Byte) {
+            match self.0.get_mut(word) {
+                Some(count) => *count += times,
+                None => drop(self.0.insert(word.to_owned(), times)),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Splits as GPT-2 does: before spaces, at marks, between letters and digits.
 fn splitter() -> ByteLevel {
     ByteLevel::new(false, true, true)
@@ -133,14 +147,6 @@ fn around(model: BPE) -> Inner {
     inner.with_pre_tokenizer(Some(splitter()));
     inner.with_decoder(Some(splitter()));
     inner
-}
-
-/// The words of a text, in GPT-2's alphabet of bytes.
-fn words(text: &str) -> tokenizers::Result<Vec<String>> {
-    let mut split = PreTokenizedString::from(text);
-    splitter().pre_tokenize(&mut split)?;
-    let words = split.get_splits(OffsetReferential::Original, OffsetType::Byte);
-    Ok(words.into_iter().map(|(word, _, _)| word.to_owned()).collect())
 }
 
 fn text(path: &Path) -> Result<String, DataError> {

@@ -9,8 +9,28 @@ use crate::results::write;
 
 const TEXTS: [&str; 4] = ["the cat sat on the mat", "the dog sat on the log", "the cat and the dog", "on and on"];
 
+fn counted(texts: [&str; 4]) -> Words {
+    let mut words = Words::default();
+    texts.into_iter().for_each(|text| words.add(text, 1).unwrap());
+    words
+}
+
+#[test]
+fn a_context_is_counted_once_for_all_its_questions_as_if_each_had_its_own() {
+    let (context, questions) = ("Ala ma kota. Żuraw  też.\n\nEnd", ["Who?", "What has  Ala?", "Why not?"]);
+    let joined: Vec<String> =
+        questions.iter().map(|asked| format!("Question: {asked}\nContext: {context}\nAnswer:")).collect();
+    let mut all = Words::default();
+    all.add(&joined.join("\n"), 1).unwrap();
+    let mut parts = Words::default();
+    parts.add(&format!("Context: {context}\nAnswer:"), 3).unwrap();
+    parts.add("\n", 2).unwrap();
+    questions.iter().for_each(|asked| parts.add(&format!("Question: {asked}\n"), 1).unwrap());
+    assert_eq!(parts, all);
+}
+
 fn learnt(size: usize) -> Tokenizer {
-    Tokenizer::learn(TEXTS.into_iter().map(|text| Ok(text.to_owned())), size).unwrap()
+    Tokenizer::learn(&counted(TEXTS), size).unwrap()
 }
 
 /// Files of a vocabulary of bytes with two merges.
@@ -33,7 +53,9 @@ fn what_is_learnt_is_shorter_and_the_same_each_time() {
     let (small, large) = (learnt(257), learnt(280));
     assert_eq!((small.size(), small.encode("the cat").unwrap().len()), (257, 7));
     assert!(large.size() > 260 && large.encode("the cat").unwrap().len() <= 3);
-    let again = Tokenizer::learn(TEXTS.into_iter().rev().map(|text| Ok(text.to_owned())), 280).unwrap();
+    let mut backwards = TEXTS;
+    backwards.reverse();
+    let again = Tokenizer::learn(&counted(backwards), 280).unwrap();
     assert_eq!(large.encode("the dog sat").unwrap(), again.encode("the dog sat").unwrap());
     assert_eq!(large.end(), again.end());
 }

@@ -6,15 +6,18 @@ use std::path::{Component, Path, PathBuf};
 use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
-use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::frames::decoding_bytes;
+use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
 use super::orientation;
 use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
 use super::settings::{ExifOrientation, Settings};
 use super::whole::{FILE_BYTES_MAX, is_whole};
 use crate::data::digest::hexadecimal;
 use crate::data::error::DataError;
+use crate::data::known::Known;
 use crate::data::sample::{Ignored, Rectangle};
 use crate::problem::nearest;
+use crate::results::printable;
 
 /// Larger pictures are not decoded.
 const PIXELS_MAX: u64 = 100_000_000;
@@ -56,6 +59,8 @@ struct Assembly {
     names: Vec<String>,
     /// Files of still pictures.
     stills: BTreeSet<PathBuf>,
+    known: Known,
+    largest: Option<Largest>,
 }
 
 /// A video whose frames come in any order.
@@ -72,6 +77,7 @@ pub fn assemble(
     raw: Raw,
     judge: Judge,
     digest: Sha256,
+    known: Known,
 ) -> Result<Library, DataError> {
     // Sorted by name, so that a class's number does not depend on the order of a file.
     check_names(&raw.classes)?;
@@ -93,6 +99,8 @@ pub fn assemble(
         number: BTreeMap::new(),
         names: raw.videos,
         stills: BTreeSet::new(),
+        known,
+        largest: None,
     };
     for picture in raw.pictures {
         assembly.picture(picture, &rank)?;
@@ -106,7 +114,8 @@ pub fn assemble(
         }
         None => assembly.cut_references(&mut classes),
     }
-    let Assembly { root, judge, digest, videos, .. } = assembly;
+    let Assembly { root, judge, digest, videos, known, largest, .. } = assembly;
+    known.keep();
     let videos = videos
         .into_iter()
         .map(|video| {
@@ -115,7 +124,7 @@ pub fn assemble(
         })
         .collect();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), judge.skipped);
-    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, skipped })
+    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, skipped, largest })
 }
 
 impl Assembly {
@@ -205,8 +214,18 @@ impl Assembly {
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
         self.digest.update(name.as_bytes());
         self.digest.update(length.to_le_bytes());
+        if length <= FILE_BYTES_MAX {
+            self.digest.update(self.known.digest(name, &whole)?.as_bytes());
+        }
         match seen(&whole, length, self.exif_orientation) {
-            Ok(seen) => Ok(Some((path, seen))),
+            Ok(seen) => {
+                let (width, height) = seen.size;
+                let bytes = decoding_bytes(width, height, length);
+                if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
+                    self.largest = Some(Largest { path: path.clone(), width, height, bytes });
+                }
+                Ok(Some((path, seen)))
+            }
             Err((reason, message)) => self.judge.broken(reason, &path, message).map(|()| None),
         }
     }
@@ -317,6 +336,7 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
         let name = class.name.as_str();
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
             let message = "the name of a class has at least one letter and at most";
+            let name = printable::line(name, 60);
             return Err(DataError::content(format!("\"{name}\": {message} {NAME_BYTES_MAX} bytes")));
         }
     }
@@ -333,7 +353,7 @@ fn splits(settings: &Settings, classes: &[RawClass]) -> Result<Vec<Split>, DataE
             if !known.contains(name.as_str()) {
                 let meant = nearest(name, known.iter().copied());
                 let hint = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
-                let some: Vec<&str> = known.iter().take(20).copied().collect();
+                let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
                 return Err(DataError::content(format!(
                     "`dataset.reference-video.{key}`: the data has no class \"{name}\"{hint} (it has {})",
                     some.join(", ")

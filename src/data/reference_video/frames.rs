@@ -6,37 +6,79 @@ use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 
-use super::library::{Frame, Library, Split, Video};
+use super::library::{Frame, Largest, Library, Split, Video};
 use super::orientation;
 use super::settings::ExifOrientation;
 use super::whole::FILE_BYTES_MAX;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
+use crate::bounded::room::Room;
 use crate::data::error::DataError;
 use crate::data::sample::{Picture, PictureSource};
 use crate::experiment::sections;
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
+use crate::units::Bytes;
 
 const FRAME_CACHE: &str = "frame_cache";
+const DECODING: &str = "decoding";
 const INDEX: &str = "dataset_index";
 /// Frames in the cache; the bytes are reached first.
 const FRAMES_MAX: u64 = 1_000_000;
 /// A decoded picture, and what a decoder needs besides.
 const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
+/// A pixel while it is decoded: four channels of 16 bits, and the three of 8 bits that they become; or the coefficients
+/// of a progressive JPEG beside its pixels. Turning the three of 8 bits afterwards takes less.
+const PIXEL_BYTES: u64 = 12;
+/// Tables and buffers of a decoder, whatever the size of the picture.
+const DECODER_BYTES: u64 = 256 * 1024;
+
+/// What decoding a picture takes at most; `length` is that of its file.
+pub fn decoding_bytes(width: u64, height: u64, length: u64) -> u64 {
+    // A file that was replaced since may claim any size.
+    width.saturating_mul(height).saturating_mul(PIXEL_BYTES).saturating_add(length + DECODER_BYTES)
+}
+
+/// What all threads together may take to decode: the workers, and the training thread in a validation.
+pub fn decoding_cap(library: &Library, limits: &sections::Limits) -> Cap {
+    let threads = limits.workers as u64 + 1;
+    let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
+    Cap { items: threads, bytes: limits.decoding.0.min(all) }
+}
+
+/// Refuses a picture that could never be decoded.
+///
+/// # Errors
+/// The largest one needs more than `limits.decoding`.
+pub fn fits(library: &Library, limits: &sections::Limits) -> Result<(), DataError> {
+    match &library.largest {
+        Some(Largest { path, width, height, bytes }) if *bytes > limits.decoding.0 => Err(DataError::file(
+            path,
+            format!(
+                "is {width} x {height} pixels, and decoding it takes up to {}, more than `limits.decoding` = {}; make \
+                 the picture smaller, or raise the limit",
+                Bytes(*bytes),
+                limits.decoding
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Decodes the pictures of a data set.
 #[derive(Debug)]
 pub struct FrameStore {
     root: PathBuf,
     exif_orientation: ExifOrientation,
+    decoding: Room,
     cache: ByteCache<PathBuf, Picture>,
     _index: Holding,
 }
 
 impl FrameStore {
     /// The index is counted here, too: it lives as long as its pictures are asked for.
-    pub fn new(library: &Library, ledger: &Ledger, cache: u64) -> Self {
+    pub fn new(library: &Library, ledger: &Ledger, cache: u64, decoding: Cap) -> Self {
         let bytes = index_bytes(library);
         let items = index_items(library);
         let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
@@ -45,6 +87,7 @@ impl FrameStore {
         Self {
             root: library.root.clone(),
             exif_orientation: library.exif_orientation,
+            decoding: Room::new(ledger, DECODING, decoding),
             cache: ByteCache::new(ledger, FRAME_CACHE, cap),
             _index: index,
         }
@@ -66,10 +109,27 @@ impl PictureSource for FrameStore {
         if let Some(picture) = self.cache.get(&key) {
             return Ok(picture);
         }
-        let picture = decode(&self.root.join(path), path, self.exif_orientation)?;
+        let whole = self.root.join(path);
+        let needed = needed(&whole, path)?;
+        let room = self.decoding.take(needed).ok_or_else(|| {
+            let most = Bytes(self.decoding.cap().bytes);
+            let message = format!("decoding it takes up to {}, and the plan has {most}", Bytes(needed));
+            DataError::file(path, format!("{message}; it was another picture when the run began"))
+        })?;
+        let picture = decode(&whole, path, self.exif_orientation)?;
+        drop(room);
         self.cache.insert(key, picture.clone());
         Ok(picture)
     }
+}
+
+/// What decoding a file takes, by its head. Of one that does not read there is nothing to decode.
+fn needed(path: &Path, name: &Path) -> Result<u64, DataError> {
+    let length = std::fs::metadata(path).map(|about| about.len());
+    let length = length.map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
+    let head = ImageReader::open(path).and_then(ImageReader::with_guessed_format).ok();
+    let (width, height) = head.and_then(|head| head.into_dimensions().ok()).unwrap_or_default();
+    Ok(decoding_bytes(width.into(), height.into(), length.min(FILE_BYTES_MAX)))
 }
 
 /// A JPEG or PNG file as 8-bit RGB, turned as `rule` says; `name` is for messages.
@@ -115,9 +175,17 @@ pub fn planned_owners(library: &Library, limits: &sections::Limits, validation_f
     let owner = |name: &str, policy, items, bytes, because: &str| {
         PlannedOwner::on_host(name, policy, Cap { items, bytes }, because)
     };
+    let decoding = decoding_cap(library, limits);
     let cache = owner(FRAME_CACHE, Policy::Evict, FRAMES_MAX, limits.frame_cache.0, "`limits.frame_cache`");
     vec![
         PlannedOwner { fills: Some(decoded_bytes(library, validation_frames)), ..cache },
+        owner(
+            DECODING,
+            Policy::Block,
+            decoding.items,
+            decoding.bytes,
+            "`limits.decoding`, or the largest picture once for each thread",
+        ),
         owner(INDEX, Policy::Refuse, index_items(library), index_bytes(library), "names and boxes of the data set"),
     ]
 }

@@ -19,8 +19,14 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         videos: Vec::new(),
         digest: String::new(),
         skipped: std::collections::BTreeMap::new(),
+        largest: None,
     };
     (folder, library)
+}
+
+/// Room to decode one after another.
+fn room(library: &Library) -> Cap {
+    decoding_cap(library, &sections::Limits::default())
 }
 
 fn name(number: usize) -> PathBuf {
@@ -40,7 +46,7 @@ fn bytes(side: u32) -> u64 {
 fn hits_misses_and_evictions_are_counted() {
     let (_folder, library) = pictures(&[10, 10, 10, 1_000]);
     let ledger = Ledger::default();
-    let store = FrameStore::new(&library, &ledger, 2 * bytes(10));
+    let store = FrameStore::new(&library, &ledger, 2 * bytes(10), room(&library));
     for number in [0, 1, 0, 2, 0, 1, 3] {
         let picture = store.picture(&name(number)).unwrap();
         assert_eq!((picture.rgb[0], picture.height), (number as u8, 2));
@@ -57,7 +63,7 @@ fn hits_misses_and_evictions_are_counted() {
 fn a_cache_of_no_bytes_reads_each_picture_anew() {
     let (_folder, library) = pictures(&[10]);
     let ledger = Ledger::default();
-    let store = FrameStore::new(&library, &ledger, 0);
+    let store = FrameStore::new(&library, &ledger, 0, room(&library));
     for _ in 0..3 {
         assert_eq!(store.picture(&name(0)).unwrap().width, 10);
     }
@@ -68,7 +74,7 @@ fn a_cache_of_no_bytes_reads_each_picture_anew() {
 #[test]
 fn a_picture_that_broke_after_the_data_set_was_opened_is_named() {
     let (folder, library) = pictures(&[10, 10]);
-    let store = FrameStore::new(&library, &Ledger::default(), 10_000);
+    let store = FrameStore::new(&library, &Ledger::default(), 10_000, room(&library));
     let at = folder.path().join("0.png");
     std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
     let said = store.picture(&name(0)).unwrap_err().to_string();
@@ -84,9 +90,36 @@ fn grey_and_transparent_pictures_become_rgb() {
     image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(folder.path().join("0.png")).unwrap();
     let see_through = image::RgbaImage::from_pixel(3, 2, image::Rgba([1, 2, 3, 0]));
     see_through.save(folder.path().join("1.png")).unwrap();
-    let store = FrameStore::new(&library, &Ledger::default(), 10_000);
+    let store = FrameStore::new(&library, &Ledger::default(), 10_000, room(&library));
     assert_eq!(store.picture(&name(0)).unwrap().rgb[..3], [77, 77, 77]);
     assert_eq!(store.picture(&name(1)).unwrap().rgb[..3], [1, 2, 3]);
+}
+
+#[test]
+fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
+    let (_folder, mut library) = pictures(&[300, 10]);
+    let largest = decoding_bytes(300, 2, 100);
+    library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
+    let limits = |decoding| sections::Limits { workers: 4, decoding: Bytes(decoding), ..sections::Limits::default() };
+    assert_eq!(decoding_cap(&library, &limits(u64::MAX)).bytes, 5 * largest, "no more than there is to decode");
+    assert_eq!(decoding_cap(&library, &limits(2 * largest)), Cap { items: 5, bytes: 2 * largest });
+    assert!(fits(&library, &limits(largest)).is_ok());
+    let message = fits(&library, &limits(largest - 1)).unwrap_err().to_string();
+    assert!(
+        message.contains("0.png") && message.contains("300 x 2") && message.contains("limits.decoding"),
+        "{message}"
+    );
+    let ledger = Ledger::default();
+    let store = FrameStore::new(&library, &ledger, 0, decoding_cap(&library, &limits(2 * largest)));
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| (0..20).for_each(|at| drop(store.picture(&name(at % 2)).unwrap())))));
+    });
+    let room = ledger.read().into_iter().find(|owner| owner.name == DECODING).unwrap();
+    assert!(room.peak_bytes > 0 && !room.exceeded() && room.bytes == 0, "{room:?}");
+    // A larger one that took its place after the run began.
+    let small = FrameStore::new(&library, &Ledger::default(), 0, Cap { items: 1, bytes: largest / 2 });
+    let message = small.picture(&name(0)).unwrap_err().to_string();
+    assert!(message.contains("0.png") && message.contains("the plan has"), "{message}");
 }
 
 #[test]
@@ -94,7 +127,7 @@ fn the_plan_lists_what_the_store_registers() {
     let (_folder, library) = pictures(&[1]);
     let ledger = Ledger::default();
     let limits = sections::Limits::default();
-    let _store = FrameStore::new(&library, &ledger, limits.frame_cache.0);
+    let _store = FrameStore::new(&library, &ledger, limits.frame_cache.0, room(&library));
     let mut planned: Vec<(String, u64, u64)> = planned_owners(&library, &limits, 100)
         .into_iter()
         .map(|owner| (owner.name, owner.items, owner.bytes))
@@ -116,7 +149,7 @@ proptest! {
     ) {
         let (_folder, library) = pictures(&sides);
         let ledger = Ledger::default();
-        let store = FrameStore::new(&library, &ledger, bound);
+        let store = FrameStore::new(&library, &ledger, bound, room(&library));
         // Independent: the least recently used is at the front.
         let mut kept: Vec<usize> = Vec::new();
         let mut counted = CacheCounters::default();

@@ -13,15 +13,16 @@ use serde_json::{Value, json};
 
 use super::paint::{Appearance, Background, Canvas, Pose};
 use super::settings::Generated;
-use crate::data::cache;
+use crate::data::digest::{digest, digest_of_file};
 use crate::data::error::DataError;
 use crate::data::seed::generator;
+use crate::data::{cache, known};
 use crate::results::write;
 
 /// A change to what is painted needs a new number: old folders stay valid for old code.
 const VERSION: u32 = 2;
 /// Written last: its presence says that the folder is whole.
-const ANNOTATIONS: &str = "annotations.json";
+pub const ANNOTATIONS: &str = "annotations.json";
 /// The side of a reference picture, in pixels.
 const REFERENCE_SIDE: usize = 64;
 const JPEG_QUALITY: u8 = 92;
@@ -54,10 +55,15 @@ fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     })
 }
 
+/// Where the set is, or will be.
+pub fn folder(settings: &Generated) -> PathBuf {
+    cache::folder().join(name(settings))
+}
+
 /// Of the folder: other settings have another.
 fn name(settings: &Generated) -> String {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    format!("generated-{}", &crate::data::digest::digest(identity.as_bytes())[..16])
+    format!("generated-{}", &digest(identity.as_bytes())[..16])
 }
 
 /// The folder of the generated set, written now if it is not there yet.
@@ -70,14 +76,13 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
     let name = name(settings);
     let place = cache.join(&name);
     let is_there = || place.join(ANNOTATIONS).is_file();
+    let failed = |error: io::Error| {
+        DataError::file(&place, format!("cannot generate the data set: {error}{}", cache::advice(&error)))
+    };
+    cache::make(cache).map_err(failed)?;
     if is_there() {
         return Ok(place);
     }
-    let failed = |error: io::Error| {
-        let message = format!("cannot generate the data set: {error}; free some space there, or name another folder");
-        DataError::file(&place, format!("{message} with the environment variable XRUN_CACHE"))
-    };
-    std::fs::create_dir_all(cache).map_err(failed)?;
     let prefix = format!(".generating-{name}-");
     let _lock = lock(&cache.join(format!(".{name}.lock")), cache, &prefix);
     if is_there() {
@@ -91,9 +96,8 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
             ),
         ));
     }
-    let temporary = tempfile::Builder::new().prefix(&prefix).tempdir_in(cache).map_err(failed)?;
+    let temporary = temporary(&prefix).tempdir_in(cache).map_err(failed)?;
     write_all(settings, temporary.path()).map_err(failed)?;
-    make_readable(temporary.path()).map_err(failed)?;
     match std::fs::rename(temporary.path(), &place) {
         Ok(()) => {
             let _ = temporary.keep(); // moved: nothing is left to remove
@@ -118,16 +122,20 @@ fn lock(path: &Path, cache: &Path, prefix: &str) -> Option<File> {
     Some(file)
 }
 
-/// A temporary folder is private to its owner; a cache may be shared.
+/// A temporary folder is private to its owner; a cache may be shared by those whom the user's umask lets in.
 #[cfg(unix)]
-fn make_readable(folder: &Path) -> io::Result<()> {
+fn temporary(prefix: &str) -> tempfile::Builder<'_, 'static> {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(prefix).permissions(std::fs::Permissions::from_mode(0o777));
+    builder
 }
 
 #[cfg(not(unix))]
-fn make_readable(_: &Path) -> io::Result<()> {
-    Ok(())
+fn temporary(prefix: &str) -> tempfile::Builder<'_, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(prefix);
+    builder
 }
 
 /// Class, and left, top, width, height.
@@ -168,7 +176,16 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
         all.extend(part?);
     }
     let references = paint_references(settings, &classes, folder)?;
+    let pictures = all.iter().flat_map(|video| video.frames.iter().map(|(file, _)| file.as_str()));
+    let pictures = pictures.chain(references.iter().filter_map(|reference| reference["file_name"].as_str()));
+    let mut sums = String::new();
+    for name in pictures {
+        let digest = digest_of_file(&folder.join(name)).map_err(|error| io::Error::other(error.to_string()))?;
+        sums.push_str(&format!("{digest}  {name}\n"));
+    }
     let text = serde_json::to_vec(&annotations(settings, &classes, &all, references))?;
+    sums.push_str(&format!("{}  {ANNOTATIONS}\n", digest(&text)));
+    write::replace(&folder.join(known::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
     write::replace(&folder.join(ANNOTATIONS), &text).map_err(|error| error.source)
 }
 

@@ -16,10 +16,24 @@ pub struct Library {
     /// Sorted by name.
     pub classes: Vec<Class>,
     pub videos: Vec<Video>,
-    /// SHA-256 over annotations and the names and sizes of the pictures, in hexadecimal.
+    /// SHA-256 over annotations and the names and bytes of the pictures, in hexadecimal.
     pub digest: String,
     /// What was left out, by reason (`on_broken = "skip"`).
     pub skipped: BTreeMap<String, u64>,
+    /// The picture that needs most memory while it is decoded; `None` without pictures.
+    pub largest: Option<Largest>,
+}
+
+/// A picture that is large.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Largest {
+    /// Relative to the root.
+    pub path: PathBuf,
+    /// In pixels, with its orientation applied.
+    pub width: u64,
+    pub height: u64,
+    /// What decoding it takes, at most.
+    pub bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::assemble::assemble;
-use super::generate::generate;
+use super::generate::{self, generate};
 use super::library::{Library, Split};
 use super::raw::{Judge, LEAVE_OUT, annotation_file};
 use super::settings::{Format, OnBroken, Settings, Source};
 use super::{coco, voc};
+use crate::data::digest::digest as digest_of;
 use crate::data::error::DataError;
+use crate::data::known::Known;
 
 /// More than this is no annotation file.
 const COCO_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -25,6 +27,14 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
             let path = settings.path.as_deref().unwrap_or_default();
             open_folder(settings, PathBuf::from(path), settings.format)
         }
+    }
+}
+
+/// The folder of the data set.
+pub fn root(settings: &Settings) -> PathBuf {
+    match settings.source {
+        Source::Generated => generate::folder(&settings.generated),
+        Source::Folder => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
     }
 }
 
@@ -47,16 +57,21 @@ fn open_folder(settings: &Settings, root: PathBuf, format: Format) -> Result<Lib
         .map_err(|error| DataError::file(&root, format!("the data set's folder cannot be read: {error}")))?;
     let mut judge = Judge::new(settings.on_broken);
     let mut digest = Sha256::new();
+    let known = match settings.source {
+        Source::Generated => Known::of_generated(&root),
+        Source::Folder => Known::open(&root),
+    };
     let raw = match format {
         Format::Coco => {
             let path = coco_file(&root)?;
             let bytes = annotation_file(&root, &path, COCO_BYTES_MAX)?;
             digest.update(&bytes);
+            known.expect(generate::ANNOTATIONS, &digest_of(&bytes), &path)?;
             coco::read(&bytes, &path, &mut judge)?
         }
         Format::Voc => voc::read(&root, settings.voc_corners, &mut judge, &mut digest)?,
     };
-    let library = assemble(settings, root, raw, judge, digest)?;
+    let library = assemble(settings, root, raw, judge, digest, known)?;
     check_use(&library)?;
     Ok(library)
 }

@@ -254,6 +254,23 @@ fn the_digest_changes_with_the_annotations_and_with_the_pictures() {
 }
 
 #[test]
+fn one_bit_in_a_picture_gives_another_digest() {
+    let (folder, text) = Folder::coco();
+    folder.annotate(&text);
+    let before = opened(&folder, Format::Coco).digest;
+    let path = folder.root.join("images/cat0.jpg");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Among the pixels, before the mark of the end.
+    let at = bytes.len() - 4;
+    bytes[at] ^= 1;
+    crate::results::write::replace(&path, &bytes).unwrap();
+    assert_ne!(opened(&folder, Format::Coco).digest, before);
+    bytes[at] ^= 1;
+    crate::results::write::replace(&path, &bytes).unwrap();
+    assert_eq!(opened(&folder, Format::Coco).digest, before, "its content counts, not when it was written");
+}
+
+#[test]
 fn voc_is_read_and_a_picture_without_objects_is_background() {
     let folder = Folder::voc();
     painted().save(folder.root.join("images/empty.jpg")).unwrap();

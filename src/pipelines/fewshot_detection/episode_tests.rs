@@ -37,6 +37,7 @@ pub fn library(shape: Shape) -> Library {
         videos: vec![],
         digest: String::new(),
         skipped: BTreeMap::new(),
+        largest: None,
     };
     for class in 0..count {
         let reference = |index: usize| Reference {

@@ -100,7 +100,9 @@ pub fn prepare(
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let library = Arc::new(open(dataset)?);
     let limits = &experiment.limits;
-    let store = Arc::new(FrameStore::new(&library, ledger, limits.frame_cache.0));
+    frames::fits(&library, limits)?;
+    let decoding = frames::decoding_cap(&library, limits);
+    let store = Arc::new(FrameStore::new(&library, ledger, limits.frame_cache.0, decoding));
     let draws = DrawSettings {
         seed: experiment.experiment.seed,
         triplet_batch_size: limits.triplet_batch_size,

@@ -88,6 +88,7 @@ fn one(material: &Material) -> ComparedRun {
         growth: verdict.map_or(Vec::new(), |verdict| {
             verdict.series.iter().filter(|one| SERIES.contains(&one.name.as_str())).map(growth).collect()
         }),
+        damage: material.damage.clone(),
     }
 }
 

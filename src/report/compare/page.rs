@@ -52,7 +52,10 @@ fn legend(runs: &[ComparedRun]) -> Markup {
                 td { (printable::line(&name(run), 200)) }
                 td { (run.state) }
                 td { (run.started.as_deref().map_or("–".into(), time_of_day)) }
-                td.why { (printable::line(&run.message, 160)) }
+                td.why {
+                    (printable::line(&run.message, 160))
+                    @for damage in &run.damage { br; b { "damaged: " } (printable::line(damage, 400)) }
+                }
             } } }
         } }
     }

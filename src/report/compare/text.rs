@@ -14,6 +14,7 @@ use crate::units::seconds;
 /// A longer cell is cut off; the record has all of it.
 const CELL_CHARACTERS_MAX: usize = 26;
 const LABEL_CHARACTERS_MAX: usize = 44;
+const DAMAGE_CHARACTERS_MAX: usize = 400;
 /// Between columns, as `columns` sets them.
 const GAP: usize = 2;
 
@@ -44,11 +45,17 @@ fn legend(runs: &[ComparedRun]) -> String {
         .enumerate()
         .map(|(at, run)| {
             let name = printable::line(&name(run), 120);
-            let started = run.started.as_deref().map_or("-".into(), time_of_day);
+            let started = run.started.as_deref().map_or("-".into(), |time| printable::line(&time_of_day(time), 40));
             vec![(at + 1).to_string(), name, run.state.clone(), started]
         })
         .collect();
-    columns(&["", "run", "state", "started"], &rows)
+    let mut text = columns(&["", "run", "state", "started"], &rows);
+    for (at, run) in runs.iter().enumerate() {
+        for damage in &run.damage {
+            let _ = writeln!(text, "{} damaged: {}", at + 1, printable::line(damage, DAMAGE_CHARACTERS_MAX));
+        }
+    }
+    text
 }
 
 /// As every command understands it.

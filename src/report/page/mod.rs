@@ -13,7 +13,7 @@ use maud::{Markup, html};
 
 use self::document::document;
 use super::material::Material;
-use crate::results::{layout, printable};
+use crate::results::{layout, printable, resolved};
 
 /// A longer resolved experiment than this is cut off.
 const RESOLVED_BYTES_MAX: usize = 256 * 1024;
@@ -30,7 +30,7 @@ pub fn html(material: &Material) -> String {
         (memory::phases(material))
         (pictures::section(material))
         (left_out(material))
-        (resolved(material))
+        (experiment(material))
         (how_to_read())
     };
     document(&title, "", &content, "the files of the run's directory")
@@ -58,9 +58,10 @@ fn left_out(material: &Material) -> Markup {
     }
 }
 
-fn resolved(material: &Material) -> Markup {
-    let text = std::fs::read(material.run.join(layout::RESOLVED)).unwrap_or_default();
-    let shown = printable::lines(&String::from_utf8_lossy(&text[..text.len().min(RESOLVED_BYTES_MAX)]));
+fn experiment(material: &Material) -> Markup {
+    // What is wrong with it stands among what was not read.
+    let text = resolved::text_of(&material.run).unwrap_or_default();
+    let shown = printable::lines(&text[..text.floor_char_boundary(RESOLVED_BYTES_MAX)]);
     html! {
         @if !text.is_empty() {
             h2 { "The experiment" }

@@ -1,15 +1,12 @@
 //! Pictures of the last validation, inside the page.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Component, Path};
 
 use maud::{Markup, html};
 
 use crate::report::base64;
 use crate::report::material::Material;
-use crate::results::format::PictureEntry;
-use crate::results::{layout, printable};
+use crate::results::{file, layout, printable, read};
 
 /// More pictures than this make a page that does not open.
 const PICTURES_MAX: usize = 48;
@@ -17,7 +14,6 @@ const PICTURES_MAX: usize = 48;
 const PICTURE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Of all of them together.
 const ALL_BYTES_MAX: usize = 24 * 1024 * 1024;
-const INDEX_BYTES_MAX: u64 = 1024 * 1024;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Nothing when there are none; what is not a PNG file of the folder itself is left out.
@@ -26,7 +22,8 @@ pub fn section(material: &Material) -> Markup {
     let mut room = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
-    for entry in entries(&folder) {
+    // What is wrong with the list stands among what was not read.
+    for entry in read::pictures(&material.run).unwrap_or_default() {
         match picture(&folder, &entry.file).filter(|bytes| bytes.len() <= room && shown.len() < PICTURES_MAX) {
             Some(bytes) => {
                 room -= bytes.len();
@@ -51,11 +48,6 @@ pub fn section(material: &Material) -> Markup {
     }
 }
 
-fn entries(folder: &Path) -> Vec<PictureEntry> {
-    let bytes = bytes(&folder.join(layout::PICTURES_INDEX), INDEX_BYTES_MAX).unwrap_or_default();
-    serde_json::from_slice(&bytes).unwrap_or_default()
-}
-
 /// A file of this very folder: an index that came from elsewhere must not show other files of this machine.
 fn picture(folder: &Path, file: &str) -> Option<Vec<u8>> {
     let mut parts = Path::new(file).components();
@@ -64,11 +56,9 @@ fn picture(folder: &Path, file: &str) -> Option<Vec<u8>> {
 }
 
 fn bytes(path: &Path, most: u64) -> Option<Vec<u8>> {
-    let metadata = std::fs::symlink_metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > most {
+    // No link: it may lead to another file of this machine.
+    if !std::fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    file::bytes(path, most).ok()
 }

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::data::digest::digest;
+
 /// More arrays than this are refused: each is a name in every question to the queue.
 pub const ARRAYS_MAX: usize = 100;
 
@@ -19,10 +21,23 @@ pub struct Arrays {
     size: usize,
 }
 
+/// The folder's name, as it can stand in a script and in a list with commas. Folders of ours are called so; of one that
+/// somebody renamed, other characters go, and a digest tells it from others.
+fn job_name(folder: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    match folder.chars().all(plain) {
+        true => folder.to_owned(),
+        false => {
+            let name: String = folder.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+            format!("{name}_{}", &digest(folder.as_bytes())[..8])
+        }
+    }
+}
+
 impl Arrays {
     /// Of a sweep of so many runs; `size` is the most that one array takes, `None` when that is not known.
     pub fn new(sweep: &Path, runs: usize, size: Option<u32>) -> Self {
-        let name = format!("xrun_{}", sweep.file_name().unwrap_or_default().to_string_lossy());
+        let name = format!("xrun_{}", job_name(&sweep.file_name().unwrap_or_default().to_string_lossy()));
         let size = size.map_or(runs, |size| size as usize).max(1);
         Self { name, runs, size }
     }
@@ -91,6 +106,14 @@ mod tests {
             found.sort_unstable();
             prop_assert_eq!(found, (0..runs).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_folder_that_was_renamed_gives_no_options_and_no_commas() {
+        let name = |folder: &str| Arrays::new(Path::new(folder), 1, None).names();
+        let odd = name("/results/s/a b,$(id);x --uid=0");
+        assert!(odd.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)), "{odd}");
+        assert_ne!(odd, name("/results/s/a b_$(id);x --uid=0"));
     }
 
     #[test]

@@ -17,9 +17,12 @@ pub mod watch;
 use std::path::{Path, PathBuf};
 
 use self::arrays::Arrays;
-use crate::experiment::launcher::Slurm;
-use crate::results::layout;
+use crate::experiment::launcher::{self, Slurm};
 use crate::results::write::{self, WriteError};
+use crate::results::{file, layout, printable};
+
+/// Longer files are not what Slurm is asked for.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Slurm cannot be asked, or refuses.
 #[derive(Debug, thiserror::Error)]
@@ -89,11 +92,11 @@ pub fn kept(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     if !path.is_file() {
         return Ok(None);
     }
-    let wrong = |message: String| SlurmError::Settings { path: path.clone(), message };
-    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
-    let settings: Slurm = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    match settings.extra_lines.iter().any(|line| line.contains(['\n', '\r'])) {
-        true => Err(wrong("each of `extra_lines` is one line".into())),
-        false => Ok(Some(settings)),
-    }
+    let wrong = |message: &str| SlurmError::Settings { path: path.clone(), message: printable::line(message, 400) };
+    let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
+    // The file may have been edited: each value must be one that an experiment may have, or it could add lines of its own
+    // to the script.
+    launcher::check_slurm(&text).map_err(|message| wrong(&message))?;
+    Ok(Some(toml::from_str(&text).map_err(|error| wrong(error.message()))?))
 }

@@ -54,7 +54,9 @@ pub fn script(
         String::from("#!/bin/bash\n# Written by xrun, anew each time that runs of this sweep are submitted.\n");
     asked.iter().for_each(|option| text.push_str(&format!("#SBATCH {option}\n")));
     // Slurm reads its options up to the first command.
-    let (options, commands): (Vec<_>, Vec<_>) = settings.extra_lines.iter().partition(|line| line.starts_with('#'));
+    // With a space before it an option would be a comment behind the commands, which it ignores without a word.
+    let lines = settings.extra_lines.iter().map(|line| line.trim_start());
+    let (options, commands): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('#'));
     options.iter().chain(&commands).for_each(|line| text.push_str(&format!("{line}\n")));
     let retry = if retry_failed { " --retry-failed" } else { "" };
     let task = match array.first {
@@ -117,7 +119,7 @@ mod tests {
             gpus: Some(2),
             cpus: Some(4),
             array_limit: Some(3),
-            extra_lines: vec!["module load cuda".into(), "#SBATCH --constraint=a100".into()],
+            extra_lines: vec!["module load cuda".into(), " #SBATCH --constraint=a100".into()],
             ..Slurm::default()
         };
         let sweep = Path::new("/data/my sweeps/s1");

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::path::Path;
 
 use super::Wrong;
+use crate::results::file;
 
 /// Longer lines are of no trace that we could judge; a quotation mark that is never closed makes one.
 pub const LINE_BYTES_MAX: u64 = 256 * 1024;
@@ -72,7 +73,7 @@ pub fn open(path: &Path) -> Result<File, Wrong> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(Wrong::whole("is no regular file; write what it gives to one first"));
     }
-    Ok(File::open(path)?)
+    Ok(file::open(path)?)
 }
 
 /// Reads the lines of a file one at a time.

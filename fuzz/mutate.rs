@@ -1,0 +1,132 @@
+//! How is a good file made a bad one? A few changes that a disk, a careless hand or a hostile one makes.
+
+use rand::{Rng, RngExt};
+
+/// What stands where something else should.
+const PIECES: [&[u8]; 40] = [
+    b"-1",
+    b"0",
+    b"1e308",
+    b"-1e308",
+    b"1e999",
+    b"NaN",
+    b"nan",
+    b"inf",
+    b"9223372036854775807",
+    b"18446744073709551616",
+    b"4294967295",
+    b"0.5",
+    b"null",
+    b"true",
+    b"\"\"",
+    b"\"../../etc/passwd\"",
+    b"/dev/zero",
+    b"[]",
+    b"{}",
+    b"[[[[[[[[",
+    b"}",
+    b"]",
+    b"\"",
+    b"'''",
+    b"\\u0000",
+    b"\\ud800",
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\n",
+    b"\r\n",
+    b",",
+    b"=",
+    b".",
+    b"a.b.c.d.e.f.g.h",
+    b"<!DOCTYPE a [<!ENTITY b \"c\">]>&b;",
+    b"</object><object>",
+    b"\x1b[2J",
+    "\u{202e}".as_bytes(),
+    b"${HOME}",
+];
+
+/// More would be slow without being worse.
+const BYTES_MAX: usize = 256 * 1024;
+
+/// One bit is another.
+pub fn flipped(bytes: &[u8], random: &mut impl Rng) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if !bytes.is_empty() {
+        let bit = random.random_range(0..bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    bytes
+}
+
+/// One to six changes; `other` is a file of the same kind, of which a part may come in.
+pub fn mutated(bytes: &[u8], other: &[u8], random: &mut impl Rng) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let changes = if random.random() { 1 } else { random.random_range(2..=6) };
+    for _ in 0..changes {
+        change(&mut bytes, other, random);
+        bytes.truncate(BYTES_MAX);
+    }
+    bytes
+}
+
+fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut impl Rng) {
+    let at = random.random_range(0..=bytes.len());
+    let end = |random: &mut _, most: usize| (at + RngExt::random_range(random, 0..=most)).min(bytes.len());
+    match random.random_range(0..12) {
+        0 | 1 => *bytes = flipped(bytes, random),
+        2 => {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = random.random();
+            }
+        }
+        3 => {
+            let end = end(random, 40);
+            bytes.drain(at..end);
+        }
+        4 => bytes.truncate(at),
+        5 => {
+            let part: Vec<u8> = bytes[at..end(random, 200)].to_vec();
+            let times = random.random_range(1..=20);
+            bytes.splice(at..at, part.repeat(times));
+        }
+        6 | 7 => {
+            let piece = PIECES[random.random_range(0..PIECES.len())];
+            let times = if random.random_bool(0.05) { random.random_range(1..2000) } else { 1 };
+            bytes.splice(at..at, piece.repeat(times));
+        }
+        8 | 9 => {
+            // A number, a word or a text is another.
+            let word = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+\"".contains(byte);
+            let from = bytes[..at].iter().rposition(|byte| !word(byte)).map_or(0, |before| before + 1);
+            let to = bytes[at..].iter().position(|byte| !word(byte)).map_or(bytes.len(), |after| at + after);
+            bytes.splice(from..to, PIECES[random.random_range(0..PIECES.len())].iter().copied());
+        }
+        10 => {
+            let from = random.random_range(0..=other.len());
+            let to = (from + random.random_range(0..400)).min(other.len());
+            bytes.splice(at..at, other[from..to].iter().copied());
+        }
+        _ => {
+            // Lines change places.
+            let mut lines: Vec<Vec<u8>> = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            if lines.len() > 1 {
+                let (a, b) = (random.random_range(0..lines.len()), random.random_range(0..lines.len()));
+                lines.swap(a, b);
+                *bytes = lines.concat();
+            }
+        }
+    }
+}
+
+/// Sets the checks of a PNG's parts right, so that what is in them is looked at.
+pub fn with_right_checks(png: &mut [u8]) {
+    let mut at = 8;
+    while let Some(head) = png.get(at..at + 8) {
+        let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let Some(end) = length.checked_add(at + 8).filter(|end| end + 4 <= png.len()) else { return };
+        let check = crc32fast::hash(&png[at + 4..end]);
+        png[end..end + 4].copy_from_slice(&check.to_be_bytes());
+        at = end + 4;
+    }
+}

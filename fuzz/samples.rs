@@ -1,0 +1,149 @@
+//! What are good files like? Those of the repository, and small ones made here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use xrun::experiment::{read, resolved};
+use xrun::memory::ledger::Ledger;
+use xrun::results::format::LoopState;
+use xrun::results::write;
+use xrun::run::launch::{self, Launch};
+use xrun::run::{directory, fingerprint, manifest, observer, stop};
+use xrun::{device, pipelines, plan, report};
+
+/// Experiment files that need no other file, and some that are wrong.
+pub fn experiments() -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [
+        "experiments",
+        "experiments/sweeps",
+        "experiments/leaks",
+        "tests/experiments/valid",
+        "tests/experiments/invalid",
+    ];
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap().flatten());
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    files.into_iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+pub const COCO: &str = r#"{"info": {}, "videos": [{"id": 1, "name": "v"}],
+ "categories": [{"id": 1, "name": "cat", "supercategory": "base"}, {"id": 2, "name": "dog", "supercategory": "base"},
+  {"id": 7, "name": "owl", "supercategory": "novel"}],
+ "images": [{"id": 1, "file_name": "0.jpg", "width": 32, "height": 24, "video_id": 1, "frame_index": 0},
+  {"id": 2, "file_name": "1.png", "width": 32, "height": 24, "video_id": 1, "frame_index": 1},
+  {"id": 3, "file_name": "2.jpg", "width": 32, "height": 24}],
+ "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [2, 3, 10, 12.5], "iscrowd": 0},
+  {"id": 2, "image_id": 2, "category_id": 2, "bbox": [0, 0, 32, 24]},
+  {"id": 3, "image_id": 3, "category_id": 7, "bbox": [1.5, 2, 8, 8], "iscrowd": 1},
+  {"id": 4, "image_id": 3, "category_id": 7, "bbox": [4, 4, 9, 9]}],
+ "references": [{"category_id": 1, "file_name": "0.jpg", "bbox": [2, 3, 10, 12]}, {"category_id": 2, "file_name": "1.png"},
+  {"category_id": 7, "file_name": "2.jpg", "bbox": [4, 4, 9, 9], "video_id": 1}]}"#;
+
+pub const VOC: &str = r#"<?xml version="1.0"?><annotation><folder>images</folder><filename>0.jpg</filename>
+<size><width>32</width><height>24</height><depth>3</depth></size>
+<object><name>cat</name><difficult>0</difficult><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>12</xmax><ymax>15</ymax></bndbox></object>
+<object><name>dog</name><bndbox><xmin>1.5</xmin><ymin>3</ymin><xmax>30</xmax><ymax>24</ymax></bndbox></object></annotation>"#;
+
+pub const SQUAD: &str = r#"{"version": "1.1", "data": [{"title": "Żuraw", "paragraphs": [
+ {"context": "Ala ma kota. Żuraw też ma kota, a \"pies\" nie.", "qas": [
+  {"id": "a", "question": "Who?", "answers": [{"text": "Ala", "answer_start": 0}, {"text": "Żuraw", "answer_start": 13}]},
+  {"id": "b", "question": "Also who?", "answers": [{"text": "też", "answer_start": 19}]}]},
+ {"context": "2 + 2 = 4\n\tyes", "qas": [{"id": "c", "question": "How many?", "answers": [{"text": "4", "answer_start": 8}]}]}]},
+ {"title": "B", "paragraphs": [{"context": "Bob has a dog.", "qas": [
+  {"id": "d", "question": "Who has a dog?", "answers": [{"text": "Bob", "answer_start": 0}]}]}]}]}"#;
+
+pub const CSV: &str = "step,time_ms,rss_mb,heap bytes,\"gpu, [MiB]\"\n1,10,100.5,1048576,512\n2,20,101,1048576,512\n\
+                       3,30,101.5,2097152,NaN\n4,40,1e2,2097152,512 MiB\n5,50,,3145728,513\n6,60,103,3145728,513\n";
+
+/// `encoder.json` and `vocab.bpe` of the 256 bytes and a few merges.
+pub fn vocabulary() -> (String, String) {
+    let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    bytes.sort_unstable();
+    let merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("a", "n"), ("i", "n")];
+    let merged = merges.iter().map(|(left, right)| format!("{left}{right}"));
+    let tokens = bytes.iter().map(char::to_string).chain(merged).chain(["<|endoftext|>".to_owned()]);
+    let encoder: BTreeMap<String, usize> = tokens.enumerate().map(|(number, token)| (token, number)).collect();
+    let lines: String = merges.iter().map(|(left, right)| format!("{left} {right}\n")).collect();
+    (serde_json::to_string(&encoder).unwrap(), format!("#version: 0.2\n{lines}"))
+}
+
+/// Pictures of 32 x 24: JPEG, and PNG of several kinds.
+pub fn pictures() -> Vec<(&'static str, Vec<u8>)> {
+    use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
+    let picture = RgbImage::from_fn(32, 24, |x, y| Rgb([(x * 8) as u8, (y * 10) as u8, (x * y) as u8]));
+    let picture = DynamicImage::ImageRgb8(picture);
+    let encoded = |picture: &DynamicImage, format| {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    };
+    vec![
+        ("0.jpg", encoded(&picture, ImageFormat::Jpeg)),
+        ("1.png", encoded(&picture, ImageFormat::Png)),
+        ("2.jpg", encoded(&picture.fliph(), ImageFormat::Jpeg)),
+        ("3.png", encoded(&DynamicImage::ImageRgba16(picture.to_rgba16()), ImageFormat::Png)),
+        ("4.png", encoded(&DynamicImage::ImageLuma8(picture.to_luma8()), ImageFormat::Png)),
+    ]
+}
+
+/// Writes a file, not atomically: only this process reads it.
+pub fn put(path: &Path, bytes: &[u8]) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A run of the dummy pipeline: 30 steps and their checkpoints; of one that is `killed` without its summary.
+pub fn run(place: &Path, killed: bool) -> PathBuf {
+    let file = place.join("sample.toml");
+    put(&file, b"[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 3\n[validation]\nevery_steps = 5\n[checkpoint]\nevery_steps = 10\n[experiment]\npatch = false\n");
+    let checked = read::read(&file, &[], std::iter::empty()).unwrap();
+    let ledger = Ledger::default();
+    let (facts, prepared) = pipelines::prepare(&checked.experiment, &ledger).unwrap();
+    let plan = plan::resolve(checked.experiment.clone(), facts);
+    let chosen = device::choose("cpu").unwrap();
+    let fingerprint = fingerprint::fingerprint(&plan);
+    let path = place.join("results/sample").join(if killed { "killed" } else { "whole" });
+    let directory = directory::create_at(&path).unwrap();
+    let manifest = manifest::manifest(&plan, &directory.id, &fingerprint, &chosen, &[], &checked.origins);
+    let resolved = resolved::to_toml(&plan.experiment, None);
+    launch::describe(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
+    let task = pipelines::open(&plan, prepared, &chosen, &ledger, 1).unwrap();
+    let state = LoopState { run: directory.id.clone(), fingerprint, ..LoopState::default() };
+    let launch = Launch {
+        plan: &plan,
+        ledger: &ledger,
+        directory: &directory,
+        state,
+        segment: 0,
+        gpu: None,
+        started: Instant::now(),
+        stop_after: killed.then_some(20),
+    };
+    launch.train(task, &stop::StopSignal::listen().unwrap(), &mut observer::Silent);
+    match killed {
+        true => ["summary.json", "verdict.json"].iter().for_each(|name| std::fs::remove_file(path.join(name)).unwrap()),
+        false => drop(report::write(&path).unwrap()),
+    }
+    path
+}
+
+/// The folder of a sweep of three points, without its runs.
+pub fn sweep(place: &Path) -> PathBuf {
+    let folder = place.join("results/sample/sweeps/one");
+    let base = "[pipeline.dummy]\nsteps_per_epoch = 10\n";
+    let record = "version = 1\nexperiment = \"sample\"\ncreated = \"2026-01-01T00:00:00Z\"\nxrun = \"0.1.0\"\n\
+                  command = [\"xrun\"]\nworking_directory = \"/\"\nmode = \"grid\"\nseed = 0\nrepeats = 1\n\
+                  experiment_seed = 0\nkeys = [\"limits.workers\"]\npoints = [\n    [0],\n    [1],\n    [2],\n]\n\
+                  order = [\n    [2, 1],\n    [1, 1],\n    [3, 1],\n]\n";
+    let slurm = "partition = \"gpu\"\ntime = \"1 h\"\nmemory = \"2 GiB\"\nextra_lines = [\"module load cuda\"]\n";
+    for (name, text) in [("base.toml", base), ("sweep.toml", record), ("slurm.toml", slurm)] {
+        put(&folder.join(name), text.as_bytes());
+    }
+    std::fs::create_dir_all(folder.join("points")).unwrap();
+    write::replace_json(&folder.join("table.json"), &BTreeMap::from([("version", 1)])).unwrap();
+    folder
+}

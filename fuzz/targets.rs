@@ -1,0 +1,367 @@
+//! What reads bytes from elsewhere, and what must hold of each?
+
+use std::path::{Path, PathBuf};
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use xrun::data::question_answers::corpus::Corpus;
+use xrun::data::question_answers::settings as questions;
+use xrun::data::question_answers::squad::{self, Paragraph};
+use xrun::data::question_answers::{example, tokenizer};
+use xrun::data::reference_video::raw::Judge;
+use xrun::data::reference_video::settings::{ExifOrientation, Format, OnBroken, Settings, Source};
+use xrun::data::reference_video::{coco, frames, open};
+use xrun::experiment::{read, read_sweep};
+use xrun::export;
+use xrun::report::{self, compare, listing, summary};
+use xrun::results::sweep::Record;
+use xrun::results::{index, read as read_results};
+use xrun::run::{checkpoint, reproduce, resume};
+use xrun::sweep::{plan, slurm};
+use xrun::verdict::of_file;
+use xrun::verdict::table::Asked;
+
+use super::mutate::{flipped, mutated, with_right_checks};
+use super::samples::{self, put};
+
+/// Works on one input; says whether it was accepted, or what is wrong with xrun.
+type Work = Box<dyn FnMut(&mut ChaCha8Rng) -> Result<bool, String>>;
+
+pub struct Target {
+    pub name: &'static str,
+    /// Of all inputs.
+    pub share: u64,
+    pub open: fn(&Path) -> Work,
+}
+
+pub const TARGETS: &[Target] = &[
+    Target { name: "experiment", share: 12, open: experiment },
+    Target { name: "overrides", share: 8, open: overrides },
+    Target { name: "sweep-file", share: 6, open: sweep_file },
+    Target { name: "coco", share: 18, open: coco_text },
+    Target { name: "coco-folder", share: 5, open: coco_folder },
+    Target { name: "voc", share: 6, open: voc },
+    Target { name: "pictures", share: 10, open: pictures },
+    Target { name: "squad", share: 12, open: squad_text },
+    Target { name: "squad-corpus", share: 2, open: squad_corpus },
+    Target { name: "bpe", share: 4, open: bpe },
+    Target { name: "checkpoint", share: 6, open: checkpoints },
+    Target { name: "result", share: 4, open: results },
+    Target { name: "result-one-bit", share: 4, open: results_one_bit },
+    Target { name: "sweep-folder", share: 6, open: sweeps },
+    Target { name: "csv", share: 8, open: csv },
+];
+
+fn one<'a>(all: &'a [Vec<u8>], random: &mut ChaCha8Rng) -> &'a [u8] {
+    &all[random.random_range(0..all.len())]
+}
+
+fn experiment(place: &Path) -> Work {
+    let (files, path) = (samples::experiments(), place.join("a.toml"));
+    Box::new(move |random| {
+        put(&path, &mutated(one(&files, random), one(&files, random), random));
+        Ok(read::read(&path, &[], std::iter::empty()).is_ok())
+    })
+}
+
+fn sweep_file(place: &Path) -> Work {
+    let mut files = samples::experiments();
+    files.retain(|text| text.windows(6).any(|window| window == b"[sweep"));
+    let path = place.join("a.toml");
+    Box::new(move |random| {
+        put(&path, &mutated(one(&files, random), one(&files, random), random));
+        let family = read_sweep::read(&path, &[], std::iter::empty());
+        Ok(family.is_ok_and(|family| plan::check(&family).is_ok()))
+    })
+}
+
+fn overrides(place: &Path) -> Work {
+    let path = place.join("a.toml");
+    put(&path, b"[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n");
+    let texts = [
+        "limits.workers=2",
+        "training.epochs=1,2,3",
+        "optimizer.adamw.learning_rate=1e-4..1e-2:5:log",
+        "dataset.reference-video.path=/tmp/${HOME:-a}",
+        "model.reference-detector.channels=[8,16,24,32]",
+        "experiment.name=\"a b\"",
+        "limits.frame_cache=48 MiB",
+    ]
+    .map(|text| text.as_bytes().to_vec());
+    Box::new(move |random| {
+        let text = mutated(one(&texts, random), one(&texts, random), random);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let variables = std::iter::once(("XRUN__LIMITS__WORKERS".to_owned(), text.clone()));
+        let both =
+            [read::read(&path, &[text.clone()], std::iter::empty()).is_ok(), read::read(&path, &[], variables).is_ok()];
+        let swept = read_sweep::read(&path, &[text], std::iter::empty()).is_ok();
+        Ok(swept || both.contains(&true))
+    })
+}
+
+fn policy(random: &mut ChaCha8Rng) -> OnBroken {
+    if random.random() { OnBroken::Fail } else { OnBroken::Skip }
+}
+
+fn coco_text(_: &Path) -> Work {
+    Box::new(|random| {
+        let text = mutated(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
+        let mut judge = Judge::new(policy(random));
+        Ok(coco::read(&text, Path::new("annotations.json"), &mut judge).is_ok())
+    })
+}
+
+/// A folder of pictures, opened with an annotation file; every box must lie in its picture, and each path in the folder.
+fn folder(place: &Path, name: &'static str, text: &'static str, format: Format) -> Work {
+    let root = place.join("data");
+    let into = if format == Format::Voc { "images" } else { "" };
+    samples::pictures().iter().for_each(|(name, bytes)| put(&root.join(into).join(name), bytes));
+    Box::new(move |random| {
+        put(&root.join(name), &mutated(text.as_bytes(), text.as_bytes(), random));
+        let settings = Settings {
+            source: Source::Folder,
+            path: Some(root.display().to_string()),
+            format,
+            validation_classes: if format == Format::Voc { vec!["dog".into()] } else { Vec::new() },
+            on_broken: policy(random),
+            ..Settings::default()
+        };
+        let Ok(library) = open::open(&settings) else { return Ok(false) };
+        for frame in library.videos.iter().flat_map(|video| &video.frames) {
+            let inside = |value: f32, most: usize| value >= 0.0 && value <= most as f32;
+            let sound = frame.objects.iter().all(|object| {
+                let place = object.rectangle;
+                inside(place.left, frame.width)
+                    && inside(place.right, frame.width)
+                    && inside(place.top, frame.height)
+                    && inside(place.bottom, frame.height)
+                    && place.left < place.right
+                    && place.top < place.bottom
+            });
+            if !sound
+                || !library.root.join(&frame.path).canonicalize().is_ok_and(|path| path.starts_with(&library.root))
+            {
+                return Err(format!("takes {frame:?}"));
+            }
+        }
+        Ok(true)
+    })
+}
+
+fn coco_folder(place: &Path) -> Work {
+    folder(place, "annotations.json", samples::COCO, Format::Coco)
+}
+
+fn voc(place: &Path) -> Work {
+    folder(place, "annotations/0.xml", samples::VOC, Format::Voc)
+}
+
+fn pictures(place: &Path) -> Work {
+    let (all, path) = (samples::pictures(), place.join("picture"));
+    Box::new(move |random| {
+        let at = random.random_range(0..all.len());
+        let mut bytes = mutated(&all[at].1, &all[(at + 1) % all.len()].1, random);
+        if random.random() {
+            with_right_checks(&mut bytes);
+        }
+        put(&path, &bytes);
+        match frames::decode(&path, Path::new("picture"), ExifOrientation::Apply) {
+            Ok(picture) if picture.rgb.len() != picture.width * picture.height * 3 => Err("has other pixels".into()),
+            decoded => Ok(decoded.is_ok()),
+        }
+    })
+}
+
+fn squad_text(_: &Path) -> Work {
+    let tokenizer = tokenizer::Tokenizer::learn(&tokenizer::Words::default(), 257).unwrap();
+    Box::new(move |random| {
+        let text = mutated(samples::SQUAD.as_bytes(), samples::SQUAD.as_bytes(), random);
+        let mut judge = Judge::new(policy(random));
+        let Ok(index) = squad::index(&text, Path::new("train.json"), &mut judge) else { return Ok(false) };
+        for place in &index.places {
+            let part = &text[place.offset as usize..][..place.length as usize];
+            let paragraph: Paragraph =
+                serde_json::from_slice(part).map_err(|error| format!("a place leads to {error}"))?;
+            example::example(&paragraph, place.question as usize, 16, &tokenizer).map_err(|error| error.to_string())?;
+        }
+        Ok(!index.places.is_empty())
+    })
+}
+
+fn squad_corpus(place: &Path) -> Work {
+    let path = place.join("train.json");
+    Box::new(move |random| {
+        put(&path, &mutated(samples::SQUAD.as_bytes(), samples::SQUAD.as_bytes(), random));
+        let settings = questions::Settings {
+            source: questions::Source::File,
+            path: Some(path.display().to_string()),
+            on_broken: policy(random),
+            vocabulary_size: 280,
+            ..questions::Settings::default()
+        };
+        Ok(Corpus::open(&settings).is_ok())
+    })
+}
+
+fn bpe(place: &Path) -> Work {
+    let (encoder, merges) = samples::vocabulary();
+    let paths = [place.join("encoder.json"), place.join("vocab.bpe")];
+    Box::new(move |random| {
+        let both = [encoder.as_bytes(), merges.as_bytes()];
+        let broken = random.random_range(0..2);
+        put(&paths[broken], &mutated(both[broken], both[1 - broken], random));
+        put(&paths[1 - broken], both[1 - broken]);
+        let Ok(tokenizer) = tokenizer::Tokenizer::read(&paths[0], &paths[1]) else { return Ok(false) };
+        let text = "the żuraw, in\n 42 an\u{0}";
+        let tokens = tokenizer.encode(text).map_err(|error| error.to_string())?;
+        let sound = tokens.iter().all(|token| (*token as usize) < tokenizer.size());
+        if sound { Ok(true) } else { Err("has tokens beyond its vocabulary".into()) }
+    })
+}
+
+/// The files of a run but its lock.
+fn files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![run.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => found.push((entry.clone(), std::fs::read(entry).unwrap())),
+            }
+        }
+    }
+    found.retain(|(path, bytes)| !path.ends_with("run.lock") && !bytes.is_empty());
+    found.sort();
+    found
+}
+
+/// A killed run of which one file is another: it is refused, or goes on from a checkpoint that is what was written.
+fn checkpoints(place: &Path) -> Work {
+    let run = samples::run(place, true);
+    let all = files(&run);
+    Box::new(move |random| {
+        let (path, bytes) = &all[random.random_range(0..all.len())];
+        let broken = if random.random() { flipped(bytes, random) } else { mutated(bytes, bytes, random) };
+        put(path, &broken);
+        let found = resume::continuation(&run);
+        let state = found.as_ref().ok().map(|found| found.checkpoint.is_some());
+        if let Ok(found) = &found
+            && let Some(checkpoint) = &found.checkpoint
+        {
+            let step = found.state.step;
+            checkpoint::sound(checkpoint, step, &found.manifest).map_err(|damage| format!("goes on from {damage}"))?;
+            let weights = checkpoint.join("model.safetensors");
+            let own = &all.iter().find(|(path, _)| *path == weights).ok_or("goes on from what was not there")?.1;
+            if std::fs::read(&weights).unwrap() != *own {
+                return Err(format!("goes on from other weights in {}", weights.display()));
+            }
+        }
+        put(path, bytes);
+        Ok(state.is_some())
+    })
+}
+
+/// All that reads a run; everything is told in the answers.
+fn answers(run: &Path, other: &Path, output: &Path) -> Vec<String> {
+    let entry = index::entry(run);
+    let text = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
+    let both = [run.to_path_buf(), other.to_path_buf()];
+    let mut all = vec![
+        listing::text(std::slice::from_ref(&entry), Some(100)),
+        listing::json(std::slice::from_ref(&entry)).to_string(),
+        text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
+        text(compare::gather(&both).map(|both| compare::text(&both, 100)).map_err(|error| error.to_string())),
+        text(
+            of_file::of_path(run, &Asked::default())
+                .map(|found| format!("{:?}", found.verdict))
+                .map_err(|error| error.to_string()),
+        ),
+        text(reproduce::Original::read(run).map(|found| format!("{:?}", found.last_step)).map_err(|e| e.to_string())),
+        text(report::write(run).map(|damage| damage.join(" ")).map_err(|error| error.to_string())),
+    ];
+    for table in export::Table::ALL {
+        let exported = export::export(run, table, export::Format::Csv, output);
+        let damaged = exported.as_ref().is_ok_and(|one| one.as_ref().is_some_and(|one| one.lines_left_out > 0));
+        let lines = std::fs::read_to_string(output.join(format!("{}.csv", table.name()))).unwrap_or_default();
+        all.push(
+            text(exported.map(|_| lines).map_err(|error| error.to_string())) + if damaged { "damaged" } else { "" },
+        );
+    }
+    all
+}
+
+fn result(place: &Path, one_bit: bool) -> Work {
+    let runs = [samples::run(place, false), samples::run(place, true)];
+    let output = place.join("output");
+    std::fs::create_dir_all(&output).unwrap();
+    let all = runs.clone().map(|run| files(&run));
+    // Once before, as it writes a report where there is none.
+    let answers_of = |at: usize| answers(&runs[at], &runs[1 - at], &output);
+    drop([0, 1].map(answers_of));
+    let before = [0, 1].map(answers_of);
+    Box::new(move |random| {
+        let at = random.random_range(0..2);
+        let (path, bytes) = &all[at][random.random_range(0..all[at].len())];
+        put(path, &if one_bit { flipped(bytes, random) } else { mutated(bytes, bytes, random) });
+        let now = answers(&runs[at], &runs[1 - at], &output);
+        put(path, bytes);
+        let tells = |text: &str| {
+            ["damaged", "checksum", "unreadable", "is not what it should be"].iter().any(|word| text.contains(word))
+        };
+        let silent = now.iter().zip(&before[at]).find(|(now, before)| now != before && !tells(now));
+        match silent {
+            Some((now, before)) if one_bit => {
+                let line = now.lines().zip(before.lines()).find(|(now, before)| now != before);
+                Err(format!("{} with another bit: {line:?}", path.display()))
+            }
+            _ => Ok(now == before[at]),
+        }
+    })
+}
+
+fn results(place: &Path) -> Work {
+    result(place, false)
+}
+
+fn results_one_bit(place: &Path) -> Work {
+    result(place, true)
+}
+
+fn sweeps(place: &Path) -> Work {
+    let folder = samples::sweep(place);
+    let all = files(&folder);
+    Box::new(move |random| {
+        let (path, bytes) = &all[random.random_range(0..all.len())];
+        put(path, &mutated(bytes, bytes, random));
+        let record = Record::read(&folder);
+        let slurm = slurm::kept(&folder);
+        if let Ok(Some(settings)) = &slurm
+            && settings.extra_lines.iter().chain(&settings.partition).any(|line| line.contains(['\n', '\r', '\0']))
+        {
+            return Err(format!("asks Slurm for {settings:?}"));
+        }
+        let accepted = record.is_ok() && slurm.is_ok();
+        if let Ok(record) = record {
+            record.runs().for_each(|run| drop(record.overrides(run)));
+        }
+        put(path, bytes);
+        Ok(accepted)
+    })
+}
+
+fn csv(place: &Path) -> Work {
+    let run = samples::run(place, false);
+    let memory = std::fs::read(run.join("memory.jsonl")).unwrap();
+    let paths = [place.join("a.csv"), place.join("a.jsonl")];
+    Box::new(move |random| {
+        let is_table = random.random_bool(0.8);
+        let text = if is_table { samples::CSV.as_bytes() } else { &memory };
+        let path = &paths[usize::from(!is_table)];
+        put(path, &mutated(text, samples::CSV.as_bytes(), random));
+        if !is_table {
+            read_results::memory_file(path).map_err(|error| error.to_string())?.for_each(drop);
+        }
+        Ok(of_file::of_path(path, &Asked::default()).is_ok())
+    })
+}

@@ -1,0 +1,80 @@
+//! Memory that work needs for a moment, by several threads at once: who finds no room waits.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+
+/// Room of a number of bytes. Policy: block.
+#[derive(Debug)]
+pub struct Room {
+    taken: Mutex<Cap>,
+    freed: Condvar,
+    holding: Holding,
+}
+
+/// Bytes that were taken; dropping it gives them back.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    room: &'a Room,
+    bytes: u64,
+}
+
+impl Room {
+    pub fn new(ledger: &Ledger, name: &'static str, cap: Cap) -> Self {
+        let holding = ledger.register(name, cap, Policy::Block);
+        Self { taken: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), holding }
+    }
+
+    /// Waits until there is room for so many bytes; `None` when there never will be.
+    pub fn take(&self, bytes: u64) -> Option<Taken<'_>> {
+        let cap = self.holding.cap();
+        if bytes > cap.bytes || cap.items == 0 {
+            return None;
+        }
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = |taken: &mut Cap| taken.bytes + bytes > cap.bytes || taken.items + 1 > cap.items;
+        let mut taken = self.freed.wait_while(taken, full).unwrap_or_else(PoisonError::into_inner);
+        (taken.items, taken.bytes) = (taken.items + 1, taken.bytes + bytes);
+        self.holding.set(taken.items, taken.bytes);
+        Some(Taken { room: self, bytes })
+    }
+
+    pub fn cap(&self) -> Cap {
+        self.holding.cap()
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        (taken.items, taken.bytes) = (taken.items - 1, taken.bytes - self.bytes);
+        self.room.holding.set(taken.items, taken.bytes);
+        self.room.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_threads_never_hold_more_than_the_cap_and_all_get_their_turn() {
+        let ledger = Ledger::default();
+        let room = Room::new(&ledger, "room", Cap { items: 3, bytes: 100 });
+        std::thread::scope(|scope| {
+            for thread in 0..6u64 {
+                let room = &room;
+                scope.spawn(move || {
+                    for turn in 0..50 {
+                        let _taken = room.take(1 + (thread * 31 + turn * 17) % 100).unwrap();
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+        let reading = &ledger.read()[0];
+        assert!(!reading.exceeded() && reading.peak_bytes > 0, "{reading:?}");
+        assert_eq!((reading.items, reading.bytes), (0, 0));
+        assert!(room.take(101).is_none());
+    }
+}

@@ -1,0 +1,247 @@
+//! Which bytes do the files of a data set have? Each is hashed once; later its size, times and inode must be as they were.
+//!
+//! What was found is kept in the cache folder, one small file a data set. A file that was changed in the last seconds
+//! before it was hashed is hashed again the next time: a second change at once would leave its times as they are.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::cache;
+use super::digest::{digest, digest_of_file};
+use super::error::DataError;
+use crate::results::{file, seal, write};
+
+/// More than this is not kept: some million files.
+const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// More data sets than this are not kept.
+const SETS_MAX: usize = 256;
+/// The first line: other lines mean something else.
+const HEAD: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, name";
+/// File systems count time in steps of up to two seconds.
+const SETTLED: Duration = Duration::from_secs(2);
+/// The list of a generated set, as `sha256sum` writes and checks it.
+pub const SUMS: &str = "SHA256SUMS";
+
+/// What changes when a file is written, replaced or restored. Times are in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    length: u64,
+    modified: i128,
+    changed: i128,
+    inode: u64,
+}
+
+impl Stamp {
+    fn of(about: &Metadata) -> Self {
+        let (changed, inode) = changed_and_inode(about);
+        let modified = about.modified().map_or(0, nanoseconds);
+        Self { length: about.len(), modified, changed: changed.unwrap_or(modified), inode }
+    }
+
+    /// Whether the file had its times for a while.
+    fn settled(&self, now: i128) -> bool {
+        self.modified.max(self.changed) < now - SETTLED.as_nanos() as i128
+    }
+}
+
+#[cfg(unix)]
+fn changed_and_inode(about: &Metadata) -> (Option<i128>, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (Some(i128::from(about.ctime()) * 1_000_000_000 + i128::from(about.ctime_nsec())), about.ino())
+}
+
+#[cfg(not(unix))]
+fn changed_and_inode(_: &Metadata) -> (Option<i128>, u64) {
+    (None, 0)
+}
+
+fn nanoseconds(time: SystemTime) -> i128 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i128,
+        Err(before) => -(before.duration().as_nanos() as i128),
+    }
+}
+
+/// The digests of a data set's files.
+#[derive(Debug)]
+pub struct Known {
+    kept_in: PathBuf,
+    before: BTreeMap<String, (Stamp, String)>,
+    now: BTreeMap<String, (Stamp, String)>,
+    /// What a generated set was written as; nothing of other sets.
+    expected: BTreeMap<String, String>,
+    began: i128,
+    /// Files that were read to the end.
+    pub hashed: u64,
+}
+
+impl Known {
+    /// Of the folder of a data set, which is canonical. Where nothing is known, everything is hashed.
+    pub fn open(root: &Path) -> Self {
+        let kept_in = place(root);
+        let before = read(&kept_in).unwrap_or_default();
+        let began = nanoseconds(SystemTime::now());
+        Self { kept_in, before, now: BTreeMap::new(), expected: BTreeMap::new(), began, hashed: 0 }
+    }
+
+    /// Of a generated set: its files must be those that were written.
+    pub fn of_generated(root: &Path) -> Self {
+        let sums = file::bytes(&root.join(SUMS), FILE_BYTES_MAX).unwrap_or_default();
+        let line = |line: &str| line.split_once("  ").map(|(digest, name)| (name.to_owned(), digest.to_owned()));
+        let expected = String::from_utf8_lossy(&sums).lines().filter_map(line).collect();
+        Self { expected, ..Self::open(root) }
+    }
+
+    /// The digest of a file; `name` is how the data set calls it.
+    ///
+    /// # Errors
+    /// The file does not read, or is not what was generated.
+    pub fn digest(&mut self, name: &str, path: &Path) -> Result<String, DataError> {
+        if let Some((_, digest)) = self.now.get(name) {
+            return Ok(digest.clone());
+        }
+        let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+        let stamp = || std::fs::metadata(path).map(|about| Stamp::of(&about)).map_err(failed);
+        let found = stamp()?;
+        let digest = match self.before.get(name) {
+            Some((then, digest)) if *then == found => digest.clone(),
+            _ => {
+                self.hashed += 1;
+                digest_of_file(path)?
+            }
+        };
+        self.expect(name, &digest, path)?;
+        // One that is changed meanwhile is none of which anything is known.
+        if stamp()? == found {
+            self.now.insert(name.to_owned(), (found, digest.clone()));
+        }
+        Ok(digest)
+    }
+
+    /// Refuses what is not as it was generated.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn expect(&self, name: &str, digest: &str, path: &Path) -> Result<(), DataError> {
+        match self.expected.get(name) {
+            Some(written) if written != digest => Err(DataError::file(path, seal::DAMAGED)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what was found for the next time. A cache that cannot be written is no reason to stop.
+    pub fn keep(self) {
+        if self.now == self.before {
+            return;
+        }
+        let mut text = format!("{HEAD}\n");
+        for (name, (stamp, digest)) in &self.now {
+            if stamp.settled(self.began) && !name.contains('\n') {
+                let Stamp { length, modified, changed, inode } = stamp;
+                let _ = writeln!(text, "{digest} {length} {modified} {changed} {inode} {name}");
+            }
+        }
+        let folder = self.kept_in.parent().unwrap_or(Path::new("."));
+        if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::make(folder).is_ok() {
+            let _ = write::replace(&self.kept_in, &seal::text(&text));
+            cache::forget_oldest(folder, SETS_MAX);
+        }
+    }
+}
+
+/// The files of this data set are hashed again the next time.
+pub fn forget(root: &Path) {
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
+    // Where there is none, nothing is known.
+    let _ = std::fs::remove_file(place(&root));
+}
+
+fn place(root: &Path) -> PathBuf {
+    cache::folder().join("digests").join(format!("{}.txt", &digest(root.as_os_str().as_encoded_bytes())[..32]))
+}
+
+fn read(path: &Path) -> Option<BTreeMap<String, (Stamp, String)>> {
+    let bytes = file::bytes(path, FILE_BYTES_MAX).ok()?;
+    seal::check_text(&bytes).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let mut lines = text.lines();
+    if lines.next() != Some(HEAD) {
+        return None;
+    }
+    lines.filter(|line| !line.starts_with('#')).map(parsed).collect()
+}
+
+fn parsed(line: &str) -> Option<(String, (Stamp, String))> {
+    let mut parts = line.splitn(6, ' ');
+    let digest = parts.next()?.to_owned();
+    let stamp = Stamp {
+        length: parts.next()?.parse().ok()?,
+        modified: parts.next()?.parse().ok()?,
+        changed: parts.next()?.parse().ok()?,
+        inode: parts.next()?.parse().ok()?,
+    };
+    Some((parts.next()?.to_owned(), (stamp, digest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As [`Known::open`], in a cache of its own and after a while.
+    fn known(folder: &Path) -> Known {
+        let kept_in = folder.join("kept.txt");
+        let before = read(&kept_in).unwrap_or_default();
+        let began = nanoseconds(SystemTime::now() + 2 * SETTLED);
+        Known { kept_in, before, now: BTreeMap::new(), expected: BTreeMap::new(), began, hashed: 0 }
+    }
+
+    #[test]
+    fn a_file_is_hashed_once_and_again_when_it_was_changed_replaced_or_is_fresh() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a b.jpg");
+        write::replace(&path, b"one").unwrap();
+        let of = |bytes: &[u8]| digest(bytes);
+        let look = |fresh: bool| {
+            let mut known = known(folder.path());
+            if fresh {
+                known.began = nanoseconds(SystemTime::now());
+            }
+            let found = known.digest("a b.jpg", &path).unwrap();
+            assert_eq!(known.digest("a b.jpg", &path).unwrap(), found);
+            let hashed = known.hashed;
+            known.keep();
+            (found, hashed)
+        };
+        assert_eq!(look(true), (of(b"one"), 1));
+        assert_eq!(look(false), (of(b"one"), 1), "it was fresh");
+        assert_eq!(look(false), (of(b"one"), 0));
+        write::replace(&path, b"two").unwrap();
+        assert_eq!(look(false), (of(b"two"), 1), "another inode");
+        // In its place, with the old time of its content: only the time of the change tells.
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut file, b"2wo").unwrap();
+        file.set_modified(modified).unwrap();
+        assert_eq!(look(false), (of(b"2wo"), 1));
+        assert_eq!(look(false), (of(b"2wo"), 0));
+        let mut kept = std::fs::read(folder.path().join("kept.txt")).unwrap();
+        kept[HEAD.len() + 3] ^= 1;
+        write::replace(&folder.path().join("kept.txt"), &kept).unwrap();
+        assert_eq!(look(false), (of(b"2wo"), 1), "a damaged list is not believed");
+    }
+
+    #[test]
+    fn a_generated_file_that_was_changed_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.jpg");
+        write::replace(&path, b"one").unwrap();
+        write::replace(&folder.path().join(SUMS), format!("{}  0.jpg\n", digest(b"one")).as_bytes()).unwrap();
+        assert!(Known::of_generated(folder.path()).digest("0.jpg", &path).is_ok());
+        write::replace(&path, b"0ne").unwrap();
+        let message = Known::of_generated(folder.path()).digest("0.jpg", &path).unwrap_err().to_string();
+        assert!(message.contains("0.jpg") && message.contains("checksum"), "{message}");
+    }
+}

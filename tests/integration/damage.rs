@@ -1,0 +1,262 @@
+//! One bit of one file of a result is another: does any command then give another number without a word?
+
+use std::path::{Path, PathBuf};
+
+use xrun::export::{self, Format, Table};
+use xrun::report::{self, compare, listing, summary};
+use xrun::results::index;
+use xrun::results::selection::{Order, Selection};
+use xrun::run::reproduce::Original;
+use xrun::verdict::of_file;
+use xrun::verdict::table::Asked;
+
+use crate::workplace::{Workplace, text, wait_until};
+
+const EXPERIMENT: &str = "
+[pipeline.dummy]
+steps_per_epoch = 40
+step_microseconds = 2000
+[training]
+epochs = 2
+[validation]
+every_steps = 15
+[checkpoint]
+every_steps = 10
+keep_last = 2
+[limits]
+metrics_queue = 4
+";
+
+/// A run that finished, and the same that was killed after some checkpoints.
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("whole.toml", EXPERIMENT);
+    workplace.file("cut.toml", EXPERIMENT);
+    assert_eq!(workplace.xrun(&["whole.toml", "-q"]).code, 0);
+    let mut child = workplace.spawn(&["cut.toml"]);
+    let checkpoint = workplace.path("results/cut/latest/checkpoints/step_00000030/state.json");
+    wait_until("there are checkpoints", || checkpoint.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    workplace
+}
+
+/// All files of a run, the lock left out, in which nothing stands.
+fn files(run: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![run.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path if path.metadata().unwrap().len() > 0 => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The same numbers in every test run: a bit of each file in turn.
+struct Bits(u64);
+
+impl Bits {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below
+    }
+}
+
+/// What commands answer about a run, by command. What could not be read is in the answer.
+fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'static str, String)> {
+    let shown = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
+    let entries = index::runs(results);
+    let by_key = Selection { values: vec![("limits.workers".into(), "1".into())], ..Selection::default() };
+    let order = Order::from_text("training.epochs").unwrap();
+    let listed = |entry: &&index::Entry| by_key.takes(entry);
+    let doubts: Vec<String> = entries.iter().filter_map(|entry| by_key.in_doubt(entry, &order)).collect();
+    let doubts = if doubts.is_empty() { String::new() } else { format!("damaged: {doubts:?}") };
+    let exported = |table: Table| {
+        let exported = export::export(run, table, Format::Csv, output).map_err(|error| error.to_string())?;
+        let damage = exported.filter(|one| one.lines_left_out > 0).map_or("", |_| "damaged");
+        Ok(damage.to_owned() + &text(&output.join(format!("{}.csv", table.name()))))
+    };
+    let page = || {
+        let damage = report::write(run).map_err(|error| error.to_string())?;
+        Ok(format!("{} {}", damage.join(" "), text(&run.join("report.html"))))
+    };
+    let original = || {
+        let original = Original::read(run).map_err(|error| error.to_string())?;
+        Ok(format!("{:?} {:?}", original.last_step, original.summary.map(|summary| summary.loss_last)))
+    };
+    let compared = compare::gather(&[run.to_path_buf(), other.to_path_buf()]);
+    vec![
+        ("ls", listing::text(&entries, None)),
+        ("ls --json", listing::json(&entries).to_string()),
+        ("ls -s", doubts + &entries.iter().filter(listed).count().to_string()),
+        ("show", shown(summary::text(run, None).map_err(|error| error.to_string()))),
+        ("show --json", shown(summary::json(run).map(|json| json.to_string()).map_err(|error| error.to_string()))),
+        ("compare", shown(compared.map(|both| compare::text(&both, 120)).map_err(|error| error.to_string()))),
+        (
+            "verdict",
+            shown(
+                of_file::of_path(run, &Asked::default())
+                    .map(|found| format!("{:?}", found.verdict))
+                    .map_err(|e| e.to_string()),
+            ),
+        ),
+        ("reproduce, what it compares with", shown(original())),
+        ("export metrics", shown(exported(Table::Metrics))),
+        ("export validation", shown(exported(Table::Validation))),
+        ("export memory", shown(exported(Table::Memory))),
+        ("report", shown(page())),
+    ]
+}
+
+/// An answer that says that something was not as it was written.
+fn tells(answer: &str) -> bool {
+    ["damaged", "Not read", "checksum", "unreadable", "is not what it should be"]
+        .iter()
+        .any(|word| answer.contains(word))
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for path in files(from) {
+        let place = to.join(path.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::copy(path, place).unwrap();
+    }
+}
+
+/// Writes a file anew with one bit changed.
+fn flip(path: &Path, bits: &mut Bits) -> usize {
+    let mut bytes = std::fs::read(path).unwrap();
+    let bit = bits.next(bytes.len() * 8);
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    std::fs::write(path, bytes).unwrap();
+    bit
+}
+
+#[test]
+fn no_flipped_bit_changes_what_a_command_answers_without_a_word() {
+    let workplace = workplace();
+    let other = workplace.latest("whole");
+    let mut bits = Bits(7);
+    for name in ["whole", "cut"] {
+        let original = workplace.latest(name);
+        let results = workplace.path(&format!("flipped-{name}"));
+        let run = results.join(name).join(original.file_name().unwrap());
+        let output = workplace.path(&format!("output-{name}"));
+        std::fs::create_dir_all(&output).unwrap();
+        copy(&original, &run);
+        let expected = answers(&results, &run, &other, &output);
+        assert!(expected.iter().all(|(_, answer)| !tells(answer)), "{expected:?}");
+        for file in files(&original) {
+            let inside = file.strip_prefix(&original).unwrap().to_path_buf();
+            for _ in 0..4 {
+                let bit = flip(&run.join(&inside), &mut bits);
+                for ((command, before), (_, now)) in expected.iter().zip(answers(&results, &run, &other, &output)) {
+                    let place = format!("{name}: bit {bit} of {}: `{command}`", inside.display());
+                    assert!(now == *before || tells(&now), "{place} answered\n{before}\nand now\n{now}");
+                }
+                std::fs::copy(&file, run.join(&inside)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_run_with_a_flipped_bit_goes_on_to_the_same_numbers_or_says_which_file_it_is() {
+    let workplace = workplace();
+    let expected = text(&workplace.latest("whole").join("metrics.jsonl"));
+    let original = workplace.latest("cut");
+    let mut bits = Bits(11);
+    let (mut refused, mut passed_over) = (0, 0);
+    for (number, file) in files(&original).into_iter().enumerate() {
+        let inside = file.strip_prefix(&original).unwrap();
+        let run = workplace.path("resumed").join(number.to_string()).join("run");
+        copy(&original, &run);
+        let bit = flip(&run.join(inside), &mut bits);
+        let said = workplace.xrun(&["resume", run.to_str().unwrap()]);
+        let place = format!("bit {bit} of {}: {said:?}", inside.display());
+        let named = said.err.contains(inside.file_name().unwrap().to_str().unwrap());
+        match said.code {
+            0 => assert_eq!(text(&run.join("metrics.jsonl")), expected, "{place}"),
+            1 => assert!(named, "{place}"),
+            _ => panic!("{place}"),
+        }
+        refused += usize::from(said.code == 1);
+        passed_over += usize::from(said.code == 0 && named && said.err.contains("passed over"));
+    }
+    // The manifest, the resolved experiment, metrics before the checkpoint; the newest checkpoint's two files.
+    assert!(refused >= 3 && passed_over >= 2, "{refused} {passed_over}");
+}
+
+#[test]
+fn a_finished_run_with_a_flipped_bit_is_not_reproduced_from_what_it_says() {
+    let workplace = workplace();
+    let original = workplace.latest("whole");
+    let mut bits = Bits(13);
+    for name in ["manifest.json", "resolved.toml", "summary.json", "metrics.jsonl"] {
+        let run = workplace.path("copies").join(name.replace('.', "_")).join("run");
+        copy(&original, &run);
+        flip(&run.join(name), &mut bits);
+        let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+        assert!(said.code == 1 && said.err.contains(name), "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_taken() {
+    let workplace = workplace();
+    let expected = text(&workplace.latest("whole").join("metrics.jsonl"));
+    let original = workplace.latest("cut");
+    let newest = |run: &Path| {
+        let mut all: Vec<PathBuf> =
+            std::fs::read_dir(run.join("checkpoints")).unwrap().flatten().map(|e| e.path()).collect();
+        all.retain(|path| path.join("state.json").is_file());
+        all.sort();
+        all.pop().unwrap()
+    };
+    let resume = |name: &str, change: &dyn Fn(&Path)| {
+        let run = workplace.path("broken").join(name).join("run");
+        copy(&original, &run);
+        change(&run);
+        (workplace.xrun(&["resume", run.to_str().unwrap()]), run)
+    };
+    // The end of all steps, written into the state by hand: no number is invented.
+    let (said, run) = resume("edited", &|run| {
+        let path = newest(run).join("state.json");
+        let edited = text(&path).replacen("\"step\": ", "\"step\": 8", 1);
+        std::fs::write(&path, edited).unwrap();
+    });
+    assert!(said.code == 0 && said.err.contains("passed over") && said.err.contains("state.json"), "{said:?}");
+    assert_eq!(text(&run.join("metrics.jsonl")), expected);
+    // The last checkpoint of the other run, which has the same experiment but for its name.
+    let (said, run) = resume("foreign", &|run| {
+        let (to, from) = (newest(run), newest(&workplace.latest("whole")));
+        std::fs::remove_dir_all(&to).unwrap();
+        copy(&from, &run.join("checkpoints").join(from.file_name().unwrap()));
+    });
+    assert!(said.code == 0 && said.err.contains("was written by the run"), "{said:?}");
+    assert_eq!(text(&run.join("metrics.jsonl")), expected);
+    // Metrics that end before the checkpoint.
+    for (name, lines) in [("emptied", 0), ("shortened", 5)] {
+        let (said, _) = resume(name, &|run| {
+            let path = run.join("metrics.jsonl");
+            let kept: String = text(&path).split_inclusive('\n').take(lines).collect();
+            std::fs::write(&path, kept).unwrap();
+        });
+        assert!(said.code == 1 && said.err.contains("metrics.jsonl") && said.err.contains("checkpoint"), "{said:?}");
+    }
+    // All checkpoints are damaged: it begins again, and says so.
+    let (said, run) = resume("all", &|run| {
+        for entry in std::fs::read_dir(run.join("checkpoints")).unwrap().flatten() {
+            std::fs::write(entry.path().join("model.safetensors"), b"12345678").unwrap();
+        }
+    });
+    assert!(said.code == 0 && said.err.contains("begins again at step 0"), "{said:?}");
+    assert_eq!(text(&run.join("metrics.jsonl")), expected);
+}

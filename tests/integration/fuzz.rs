@@ -1,0 +1,30 @@
+//! A few inputs for each target of `.ci/fuzz`: none panics, none is accepted and then wrong.
+
+use xrun::data::seed::generator;
+use xrun::panics;
+
+#[path = "../../fuzz/mutate.rs"]
+mod mutate;
+#[path = "../../fuzz/samples.rs"]
+mod samples;
+#[path = "../../fuzz/targets.rs"]
+mod targets;
+
+const INPUTS: u64 = 40;
+
+#[test]
+fn mutated_files_of_every_kind_are_refused_or_taken_and_never_wrong() {
+    for target in targets::TARGETS {
+        let place = tempfile::tempdir().unwrap();
+        let mut work = (target.open)(place.path());
+        let share = target.share;
+        assert!(share > 0);
+        for number in 0..INPUTS {
+            let mut random = generator(1, target.name, number);
+            let answer = panics::caught(|| work(&mut random));
+            let again =
+                format!("cargo run --no-default-features --example fuzz -- --only {} --from {number}", target.name);
+            assert!(matches!(answer, Ok(Ok(_))), "{again}: {answer:?}");
+        }
+    }
+}

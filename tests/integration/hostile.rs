@@ -1,0 +1,226 @@
+//! Files from elsewhere, folders that vanish, other people's checkouts: is what is said exact, at once, and harmless?
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::workplace::{Workplace, json, said, text, wait_until};
+
+const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
+
+/// Longer than any of these should take, on a busy machine and without optimisation.
+const LONG: Duration = Duration::from_secs(60);
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// The commands that read a run.
+const READERS: [&[&str]; 8] = [
+    &["ls"],
+    &["show", "trial"],
+    &["report", "trial"],
+    &["compare", "trial", "other"],
+    &["verdict", "trial"],
+    &["export", "trial", "--to", "csv"],
+    &["reproduce", "trial", "-q"],
+    &["resume", "trial", "-q"],
+];
+
+#[test]
+fn a_device_or_a_pipe_in_the_place_of_a_file_holds_nothing_up() {
+    let workplace = Workplace::new();
+    for name in ["trial", "other"] {
+        workplace.file(&format!("{name}.toml"), SHORT);
+        assert_eq!(workplace.xrun(&[&format!("{name}.toml"), "-q"]).code, 0);
+    }
+    let run = workplace.latest("trial");
+    for (at, name) in [
+        "manifest.json",
+        "summary.json",
+        "plan.json",
+        "verdict.json",
+        "resolved.toml",
+        "metrics.jsonl",
+        "memory.jsonl",
+        "run.lock",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let path = run.join(name);
+        let kept = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if at % 2 == 0 {
+            symlink("/dev/zero", &path).unwrap()
+        } else {
+            pipe(&path)
+        }
+        for command in READERS {
+            let begun = Instant::now();
+            let mut child = workplace.spawn(command);
+            wait_until(&format!("{command:?} with {name}"), || child.try_wait().unwrap().is_some());
+            let said = said(child.wait_with_output().unwrap());
+            assert!(begun.elapsed() < LONG && (0..=2).contains(&said.code), "{name}: {command:?}: {said:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, kept).unwrap();
+    }
+    pipe(&workplace.path("pipe.csv"));
+    let said = workplace.xrun(&["verdict", "pipe.csv"]);
+    assert!(said.code != 0 && said.err.contains("not a regular file"), "{said:?}");
+}
+
+#[test]
+fn a_run_whose_folder_is_removed_ends_with_an_error_and_makes_nothing_in_its_place() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "gone.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 400\nstep_microseconds = 3000\n[checkpoint]\nevery_steps = 10\n[limits]\nmetrics_queue = 4\n",
+    );
+    let child = workplace.spawn(&["gone.toml"]);
+    let latest = workplace.path("results/gone/latest");
+    wait_until("there is a checkpoint", || latest.join("checkpoints/step_00000010/state.json").exists());
+    let run = workplace.latest("gone");
+    std::fs::remove_dir_all(&run).unwrap();
+    let said = said(child.wait_with_output().unwrap());
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("removed") || said.err.contains("No such file"), "{said:?}");
+    assert!(!run.join("checkpoints").exists(), "nothing that looks like a run");
+}
+
+/// A key of so many parts in quotes, more swept keys than there can be, more unknown ones than anybody reads.
+#[test]
+fn files_with_very_many_keys_are_refused_at_once() {
+    let workplace = Workplace::new();
+    let long = format!("[pipeline.dummy]\n[sweep]\n\"{}b\" = [1]\n", "a.".repeat(40_000));
+    let many: String = (0..40_000).map(|at| format!("\"training.x{at}\" = [1]\n")).collect();
+    let dotted: String = (0..40_000).map(|at| format!("training.x{at} = [1]\n")).collect();
+    let unknown: String = (0..50_000).map(|at| format!("x{at} = 1\n")).collect();
+    for (name, content, part) in [
+        ("long.toml", long, "a key of 40001 parts"),
+        ("many.toml", format!("[pipeline.dummy]\n[sweep.values]\n{many}"), "40000 keys are swept"),
+        ("dotted.toml", format!("[pipeline.dummy]\n[sweep.values]\n{dotted}"), "unknown key"),
+        ("unknown.toml", format!("[pipeline.dummy]\n[training]\n{unknown}"), "unknown key"),
+    ] {
+        workplace.file(name, &content);
+        let begun = Instant::now();
+        let said = workplace.xrun(&["check", name]);
+        assert!(said.code == 2 && said.err.contains(part), "{name}: {} {:.2000}", said.code, said.err);
+        assert!(begun.elapsed() < LONG, "{name}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
+    let workplace = Workplace::new();
+    workplace.file("swept.toml", SHORT);
+    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let sweep = std::fs::canonicalize(workplace.path("results/swept/sweeps/latest")).unwrap();
+    let path = sweep.join("sweep.toml");
+    let sealed = text(&path);
+    let record =
+        sealed.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect::<String>();
+    let collect = |record: &str| {
+        std::fs::write(&path, record).unwrap();
+        workplace.xrun(&["sweep", "--collect", sweep.to_str().unwrap()])
+    };
+    assert_eq!(collect(&record).code, 0, "without a check, as an older xrun wrote it");
+    let said = collect(&record.replace("repeats = 1", "repeats = 4294967295"));
+    assert!(said.code == 1 && said.err.contains("sweep.toml") && said.err.contains("at most 10000"), "{said:?}");
+    let said = collect(&record.replace("[2, 1]", "[1, 1]"));
+    assert!(said.code == 1 && said.err.contains("1 of them different"), "{said:?}");
+    let said = collect(&sealed.replacen("seed", "sead", 1));
+    assert!(said.code == 1 && said.err.contains("checksum"), "{said:?}");
+    // A run of it of which a sample is another: no number of it counts, and the table says so.
+    let memory = sweep.join("points/0001-1/memory.jsonl");
+    std::fs::write(&memory, text(&memory).replacen("\"heap\":", "\"heap\":1", 1)).unwrap();
+    let said = collect(&sealed);
+    assert!(said.code == 0 && said.out.contains("damaged"), "{said:?}");
+    let row = &json(&sweep.join("table.json"))["rows"][0];
+    assert_eq!((&row["outcome"], &row["finished"]), (&"damaged".into(), &0.into()), "{row}");
+}
+
+fn git(folder: &Path, arguments: &[&str]) {
+    let said = Command::new("git")
+        .args(["-c", "user.name=a", "-c", "user.email=a@b"])
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(said.status.success(), "{said:?}");
+}
+
+#[test]
+fn nothing_in_somebody_elses_checkout_is_executed_and_the_patch_can_be_left_out() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", SHORT);
+    workplace.file("secret.env", "password=1\n");
+    let folder = workplace.folder.path();
+    git(folder, &["init", "-q"]);
+    git(folder, &["add", "secret.env"]);
+    git(folder, &["commit", "-q", "-m", "a"]);
+    let trap = |name: &str| format!("touch {}; cat", workplace.path(name).display());
+    for (key, command) in [
+        ("core.fsmonitor", trap("ran-fsmonitor")),
+        ("diff.external", trap("ran-external")),
+        ("filter.own.clean", trap("ran-clean")),
+        ("filter.own.process", trap("ran-process")),
+        ("filter.own.required", "true".into()),
+        ("diff.own.textconv", trap("ran-textconv")),
+        ("diff.own.command", trap("ran-command")),
+    ] {
+        git(folder, &["config", key, &command]);
+    }
+    std::fs::write(folder.join(".gitattributes"), "* filter=own diff=own\n").unwrap();
+    std::fs::write(folder.join("secret.env"), "password=2\n").unwrap();
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let ran: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert!(ran.iter().all(|name| !name.to_string_lossy().starts_with("ran-")), "{ran:?}");
+    let code = json(&workplace.latest("trial").join("manifest.json"))["code"].clone();
+    assert!(code["git_patch"].as_str().unwrap().contains("+password=2"), "{code}");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.patch=false"]).code, 0);
+    let code = json(&workplace.latest("trial").join("manifest.json"))["code"].clone();
+    assert!(code["git_patch"].is_null() && code["git_commit"].is_string(), "{code}");
+}
+
+#[test]
+fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", SHORT);
+    workplace.file("cut.toml", &format!("{SHORT}fail_at_step = 3\n[checkpoint]\nevery_steps = 1\n"));
+    let program = env!("CARGO_BIN_EXE_xrun");
+    let xrun = |arguments: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("umask 077; exec '{program}' {arguments}")]).current_dir(workplace.folder.path());
+        shell.env("XRUN_CACHE", crate::workplace::cache());
+        said(shell.output().unwrap())
+    };
+    assert_eq!(xrun("trial.toml -q").code, 0);
+    assert_eq!(xrun("cut.toml -q").code, 1);
+    assert_eq!(xrun("compare trial cut --html page.html").code, 0);
+    let run = workplace.latest("trial");
+    for name in ["manifest.json", "metrics.jsonl", "report.html", "summary.json"] {
+        assert_eq!(std::fs::metadata(run.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    assert_eq!(std::fs::metadata(workplace.path("page.html")).unwrap().permissions().mode() & 0o777, 0o600);
+    // A result from elsewhere, with links to what is its reader's.
+    let own = workplace.path("own");
+    std::fs::create_dir(&own).unwrap();
+    symlink(&own, run.join("export")).unwrap();
+    let said = workplace.xrun(&["export", "trial", "--to", "csv"]);
+    assert!(said.code == 1 && said.err.contains("is a link"), "{said:?}");
+    assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
+    let cut = workplace.latest("cut");
+    std::fs::rename(cut.join("checkpoints"), own.join("step")).unwrap();
+    symlink(own.join("step"), cut.join("checkpoints")).unwrap();
+    let kept = std::fs::read_dir(own.join("step")).unwrap().count();
+    let said = workplace.xrun(&["resume", "cut"]);
+    assert!(said.code == 1 && said.err.contains("is a link"), "{said:?}");
+    assert_eq!(std::fs::read_dir(own.join("step")).unwrap().count(), kept);
+    std::fs::remove_file(cut.join("run.lock")).unwrap();
+    symlink(own.join("made"), cut.join("run.lock")).unwrap();
+    let said = workplace.xrun(&["resume", "cut"]);
+    assert!(said.code == 1 && said.err.contains("is a link") && !own.join("made").exists(), "{said:?}");
+}

@@ -130,7 +130,14 @@ impl Planned {
         let _measuring = progress::measuring(self.terminal, self.kernels.clone());
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
-        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+        let compiled = || self.kernels.as_ref().map_or(0, Kernels::new_ones);
+        let before = compiled();
+        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+        // The compiler keeps what it compiled until its process ends, and tuning tries what training does not need: a probe
+        // that did either says more than the run will take.
+        if compiled() > before {
+            probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+        }
         remembered::keep(&self.probe_key(), &probe);
         Ok(probe)
     }

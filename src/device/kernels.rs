@@ -14,8 +14,9 @@ use super::{Found, Kind};
 
 /// Of CubeCL, whose files these are; a part of their path.
 const CUBECL: &str = "0.10.0";
-/// What CubeCL has read is held in memory: above this the file of kernels is begun anew.
-const KERNELS_BYTES_MAX: u64 = 128 << 20;
+/// What CubeCL has read is held in memory, in about half the bytes: above this the file of kernels is begun anew. Stage 2
+/// has some 110 MiB of them for compute capability 9.0.
+const KERNELS_BYTES_MAX: u64 = 384 << 20;
 /// Less room on the disk than this, and nothing is kept: CubeCL panics where it cannot write.
 const DISK_FREE_MIN: u64 = 256 << 20;
 /// GPUs (with their drivers and compilers) that have a folder; the one that was not used for longest goes first.

@@ -59,12 +59,26 @@ EXPORT const char *nvrtcGetErrorString(int code) {
     return code == COMPILATION ? "NVRTC_ERROR_COMPILATION" : code ? "NVRTC_ERROR_INTERNAL_ERROR" : "NVRTC_SUCCESS";
 }
 
+/* What is to be compiled, one file each, for whoever wants to look at it or to time it. */
+static void keep_source(const char *source) {
+    static int number;
+    const char *folder = getenv("STAND_IN_SOURCES");
+    char path[4096];
+    if (!folder) return;
+    snprintf(path, sizeof path, "%s/%05d.cu", folder, number++);
+    FILE *file = fopen(path, "w");
+    if (!file) return;
+    fputs(source, file);
+    fclose(file);
+}
+
 EXPORT int nvrtcCreateProgram(struct program **made, const char *source, const char *name, int count,
                               const char *const *headers, const char *const *names) {
     int (*create)(void **, const char *, const char *, int, const char *const *, const char *const *) =
         real("nvrtcCreateProgram");
     struct program *program = calloc(1, sizeof *program);
     program->source = strdup(source);
+    keep_source(source);
     *made = program;
     return create ? create(&program->real, source, name, count, headers, names) : SUCCESS;
 }

@@ -24,6 +24,8 @@ EXPORT const char *nvmlErrorString(int code) { return (void)code, "an error of t
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = state()->version, SUCCESS; }
 EXPORT int nvmlSystemGetDriverVersion(char *text, unsigned room) {
     int cuda = state()->version;
+    const char *given = getenv("STAND_IN_DRIVER_NAME");
+    if (given) return snprintf(text, room, "%s", given), SUCCESS;
     snprintf(text, room, "%d.0", cuda >= 13000 ? 580 : cuda >= 12080 ? 570 : cuda >= 12040 ? 550 : 535);
     return SUCCESS;
 }
@@ -34,6 +36,8 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
 }
 EXPORT int nvmlDeviceGetName(void *device, char *text, unsigned room) {
     int of = state()->capability;
+    const char *given = getenv("STAND_IN_NAME");
+    if (given) return snprintf(text, room, "%s", given), SUCCESS;
     snprintf(text, room, "Stand-in %d.%d number %d", of / 10, of % 10, number(device));
     return SUCCESS;
 }

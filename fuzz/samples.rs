@@ -112,7 +112,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     let resolved = resolved::to_toml(&plan.experiment, None);
     launch::describe(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
     let task = pipelines::open(&plan, prepared, &chosen, &ledger, 1).unwrap();
-    let state = LoopState { run: directory.id.clone(), fingerprint, ..LoopState::default() };
+    let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
     let launch = Launch {
         plan: &plan,
         ledger: &ledger,

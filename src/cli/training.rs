@@ -271,7 +271,7 @@ impl NewRun<'_> {
             plan,
             ledger: &opened.ledger,
             directory: &directory,
-            state: LoopState { run: directory.id.clone(), fingerprint, ..LoopState::default() },
+            state: LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() },
             segment: 0,
             gpu: opened.gpu(),
             kernels: opened.kernels.clone(),

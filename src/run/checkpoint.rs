@@ -77,8 +77,8 @@ pub fn sound(place: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, 
     if state.step != step {
         return wrong(format!("is of step {}, and its folder is that of step {step}", state.step));
     }
-    if !state.run.is_empty() && state.run != manifest.run {
-        return wrong(format!("was written by the run {}, and this is {}", state.run, manifest.run));
+    if !state.run.is_empty() && state.run != manifest.whose() {
+        return wrong(format!("was written by the run {}, and this is {}", state.run, manifest.whose()));
     }
     let fingerprints = [&state.fingerprint, &manifest.fingerprint];
     let unknown = fingerprints.iter().any(|fingerprint| fingerprint.is_empty() || *fingerprint == CHANGED);
@@ -165,15 +165,15 @@ mod tests {
     fn a_checkpoint_is_taken_only_as_it_was_written_and_for_what_it_is() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
-        let state = LoopState { step: 4, run: "r1".into(), fingerprint: "ab".into(), ..LoopState::default() };
+        let mine = manifest("r1", "ab");
+        let state = LoopState { step: 4, run: mine.whose(), fingerprint: "ab".into(), ..LoopState::default() };
         save(&mut task, &state, run.path(), 2).unwrap();
         let place = layout::checkpoint(run.path(), 4);
-        let mine = manifest("r1", "ab");
         assert_eq!(sound(&place, 4, &mine).unwrap().files.len(), 1);
         assert!(sound(&place, 4, &manifest("r1", CHANGED)).is_ok(), "its run was resumed with another value");
         for (other, step, part) in [
             (&mine, 5, "its folder is that of step 5"),
-            (&manifest("r2", "ab"), 4, "written by the run r1"),
+            (&manifest("r2", "ab"), 4, "/r1, and this is"),
             (&manifest("r1", "cd"), 4, "another experiment"),
         ] {
             let message = sound(&place, step, other).unwrap_err();

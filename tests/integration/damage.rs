@@ -90,8 +90,11 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         let original = Original::read(run).map_err(|error| error.to_string())?;
         Ok(format!("{:?} {:?}", original.last_step, original.summary.map(|summary| summary.loss_last)))
     };
+    // First: where there is no page, the others say how to get one.
+    let page = shown(page());
     let compared = compare::gather(&[run.to_path_buf(), other.to_path_buf()]);
     vec![
+        ("report", page),
         ("ls", listing::text(&entries, None)),
         ("ls --json", listing::json(&entries).to_string()),
         ("ls -s", doubts + &entries.iter().filter(listed).count().to_string()),
@@ -110,7 +113,6 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         ("export metrics", shown(exported(Table::Metrics))),
         ("export validation", shown(exported(Table::Validation))),
         ("export memory", shown(exported(Table::Memory))),
-        ("report", shown(page())),
     ]
 }
 

@@ -57,6 +57,7 @@ impl Planned {
         let ledger = Ledger::default();
         let begun = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(data::pending);
+        data::known::tell(move |word| terminal.say(word));
         if let Some(what) = &pending {
             terminal.say(&format!("data: generating {what}"));
         }

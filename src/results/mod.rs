@@ -17,6 +17,8 @@ pub mod resolved;
 pub mod seal;
 pub mod selection;
 pub mod state;
+pub mod sums;
 pub mod sweep;
+pub mod tensors;
 pub mod verdict;
 pub mod write;

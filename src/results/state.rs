@@ -45,7 +45,7 @@ pub struct LoopState {
     /// Lines of `metrics.jsonl` up to here.
     #[serde(default)]
     pub metrics_lines: Option<u64>,
-    /// SHA-256 of each file beside this one, by name.
+    /// SHA-256 of each file beside this one, by name; of those in folders beside it, by path.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
 }

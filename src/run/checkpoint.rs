@@ -58,14 +58,20 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     Ok(())
 }
 
-/// SHA-256 of each file in a folder.
+/// SHA-256 of each file in a folder, by name; of those in folders below it, which are exports, by path.
 fn digests(folder: &Path) -> io::Result<BTreeMap<String, String>> {
-    let digest = |entry: io::Result<std::fs::DirEntry>| {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let digest = digest_of_file(&entry.path()).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok((entry.file_name().to_string_lossy().into_owned(), digest))
-    };
-    std::fs::read_dir(folder)?.map(digest).collect()
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() {
+            all.extend(digests(&entry.path())?.into_iter().map(|(inner, digest)| (format!("{name}/{inner}"), digest)));
+        } else {
+            let digest = digest_of_file(&entry.path()).map_err(|error| io::Error::other(error.to_string()))?;
+            all.insert(name, digest);
+        }
+    }
+    Ok(all)
 }
 
 /// The state of a checkpoint, if all of it is what the run of this manifest wrote after that step; otherwise what is
@@ -187,6 +193,27 @@ mod tests {
         assert!(message.contains("model.safetensors") && message.contains("checksum"), "{message}");
         std::fs::remove_file(&weights).unwrap();
         assert!(sound(&place, 4, &mine).unwrap_err().contains("model.safetensors"));
+    }
+
+    #[test]
+    fn exported_models_in_a_checkpoint_are_checked_too() {
+        let run = tempfile::tempdir().unwrap();
+        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 2).unwrap();
+        let place = layout::checkpoint(run.path(), 4);
+        // As the export of a language model leaves them.
+        let exported = place.join("merged_lora_w8/model.safetensors");
+        std::fs::create_dir(place.join("merged_lora_w8")).unwrap();
+        write::replace(&exported, b"weights").unwrap();
+        std::fs::remove_file(place.join(layout::LOOP_STATE)).unwrap();
+        let files = digests(&place).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["merged_lora_w8/model.safetensors", "model.safetensors"]);
+        write::replace_json(&place.join(layout::LOOP_STATE), &LoopState { step: 4, files, ..LoopState::default() })
+            .unwrap();
+        assert!(sound(&place, 4, &manifest("r", "ab")).is_ok());
+        write::replace(&exported, b"weighty").unwrap();
+        let message = sound(&place, 4, &manifest("r", "ab")).unwrap_err();
+        assert!(message.contains("merged_lora_w8/model.safetensors") && message.contains("checksum"), "{message}");
     }
 
     #[test]

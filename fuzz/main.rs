@@ -1,7 +1,7 @@
 //! Does any input from elsewhere make xrun panic, hang, take much memory, or say another number without a word?
 //!
 //! ```text
-//! cargo run --release --no-default-features --example fuzz -- [--inputs N] [--seed S] [--minutes M] [--only TARGET]
+//! .ci/fuzz [--inputs N] [--seed S] [--minutes M] [--only TARGET] [--from NUMBER]
 //! ```
 //! Each input is a pure function of (seed, target, number). A target is worked on by a process of its own, so that a stack
 //! that overflows is a finding as any other; a finding is printed with the number that makes it again (`--from`).
@@ -21,8 +21,10 @@ use std::time::{Duration, Instant};
 
 use targets::{TARGETS, Target};
 
-/// A hang.
+/// A hang: so long at work on one input, or asleep with it. Not by the clock, as others may keep the machine busy.
 const LONG: Duration = Duration::from_secs(20);
+/// Between two looks at the targets.
+const LOOK: Duration = Duration::from_millis(20);
 /// Much, for inputs of some kilobytes.
 const HEAP_MAX: u64 = 1 << 30;
 /// Targets at work at once.
@@ -49,6 +51,7 @@ fn options() -> Options {
             "--inputs" => options.inputs = number(),
             "--seed" => options.seed = number() as u32,
             "--minutes" => options.limit = Duration::from_secs(60 * number()),
+            "--seconds" => options.limit = Duration::from_secs(number()),
             "--from" => options.from = number(),
             "--only" => options.only = Some(value),
             "--worker" => options.worker = Some(value.into()),
@@ -66,13 +69,16 @@ fn main() {
     }
 }
 
-/// What a worker writes down after each input, for whoever outlives it: eight numbers.
+/// What a worker writes down after each input, for whoever outlives it.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     next: u64,
     accepted: u64,
+    panics: u64,
     findings: u64,
+    /// Of the processor.
     slowest_us: u64,
+    all_us: u64,
     heap: u64,
     /// 1 when all is done.
     done: u64,
@@ -80,7 +86,8 @@ struct Progress {
 
 impl Progress {
     fn write(&self, file: &File) {
-        let numbers = [self.next, self.accepted, self.findings, self.slowest_us, self.heap, self.done];
+        let Self { next, accepted, panics, findings, slowest_us, all_us, heap, done } = *self;
+        let numbers = [next, accepted, panics, findings, slowest_us, all_us, heap, done];
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         file.write_all_at(&bytes, 0).unwrap();
     }
@@ -90,8 +97,27 @@ impl Progress {
         let at = |index: usize| {
             bytes.get(8 * index..8 * index + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
         };
-        Self { next: at(0), accepted: at(1), findings: at(2), slowest_us: at(3), heap: at(4), done: at(5) }
+        let [next, accepted, panics, findings] = [at(0), at(1), at(2), at(3)];
+        Self { next, accepted, panics, findings, slowest_us: at(4), all_us: at(5), heap: at(6), done: at(7) }
     }
+}
+
+/// The processor's time of this process, all its threads together.
+fn worked() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The same of another process, and whether it sleeps; as proc(5) has it.
+fn worked_by(process: u32) -> Option<(Duration, bool)> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    // SAFETY: asks for a number.
+    let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+    Some((Duration::from_millis(1000 * ticks / a_second), fields[0] == "S"))
 }
 
 /// Goes through the inputs of one target.
@@ -113,13 +139,17 @@ fn work(options: &Options, said: &Path) {
         progress.write(&file);
         xrun::memory::heap::take_high();
         let before = xrun::memory::heap::read().bytes;
-        let (begun, answer) = (Instant::now(), xrun::panics::caught(|| run(&mut random)));
-        let took = begun.elapsed();
+        let (begun, answer) = (worked(), xrun::panics::caught(|| run(&mut random)));
+        let took = worked().saturating_sub(begun);
         let heap = xrun::memory::heap::take_high().saturating_sub(before);
         progress.slowest_us = progress.slowest_us.max(took.as_micros() as u64);
+        progress.all_us += took.as_micros() as u64;
         progress.heap = progress.heap.max(heap);
         let finding = match answer {
-            Err(panic) => Some(format!("panic: {panic}")),
+            Err(panic) => {
+                progress.panics += 1;
+                Some(format!("panic: {panic}"))
+            }
             Ok(Err(finding)) => Some(finding),
             Ok(Ok(accepted)) => {
                 progress.accepted += u64::from(accepted);
@@ -141,8 +171,8 @@ struct Running {
     target: &'static Target,
     child: Child,
     said: PathBuf,
-    /// The input it is at, and since when.
-    at: (u64, Instant),
+    /// The input it is at, the processor's time before it, and for how long it slept since.
+    at: (u64, Duration, Duration),
     begun: Instant,
     died: u64,
 }
@@ -155,24 +185,25 @@ fn conduct(options: &Options) -> i32 {
     let shares: u64 = chosen.iter().map(|target| target.share).sum();
     let each = |target: &Target| (options.inputs * target.share).div_ceil(shares) + options.from;
     let begun = Instant::now();
-    let time = options.limit * PROCESSES as u32 / (chosen.len() as u32).max(PROCESSES as u32);
     let start = |target: &'static Target, from: u64, died: u64, began: Instant| {
         let said = place.path().join(target.name);
-        let left = time.saturating_sub(began.elapsed()).as_secs().div_ceil(60).max(1);
+        let left = options.limit.saturating_sub(begun.elapsed()).as_secs();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--only", target.name, "--worker", said.to_str().unwrap()])
             .args(["--inputs", &each(target).to_string(), "--from", &from.to_string()])
-            .args(["--seed", &options.seed.to_string(), "--minutes", &left.to_string()])
+            .args(["--seed", &options.seed.to_string(), "--seconds", &left.to_string()])
             .env("XRUN_CACHE", place.path().join("cache"))
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        Running { target, child, said, at: (from, Instant::now()), begun: began, died }
+        Running { target, child, said, at: (from, Duration::ZERO, Duration::ZERO), begun: began, died }
     };
     println!(
-        "| target | inputs | a second | accepted | findings | slowest | most heap |\n|---|---|---|---|---|---|---|"
+        "| target | inputs | accepted | refused | panics | other findings | longest | at work | most heap |\n\
+         |---|---|---|---|---|---|---|---|---|"
     );
-    let (mut waiting, mut running, mut findings, mut all) = (chosen.into_iter(), Vec::<Running>::new(), 0, 0);
+    let (mut waiting, mut running) = (chosen.into_iter(), Vec::<Running>::new());
+    let (mut findings, mut all, mut at_work) = (0, 0, Duration::ZERO);
     loop {
         while running.len() < PROCESSES
             && let Some(target) = waiting.next()
@@ -182,14 +213,16 @@ fn conduct(options: &Options) -> i32 {
         if running.is_empty() {
             break;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(LOOK);
         let mut still = Vec::with_capacity(PROCESSES);
         for mut one in running {
             let progress = Progress::read(&one.said);
+            let (worked, sleeps) = worked_by(one.child.id()).unwrap_or_default();
             if progress.next != one.at.0 {
-                one.at = (progress.next, Instant::now());
+                one.at = (progress.next, worked, Duration::ZERO);
             }
-            let hangs = one.at.1.elapsed() > LONG;
+            one.at.2 += if sleeps { LOOK } else { Duration::ZERO };
+            let hangs = worked.saturating_sub(one.at.1).max(one.at.2) > LONG;
             if hangs {
                 one.child.kill().unwrap();
                 one.child.wait().unwrap();
@@ -197,15 +230,19 @@ fn conduct(options: &Options) -> i32 {
             match one.child.try_wait().unwrap() {
                 None => still.push(one),
                 Some(_) if progress.done == 1 => {
-                    let (count, seconds) = (progress.next - options.from, one.begun.elapsed().as_secs_f64());
+                    let count = progress.next - options.from;
                     let found = progress.findings + one.died;
-                    (findings, all) = (findings + found, all + count);
+                    let took = Duration::from_micros(progress.all_us);
+                    (findings, all, at_work) = (findings + found, all + count, at_work + took);
                     println!(
-                        "| {} | {count} | {:.0} | {:.0} % | {found} | {:.0} ms | {:.1} MiB |",
+                        "| {} | {count} | {} | {} | {} | {} | {:.1} ms | {:.0} s | {:.1} MiB |",
                         one.target.name,
-                        count as f64 / seconds,
-                        100.0 * progress.accepted as f64 / count.max(1) as f64,
+                        progress.accepted,
+                        (count - progress.accepted).saturating_sub(found),
+                        progress.panics,
+                        found - progress.panics,
                         progress.slowest_us as f64 / 1000.0,
+                        took.as_secs_f64(),
                         progress.heap as f64 / f64::from(1 << 20),
                     );
                 }
@@ -219,7 +256,11 @@ fn conduct(options: &Options) -> i32 {
         }
         running = still;
     }
-    let seconds = begun.elapsed().as_secs_f64();
-    println!("{all} inputs in {seconds:.0} s, {:.0} a second, {findings} findings", all as f64 / seconds);
+    println!(
+        "{all} inputs, seed {}, {findings} findings; {:.0} s of the processor, {:.0} s by the clock",
+        options.seed,
+        at_work.as_secs_f64(),
+        begun.elapsed().as_secs_f64()
+    );
     i32::from(findings > 0)
 }

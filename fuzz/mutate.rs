@@ -119,6 +119,14 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut impl Rng) {
     }
 }
 
+/// A safetensors file with another head, whose length is told right.
+pub fn with_right_head(file: &[u8], change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let length = file.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length) as usize);
+    let (head, numbers) = file[8..].split_at(length);
+    let head = change(head);
+    [&(head.len() as u64).to_le_bytes(), &head[..], numbers].concat()
+}
+
 /// Sets the checks of a PNG's parts right, so that what is in them is looked at.
 pub fn with_right_checks(png: &mut [u8]) {
     let mut at = 8;

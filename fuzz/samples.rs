@@ -7,6 +7,7 @@ use std::time::Instant;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use xrun::experiment::{read, resolved};
 use xrun::memory::ledger::Ledger;
+use xrun::pipelines::qat_language_model::ranges_file;
 use xrun::results::format::LoopState;
 use xrun::results::write;
 use xrun::run::launch::{self, Launch};
@@ -71,6 +72,17 @@ pub fn vocabulary() -> (String, String) {
     (serde_json::to_string(&encoder).unwrap(), format!("#version: 0.2\n{lines}"))
 }
 
+/// A GPT-2 of two blocks, as transformers wrote it (`tests/reference/gpt2_tiny.py`).
+pub fn weights() -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/gpt2_tiny.safetensors")).unwrap()
+}
+
+/// The ranges of two precisions and two blocks.
+pub fn ranges() -> Vec<u8> {
+    let range = |at: usize| (at % 5 != 0).then(|| (vec![-0.5 - at as f32, 1e-30], vec![at as f32 / 3.0, 7.75]));
+    ranges_file::to_json(vec![(0..12).map(range).collect(), (5..17).map(range).collect()])
+}
+
 /// Pictures of 32 x 24: JPEG, and PNG of several kinds.
 pub fn pictures() -> Vec<(&'static str, Vec<u8>)> {
     use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
@@ -112,7 +124,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     let resolved = resolved::to_toml(&plan.experiment, None);
     launch::describe(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
     let task = pipelines::open(&plan, prepared, &chosen, &ledger, 1).unwrap();
-    let state = LoopState { run: directory.id.clone(), fingerprint, ..LoopState::default() };
+    let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
     let launch = Launch {
         plan: &plan,
         ledger: &ledger,

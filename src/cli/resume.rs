@@ -99,7 +99,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }
     let fingerprint = fingerprint(&opened.plan);
-    continuation.state.run.clone_from(&continuation.manifest.run);
+    continuation.state.run = continuation.manifest.whose();
     continuation.state.fingerprint.clone_from(&fingerprint);
     if fingerprint != continuation.manifest.fingerprint {
         // Its numbers are those of two experiments, or of two programs: no other run has the same.

@@ -57,6 +57,7 @@ impl Planned {
         let ledger = Ledger::default();
         let begun = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(data::pending);
+        data::known::tell(move |word| terminal.say(word));
         if let Some(what) = &pending {
             terminal.say(&format!("data: generating {what}"));
         }
@@ -278,7 +279,7 @@ impl NewRun<'_> {
             plan,
             ledger: &opened.ledger,
             directory: &directory,
-            state: LoopState { run: directory.id.clone(), fingerprint, ..LoopState::default() },
+            state: LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() },
             segment: 0,
             gpu: opened.gpu(),
             kernels: opened.kernels.clone(),

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::cache;
 use super::digest::{digest, digest_of_file};
 use super::error::DataError;
 use crate::results::{file, seal, write};
+use crate::units::{Bytes, seconds};
 
 /// More than this is not kept: some million files.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -24,6 +26,19 @@ const HEAD: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, 
 const SETTLED: Duration = Duration::from_secs(2);
 /// The list of a generated set, as `sha256sum` writes and checks it.
 pub const SUMS: &str = "SHA256SUMS";
+
+/// Hashing that takes longer is told of.
+const SILENT: Duration = Duration::from_secs(2);
+/// And again so often.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Who is told of hashing that takes long.
+static TOLD: OnceLock<Box<dyn Fn(&str) + Send + Sync>> = OnceLock::new();
+
+/// From now on hashing that takes long is told, a line at a time, for people. The first who asks is told.
+pub fn tell(told: impl Fn(&str) + Send + Sync + 'static) {
+    let _ = TOLD.set(Box::new(told));
+}
 
 /// What changes when a file is written, replaced or restored. Times are in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +89,12 @@ pub struct Known {
     /// What a generated set was written as; nothing of other sets.
     expected: BTreeMap<String, String>,
     began: i128,
-    /// Files that were read to the end.
+    /// Files that were read to the end, and their bytes.
     pub hashed: u64,
+    bytes: u64,
+    since: Instant,
+    /// How long after the beginning something is said of it.
+    next_word: Duration,
 }
 
 impl Known {
@@ -84,7 +103,13 @@ impl Known {
         let kept_in = place(root);
         let before = read(&kept_in).unwrap_or_default();
         let began = nanoseconds(SystemTime::now());
-        Self { kept_in, before, now: BTreeMap::new(), expected: BTreeMap::new(), began, hashed: 0 }
+        Self::of(kept_in, before, began)
+    }
+
+    fn of(kept_in: PathBuf, before: BTreeMap<String, (Stamp, String)>, began: i128) -> Self {
+        let (now, expected) = (BTreeMap::new(), BTreeMap::new());
+        let (since, next_word) = (Instant::now(), SILENT);
+        Self { kept_in, before, now, expected, began, hashed: 0, bytes: 0, since, next_word }
     }
 
     /// Of a generated set: its files must be those that were written.
@@ -109,8 +134,10 @@ impl Known {
         let digest = match self.before.get(name) {
             Some((then, digest)) if *then == found => digest.clone(),
             _ => {
-                self.hashed += 1;
-                digest_of_file(path)?
+                let digest = digest_of_file(path)?;
+                (self.hashed, self.bytes) = (self.hashed + 1, self.bytes + found.length);
+                say(self.word(self.since.elapsed()));
+                digest
             }
         };
         self.expect(name, &digest, path)?;
@@ -119,6 +146,19 @@ impl Known {
             self.now.insert(name.to_owned(), (found, digest.clone()));
         }
         Ok(digest)
+    }
+
+    /// What people are told so long after the beginning, if it is time.
+    fn word(&mut self, passed: Duration) -> Option<String> {
+        if passed < self.next_word {
+            return None;
+        }
+        self.next_word = passed + AGAIN;
+        Some(format!("data: hashing all pictures, once: {}; later starts compare sizes and times", self.so_far(passed)))
+    }
+
+    fn so_far(&self, passed: Duration) -> String {
+        format!("{} files, {} in {}", self.hashed, Bytes(self.bytes), seconds(passed.as_secs_f64()))
     }
 
     /// Refuses what is not as it was generated.
@@ -134,6 +174,8 @@ impl Known {
 
     /// Keeps what was found for the next time. A cache that cannot be written is no reason to stop.
     pub fn keep(self) {
+        let passed = self.since.elapsed();
+        say((self.next_word > SILENT).then(|| format!("data: hashed {}", self.so_far(passed))));
         if self.now == self.before {
             return;
         }
@@ -149,6 +191,12 @@ impl Known {
             let _ = write::replace(&self.kept_in, &seal::text(&text));
             cache::forget_oldest(folder, SETS_MAX);
         }
+    }
+}
+
+fn say(word: Option<String>) {
+    if let (Some(word), Some(told)) = (word, TOLD.get()) {
+        told(&word);
     }
 }
 
@@ -195,7 +243,7 @@ mod tests {
         let kept_in = folder.join("kept.txt");
         let before = read(&kept_in).unwrap_or_default();
         let began = nanoseconds(SystemTime::now() + 2 * SETTLED);
-        Known { kept_in, before, now: BTreeMap::new(), expected: BTreeMap::new(), began, hashed: 0 }
+        Known::of(kept_in, before, began)
     }
 
     #[test]
@@ -231,6 +279,18 @@ mod tests {
         kept[HEAD.len() + 3] ^= 1;
         write::replace(&folder.path().join("kept.txt"), &kept).unwrap();
         assert_eq!(look(false), (of(b"2wo"), 1), "a damaged list is not believed");
+    }
+
+    #[test]
+    fn hashing_that_takes_long_is_told_now_and_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut known = known(folder.path());
+        (known.hashed, known.bytes) = (1200, 3 << 30);
+        assert_eq!(known.word(Duration::from_secs(1)), None);
+        let word = known.word(Duration::from_secs(3)).unwrap();
+        assert!(word.contains("hashing all pictures, once: 1200 files, 3.0 GiB in 3.0 s"), "{word}");
+        assert_eq!(known.word(Duration::from_secs(12)), None);
+        assert!(known.word(Duration::from_secs(13)).is_some());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use clap::ValueEnum;
 
 use self::columns::{Column, Names, ROWS_MAX};
 use crate::results::format::MetricsLine;
-use crate::results::layout;
+use crate::results::{layout, sums};
 use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
 
@@ -97,6 +97,12 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
         return Ok(None);
     }
     let file = output.join(format!("{}.{}", table.name(), format.extension()));
+    // In a folder of the user's own xrun leaves no file that nobody asked for.
+    let listed = (output == run.join(layout::EXPORT)).then(|| file.file_name().unwrap_or_default().to_owned());
+    let listed = listed.as_ref().and_then(|name| name.to_str());
+    if let Some(name) = listed {
+        sums::forget(output, &[name]);
+    }
     let target = Target { table, format, path: file };
     let written = match table {
         Table::Memory => {
@@ -139,6 +145,9 @@ pub fn export(run: &Path, table: Table, format: Format, output: &Path) -> Result
             })
         }
     };
+    if let Some(name) = listed {
+        sums::noted(output, &[name]);
+    }
     written.map(Some)
 }
 

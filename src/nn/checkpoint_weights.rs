@@ -5,7 +5,7 @@ use std::path::Path;
 use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::Backend;
-use crate::results::layout;
+use crate::results::{layout, tensors};
 use crate::task::TaskError;
 
 /// Writes the weights of a plain network into a checkpoint's folder; `model` says in the file which kind it is.
@@ -18,6 +18,7 @@ pub fn save(network: &impl ModuleSnapshot<Backend>, model: &str, directory: &Pat
 /// Reads what [`save`] wrote. All weights must be there and fit.
 pub fn load(network: &mut impl ModuleSnapshot<Backend>, directory: &Path) -> Result<(), TaskError> {
     let path = directory.join(layout::WEIGHTS);
+    tensors::described(&path).map_err(|error| TaskError::file(&path, error))?;
     let mut store = SafetensorsStore::from_file(path.clone());
     let applied = network.load_from(&mut store).map_err(|error| TaskError::file(&path, error))?;
     match applied.missing.is_empty() && applied.errors.is_empty() {

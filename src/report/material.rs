@@ -10,7 +10,7 @@ use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PlannedAn
 use crate::results::index::{self, RunState};
 use crate::results::metric::{Better, Interval};
 use crate::results::verdict::{Judgement, Verdict};
-use crate::results::{named, read, resolved};
+use crate::results::{layout, named, read, resolved, sums};
 
 /// A forecast that is off by less than this share needs no word.
 const FAR_OFF: f64 = 0.1;
@@ -119,6 +119,7 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
         }
     }
     damage.extend([&curves.failure, &trace.failure].into_iter().flatten().cloned());
+    damage.extend([run.to_path_buf(), run.join(layout::EXPORT)].iter().flat_map(|folder| sums::damaged(folder)));
     let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
     let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
     let run = run.to_path_buf();

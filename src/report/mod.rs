@@ -28,7 +28,7 @@ mod tests;
 use std::path::Path;
 
 use crate::results::format::MemoryLine;
-use crate::results::layout;
+use crate::results::{layout, sums};
 use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
 
@@ -55,17 +55,22 @@ pub enum ReportError {
 /// Results are often kept without the lines that these are made of: then a page that is there is left alone, and the
 /// tables of memory are not written. Gives what could not be read, for people.
 pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
-    let material = material::gather(run)?;
+    let mut material = material::gather(run)?;
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
+    let made = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
+    sums::forget(run, &made);
+    // What is made anew is not worth a word.
+    material.damage.retain(|damage| !made.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
     write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
     if has(run, layout::MEMORY) {
         epochs::write(run)?;
         perfetto::write(run)?;
     }
+    sums::noted(run, &made);
     Ok(material.damage)
 }
 

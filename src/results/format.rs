@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
+pub use super::state::*;
 use crate::memory::ledger::{Cap, Policy};
 
 /// The version of every record below. One number while the format is young.
@@ -45,6 +46,14 @@ pub struct Manifest {
     pub data_skipped: BTreeMap<String, u64>,
     /// Where each value of the experiment came from.
     pub origins: BTreeMap<String, String>,
+}
+
+impl Manifest {
+    /// The run that its checkpoints belong to. The name of its folder alone is not enough: two experiments that differ in
+    /// nothing but their names may begin in the same second.
+    pub fn whose(&self) -> String {
+        format!("{}/{}", self.experiment, self.run)
+    }
 }
 
 /// The program that ran.
@@ -408,14 +417,6 @@ impl Outcome {
     }
 }
 
-/// The checkpoint with the best validation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Best {
-    pub metric: String,
-    pub value: f64,
-    pub step: u64,
-}
-
 /// Peaks over all samples of all processes of the run, in bytes; the rest is of the newest process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySummary {
@@ -448,41 +449,6 @@ pub struct PhaseSummary {
     pub count: u64,
     pub seconds: f64,
     pub longest: f64,
-}
-
-/// `checkpoints/step_…/state.json`: where the loop stood.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LoopState {
-    pub version: u32,
-    /// Steps done.
-    pub step: u64,
-    pub epoch: u64,
-    /// Whether the validation due after this step is in the metrics already.
-    pub validated: bool,
-    pub gradient_norms: Vec<f64>,
-    pub loss_first: Option<f64>,
-    pub loss_last: Option<f64>,
-    pub best: Option<Best>,
-    pub metrics_first: BTreeMap<String, Option<f64>>,
-    pub metrics_last: BTreeMap<String, Option<f64>>,
-    #[serde(default)]
-    pub intervals_last: BTreeMap<String, Interval>,
-    /// Images, sequences or clips that went through.
-    pub items: u64,
-    /// Seconds of work before this checkpoint.
-    pub seconds: f64,
-    /// The run that wrote it, as in `manifest.json`. This and what follows is empty in checkpoints of older versions of xrun.
-    #[serde(default)]
-    pub run: String,
-    /// What was trained, as `fingerprint` in `manifest.json`.
-    #[serde(default)]
-    pub fingerprint: String,
-    /// Lines of `metrics.jsonl` up to here.
-    #[serde(default)]
-    pub metrics_lines: Option<u64>,
-    /// SHA-256 of each file beside this one, by name.
-    #[serde(default)]
-    pub files: BTreeMap<String, String>,
 }
 
 /// `pictures/index.json`: what there is to be seen of the last validation.

@@ -58,14 +58,20 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     Ok(())
 }
 
-/// SHA-256 of each file in a folder.
+/// SHA-256 of each file in a folder, by name; of those in folders below it, which are exports, by path.
 fn digests(folder: &Path) -> io::Result<BTreeMap<String, String>> {
-    let digest = |entry: io::Result<std::fs::DirEntry>| {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let digest = digest_of_file(&entry.path()).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok((entry.file_name().to_string_lossy().into_owned(), digest))
-    };
-    std::fs::read_dir(folder)?.map(digest).collect()
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() {
+            all.extend(digests(&entry.path())?.into_iter().map(|(inner, digest)| (format!("{name}/{inner}"), digest)));
+        } else {
+            let digest = digest_of_file(&entry.path()).map_err(|error| io::Error::other(error.to_string()))?;
+            all.insert(name, digest);
+        }
+    }
+    Ok(all)
 }
 
 /// The state of a checkpoint, if all of it is what the run of this manifest wrote after that step; otherwise what is
@@ -77,8 +83,8 @@ pub fn sound(place: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, 
     if state.step != step {
         return wrong(format!("is of step {}, and its folder is that of step {step}", state.step));
     }
-    if !state.run.is_empty() && state.run != manifest.run {
-        return wrong(format!("was written by the run {}, and this is {}", state.run, manifest.run));
+    if !state.run.is_empty() && state.run != manifest.whose() {
+        return wrong(format!("was written by the run {}, and this is {}", state.run, manifest.whose()));
     }
     let fingerprints = [&state.fingerprint, &manifest.fingerprint];
     let unknown = fingerprints.iter().any(|fingerprint| fingerprint.is_empty() || *fingerprint == CHANGED);
@@ -165,15 +171,15 @@ mod tests {
     fn a_checkpoint_is_taken_only_as_it_was_written_and_for_what_it_is() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
-        let state = LoopState { step: 4, run: "r1".into(), fingerprint: "ab".into(), ..LoopState::default() };
+        let mine = manifest("r1", "ab");
+        let state = LoopState { step: 4, run: mine.whose(), fingerprint: "ab".into(), ..LoopState::default() };
         save(&mut task, &state, run.path(), 2).unwrap();
         let place = layout::checkpoint(run.path(), 4);
-        let mine = manifest("r1", "ab");
         assert_eq!(sound(&place, 4, &mine).unwrap().files.len(), 1);
         assert!(sound(&place, 4, &manifest("r1", CHANGED)).is_ok(), "its run was resumed with another value");
         for (other, step, part) in [
             (&mine, 5, "its folder is that of step 5"),
-            (&manifest("r2", "ab"), 4, "written by the run r1"),
+            (&manifest("r2", "ab"), 4, "/r1, and this is"),
             (&manifest("r1", "cd"), 4, "another experiment"),
         ] {
             let message = sound(&place, step, other).unwrap_err();
@@ -187,6 +193,27 @@ mod tests {
         assert!(message.contains("model.safetensors") && message.contains("checksum"), "{message}");
         std::fs::remove_file(&weights).unwrap();
         assert!(sound(&place, 4, &mine).unwrap_err().contains("model.safetensors"));
+    }
+
+    #[test]
+    fn exported_models_in_a_checkpoint_are_checked_too() {
+        let run = tempfile::tempdir().unwrap();
+        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 2).unwrap();
+        let place = layout::checkpoint(run.path(), 4);
+        // As the export of a language model leaves them.
+        let exported = place.join("merged_lora_w8/model.safetensors");
+        std::fs::create_dir(place.join("merged_lora_w8")).unwrap();
+        write::replace(&exported, b"weights").unwrap();
+        std::fs::remove_file(place.join(layout::LOOP_STATE)).unwrap();
+        let files = digests(&place).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["merged_lora_w8/model.safetensors", "model.safetensors"]);
+        write::replace_json(&place.join(layout::LOOP_STATE), &LoopState { step: 4, files, ..LoopState::default() })
+            .unwrap();
+        assert!(sound(&place, 4, &manifest("r", "ab")).is_ok());
+        write::replace(&exported, b"weighty").unwrap();
+        let message = sound(&place, 4, &manifest("r", "ab")).unwrap_err();
+        assert!(message.contains("merged_lora_w8/model.safetensors") && message.contains("checksum"), "{message}");
     }
 
     #[test]

@@ -33,6 +33,7 @@ fn workplace() -> Workplace {
     workplace.file("whole.toml", EXPERIMENT);
     workplace.file("cut.toml", EXPERIMENT);
     assert_eq!(workplace.xrun(&["whole.toml", "-q"]).code, 0);
+    assert_eq!(workplace.xrun(&["export", "whole", "--to", "csv", "-q"]).code, 0);
     let mut child = workplace.spawn(&["cut.toml"]);
     let checkpoint = workplace.path("results/cut/latest/checkpoints/step_00000030/state.json");
     wait_until("there are checkpoints", || checkpoint.exists());
@@ -90,8 +91,11 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         let original = Original::read(run).map_err(|error| error.to_string())?;
         Ok(format!("{:?} {:?}", original.last_step, original.summary.map(|summary| summary.loss_last)))
     };
+    // First: where there is no page, the others say how to get one.
+    let page = shown(page());
     let compared = compare::gather(&[run.to_path_buf(), other.to_path_buf()]);
     vec![
+        ("report", page),
         ("ls", listing::text(&entries, None)),
         ("ls --json", listing::json(&entries).to_string()),
         ("ls -s", doubts + &entries.iter().filter(listed).count().to_string()),
@@ -110,7 +114,6 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         ("export metrics", shown(exported(Table::Metrics))),
         ("export validation", shown(exported(Table::Validation))),
         ("export memory", shown(exported(Table::Memory))),
-        ("report", shown(page())),
     ]
 }
 
@@ -157,9 +160,13 @@ fn no_flipped_bit_changes_what_a_command_answers_without_a_word() {
             let inside = file.strip_prefix(&original).unwrap().to_path_buf();
             for _ in 0..4 {
                 let bit = flip(&run.join(&inside), &mut bits);
-                for ((command, before), (_, now)) in expected.iter().zip(answers(&results, &run, &other, &output)) {
-                    let place = format!("{name}: bit {bit} of {}: `{command}`", inside.display());
-                    assert!(now == *before || tells(&now), "{place} answered\n{before}\nand now\n{now}");
+                let place = format!("{name}: bit {bit} of {}", inside.display());
+                let now = answers(&results, &run, &other, &output);
+                // Other programs read these, so somebody has to look.
+                let told = now.iter().any(|(_, answer)| tells(answer));
+                assert!(told || !(inside.starts_with("export") || inside.ends_with("SHA256SUMS")), "{place}");
+                for ((command, before), (_, now)) in expected.iter().zip(now) {
+                    assert!(now == *before || tells(&now), "{place}: `{command}` answered\n{before}\nand now\n{now}");
                 }
                 std::fs::copy(&file, run.join(&inside)).unwrap();
             }
@@ -259,4 +266,39 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
     });
     assert!(said.code == 0 && said.err.contains("begins again at step 0"), "{said:?}");
     assert_eq!(text(&run.join("metrics.jsonl")), expected);
+}
+
+#[test]
+fn no_flipped_bit_in_a_sweep_changes_its_table_or_a_run_of_it_without_a_word() {
+    let workplace = Workplace::new();
+    workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 10\n[checkpoint]\nevery_steps = 5\n");
+    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let original = std::fs::canonicalize(workplace.path("results/swept/sweeps/latest")).unwrap();
+    let sweep = workplace.path("copied").join(original.file_name().unwrap());
+    copy(&original, &sweep);
+    let collect = || workplace.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "--json"]);
+    let expected = collect();
+    assert_eq!(expected.code, 0, "{expected:?}");
+    let mut bits = Bits(17);
+    for file in files(&original) {
+        let inside = file.strip_prefix(&original).unwrap();
+        let bit = flip(&sweep.join(inside), &mut bits);
+        let said = collect();
+        let told = said.code == 1 && (tells(&said.err) || tells(&said.out));
+        let place = format!("bit {bit} of {}: {said:?}", inside.display());
+        assert!(told || (said.code == 0 && said.out == expected.out), "{place}");
+        std::fs::copy(&file, sweep.join(inside)).unwrap();
+    }
+    // A run that is missing is made from what the sweep says of it.
+    std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    for name in ["sweep.toml", "base.toml"] {
+        flip(&sweep.join(name), &mut bits);
+        let said = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+        assert!(said.code != 0 && said.err.contains(name), "{name}: {said:?}");
+        assert!(!sweep.join("points/0002-1").exists(), "nothing was run");
+        std::fs::copy(original.join(name), sweep.join(name)).unwrap();
+    }
+    assert_eq!(workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    let metrics = |sweep: &Path| text(&sweep.join("points/0002-1/metrics.jsonl"));
+    assert_eq!(metrics(&sweep), metrics(&original));
 }

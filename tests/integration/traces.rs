@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::workplace::{Said, Workplace, json, text};
+use crate::workplace::{Said, Workplace, json, text, unsealed};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -272,7 +272,7 @@ fn a_memory_jsonl_may_begin_late() {
     let workplace = Workplace::new();
     workplace.file("leak.toml", "[pipeline.dummy]\nsteps_per_epoch = 300\nleak_per_step = \"256 KiB\"\n");
     assert_eq!(workplace.xrun(&["leak.toml", "-q"]).code, 0);
-    let late: String = text(&workplace.latest("leak").join("memory.jsonl"))
+    let late: String = unsealed(&text(&workplace.latest("leak").join("memory.jsonl")))
         .lines()
         .map(|line| {
             let mut line: Value = serde_json::from_str(line).unwrap();

@@ -3,7 +3,7 @@
 //! An image stands for a query frame of an episode: a frame that two episodes ask for is two images, since they ask for
 //! different classes. Entries are written as they come, through a buffer of [`BUFFER_BYTES`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use super::scoring::asked;
 use crate::data::sample::{Ignored, Rectangle};
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
-use crate::results::layout;
+use crate::results::{layout, sums};
 use crate::results::write::{Replacement, WriteError};
 
 const OWNER: &str = "detections_buffer";
@@ -50,12 +50,14 @@ impl CocoFiles {
     pub fn begin(&mut self, run: &Path, episodes: &Episodes, count: u64) -> Result<DetectionsFile, WriteError> {
         self.buffer.set(CAP.items, CAP.bytes);
         if !self.truths_written {
+            sums::forget(run, &[layout::GROUND_TRUTH]);
             write_truths(&run.join(layout::GROUND_TRUTH), episodes, count)?;
+            sums::noted(run, &[layout::GROUND_TRUTH]);
             self.truths_written = true;
         }
         let mut entries = Entries::begin(&run.join(layout::DETECTIONS))?;
         entries.text("[")?;
-        Ok(DetectionsFile { entries, image: 0 })
+        Ok(DetectionsFile { entries, image: 0, run: run.to_path_buf() })
     }
 
     /// The file takes its place.
@@ -63,9 +65,11 @@ impl CocoFiles {
     /// # Errors
     /// It cannot be written.
     pub fn finish(&mut self, file: DetectionsFile) -> Result<(), WriteError> {
-        let DetectionsFile { mut entries, .. } = file;
+        let DetectionsFile { mut entries, run, .. } = file;
         entries.text("\n]\n")?;
+        sums::forget(&run, &[layout::DETECTIONS]);
         entries.file.finish()?;
+        sums::noted(&run, &[layout::DETECTIONS]);
         self.buffer.set(0, 0);
         Ok(())
     }
@@ -76,6 +80,7 @@ impl CocoFiles {
 pub struct DetectionsFile {
     entries: Entries,
     image: u64,
+    run: PathBuf,
 }
 
 impl DetectionsFile {

@@ -14,7 +14,7 @@ use super::*;
 use crate::data::reference_video::library::Library;
 use crate::data::seed::generator;
 use crate::experiment::sections::Limits;
-use crate::results::write;
+use crate::results::{sums, write};
 
 const EPISODES: u64 = 5;
 
@@ -141,7 +141,16 @@ fn a_validation_that_finds_nothing_leaves_an_empty_list_and_one_that_fails_leave
     cut_off.frame(&[5], &[Detection { class: 0, score: 0.5, rectangle: place }]).unwrap();
     drop(cut_off);
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));
-    assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), 3, "both, and their digests");
+    assert!(sums::damaged(run.path()).is_empty());
+    for name in [layout::DETECTIONS, layout::GROUND_TRUTH] {
+        let path = run.path().join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[1] ^= 4;
+        write::replace(&path, &bytes).unwrap();
+        let damaged = sums::damaged(run.path());
+        assert!(damaged.iter().any(|message| message.contains(name)), "{damaged:?}");
+    }
 }
 
 /// Names are others' text.

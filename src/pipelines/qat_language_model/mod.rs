@@ -18,6 +18,7 @@ pub mod precision;
 pub mod prepare;
 #[cfg(feature = "train")]
 pub mod ranges;
+pub mod ranges_file;
 #[cfg(feature = "train")]
 pub mod recompute;
 pub mod settings;

@@ -3,40 +3,19 @@
 use std::path::Path;
 
 use burn::DispatchDevice;
-use serde::{Deserialize, Serialize};
 
+use super::ranges_file;
+pub use super::ranges_file::FILE;
 use crate::nn::Tensor;
 use crate::nn::fake_quantise::Bounds;
 use crate::nn::moving_range::MovingRange;
-use crate::results::file;
 
 /// What is quantised in a block: what goes into its four linear layers, keys, and values.
 pub const QUANTISERS: usize = 6;
-/// Inside a checkpoint.
-pub const FILE: &str = "ranges.json";
 
 /// As many as precisions times blocks times [`QUANTISERS`], from the beginning.
 #[derive(Clone, Debug)]
 pub struct Ranges(Vec<Vec<MovingRange>>);
-
-/// Low and high; `None` for a range that saw nothing.
-type Saved = Option<(Vec<f32>, Vec<f32>)>;
-
-/// More ranges than a model has.
-const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-
-/// One number for all, or one for each channel.
-fn sound(low: &[f32], high: &[f32]) -> bool {
-    let ordered = |(low, high): (&f32, &f32)| low.is_finite() && high.is_finite() && low <= high;
-    !low.is_empty() && low.len() == high.len() && low.iter().zip(high).all(ordered)
-}
-
-#[derive(Serialize, Deserialize)]
-struct File {
-    version: u32,
-    /// By precision, then block and quantiser.
-    ranges: Vec<Vec<Saved>>,
-}
 
 impl Ranges {
     pub fn new(precisions: usize, blocks: usize) -> Self {
@@ -59,24 +38,13 @@ impl Ranges {
         let numbers = |tensor: &Tensor<1>| -> Vec<f32> { tensor.clone().into_data().iter::<f32>().collect() };
         let saved = |range: &MovingRange| range.bounds().map(|bounds| (numbers(&bounds.low), numbers(&bounds.high)));
         let ranges = self.0.iter().map(|all| all.iter().map(saved).collect()).collect();
-        serde_json::to_vec(&File { version: 1, ranges }).unwrap_or_default()
+        ranges_file::to_json(ranges)
     }
 
     /// Reads what [`Self::to_json`] wrote; `device` is the plain one.
     pub fn read(&mut self, path: &Path, device: &DispatchDevice) -> Result<(), String> {
-        let bytes = file::bytes(path, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
-        let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        let fits = file.version == 1
-            && file.ranges.len() == self.0.len()
-            && file.ranges.iter().zip(&self.0).all(|(saved, own)| saved.len() == own.len());
-        if !fits {
-            return Err("does not fit the precisions and the model of this experiment".into());
-        }
-        let mut all = file.ranges.iter().flatten().flatten();
-        if !all.all(|(low, high)| sound(low, high)) {
-            return Err("has a range that is empty, that has no end, or whose ends are the wrong way round".into());
-        }
-        for (own, saved) in self.0.iter_mut().flatten().zip(file.ranges.into_iter().flatten()) {
+        let saved = ranges_file::read(path, self.0.len(), self.0.first().map_or(0, Vec::len))?;
+        for (own, saved) in self.0.iter_mut().flatten().zip(saved.into_iter().flatten()) {
             own.set(saved.map(|(low, high)| Bounds {
                 low: Tensor::from_floats(low.as_slice(), device),
                 high: Tensor::from_floats(high.as_slice(), device),
@@ -104,12 +72,5 @@ mod tests {
         assert_eq!(read.to_json(), ranges.to_json());
         assert!(read.of(0, 0).bounds().is_none() && read.of(1, 4).bounds().is_some());
         assert!(Ranges::new(2, 2).read(&path, &plain()).unwrap_err().contains("does not fit"));
-        for wrong in ["[[],[]]", "[[0.0],[1.0,2.0]]", "[[2.0],[1.0]]", "[[-1e39],[1.0]]"] {
-            let nulls = vec!["null"; QUANTISERS - 1].join(",");
-            let text = format!("{{\"version\":1,\"ranges\":[[{wrong},{nulls}]]}}");
-            crate::results::write::replace(&path, text.as_bytes()).unwrap();
-            let message = Ranges::new(1, 1).read(&path, &plain()).unwrap_err();
-            assert!(message.contains("wrong way round"), "{wrong}: {message}");
-        }
     }
 }

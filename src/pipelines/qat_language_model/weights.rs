@@ -7,6 +7,7 @@ use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore};
 use super::gpt2::Gpt2;
 use crate::nn::Backend;
 use crate::nn::parameters::single_precision;
+use crate::results::tensors;
 use crate::task::TaskError;
 
 /// Parameters that GPT-2's files do not have.
@@ -30,6 +31,8 @@ fn is_tied(store: &mut SafetensorsStore, network: &Gpt2<Backend>) -> Result<bool
 /// has them, as xrun's own checkpoints do.
 pub fn read(network: &mut Gpt2<Backend>, path: &Path) -> Result<(), TaskError> {
     let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
+    // Before Burn maps the file into memory: a pipe, a device, or a file that is not whole is refused by what it is.
+    tensors::described(path).map_err(failed)?;
     // A file of the whole language model has a prefix that one of the transformer alone has not.
     let store = SafetensorsStore::from_file(path).with_key_remapping(r"^transformer\.", "");
     let mut store = store.allow_partial(true).validate(false);

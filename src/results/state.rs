@@ -1,0 +1,51 @@
+//! Where did the loop of a run stand at a checkpoint?
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::metric::Interval;
+
+/// The checkpoint with the best validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Best {
+    pub metric: String,
+    pub value: f64,
+    pub step: u64,
+}
+
+/// `checkpoints/step_…/state.json`: where the loop stood.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoopState {
+    pub version: u32,
+    /// Steps done.
+    pub step: u64,
+    pub epoch: u64,
+    /// Whether the validation due after this step is in the metrics already.
+    pub validated: bool,
+    pub gradient_norms: Vec<f64>,
+    pub loss_first: Option<f64>,
+    pub loss_last: Option<f64>,
+    pub best: Option<Best>,
+    pub metrics_first: BTreeMap<String, Option<f64>>,
+    pub metrics_last: BTreeMap<String, Option<f64>>,
+    #[serde(default)]
+    pub intervals_last: BTreeMap<String, Interval>,
+    /// Images, sequences or clips that went through.
+    pub items: u64,
+    /// Seconds of work before this checkpoint.
+    pub seconds: f64,
+    /// The run that wrote it: `experiment`, `/` and `run` of `manifest.json`. This and what follows is empty in checkpoints of older versions of xrun.
+    #[serde(default)]
+    pub run: String,
+    /// What was trained, as `fingerprint` in `manifest.json`.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// Lines of `metrics.jsonl` up to here.
+    #[serde(default)]
+    pub metrics_lines: Option<u64>,
+    /// SHA-256 of each file beside this one, by name; of those in folders beside it, by path.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+}

@@ -19,6 +19,7 @@ use crate::run::{directory, manifest};
 /// What may change when a run goes on: nothing that its numbers depend on.
 const CHANGEABLE: &[&str] = &[
     "experiment.device",
+    "device.autotune",
     "limits.batch_size",
     "limits.workers",
     "limits.prefetch",

@@ -32,6 +32,13 @@ pub struct Kernels {
     at_start: u64,
 }
 
+/// Another one than before means that something was compiled or tuned in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    kernels: u64,
+    tuned_bytes: u64,
+}
+
 impl Kernels {
     /// That of a GPU below the cache folder, to count in it; `None` where kernels are not kept by xrun.
     pub fn of(cache: &Path, found: &Found) -> Option<Self> {
@@ -90,6 +97,20 @@ impl Kernels {
             room > 0
         });
         files.iter().filter_map(|file| fs::read(file).ok()).collect()
+    }
+
+    /// How much is kept now.
+    pub fn kept(&self) -> Kept {
+        let mut files = Vec::new();
+        below(&self.folder.join("tuning"), &mut files);
+        let bytes = |file: &PathBuf| fs::metadata(file).map_or(0, |file| file.len());
+        Kept { kernels: self.count(), tuned_bytes: files.iter().map(bytes).sum() }
+    }
+
+    /// Forgets what was tuned, so that the next start tunes anew. Kernels stay.
+    pub fn forget_tuning(&self) {
+        // What cannot be removed is still there for the next start, which then says the same again.
+        let _ = fs::remove_dir_all(self.folder.join("tuning"));
     }
 
     /// Kernels that were compiled since it was opened, by this process and by others for the same GPU.

@@ -37,6 +37,11 @@ pub fn keep() {
 }
 
 impl Said {
+    /// Those since the last step was done.
+    fn newest(&self) -> Vec<String> {
+        self.messages.iter().filter(|(at, _)| *at == self.step).map(|(_, text)| text.clone()).collect()
+    }
+
     fn add(&mut self, message: String) {
         if self.messages.len() >= MESSAGES_MAX {
             // Those of this step are the ones that count, and the first of them most.
@@ -49,9 +54,12 @@ impl Said {
     }
 }
 
-/// A step is done. What panicked on another thread until now was survived.
-pub fn survived() {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).step += 1;
+/// A step is done. What panicked on another thread in it did not end it; here it is, if anything did.
+pub fn survived() -> Option<Panic> {
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let messages = said.newest();
+    said.step += 1;
+    (!messages.is_empty()).then_some(Panic { messages })
 }
 
 /// What a panic says.
@@ -67,12 +75,8 @@ pub fn payload(payload: &(dyn std::any::Any + Send)) -> String {
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|caught| {
         let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-        let step = said.step;
-        let mut messages: Vec<String> = std::mem::take(&mut said.messages)
-            .into_iter()
-            .filter(|(at, _)| *at == step)
-            .map(|(_, text)| text)
-            .collect();
+        let mut messages = said.newest();
+        said.messages.clear();
         if messages.is_empty() {
             messages.push(payload(caught.as_ref()));
         }

@@ -76,6 +76,7 @@ impl Launch<'_> {
             Ok(Err(RunError::Task(TaskError::Device(said)))) => {
                 broken(&Panic::told(said), Outcome::Failed, &mut session, task.as_ref())
             }
+            Ok(Err(RunError::Device(panic))) => broken(&panic, Outcome::Failed, &mut session, task.as_ref()),
             Ok(Err(error)) => Ending::new(Outcome::Failed, error.to_string()),
             Err(panic) => broken(&panic, Outcome::Panicked, &mut session, task.as_ref()),
         };
@@ -101,6 +102,16 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
     }
     let ended = match panic.cause() {
         Cause::OutOfMemory { asked } => session.device_is_full(asked, task.parameters()).ok(),
+        Cause::Tuned => {
+            session.forget_tuning();
+            let run = &session.state.run;
+            let message = format!(
+                "step {step} failed on the device: an operation was tuned for one size, and the kernel that was fastest \
+                 cannot do another size that counts as the same (CubeCL 0.10). What was tuned is forgotten: \
+                 `xrun resume {run} -s device.autotune=\"full\"` tunes each size by itself; the last checkpoint is whole"
+            );
+            Some(Ending::new(Outcome::Failed, message))
+        }
         _ => None,
     };
     ended.unwrap_or_else(|| {

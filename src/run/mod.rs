@@ -21,12 +21,16 @@ pub mod start;
 pub mod stop;
 pub mod train;
 
+use crate::panics::Panic;
 use crate::results::write::WriteError;
 use crate::task::TaskError;
 
 /// Why a run could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// The device's own thread failed in a call that nobody waited for.
+    #[error("{0}")]
+    Device(Panic),
     #[error(transparent)]
     Task(#[from] TaskError),
     #[error(

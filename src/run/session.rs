@@ -11,7 +11,8 @@ use super::post_mortem;
 use super::recorder::Recorder;
 use super::start::{AsOfNow, Teller, Until, Watched};
 use super::stop::{Ending, StopSignal};
-use crate::device::kernels::Kernels;
+use crate::device::kernels::{Kept, Kernels};
+use crate::panics;
 use crate::plan::{Plan, forecast};
 use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PictureEntry, Pictures, Summary, VERSION};
 use crate::results::layout;
@@ -48,6 +49,8 @@ pub struct Session<'a> {
     tell: Option<Teller>,
     /// Kernels that were compiled when the newest step was done.
     compiled: u64,
+    /// What was kept of compiling and tuning then.
+    kept: Option<Kept>,
     steps_here: u64,
     newest_step: Duration,
     steps_before: u64,
@@ -92,6 +95,7 @@ impl<'a> Session<'a> {
             kernels: None,
             tell: None,
             compiled: 0,
+            kept: None,
             steps_here: 0,
             newest_step: Duration::ZERO,
             steps_before: state.step,
@@ -104,14 +108,39 @@ impl<'a> Session<'a> {
     pub fn begins(&mut self, run: &str, kernels: Option<Kernels>, tell: Option<Teller>) {
         self.run = run.to_owned();
         self.tell = tell;
+        self.kept = kernels.as_ref().map(Kernels::kept);
         self.kernels = kernels;
         if self.is_probe() {
             self.limit_from = None;
         }
     }
 
+    /// Forgets what was tuned for the device: it led to a kernel that does not run.
+    pub fn forget_tuning(&self) {
+        self.kernels.iter().for_each(Kernels::forget_tuning);
+    }
+
     fn is_probe(&self) -> bool {
         self.stop_after.is_some()
+    }
+
+    /// Whether what was asked of the device since the last time was done.
+    ///
+    /// CubeCL 0.10 says nothing where its own thread panics in a call that nobody waits for, such as an allocation: the
+    /// kernels that wanted the memory are not run, and all goes on with wrong numbers. Only while it tunes is that in order:
+    /// a way that asks for too much is left out.
+    ///
+    /// # Errors
+    /// The panic.
+    pub fn device_is_well(&mut self) -> Result<(), RunError> {
+        let panic = panics::survived();
+        let kept = self.kernels.as_ref().map(Kernels::kept);
+        let tuned = kept != self.kept;
+        self.kept = kept;
+        match panic {
+            Some(panic) if self.kept.is_some() && !tuned => Err(RunError::Device(panic)),
+            _ => Ok(()),
+        }
     }
 
     /// A step is done, in so much time.

@@ -18,7 +18,6 @@ use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint};
 use crate::experiment::sections::CleanupAction;
-use crate::panics;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::results::metric::Interval;
@@ -96,7 +95,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
     drop(watched);
-    panics::survived();
+    session.device_is_well()?;
     session.clock.enter(LOOP);
     session.training += begun.elapsed();
     session.stepped(begun.elapsed());
@@ -212,6 +211,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
     drop(watched);
+    session.device_is_well()?;
     if !session.tuned_validation {
         session.tuned_validation = true;
         settle(task, session);

@@ -79,7 +79,7 @@ enum Command {
     /// Run an experiment once for each of many values, and compare what they cost.
     #[command(after_help = sweep::HELP)]
     Sweep(sweep::SweepArguments),
-    /// Check experiment files and say everything that is wrong.
+    /// Check experiment files and their data, and say everything that is wrong.
     Check(CheckArguments),
     /// Say what memory an experiment will need, whether that fits, and what the largest value is that fits.
     #[command(after_help = EXIT_CODES)]
@@ -250,11 +250,14 @@ pub struct CheckArguments {
     /// Print the complete experiment: every key with its value.
     #[arg(long)]
     resolved: bool,
-    /// With --resolved: where each value came from.
-    #[arg(long, requires = "resolved")]
+    /// The same, with where each value came from.
+    #[arg(long)]
     origins: bool,
+    /// Leave the data out: look at the files of the experiment only.
+    #[arg(long)]
+    no_data: bool,
     /// Print problems as JSON on standard output.
-    #[arg(long, conflicts_with = "resolved")]
+    #[arg(long, conflicts_with_all = ["resolved", "origins"])]
     json: bool,
 }
 
@@ -283,8 +286,11 @@ pub struct WarmArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct NewArguments {
-    /// The pipeline, such as fewshot-detection.
-    pipeline: String,
+    /// The pipeline, such as fewshot-detection; all are listed when absent.
+    pipeline: Option<String>,
+    /// Write into this file, which must not be there.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

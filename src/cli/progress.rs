@@ -135,10 +135,7 @@ impl People {
         self.steps = plan.steps;
         self.epochs = plan.experiment.training.epochs;
         let from = if step > 0 { format!(", from step {step}") } else { String::new() };
-        self.line(&format!(
-            "{} on {device}: {} steps, {} epochs of {}{from}",
-            plan.experiment.experiment.name, plan.steps, self.epochs, plan.steps_per_epoch
-        ));
+        self.line(&format!("{} on {device}: {}{from}", plan.experiment.experiment.name, plan.steps_words()));
         self.line(&format!("results in {}", run.display()));
         if let Some(bar) = &self.bar {
             bar.set_length(plan.steps);

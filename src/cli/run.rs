@@ -40,7 +40,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         let parameters = task.parameters();
         match arguments.display.json {
             true => terminal.json(&opened.plan.to_file(parameters)),
-            false => terminal.answer(&describe::describe(&opened.plan, parameters, &task.device_name())),
+            false => terminal.answer(&describe::describe(&opened.plan, parameters, &opened.chosen.words())),
         }
         return Ok(0);
     }

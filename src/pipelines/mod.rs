@@ -4,6 +4,7 @@
 
 pub mod dummy;
 pub mod fewshot_detection;
+pub mod look;
 #[cfg(feature = "train")]
 mod open;
 #[cfg(not(feature = "train"))]

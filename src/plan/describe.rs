@@ -20,7 +20,10 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     line(format!("device      {device}"));
     let trained = plan.facts.trained_parameters.map(|trained| format!(", {trained} trained at a time"));
     line(format!("parameters  {parameters}{}", trained.unwrap_or_default()));
-    line(format!("steps       {} ({} epochs of {})", plan.steps, experiment.training.epochs, plan.steps_per_epoch));
+    line(format!("steps       {}", plan.steps_words()));
+    for smaller in &plan.facts.smaller {
+        line(format!("smaller     {smaller}"));
+    }
     line(String::new());
     line(format!("{:<24} {:<7} {:<7} {:>10} {:>12}  {}", "buffer", "place", "policy", "items", "bytes", "because"));
     for owner in &plan.owners {

@@ -16,6 +16,7 @@ pub mod reproduction;
 pub mod resolved;
 pub mod seal;
 pub mod selection;
+pub mod smaller;
 pub mod sweep;
 pub mod verdict;
 pub mod write;

@@ -7,6 +7,7 @@ mod comparison;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda;
 mod damage;
+mod data_check;
 mod disk;
 mod experiments;
 mod export;

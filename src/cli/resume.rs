@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Instant;
 
 use super::ResumeArguments;
-use super::terminal::{Failure, Terminal};
+use super::terminal::Failure;
 use super::training::{self, Planned};
 use crate::experiment::{read, resolved};
 use crate::panics;
@@ -38,7 +38,7 @@ const CHANGEABLE: &[&str] = &[
 
 pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let started = Instant::now();
-    let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
+    let terminal = arguments.display.terminal();
     let path =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     // Through `latest` the run would move when another one starts.

@@ -129,7 +129,7 @@ impl Planned {
     /// What a few steps of the experiment need, seen now.
     pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let steps = self.plan.facts.probe_steps.min(self.plan.steps);
-        terminal_says_measuring(self.terminal, steps);
+        self.terminal.say(&format!("measuring memory: {}", counted(steps, "step")));
         let _measuring = progress::measuring(self.terminal, self.kernels.clone());
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
@@ -167,11 +167,6 @@ pub fn tell_left_out(where_: &str, left_out: &Broken, named: usize, terminal: Te
         0 => {}
         more => terminal.say(&format!("  and {more} more")),
     }
-}
-
-/// At once: a step may take minutes.
-fn terminal_says_measuring(terminal: Terminal, steps: u64) {
-    terminal.say(&format!("measuring memory: {}", counted(steps, "step")));
 }
 
 /// The device failed before the first step, by what was said. Without room for the model nothing was begun that could be
@@ -353,7 +348,7 @@ pub fn train(
         (Ok(damage), code) => {
             // Of what processes before this one wrote.
             damage.iter().for_each(|damage| terminal.say(&format!("damaged: {damage}")));
-            if code == 0 {
+            if code == 0 && !terminal.events {
                 terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
             }
             code
@@ -372,13 +367,30 @@ fn shell_word(word: &str) -> String {
 
 fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
-    if let Ok(Some(verdict)) = read::verdict(run) {
+    if terminal.events {
+        let verdict = read::verdict(run).ok().flatten();
+        let report = run.join(layout::REPORT);
+        terminal.event(&serde_json::json!({
+            "event": "ended", "time": manifest::now(), "run": run.display().to_string(),
+            "outcome": ending.outcome, "exit_code": if as_asked { 0 } else { ending.exit_code() },
+            "message": ending.message,
+            "report": report.is_file().then(|| report.display().to_string()),
+            "verdict": verdict.map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
+            "steps": summary.as_ref().map(|summary| summary.steps),
+            "seconds": summary.as_ref().map(|summary| summary.seconds),
+            "metrics_first": summary.as_ref().map(|summary| &summary.metrics_first),
+            "metrics_last": summary.as_ref().map(|summary| &summary.metrics_last),
+            "best": summary.as_ref().and_then(|summary| summary.best.as_ref()),
+        }));
+    } else if let Ok(Some(verdict)) = read::verdict(run) {
         if let Ok(table) = report::epochs::table(run) {
             terminal.say(table.trim_end());
         }
         terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
     }
-    if as_asked {
+    if terminal.events {
+        // All is said.
+    } else if as_asked {
         terminal.say(&ending.message);
     } else if ending.exit_code() == 0 {
         let time = summary.as_ref().map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));

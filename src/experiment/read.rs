@@ -145,6 +145,16 @@ impl Loaded {
                         problem.key.rsplit('.').next().unwrap_or_default()
                     ));
                 }
+                // The help is about files that name a path; this one was typed.
+                Some((key, Some(written)))
+                    if problem.help.is_some()
+                        && Path::new(written).is_relative()
+                        && merged.layer(key).is_some_and(|layer| layer.folder.is_none()) =>
+                {
+                    let help =
+                        "a relative path on the command line or in the environment is meant from the current folder";
+                    problem.help = Some(help.into());
+                }
                 _ => {}
             }
             whole.add(problem);

@@ -65,6 +65,16 @@ pub fn metrics(pipeline: &Pipeline) -> Vec<Metric> {
     }
 }
 
+/// Keys that say after how many steps a phase ends, with their values.
+pub fn steps_of_phases(pipeline: &Pipeline) -> Vec<(&'static str, u64)> {
+    match pipeline {
+        Pipeline::QatLanguageModel(settings) => {
+            vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
+        }
+        Pipeline::FewshotDetection(_) | Pipeline::Dummy(_) => Vec::new(),
+    }
+}
+
 /// Adds what contradicts itself in the pipeline, in the model, or between them and the data.
 pub fn check(experiment: &Experiment, problems: &mut Problems) {
     let kind = experiment.pipeline.kind();

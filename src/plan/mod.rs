@@ -4,6 +4,7 @@ pub mod calendar;
 pub mod describe;
 pub mod fit;
 pub mod forecast;
+pub mod shorten;
 
 use crate::experiment::Experiment;
 use crate::experiment::sections::Training;

@@ -124,7 +124,15 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     })?;
     session.recorder.suspect(step);
     let (memory, suspects) = session.recorder.seen();
-    session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory, suspects });
+    session.observer.event(Event::Step {
+        step,
+        epoch: session.state.epoch,
+        report: &report,
+        learning_rate: rate,
+        norm,
+        memory,
+        suspects,
+    });
     Ok(None)
 }
 

@@ -12,6 +12,7 @@ mod disk;
 mod experiments;
 mod export;
 mod fuzz;
+mod habits;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;

@@ -6,12 +6,13 @@
 
 use std::path::Path;
 
-use crate::data::error::DataError;
+use crate::data::error::{Broken, DataError};
 use crate::data::sample::Picture;
 use crate::experiment::sections::CleanupAction;
 use crate::results::format::PlannedOwner;
 pub use crate::results::metric::Better;
 use crate::results::metric::{Interval, PlannedMetric};
+use crate::results::smaller::Smaller;
 use crate::results::write::WriteError;
 
 /// A thing that can step, validate, save and load.
@@ -64,7 +65,9 @@ pub struct TaskFacts {
     /// What identifies the data: name and digest.
     pub data_digests: Vec<(String, String)>,
     /// What was left out of the data, and why.
-    pub data_skipped: Vec<(String, u64)>,
+    pub data_left_out: Broken,
+    /// What is smaller than the experiment asks.
+    pub smaller: Vec<Smaller>,
     /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
     /// model has.
     pub trained_parameters: Option<u64>,
@@ -72,6 +75,8 @@ pub struct TaskFacts {
     pub phase_ends: Vec<u64>,
     /// Items of a batch that `limits.batch_size` splits into parts.
     pub batch_items: u64,
+    /// Keys that give a batch its number of items where `limits.batch_size` is larger; empty where that alone does.
+    pub batch_keys: &'static [&'static str],
     /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.
     pub probe_steps: u64,
     /// What such a probe changes of the experiment, as `section.key=value`: phases that would take all its steps.

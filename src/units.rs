@@ -175,6 +175,11 @@ impl JsonSchema for Span {
     }
 }
 
+/// `1 step`, `2 steps`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Seconds for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
 pub fn seconds(value: f64) -> String {
     let whole = value.max(0.0) as u64;

@@ -1,37 +1,68 @@
 //! `xrun check FILE…`: is everything right, and if not, what is wrong?
 
-use super::CheckArguments;
-use super::terminal::{Failure, Terminal};
 use std::path::Path;
 
+use super::CheckArguments;
+use super::terminal::{Failure, Terminal};
+use super::training::tell_left_out;
+use crate::data::error::{Broken, DataError, FATAL, NAMED_MAX, UNUSABLE_CLASS};
+use crate::experiment::read::Checked;
 use crate::experiment::{read, read_sweep, render, resolved};
-use crate::problem::Problems;
+use crate::pipelines::look::{self, Look};
+use crate::problem::{Problem, Problems};
 use crate::run::stop::EXIT_BAD_INPUT;
 use crate::sweep::plan;
+
+/// What was found in a file.
+enum Found {
+    Correct {
+        checked: Box<Checked>,
+        points: Option<usize>,
+        look: Look,
+    },
+    Wrong(Problems),
+    /// The file is correct, and its data is not.
+    WrongData {
+        checked: Box<Checked>,
+        error: DataError,
+    },
+}
 
 pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let overrides = arguments.overrides.all();
     let mut answers = Vec::with_capacity(arguments.files.len());
     let mut wrong = false;
     for file in &arguments.files {
-        let checked = read::read(file, &overrides, super::environment());
-        let checked = checked.and_then(|checked| Ok((points(&checked, file, &overrides)?, checked)));
-        wrong |= checked.is_err();
+        let found = look_at(file, &overrides, arguments.no_data);
+        wrong |= !matches!(found, Found::Correct { .. });
         let name = file.display().to_string();
-        match (checked, arguments.json) {
-            (Ok(_), true) => answers.push(serde_json::json!({ "file": name, "problems": [] })),
-            (Err(problems), true) => {
-                answers.push(serde_json::json!({ "file": name, "problems": render::json(&problems) }));
+        if arguments.json {
+            answers.push(as_json(&name, &found));
+            continue;
+        }
+        match found {
+            Found::Correct { checked, .. } if arguments.resolved || arguments.origins => {
+                whole(&checked, arguments.origins, terminal);
             }
-            (Ok((_, checked)), false) if arguments.resolved => {
-                let origins = arguments.origins.then_some(&checked.origins);
-                terminal.answer(&resolved::to_toml(&checked.experiment, origins));
-            }
-            (Ok((points, checked)), false) => {
+            Found::Correct { checked, points, look } => {
                 let sweep = points.map_or_else(String::new, |points| format!(", a sweep of {points} points"));
                 terminal.say(&format!("{name}: correct ({}{sweep})", checked.experiment.pipeline.kind()));
+                tell_left_out(&name, &look.left_out, NAMED_MAX, *terminal);
+                for smaller in &look.smaller {
+                    terminal.say(&format!("{name}: {smaller}"));
+                }
             }
-            (Err(problems), false) => terminal.problems(&problems),
+            Found::Wrong(problems) => terminal.problems(&problems),
+            Found::WrongData { checked, error } => {
+                if arguments.resolved || arguments.origins {
+                    // Every value is known; that the data is not there changes none of them.
+                    whole(&checked, arguments.origins, terminal);
+                }
+                terminal.problems(&of_data(&checked, &error));
+                if let DataError::Several(broken) = &error {
+                    terminal.say(&by_reason(broken));
+                }
+            }
         }
     }
     if arguments.json {
@@ -40,8 +71,74 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
     Ok(if wrong { EXIT_BAD_INPUT } else { 0 })
 }
 
+fn look_at(file: &Path, overrides: &[String], no_data: bool) -> Found {
+    let checked = read::read(file, overrides, super::environment());
+    let (points, checked) =
+        match checked.and_then(|checked| Ok((points(&checked, file, overrides)?, Box::new(checked)))) {
+            Ok(found) => found,
+            Err(problems) => return Found::Wrong(problems),
+        };
+    let look = if no_data { Ok(Look::default()) } else { look::look(&checked.experiment) };
+    match look {
+        Ok(look) => Found::Correct { checked, points, look },
+        Err(error) => Found::WrongData { checked, error },
+    }
+}
+
+fn whole(checked: &Checked, with_origins: bool, terminal: &Terminal) {
+    terminal.answer(&resolved::to_toml(&checked.experiment, with_origins.then_some(&checked.origins)));
+}
+
+fn as_json(name: &str, found: &Found) -> serde_json::Value {
+    match found {
+        Found::Correct { look, .. } => {
+            let data = serde_json::json!({ "left_out": look.left_out.counts, "smaller": look.smaller });
+            serde_json::json!({ "file": name, "problems": [], "data": data })
+        }
+        Found::Wrong(problems) => serde_json::json!({ "file": name, "problems": render::json(problems) }),
+        Found::WrongData { checked, error } => {
+            let counts = match error {
+                DataError::Several(broken) => Some(&broken.counts),
+                _ => None,
+            };
+            let problems = of_data(checked, error);
+            serde_json::json!({
+                "file": name,
+                "problems": render::json(&problems),
+                "problems_not_named": problems.left_out,
+                "data": { "wrong": counts },
+            })
+        }
+    }
+}
+
+/// A problem for each item that is named, the first with the place of the key that names the data.
+fn of_data(checked: &Checked, error: &DataError) -> Problems {
+    let (key, place) = &checked.data;
+    let mut problems = Problems::default();
+    match error {
+        DataError::Several(broken) => {
+            for (number, item) in broken.first.iter().enumerate() {
+                let problem = Problem::new(key.as_str(), item.error.to_string());
+                problems.add(problem.at(place.clone().filter(|_| number == 0)));
+            }
+            problems.left_out = usize::try_from(broken.unnamed()).unwrap_or(usize::MAX);
+        }
+        other => problems.add(Problem::new(key.as_str(), other.to_string()).at(place.clone())),
+    }
+    problems
+}
+
+fn by_reason(broken: &Broken) -> String {
+    let all = format!("in the data by reason: {}", broken.by_reason());
+    match broken.counts.keys().any(|reason| reason != FATAL && reason != UNUSABLE_CLASS) {
+        true => format!("{all}; correct them, or leave them out with on_broken = \"skip\""),
+        false => all,
+    }
+}
+
 /// How many points the file's sweep has; each is checked.
-fn points(checked: &read::Checked, file: &Path, overrides: &[String]) -> Result<Option<usize>, Problems> {
+fn points(checked: &Checked, file: &Path, overrides: &[String]) -> Result<Option<usize>, Problems> {
     if checked.experiment.sweep.is_none() {
         return Ok(None);
     }

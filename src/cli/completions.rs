@@ -1,13 +1,103 @@
-//! `xrun completions SHELL`.
+//! `xrun completions SHELL`: the script that a shell completes with.
+//!
+//! clap writes it; pipelines, records, subcommands and keys are in it as values that may be typed. Runs are not known when
+//! it is written: bash and fish ask for them.
 
-use clap::CommandFactory;
+use std::path::Path;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory};
+use clap_complete::Shell;
 
 use super::terminal::{Failure, Terminal};
 use super::{CommandLine, CompletionsArguments};
+use crate::experiment::{habits, schema};
+use crate::pipelines::Pipeline;
+use crate::results::index;
+
+/// More runs are not offered.
+const RUNS_MAX: usize = 200;
+
+/// Asks for runs, and leaves no space behind `key=`.
+const BASH: &str = r#"
+_xrun_and_runs() {
+    _xrun "$@"
+    local here="${COMP_WORDS[COMP_CWORD]}"
+    case "${COMP_WORDS[COMP_CWORD-1]}" in
+        -s|--set) compopt -o nospace; return ;;
+    esac
+    case "${COMP_WORDS[1]}" in
+        show|report|export|resume|reproduce|compare|verdict)
+            if [[ "$here" != -* ]]; then
+                COMPREPLY+=($(compgen -W "$(xrun completions bash --runs 2>/dev/null)" -- "$here"))
+            fi ;;
+    esac
+}
+complete -F _xrun_and_runs -o bashdefault -o default xrun
+"#;
+
+const FISH: &str = "
+complete -c xrun -n '__fish_seen_subcommand_from show report export resume reproduce compare verdict' \
+-a '(xrun completions fish --runs 2>/dev/null)'
+";
 
 pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    if arguments.runs {
+        terminal.answer(&runs(Path::new("results")).join("\n"));
+        return Ok(0);
+    }
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut CommandLine::command(), "xrun", &mut script);
-    terminal.answer(&String::from_utf8_lossy(&script));
+    clap_complete::generate(arguments.shell, &mut offered(&CommandLine::command()), "xrun", &mut script);
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    script.push_str(match arguments.shell {
+        Shell::Bash => BASH,
+        Shell::Fish => FISH,
+        _ => "",
+    });
+    terminal.answer(&script);
     Ok(0)
+}
+
+/// The newest first.
+fn runs(results: &Path) -> Vec<String> {
+    let named = |entry: &index::Entry| format!("{}/{}", entry.experiment, entry.run);
+    let newest = index::runs(results).into_iter().rev().take(RUNS_MAX);
+    std::iter::once("latest".to_owned()).chain(newest.map(|entry| named(&entry))).collect()
+}
+
+/// The command line without what is hidden, and with the values that may be typed.
+fn offered(command: &Command) -> Command {
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    let mut offered = Command::new(kept(command.get_name().to_owned()))
+        .args(arguments.cloned().map(with_values))
+        .subcommands(subcommands.map(offered));
+    if let Some(about) = command.get_about() {
+        offered = offered.about(about.clone());
+    }
+    if let Some(version) = command.get_version() {
+        offered = offered.version(kept(version.to_owned()));
+    }
+    offered
+}
+
+fn with_values(argument: Arg) -> Arg {
+    let values: Vec<String> = match argument.get_id().as_str() {
+        "set" => habits::all_keys().into_iter().map(|key| format!("{key}=")).collect(),
+        "solve" => habits::all_keys(),
+        "pipeline" => Pipeline::KINDS.iter().map(|kind| (*kind).to_owned()).collect(),
+        "record" => {
+            let records = schema::result_schemas().into_iter().map(|(name, _)| name.to_owned());
+            std::iter::once("experiment".to_owned()).chain(records).collect()
+        }
+        "subcommand" => CommandLine::command().get_subcommands().map(|of| of.get_name().to_owned()).collect(),
+        _ => return argument,
+    };
+    let values: Vec<&'static str> = values.into_iter().map(kept).collect();
+    argument.value_parser(PossibleValuesParser::new(values))
+}
+
+/// clap keeps names for as long as the program runs, which ends when the script is written.
+fn kept(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
 }

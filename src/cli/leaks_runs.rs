@@ -79,7 +79,7 @@ impl Runs {
     }
 
     fn here(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
-        const QUIET: Terminal = Terminal { quiet: true, verbose: false };
+        const QUIET: Terminal = Terminal { quiet: true, verbose: false, events: false };
         const DISPLAY: Display = Display { progress: Progress::None, json: false, quiet: true, verbose: false };
         let started = Instant::now();
         let checked = read::read(file, &self.overrides, super::environment())?;

@@ -4,6 +4,7 @@ mod check;
 mod compare;
 mod completions;
 mod devices;
+mod enter;
 mod export;
 mod leaks;
 mod leaks_runs;
@@ -27,7 +28,6 @@ mod verdict;
 mod warm;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -35,8 +35,9 @@ use crate::data;
 use crate::experiment::Experiment;
 use crate::experiment::sections::FailOn;
 use crate::export::{Format, Table};
-use crate::panics;
-use terminal::{Failure, Terminal};
+use enter::environment;
+pub use enter::main;
+use terminal::Terminal;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -79,7 +80,7 @@ enum Command {
     /// Run an experiment once for each of many values, and compare what they cost.
     #[command(after_help = sweep::HELP)]
     Sweep(sweep::SweepArguments),
-    /// Check experiment files and say everything that is wrong.
+    /// Check experiment files and their data, and say everything that is wrong.
     Check(CheckArguments),
     /// Say what memory an experiment will need, whether that fits, and what the largest value is that fits.
     #[command(after_help = EXIT_CODES)]
@@ -136,6 +137,13 @@ pub struct RunArguments {
     /// End after this many steps: what `xrun plan` measures with.
     #[arg(long, value_name = "STEPS", hide = true)]
     probe: Option<u64>,
+    /// A short run in which everything happens once: this many steps, with warm-up, phases, validations and checkpoints at
+    /// the same shares of the way.
+    #[arg(long, value_name = "STEPS", conflicts_with = "probe", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// The same with 20 steps and small validations, to see that an experiment works.
+    #[arg(long, conflicts_with_all = ["probe", "steps"])]
+    smoke: bool,
     /// Run only if no finished result has the same experiment, data and code; says which run has them.
     #[arg(long, conflicts_with = "dry_run")]
     if_changed: bool,
@@ -155,7 +163,7 @@ pub struct RunArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
     #[arg(value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
@@ -187,7 +195,7 @@ impl Data {
 
 #[derive(Clone, Debug, Args)]
 pub struct Overrides {
-    /// Set a value of the file; may be given many times.
+    /// Set a value of the file; may be given many times. Behind the file also without -s: xrun FILE limits.workers=2.
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
     /// auto, cpu, cuda, cuda:N or vulkan; in place of `experiment.device`.
@@ -226,6 +234,13 @@ pub struct Display {
     verbose: bool,
 }
 
+impl Display {
+    /// What speaks so.
+    fn terminal(&self) -> Terminal {
+        Terminal { quiet: self.quiet, verbose: self.verbose, events: self.progress == Progress::Json }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Progress {
     /// Bars on a terminal, lines otherwise.
@@ -234,7 +249,7 @@ pub enum Progress {
     Bars,
     /// A line now and then.
     Plain,
-    /// A line of JSON an event, on standard error.
+    /// A line of JSON for each event, on standard error, and nothing else there.
     Json,
     /// Nothing.
     None,
@@ -250,11 +265,14 @@ pub struct CheckArguments {
     /// Print the complete experiment: every key with its value.
     #[arg(long)]
     resolved: bool,
-    /// With --resolved: where each value came from.
-    #[arg(long, requires = "resolved")]
+    /// The same, with where each value came from.
+    #[arg(long)]
     origins: bool,
+    /// Leave the data out: look at the files of the experiment only.
+    #[arg(long)]
+    no_data: bool,
     /// Print problems as JSON on standard output.
-    #[arg(long, conflicts_with = "resolved")]
+    #[arg(long, conflicts_with_all = ["resolved", "origins"])]
     json: bool,
 }
 
@@ -283,13 +301,16 @@ pub struct WarmArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct NewArguments {
-    /// The pipeline, such as fewshot-detection.
-    pipeline: String,
+    /// The pipeline, such as fewshot-detection; all are listed when absent.
+    pipeline: Option<String>,
+    /// Write into this file, which must not be there.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct RunName {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
     #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
@@ -341,7 +362,7 @@ pub struct LeaksArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct ExportArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, `latest` or `latest~2`.
     #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     /// What to write.
@@ -379,65 +400,15 @@ pub struct SchemaArguments {
 pub struct CompletionsArguments {
     /// The shell.
     shell: clap_complete::Shell,
+    /// Print names of runs in place of it: what a script asks for.
+    #[arg(long, hide = true)]
+    runs: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct ManArguments {
     /// A subcommand; the page of xrun itself when absent.
     subcommand: Option<String>,
-}
-
-/// The environment, without variables that are not Unicode: no key could take them.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-}
-
-/// Reads the command line, does what it says, and answers with the exit code.
-pub fn main() -> ExitCode {
-    if let Some(first) = std::env::args_os().nth(1)
-        && let Some(meant) = typo::subcommand_meant(&first)
-    {
-        let word = first.to_string_lossy();
-        let message = format!("no such file `{word}`; did you mean the subcommand `{meant}`?");
-        return ExitCode::from(Failure::Usage(message).tell(&Terminal::default()));
-    }
-    // Usage errors are clap's: its message, exit code 2.
-    let line = CommandLine::parse();
-    panics::keep();
-    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
-        let terminal = Terminal::default();
-        terminal.error(&format!("xrun panicked: {panic}"));
-        terminal.error("this is a bug of xrun; results written so far are whole");
-        crate::run::stop::EXIT_PANIC
-    });
-    ExitCode::from(terminal::delivered(code))
-}
-
-fn dispatch(line: CommandLine) -> u8 {
-    let terminal = Terminal::default();
-    let command = line.command.unwrap_or(Command::Run(line.run));
-    let answer: Result<u8, Failure> = match command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Resume(arguments) => resume::run(&arguments),
-        Command::Sweep(arguments) => sweep::run(&arguments),
-        Command::Reproduce(arguments) => reproduce::run(&arguments),
-        Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
-        Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
-        Command::Check(arguments) => check::run(&arguments, &terminal),
-        Command::Plan(arguments) => plan::run(&arguments, &terminal),
-        Command::Warm(arguments) => warm::run(&arguments, &terminal),
-        Command::New(arguments) => new::run(&arguments, &terminal),
-        Command::Ls(arguments) => list::run(&arguments, &terminal),
-        Command::Compare(arguments) => compare::run(&arguments, &terminal),
-        Command::Show(arguments) => show::run(&arguments, &terminal),
-        Command::Report(arguments) => report::run(&arguments, &terminal),
-        Command::Export(arguments) => export::run(&arguments, &terminal),
-        Command::Devices(arguments) => devices::run(&arguments, &terminal),
-        Command::Schema(arguments) => schema::run(&arguments, &terminal),
-        Command::Completions(arguments) => completions::run(&arguments, &terminal),
-        Command::Man(arguments) => man::run(&arguments, &terminal),
-    };
-    answer.unwrap_or_else(|failure| failure.tell(&terminal))
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@ use super::terminal::{Failure, Terminal};
 use super::training::Planned;
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{read, schema};
-use crate::plan::describe;
-use crate::plan::fit;
+use crate::plan::{Plan, describe, fit};
 use crate::probe::ProbeError;
 use crate::probe::solve::{End, Solution, solve};
-use crate::results::format::Forecast;
+use crate::results::format::{Forecast, ForecastRow};
 use crate::run::stop::EXIT_DOES_NOT_FIT;
 use crate::units::Bytes;
 
@@ -41,7 +40,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             "plan": planned.plan.to_file(parameters),
         })),
         false => {
-            terminal.answer(&describe::describe(&planned.plan, parameters, &planned.chosen.found.name));
+            terminal.answer(&describe::describe(&planned.plan, parameters, &planned.chosen.words()));
             terminal.answer(&describe::forecast(&forecast));
             terminal.answer(&format!("\n{sentence}"));
         }
@@ -84,7 +83,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     // From nothing there is no line to follow.
     let start = if in_bytes { start.max(1 << 20) } else { start };
     let written = |value: u64| if in_bytes { format!("\"{}\"", Bytes(value).exact()) } else { value.to_string() };
-    let mut room_said = String::new();
+    let (mut room_said, mut rather) = (String::new(), Rather::default());
     let left = |value: u64| -> Result<i128, Failure> {
         let mut with = overrides.to_vec();
         with.push(format!("{key}={value}"));
@@ -95,6 +94,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
                 return Ok(-OUT_OF_MEMORY);
             }
         };
+        rather = Rather::of(&planned.plan, &forecast);
         let rooms = planned.rooms();
         let (_, sentence) = fit::sentence(&forecast, &rooms);
         terminal.say(&format!("{key} = {}: {sentence}", written(value)));
@@ -103,14 +103,62 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
         Ok(tightest.map_or(i128::MAX, |(_, left)| left))
     };
     let solution = solve(start, range, left)?;
-    tell(key, &solution, &written, &room_said, arguments.json, terminal);
+    tell(key, &solution, &written, (&room_said, &rather), arguments.json, terminal);
     Ok(if solution.value.is_some() { 0 } else { EXIT_DOES_NOT_FIT })
 }
 
 /// How much is taken to be missing where a probe ran out of memory: nobody measured it.
 const OUT_OF_MEMORY: i128 = 1 << 40;
 
-fn tell(key: &str, solution: &Solution, written: &dyn Fn(u64) -> String, room: &str, json: bool, terminal: &Terminal) {
+/// What memory depends on where the key that was asked for does not matter.
+#[derive(Debug, Default)]
+struct Rather {
+    batch_items: u64,
+    /// Whose product is a batch.
+    batch_keys: Vec<String>,
+    /// The largest part of the forecast.
+    largest: Option<ForecastRow>,
+}
+
+impl Rather {
+    fn of(plan: &Plan, forecast: &Forecast) -> Self {
+        Self {
+            batch_items: plan.facts.batch_items,
+            batch_keys: plan.facts.batch_keys.iter().map(|key| (*key).to_owned()).collect(),
+            largest: forecast.rows.iter().max_by_key(|row| row.bytes).cloned(),
+        }
+    }
+
+    /// The keys to solve for in place of this one.
+    fn keys(&self, key: &str) -> &[String] {
+        if key == BATCH_SIZE { &self.batch_keys } else { &[] }
+    }
+
+    fn words(&self, key: &str) -> String {
+        let largest = self.largest.as_ref().map_or_else(String::new, |row| {
+            format!("; what needs most is {}, {} ({})", row.name, Bytes(row.bytes), row.about)
+        });
+        match self.keys(key) {
+            [] => format!("it is not what memory depends on here{largest}"),
+            keys => format!(
+                "a batch has no more than {} items ({}), whatever {key} is; solve for one of those{largest}",
+                self.batch_items,
+                keys.join(" x ")
+            ),
+        }
+    }
+}
+
+const BATCH_SIZE: &str = "limits.batch_size";
+
+fn tell(
+    key: &str,
+    solution: &Solution,
+    written: &dyn Fn(u64) -> String,
+    (room, rather): (&str, &Rather),
+    json: bool,
+    terminal: &Terminal,
+) {
     if json {
         let tried = solution.tried.iter();
         let tried = tried.map(|(value, left)| serde_json::json!({ "value": value, "left": i64::try_from(*left).ok() }));
@@ -124,6 +172,7 @@ fn tell(key: &str, solution: &Solution, written: &dyn Fn(u64) -> String, room: &
                 End::GaveUp => "gave_up",
             },
             "room": room,
+            "solve_for": rather.keys(key),
             "tried": tried.collect::<Vec<_>>(),
         }));
     }
@@ -135,10 +184,27 @@ fn tell(key: &str, solution: &Solution, written: &dyn Fn(u64) -> String, room: &
                 End::Found => format!("{fits} is the largest that fits ({room}); every value was tried out"),
                 End::LargestAllowed => format!("{fits} fits, and is the largest that may be written"),
                 End::DoesNotMatter => {
-                    format!("{fits} fits, and larger values would, too: it is not what memory depends on here")
+                    format!("{fits} fits, and larger values would, too: {}", rather.words(key))
                 }
                 End::GaveUp => format!("{fits} fits; larger values may, too: {} were tried", solution.tried.len()),
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_is_an_episode_names_the_keys_of_the_episode() {
+        let keys = ["pipeline.fewshot-detection.n_way", "pipeline.fewshot-detection.n_query"];
+        let rather = Rather { batch_items: 32, batch_keys: keys.map(str::to_owned).to_vec(), largest: None };
+        assert_eq!(
+            rather.words(BATCH_SIZE),
+            "a batch has no more than 32 items (pipeline.fewshot-detection.n_way x pipeline.fewshot-detection.n_query), \
+             whatever limits.batch_size is; solve for one of those"
+        );
+        assert!(rather.words("limits.prefetch").starts_with("it is not what memory depends on here"));
+    }
 }

@@ -11,6 +11,7 @@ use crate::device::kernels::Kernels;
 use crate::plan::Plan;
 use crate::results::format::MemoryLine;
 use crate::results::verdict::OWNER;
+use crate::run::manifest;
 use crate::run::observer::{Event, Observer};
 use crate::run::start::{Aside, Teller};
 use crate::units::{Bytes, seconds};
@@ -25,7 +26,7 @@ pub fn observer(how: Progress, terminal: Terminal) -> Box<dyn Observer> {
     };
     match how {
         Progress::None => Box::new(crate::run::observer::Silent),
-        Progress::Json => Box::new(Json { terminal }),
+        Progress::Json => Box::new(Json { terminal, begun: Instant::now(), first_step: 0 }),
         Progress::Bars => Box::new(People::new(terminal, true)),
         Progress::Plain | Progress::Auto => Box::new(People::new(terminal, false)),
     }
@@ -135,10 +136,7 @@ impl People {
         self.steps = plan.steps;
         self.epochs = plan.experiment.training.epochs;
         let from = if step > 0 { format!(", from step {step}") } else { String::new() };
-        self.line(&format!(
-            "{} on {device}: {} steps, {} epochs of {}{from}",
-            plan.experiment.experiment.name, plan.steps, self.epochs, plan.steps_per_epoch
-        ));
+        self.line(&format!("{} on {device}: {}{from}", plan.experiment.experiment.name, plan.steps_words()));
         self.line(&format!("results in {}", run.display()));
         if let Some(bar) = &self.bar {
             bar.set_length(plan.steps);
@@ -242,51 +240,64 @@ fn suspected(suspects: &[String]) -> String {
 /// A line of JSON an event.
 struct Json {
     terminal: Terminal,
+    begun: Instant,
+    first_step: u64,
 }
 
 impl Observer for Json {
     fn aside(&self) -> Option<Teller> {
         let terminal = self.terminal;
         Some(Arc::new(move |aside: Aside<'_>| {
-            let value = match aside {
-                Aside::Compiling { kernels, time } => serde_json::json!({
-                    "event": "compiling", "kernels": kernels, "seconds": time.as_secs_f64(),
-                }),
-                Aside::Ended { ending, .. } => serde_json::json!({
-                    "event": "ended", "outcome": ending.outcome, "message": ending.message,
-                    "exit_code": ending.exit_code(),
-                }),
-            };
-            terminal.line(&value.to_string());
+            // The ending is told with all that is known of it, by whoever writes the report.
+            if let Aside::Compiling { kernels, time } = aside {
+                let seconds = time.as_secs_f64();
+                terminal.event(&serde_json::json!({ "event": "compiling", "kernels": kernels, "seconds": seconds }));
+            }
         }))
     }
 
     fn event(&mut self, event: Event<'_>) {
+        let seconds = self.begun.elapsed().as_secs_f64();
         let value = match event {
-            Event::Started { run, plan, device, step } => serde_json::json!({
-                "event": "started", "run": run.display().to_string(), "device": device, "step": step, "steps": plan.steps,
-                "steps_per_epoch": plan.steps_per_epoch,
-            }),
-            Event::Step { step, epoch, report, norm, memory, suspects } => serde_json::json!({
-                "event": "step", "step": step, "epoch": epoch, "batch": report.kind, "loss": report.loss,
+            Event::Started { run, plan, device, step } => {
+                (self.begun, self.first_step) = (Instant::now(), step);
+                serde_json::json!({
+                    "event": "started", "time": now(), "run": run.display().to_string(), "device": device, "step": step,
+                    "steps": plan.steps, "steps_per_epoch": plan.steps_per_epoch,
+                })
+            }
+            Event::Step { step, epoch, report, learning_rate, norm, memory, suspects } => serde_json::json!({
+                "event": "step", "time": now(), "seconds": seconds, "step": step, "epoch": epoch, "batch": report.kind,
+                "loss": report.loss,
+                "learning_rate": learning_rate,
                 "gradient_norm_median": norm,
+                "items": report.items,
+                "steps_per_second": (step - self.first_step) as f64 / seconds.max(1e-9),
                 "suspects": suspects,
                 "heap": memory.map(|line| line.host.heap),
                 "resident": memory.and_then(|line| line.host.resident),
                 "device_in_use": memory.and_then(|line| line.device).map(|pool| pool.in_use),
             }),
-            Event::Validating { step } => serde_json::json!({ "event": "validating", "step": step }),
+            Event::Validating { step } => {
+                serde_json::json!({ "event": "validating", "time": now(), "seconds": seconds, "step": step })
+            }
             Event::Validated { step, metrics } => {
                 let metrics: serde_json::Map<_, _> =
                     metrics.iter().map(|(name, value)| (name.clone(), serde_json::json!(value))).collect();
-                serde_json::json!({ "event": "validated", "step": step, "metrics": metrics })
+                serde_json::json!({
+                    "event": "validated", "time": now(), "seconds": seconds, "step": step, "metrics": metrics,
+                })
             }
-            Event::Saved { step, best } => serde_json::json!({ "event": "saved", "step": step, "best": best }),
-            Event::Ended { ending, step } => serde_json::json!({
-                "event": "ended", "step": step, "outcome": ending.outcome, "message": ending.message,
-                "exit_code": ending.exit_code(),
-            }),
+            Event::Saved { step, best } => {
+                serde_json::json!({ "event": "saved", "time": now(), "seconds": seconds, "step": step, "best": best })
+            }
+            Event::Ended { .. } => return,
         };
-        self.terminal.line(&value.to_string());
+        self.terminal.event(&value);
     }
+}
+
+/// RFC 3339, UTC, to the millisecond.
+fn now() -> String {
+    manifest::time().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }

@@ -34,7 +34,7 @@ const CHANGEABLE: &[&str] = &[
 
 #[derive(Clone, Debug, Args)]
 pub struct ReproduceArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name, an experiment's name, `latest` or `latest~2`.
+    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
     run: String,
     #[command(flatten)]
     overrides: Overrides,
@@ -47,7 +47,7 @@ pub struct ReproduceArguments {
     #[command(flatten)]
     results: Results,
     #[command(flatten)]
-    display: Display,
+    pub(super) display: Display,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -57,7 +57,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let started = Instant::now();
-    let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
+    let terminal = arguments.display.terminal();
     let found =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     // Through `latest` the original would become the reproduction.

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Instant;
 
 use super::ResumeArguments;
-use super::terminal::{Failure, Terminal};
+use super::terminal::Failure;
 use super::training::{self, Planned};
 use crate::experiment::{read, resolved};
 use crate::panics;
@@ -39,7 +39,7 @@ const CHANGEABLE: &[&str] = &[
 
 pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let started = Instant::now();
-    let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
+    let terminal = arguments.display.terminal();
     let path =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     // Through `latest` the run would move when another one starts.
@@ -123,15 +123,29 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     Ok(training::train(launch, task, &stop, &arguments.display, terminal))
 }
 
+fn all_of_section(key: &str) -> String {
+    if key.ends_with('.') { format!("{key}*") } else { key.to_owned() }
+}
+
+/// Whether a run that goes on may have another value of this key.
+pub fn may_change(key: &str) -> bool {
+    is_among(CHANGEABLE, key)
+}
+
+fn is_among(keys: &[&str], key: &str) -> bool {
+    keys.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)))
+}
+
 /// Refuses `-s` of keys that are not in the list; one that ends in a dot stands for a section.
 pub fn refuse_other_keys(overrides: &[String], changeable: &[&str], when: &str, instead: &str) -> Result<(), Failure> {
     let mut problems = Problems::default();
     for text in overrides {
         let key = text.split('=').next().unwrap_or_default().trim();
-        let allowed = changeable.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)));
-        if !allowed {
+        if !is_among(changeable, key) {
             let message = format!("cannot change when {when}: its numbers would no longer be those of one run");
-            let help = format!("{instead}, or change one of: {}", changeable.join(", "));
+            // `cleanup.` stands for all of a section.
+            let keys: Vec<String> = changeable.iter().map(|key| all_of_section(key)).collect();
+            let help = format!("{instead}, or change one of: {}", keys.join(", "));
             problems.add(Problem::new(key, message).help(help));
         }
     }

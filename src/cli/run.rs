@@ -6,20 +6,24 @@ use std::time::Instant;
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::{NewRun, Place, Planned};
-use crate::experiment::read;
-use crate::plan::describe;
+use crate::experiment::{Experiment, read};
+use crate::plan::{describe, fit, shorten};
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
 use crate::run::fingerprint::fingerprint;
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
-    let terminal = Terminal { quiet: arguments.display.quiet, verbose: arguments.display.verbose };
+    let terminal = arguments.display.terminal();
     let file = arguments.file.as_deref().ok_or_else(|| Failure::Usage("which file? xrun FILE".into()))?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
     overrides.extend(arguments.fail_on.iter().map(|verdict| format!("memory.fail_on=\"{}\"", verdict.word())));
-    let checked = read::read(file, &overrides, super::environment())?;
+    let mut checked = read::read(file, &overrides, super::environment())?;
+    if let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) {
+        overrides.extend(shortened(checked.experiment, steps, arguments, terminal)?);
+        checked = read::read(file, &overrides, super::environment())?;
+    }
     let mut experiment = checked.experiment.clone();
     if experiment.sweep.take().is_some() {
         let name = file.display();
@@ -35,12 +39,19 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         }
     }
     planned.expect(file, &overrides, terminal);
+    let rooms = planned.rooms();
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {
         let parameters = task.parameters();
         match arguments.display.json {
             true => terminal.json(&opened.plan.to_file(parameters)),
-            false => terminal.answer(&describe::describe(&opened.plan, parameters, &task.device_name())),
+            false => {
+                terminal.answer(&describe::describe(&opened.plan, parameters, &opened.chosen.words()));
+                if let Some(forecast) = &opened.plan.forecast {
+                    let (_, sentence) = fit::sentence(forecast, &rooms);
+                    terminal.answer(&format!("{}\n{sentence}", describe::forecast(forecast)));
+                }
+            }
         }
         return Ok(0);
     }
@@ -52,6 +63,28 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     };
     let (_, code) = new.train(opened, task, started, &arguments.display, terminal)?;
     Ok(code)
+}
+
+/// What makes a short run of the experiment. How long it is by itself, the data says.
+fn shortened(
+    mut experiment: Experiment,
+    steps: u64,
+    arguments: &RunArguments,
+    terminal: Terminal,
+) -> Result<Vec<String>, Failure> {
+    experiment.sweep = None;
+    let whole = Planned::new(experiment, Terminal { quiet: true, verbose: false, ..terminal })?;
+    let experiment = &whole.plan.experiment;
+    let mut set = shorten::shortened(experiment, whole.plan.steps, steps);
+    if arguments.smoke {
+        set.push(shorten::small_validations(experiment));
+    }
+    let words = if set.is_empty() { "it is as short already".to_owned() } else { set.join(", ") };
+    terminal.say(&format!("{steps} of {} steps: {words}", whole.plan.steps));
+    if arguments.name.is_none() {
+        set.push(shorten::name(experiment));
+    }
+    Ok(set)
 }
 
 /// Says which run has the numbers already.

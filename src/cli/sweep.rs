@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::terminal::{Failure, Terminal};
-use super::{Overrides, Results, sweep_slurm};
+use super::{Overrides, Progress, Results, sweep_slurm};
 use crate::experiment::launcher::Launcher;
 use crate::experiment::read_sweep::{self, Family};
 use crate::experiment::sweep::Mode;
@@ -21,7 +21,7 @@ use crate::sweep::launch::Local;
 use crate::sweep::plan::{self, PlannedPoint};
 use crate::sweep::points::{RunId, words};
 use crate::sweep::{table, text};
-use crate::units::seconds;
+use crate::units::{counted, seconds};
 
 /// Of more runs than this, not every one gets a line.
 const LINES_MAX: usize = 100;
@@ -88,7 +88,10 @@ pub struct SweepArguments {
     results: Results,
     /// Print the table (with --dry-run the points) as JSON on standard output.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+    /// How progress is shown: a line a run, or with json an event a run.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub(super) progress: Progress,
     /// Say only what is wrong.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
@@ -107,7 +110,9 @@ pub enum Where {
 }
 
 pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
-    let terminal = Terminal { quiet: arguments.quiet, verbose: arguments.verbose };
+    let quiet = arguments.quiet || arguments.progress == Progress::None;
+    let events = arguments.progress == Progress::Json;
+    let terminal = Terminal { quiet, verbose: arguments.verbose, events };
     if let Some(folder) = &arguments.collect {
         return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, terminal);
     }
@@ -150,10 +155,10 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     let (record, path) = (&begun.record, begun.folder.path.as_path());
     terminal.say(&format!(
-        "{}: {} points, {} runs, in {}",
+        "{}: {}, {}, in {}",
         record.experiment,
-        record.points.len(),
-        record.order.len(),
+        counted(record.points.len() as u64, "point"),
+        counted(record.order.len() as u64, "run"),
         path.display()
     ));
     match begun.place {
@@ -234,6 +239,12 @@ fn on_this_machine(
         }
         Conducted::AllDone if finished < record.order.len() => {
             terminal.error(&format!("{} of {} runs did not finish", record.order.len() - finished, record.order.len()));
+            if !arguments.retry_failed {
+                terminal.say(&format!(
+                    "to try them again: xrun sweep --resume {} --retry-failed; without it, runs that failed stay as they are",
+                    path.display()
+                ));
+            }
             Ok(exit_code(Outcome::Failed))
         }
         Conducted::AllDone => Ok(0),
@@ -290,17 +301,32 @@ impl<'a> Lines<'a> {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Begins { done: 0, .. } => {}
-            Event::Begins { left, done } => self.terminal.say(&format!("{done} runs are done, {left} are left")),
+            Event::Begins { left, done } => {
+                let is = if done == 1 { "is" } else { "are" };
+                self.terminal.say(&format!("{} {is} done, {left} to do", counted(done as u64, "run")));
+            }
             Event::Waits { run } => {
                 self.terminal.say(&format!("{run}: a process of before still works on it; waiting for it to stop"));
             }
-            Event::Stops { running } => self.terminal.say(&format!("stopping: {running} runs write their checkpoints")),
+            Event::Stops { running } => {
+                let runs = counted(running as u64, "run");
+                self.terminal.say(&format!("stopping: {runs} to write a checkpoint"));
+            }
             Event::Ended { run, process, left } => self.ended(run, process, left),
         }
     }
 
     pub fn ended(&mut self, run: RunId, process: &Process, left: usize) {
         self.ended += 1;
+        if self.terminal.events {
+            let values: BTreeMap<&str, &serde_json::Value> =
+                self.record.keys.iter().map(String::as_str).zip(self.record.values(run.point)).collect();
+            return self.terminal.event(&serde_json::json!({
+                "event": "run", "run": run.to_string(), "done": self.all - left, "of": self.all, "values": values,
+                "exit_code": process.exit_code, "signal": process.signal, "seconds": process.seconds,
+                "message": process.message,
+            }));
+        }
         let good = process.exit_code == Some(0);
         let due = self.last.is_none_or(|last| last.elapsed() >= LINE_EVERY);
         if good && left > 0 && self.all > LINES_MAX && !due && !self.terminal.verbose {

@@ -14,6 +14,8 @@ use crate::run::stop::{EXIT_BAD_INPUT, exit_code};
 pub struct Terminal {
     pub quiet: bool,
     pub verbose: bool,
+    /// Standard error is read by a program: each line there is an event as JSON.
+    pub events: bool,
 }
 
 impl Terminal {
@@ -42,25 +44,43 @@ impl Terminal {
     /// A line for people; not with `--quiet`.
     pub fn say(self, text: &str) {
         if !self.quiet {
-            self.line(&plain(text));
+            self.note(text);
         }
     }
 
     /// A line for the curious; only with `--verbose`.
     pub fn detail(self, text: &str) {
         if self.verbose {
-            self.line(&plain(text));
+            self.note(text);
         }
+    }
+
+    fn note(self, text: &str) {
+        match self.events {
+            true => self.event(&serde_json::json!({ "event": "note", "text": text })),
+            false => self.line(&plain(text)),
+        }
+    }
+
+    /// A line of JSON.
+    pub fn event(self, value: &serde_json::Value) {
+        self.line(&safe(&value.to_string()));
     }
 
     /// Always said.
     pub fn error(self, text: &str) {
+        if self.events {
+            return self.event(&serde_json::json!({ "event": "error", "message": text }));
+        }
         let (start, end) = if coloured() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
         self.line(&format!("{start}error{end}: {}", plain(text)));
     }
 
     /// What is wrong with a file, with excerpts.
     pub fn problems(self, problems: &Problems) {
+        if self.events {
+            return self.event(&serde_json::json!({ "event": "problems", "problems": render::json(problems) }));
+        }
         self.line(render::text(problems, coloured()).trim_end());
     }
 
@@ -175,6 +195,22 @@ impl Failure {
             Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => terminal.error(message),
         }
         self.exit_code()
+    }
+
+    /// The same for a program that asked for JSON.
+    pub fn as_json(&self) -> serde_json::Value {
+        let (message, problems) = match self {
+            Self::Problems(problems) => {
+                let count = problems.iter().count() + problems.left_out;
+                let first = problems.iter().next().map_or_else(String::new, ToString::to_string);
+                let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
+                (format!("{first}{more}"), render::json(problems))
+            }
+            Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => {
+                (message.clone(), serde_json::json!([]))
+            }
+        };
+        serde_json::json!({ "exit_code": self.exit_code(), "message": message, "problems": problems })
     }
 
     pub fn exit_code(&self) -> u8 {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
-use super::{Display, Progress, progress};
+use super::{Display, Progress, progress, resume};
 use crate::data;
+use crate::data::error::Broken;
 use crate::device::kernels::Kernels;
 use crate::device::{self, Chosen, Kind, Tuning, pages};
 use crate::experiment::sections::{Autotune, DeviceUse};
@@ -27,9 +28,9 @@ use crate::run::fingerprint::fingerprint;
 use crate::run::launch::{self, Launch};
 use crate::run::start::Aside;
 use crate::run::stop::{Ending, StopSignal, exit_code};
-use crate::run::{directory, limits, manifest};
+use crate::run::{directory, limits, manifest, post_mortem};
 use crate::task::{Task, TaskError};
-use crate::units::{Bytes, seconds};
+use crate::units::{Bytes, counted, seconds};
 use crate::{report, results::layout};
 
 /// An experiment with its data looked at and its device chosen.
@@ -70,8 +71,9 @@ impl Planned {
         }
         // Data that were generated or read for the first time leave free pages behind, which training would come on top of.
         heap::return_free_pages();
-        for (reason, count) in &facts.data_skipped {
-            terminal.say(&format!("data: {count} left out: {reason}"));
+        tell_left_out("data", &facts.data_left_out, LEFT_OUT_NAMED, terminal);
+        for smaller in &facts.smaller {
+            terminal.say(&smaller.to_string());
         }
         let plan = plan::resolve(experiment, facts);
         let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
@@ -128,6 +130,7 @@ impl Planned {
     /// What a few steps of the experiment need, seen now.
     pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let steps = self.plan.facts.probe_steps.min(self.plan.steps);
+        self.terminal.say(&format!("measuring memory: {}", counted(steps, "step")));
         let _measuring = progress::measuring(self.terminal, self.kernels.clone());
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
@@ -153,6 +156,24 @@ impl Planned {
             other => Failure::failed(other),
         })?;
         Ok((Opened { plan, ledger, chosen, kernels }, task))
+    }
+}
+
+/// At the start of a run as many broken items are named; `xrun check` names more.
+const LEFT_OUT_NAMED: usize = 3;
+
+/// What was left out of the data: how many by reason, and the first of them.
+pub fn tell_left_out(where_: &str, left_out: &Broken, named: usize, terminal: Terminal) {
+    if left_out.total() == 0 {
+        return;
+    }
+    terminal.say(&format!("{where_}: {} left out: {}", left_out.total(), left_out.by_reason()));
+    for item in left_out.first.iter().take(named) {
+        terminal.say(&format!("  {}", item.error));
+    }
+    match left_out.total().saturating_sub(named.min(left_out.first.len()) as u64) {
+        0 => {}
+        more => terminal.say(&format!("  and {more} more")),
     }
 }
 
@@ -335,7 +356,7 @@ pub fn train(
         (Ok(damage), code) => {
             // Of what processes before this one wrote.
             damage.iter().for_each(|damage| terminal.say(&format!("damaged: {damage}")));
-            if code == 0 {
+            if code == 0 && !terminal.events {
                 terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));
             }
             code
@@ -343,15 +364,41 @@ pub fn train(
     }
 }
 
+/// A word as a shell takes it.
+fn shell_word(word: &str) -> String {
+    let plain = |character: char| character.is_alphanumeric() || "/._-~+:,=@%".contains(character);
+    match word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
-    if let Ok(Some(verdict)) = read::verdict(run) {
+    if terminal.events {
+        let verdict = read::verdict(run).ok().flatten();
+        let report = run.join(layout::REPORT);
+        terminal.event(&serde_json::json!({
+            "event": "ended", "time": manifest::now(), "run": run.display().to_string(),
+            "outcome": ending.outcome, "exit_code": if as_asked { 0 } else { ending.exit_code() },
+            "message": ending.message,
+            "report": report.is_file().then(|| report.display().to_string()),
+            "verdict": verdict.map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
+            "steps": summary.as_ref().map(|summary| summary.steps),
+            "seconds": summary.as_ref().map(|summary| summary.seconds),
+            "metrics_first": summary.as_ref().map(|summary| &summary.metrics_first),
+            "metrics_last": summary.as_ref().map(|summary| &summary.metrics_last),
+            "best": summary.as_ref().and_then(|summary| summary.best.as_ref()),
+        }));
+    } else if let Ok(Some(verdict)) = read::verdict(run) {
         if let Ok(table) = report::epochs::table(run) {
             terminal.say(table.trim_end());
         }
         terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
     }
-    if as_asked {
+    if terminal.events {
+        // All is said.
+    } else if as_asked {
         terminal.say(&ending.message);
     } else if ending.exit_code() == 0 {
         let time = summary.as_ref().map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
@@ -359,7 +406,10 @@ fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal
     } else {
         terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
         if ending.outcome.resumable() {
-            terminal.say(&format!("to continue: xrun resume {}", run.display()));
+            let dead = read::post_mortem(run).ok().flatten().filter(|_| ending.outcome == Outcome::MemoryLimit);
+            let with = dead.and_then(|dead| post_mortem::to_go_on(&dead, resume::may_change));
+            let with = with.map_or_else(String::new, |with| format!(" {with}"));
+            terminal.say(&format!("to continue: xrun resume {}{with}", shell_word(&run.to_string_lossy())));
         }
     }
     if display.json {

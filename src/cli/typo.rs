@@ -1,29 +1,152 @@
-//! Was a subcommand meant where a file is named?
+//! What was meant by what was typed? Subcommands with typing errors, habits from other tools, options that are keys.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
 
 use super::CommandLine;
+use crate::experiment::habits;
 use crate::problem::nearest;
+
+/// Subcommands of other tools, and what does the same here.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("train", "`xrun FILE` runs an experiment"),
+    ("fit", "`xrun FILE` runs an experiment"),
+    ("start", "`xrun FILE` runs an experiment"),
+    ("launch", "`xrun FILE` runs an experiment"),
+    ("tune", "`xrun sweep FILE` tries several values"),
+    ("eval", "a run validates its model itself; `xrun show RUN` prints what came of it"),
+    ("evaluate", "a run validates its model itself; `xrun show RUN` prints what came of it"),
+    ("test", "a run validates its model itself; `xrun show RUN` prints what came of it"),
+    ("validate", "a run validates its model itself; `xrun check FILE` looks at a file, `xrun show RUN` at a result"),
+    ("predict", "there is none yet; a checkpoint's weights are `.safetensors`"),
+    ("list", "`xrun ls` lists runs"),
+    ("init", "`xrun new PIPELINE` prints a file to start from"),
+    ("create", "`xrun new PIPELINE` prints a file to start from"),
+    ("continue", "`xrun resume RUN` goes on with a run"),
+    ("status", "`xrun ls` lists runs, those that go on among them"),
+    ("dashboard", "each run leaves a report.html; `xrun compare RUN RUN --html` makes one of several"),
+];
+
+/// Puts `-s` before words such as `limits.workers=2`, as Hydra takes them.
+pub fn with_overrides(typed: Vec<OsString>) -> Vec<OsString> {
+    let command = CommandLine::command();
+    let named = typed.get(1).and_then(|word| word.to_str()).and_then(|word| command.find_subcommand(word));
+    let of = named.unwrap_or(&command);
+    if of.get_arguments().all(|argument| argument.get_id() != "set") {
+        return typed;
+    }
+    let mut all = Vec::with_capacity(typed.len());
+    let (mut is_value, mut only_words) = (true, false);
+    for word in typed {
+        let text = word.to_str().unwrap_or_default();
+        if !is_value && !only_words && is_override(text) {
+            all.push("-s".into());
+        }
+        only_words |= text == "--";
+        is_value = !is_value && takes_value(of, text);
+        all.push(word);
+    }
+    all
+}
+
+/// Whether a word is `key=value`, and no file.
+fn is_override(word: &str) -> bool {
+    let Some((key, _)) = word.split_once('=') else { return false };
+    let plain = |character: char| character.is_ascii_alphanumeric() || "_-.\"".contains(character);
+    key.starts_with(|first: char| first.is_ascii_alphabetic()) && key.chars().all(plain) && !Path::new(word).exists()
+}
+
+/// Whether the next word belongs to this one.
+fn takes_value(command: &Command, word: &str) -> bool {
+    let is = |argument: &&clap::Arg| match word.strip_prefix("--") {
+        Some(long) => argument.get_long() == Some(long),
+        None => {
+            word.strip_prefix('-').is_some_and(|short| argument.get_short().map(String::from).as_deref() == Some(short))
+        }
+    };
+    command.get_arguments().find(is).is_some_and(|argument| argument.get_action().takes_values())
+}
+
+/// What is wrong with a command line that no option or subcommand explains; `None` where it may be right.
+pub fn answer(typed: &[OsString]) -> Option<String> {
+    let first = typed.get(1)?;
+    let second = typed.get(2).filter(|word| !word.to_string_lossy().starts_with('-'));
+    if let Some(meant) = subcommand_meant(first) {
+        let word = first.to_string_lossy();
+        return Some(format!("no such file `{word}`; did you mean the subcommand `{meant}`?"));
+    }
+    let word = first.to_str().filter(|word| !word.is_empty() && !word.starts_with('-'))?;
+    let command = CommandLine::command();
+    if word == "help" || command.find_subcommand(word).is_some() {
+        return None;
+    }
+    let is_name = !word.contains(['.', '/']) && !Path::new(word).exists();
+    if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| is_name && *other == word) {
+        let instead = match second {
+            Some(file) if instead.starts_with("`xrun FILE`") => instead.replace("FILE", &file.to_string_lossy()),
+            _ => (*instead).to_owned(),
+        };
+        return Some(format!("there is no subcommand `{word}`: {instead}"));
+    }
+    let second = second?.to_string_lossy();
+    match is_name {
+        true => Some(format!("there is no subcommand `{word}`, and no file; `xrun --help` lists what there is")),
+        false if command.find_subcommand(second.as_ref()).is_some() => {
+            Some(format!("the subcommand comes first: `xrun {second} {word}`"))
+        }
+        false => Some(format!(
+            "one experiment at a time: `xrun {word}`, then `xrun {second}`; `xrun check` takes several files, and \
+             `xrun sweep` runs variants of one"
+        )),
+    }
+}
 
 /// The subcommand that the first word on the command line was meant to be. Never of an option, nor of a file that is
 /// there, nor of a word with a `.` or a `/` in it: those are names of files.
-pub fn subcommand_meant(first: &OsStr) -> Option<String> {
+fn subcommand_meant(first: &OsStr) -> Option<String> {
     let word =
         first.to_str().filter(|word| !word.is_empty() && !word.starts_with('-') && !word.contains(['.', '/']))?;
+    if ELSEWHERE.iter().any(|(other, _)| *other == word) {
+        return None;
+    }
     let command = CommandLine::command();
-    let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).chain(["help"]).collect();
+    let names: Vec<&str> = command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
     if names.contains(&word) || Path::new(word).exists() {
         return None;
     }
     nearest(word, names).map(str::to_owned)
 }
 
+/// `--epochs 3` where `-s training.epochs=3` was meant.
+pub fn option_meant(error: &clap::Error, typed: &[OsString]) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    let name = option.strip_prefix("--")?.split('=').next()?;
+    let keys = habits::whole_keys(name);
+    if keys.is_empty() {
+        return None;
+    }
+    let begin = format!("--{name}");
+    let at = typed.iter().position(|word| word.to_string_lossy().split('=').next() == Some(begin.as_str()))?;
+    let written = typed[at].to_string_lossy().split_once('=').map(|(_, value)| value.to_owned());
+    let next = typed.get(at + 1).map(|word| word.to_string_lossy().into_owned()).filter(|word| !word.starts_with('-'));
+    let value = written.or(next).unwrap_or_else(|| "VALUE".into());
+    let named: Vec<String> = keys.iter().take(6).map(|key| format!("`-s {key}={value}`")).collect();
+    Some(format!("there is no option `{begin}`; a value of the experiment is set with {}", named.join(" or ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
 
     #[test]
     fn only_a_word_that_is_nearly_a_subcommand_was_meant_as_one() {
@@ -33,5 +156,39 @@ mod tests {
         for word in ["verdict", "help", "--hlep", "verdit.toml", "./verdit", "stage2", ""] {
             assert_eq!(meant(word), None, "{word}");
         }
+    }
+
+    #[test]
+    fn words_with_an_equals_sign_are_overrides_where_a_file_could_not_be() {
+        for (typed, becomes) in [
+            ("xrun a.toml limits.workers=2 lr=1", "xrun a.toml -s limits.workers=2 -s lr=1"),
+            ("xrun plan a.toml -s a=b limits.workers=2", "xrun plan a.toml -s a=b -s limits.workers=2"),
+            ("xrun a.toml --name x=y -q seed=1", "xrun a.toml --name x=y -q -s seed=1"),
+            ("xrun a.toml --set=a=b", "xrun a.toml --set=a=b"),
+            ("xrun ls a=b", "xrun ls a=b"),
+            ("xrun ./a=b/c.toml", "xrun ./a=b/c.toml"),
+            ("xrun check a.toml b.toml n_way=2", "xrun check a.toml b.toml -s n_way=2"),
+        ] {
+            assert_eq!(with_overrides(words(typed)), words(becomes));
+        }
+    }
+
+    #[test]
+    fn habits_of_other_tools_are_answered() {
+        let said = |typed: &str| answer(&words(typed)).unwrap_or_default();
+        assert_eq!(said("xrun train exp.toml"), "there is no subcommand `train`: `xrun exp.toml` runs an experiment");
+        assert!(said("xrun eval latest").contains("`xrun show RUN`"));
+        assert!(said("xrun a.toml b.toml").starts_with("one experiment at a time"));
+        assert_eq!(said("xrun a.toml plan"), "the subcommand comes first: `xrun plan a.toml`");
+        assert_eq!(said("xrun a.toml -q"), "");
+        let meant = |typed: &str| {
+            let typed = words(typed);
+            option_meant(&<CommandLine as clap::Parser>::try_parse_from(&typed).unwrap_err(), &typed)
+        };
+        let epochs = "there is no option `--epochs`; a value of the experiment is set with `-s training.epochs=3`";
+        assert_eq!(meant("xrun a.toml --epochs 3").as_deref(), Some(epochs));
+        assert_eq!(meant("xrun a.toml --epochs=3").as_deref(), Some(epochs));
+        assert!(meant("xrun a.toml --seed 3").is_some_and(|text| text.contains("-s experiment.seed=3")));
+        assert_eq!(meant("xrun a.toml --nothing-like-it"), None);
     }
 }

@@ -1,7 +1,12 @@
 //! What can be wrong with data?
 
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 /// Data that cannot be used. The message names the item and says what to do; names are escaped by whoever prints.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum DataError {
     /// A file is missing, unreadable or broken.
     #[error("{path}: {message}")]
@@ -9,6 +14,73 @@ pub enum DataError {
     /// The data set as a whole does not serve.
     #[error("{0}")]
     Content(String),
+    /// Several items are broken.
+    #[error("{0}")]
+    Several(Broken),
+}
+
+/// Broken items are named up to this many; the others are counted.
+pub const NAMED_MAX: usize = 20;
+/// The reason of what no setting leaves out.
+pub const FATAL: &str = "cannot_be_left_out";
+/// The reason of a class that is to be used and cannot be.
+pub const UNUSABLE_CLASS: &str = "unusable_class";
+
+/// Broken items of a data set: all of them counted, the first by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// How many, by reason: a few fixed words.
+    pub counts: BTreeMap<String, u64>,
+    /// The first [`NAMED_MAX`].
+    pub first: Vec<BrokenItem>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokenItem {
+    pub reason: String,
+    /// Which file and what is wrong, without advice.
+    pub error: DataError,
+}
+
+impl Broken {
+    /// `error` says which file and what is wrong.
+    pub fn add(&mut self, reason: &str, error: impl FnOnce() -> DataError) {
+        *self.counts.entry(reason.to_owned()).or_default() += 1;
+        if self.first.len() < NAMED_MAX {
+            self.first.push(BrokenItem { reason: reason.to_owned(), error: error() });
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// `unknown_category 8, wrong_size 1`.
+    pub fn by_reason(&self) -> String {
+        let counts: Vec<String> = self.counts.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        counts.join(", ")
+    }
+
+    /// How many are not named.
+    pub fn unnamed(&self) -> u64 {
+        self.total() - self.first.len() as u64
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let can_be_left_out = self.counts.keys().any(|reason| reason != FATAL && reason != UNUSABLE_CLASS);
+        let advice = if can_be_left_out { "; correct them, or leave them out with on_broken = \"skip\"" } else { "" };
+        write!(formatter, "{} mistakes in the data: {}{advice}", self.total(), self.by_reason())?;
+        for item in &self.first {
+            write!(formatter, "\n  {}", item.error)?;
+        }
+        match self.unnamed() {
+            0 => Ok(()),
+            more => write!(formatter, "\n  and {more} more"),
+        }
+    }
 }
 
 /// Names come from data files, where one may be as long as the file.

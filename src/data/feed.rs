@@ -68,6 +68,8 @@ impl<T: HeldBytes> HeldBytes for Item<T> {
             Self::Batch(batch) => batch.held_bytes(),
             Self::Failure(DataError::File { path, message }) => path.held_bytes() + message.held_bytes(),
             Self::Failure(DataError::Content(message)) => message.held_bytes(),
+            // Of a whole data set, never of a batch.
+            Self::Failure(DataError::Several(_)) => 0,
         }
     }
 }
@@ -222,6 +224,7 @@ fn prepared<T: HeldBytes>(
             DataError::File { path: cut(&path), message: format!("batch {number}: {}", cut(&message)) }
         }
         Ok(Err(DataError::Content(message))) => DataError::Content(format!("batch {number}: {}", cut(&message))),
+        Ok(Err(several @ DataError::Several(_))) => several,
         Err(payload) => DataError::Content(format!("batch {number}: a worker panicked: {}", cut(said(&*payload)))),
     };
     Item::Failure(failure)

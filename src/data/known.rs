@@ -41,8 +41,8 @@ pub fn tell(told: impl Fn(&str) + Send + Sync + 'static) {
 }
 
 /// What changes when a file is written, replaced or restored. Times are in nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Stamp {
     length: u64,
     modified: i128,
     changed: i128,
@@ -50,14 +50,14 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(about: &Metadata) -> Self {
+    pub(super) fn of(about: &Metadata) -> Self {
         let (changed, inode) = changed_and_inode(about);
         let modified = about.modified().map_or(0, nanoseconds);
         Self { length: about.len(), modified, changed: changed.unwrap_or(modified), inode }
     }
 
     /// Whether the file had its times for a while.
-    fn settled(&self, now: i128) -> bool {
+    pub(super) fn settled(&self, now: i128) -> bool {
         self.modified.max(self.changed) < now - SETTLED.as_nanos() as i128
     }
 }
@@ -73,7 +73,7 @@ fn changed_and_inode(_: &Metadata) -> (Option<i128>, u64) {
     (None, 0)
 }
 
-fn nanoseconds(time: SystemTime) -> i128 {
+pub(super) fn nanoseconds(time: SystemTime) -> i128 {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => since.as_nanos() as i128,
         Err(before) => -(before.duration().as_nanos() as i128),

@@ -4,11 +4,13 @@ pub mod cache;
 pub mod digest;
 pub mod error;
 pub mod feed;
+pub mod json;
 pub mod known;
 pub mod question_answers;
 pub mod reference_video;
 pub mod sample;
 pub mod seed;
+pub mod stamp;
 pub mod transform;
 
 use crate::experiment::kinds::kinds;

@@ -121,8 +121,11 @@ impl TensorDevice {
         before.saturating_sub(self.memory().map_or(0, |pool| pool.reserved))
     }
 
-    /// What Burn calls the backend.
+    /// What it is called in an experiment's file, or what Burn calls the backend of a GPU.
     pub fn name(&self) -> String {
+        if self.kind == Kind::Cpu {
+            return self.kind.to_string();
+        }
         let name = Dispatch::name(&self.plain);
         // `dispatch<flex>`: the backend behind it is what people know.
         name.strip_prefix("dispatch<").and_then(|name| name.strip_suffix('>')).unwrap_or(&name).to_owned()

@@ -65,6 +65,13 @@ pub struct Chosen {
     pub instead_of: Option<Missing>,
 }
 
+impl Chosen {
+    /// `cpu (AMD EPYC 7B13)`.
+    pub fn words(&self) -> String {
+        format!("{} ({})", self.kind, self.found.name)
+    }
+}
+
 /// A device that works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -197,7 +204,7 @@ pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
         "cpu" => of(Ok(vec![cpu()])),
         _ => Ok(match cuda::probe().and_then(first_that_opens) {
             Ok(found) => {
-                let because = "auto: the first GPU that works".into();
+                let because = "the first GPU that works".into();
                 Chosen { kind: found.kind, because, found, instead_of: None }
             }
             Err(missing) => auto_cpu(missing),
@@ -220,7 +227,7 @@ fn first_that_opens(all: Vec<Found>) -> Result<Found, Missing> {
 fn auto_cpu(missing: Missing) -> Chosen {
     Chosen {
         kind: Kind::Cpu,
-        because: format!("auto: no GPU can be used, {}", missing.what),
+        because: format!("no GPU can be used, {}", missing.what),
         found: cpu(),
         instead_of: missing.device_is_there.then_some(missing),
     }

@@ -78,8 +78,15 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
         chain.iter().map(|(name, _)| name.as_str()).chain([name.as_str()]).collect::<Vec<_>>().join(" -> ")
     };
     if chain.iter().any(|(_, before)| *before == identity) {
-        let help = "take one of these `extends` out".to_owned();
-        return refuse(files, format!("these files extend one another in a circle: {}", way(chain)), Some(help));
+        let itself = chain.last().is_some_and(|(_, before)| *before == identity);
+        let (message, help) = match itself {
+            true => (format!("{name} extends itself"), "take its own name out of `extends`"),
+            false => (
+                format!("these files extend one another in a circle: {}", way(chain)),
+                "take one of these `extends` out",
+            ),
+        };
+        return refuse(files, message, Some(help.to_owned()));
     }
     if chain.len() > EXTENDS_DEPTH_MAX {
         let message = format!("`extends` goes deeper than {EXTENDS_DEPTH_MAX} files: {}", way(chain));

@@ -13,35 +13,35 @@ use crate::results::verdict::OWNER;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Leaks {
-    /// Keep the gradients of each step (post-mortem 001: zeroed and not released).
+    /// Keep the gradients of each step (zeroed and not released).
     pub gradients: bool,
-    /// Keep outputs of a forward pass with their graph (post-mortem 001: adapter outputs of each batch).
+    /// Keep outputs of a forward pass with their graph (such as the outputs of an adapter, batch by batch).
     pub outputs_with_graph: bool,
-    /// Keep the embeddings of reference pictures with their graph (post-mortem 001: cached embeddings).
+    /// Keep the embeddings of reference pictures with their graph (a cache of embeddings that were not detached).
     pub embeddings_with_graph: bool,
-    /// Keep the pictures of each batch as tensors on the device (post-mortem 001: a data set moved as a whole).
+    /// Keep the pictures of each batch as tensors on the device (as a data set does that is moved as a whole).
     pub batches_on_device: bool,
-    /// Add up the losses with their graphs, as a progress line does that shows their mean (post-mortem 001, 004).
+    /// Add up the losses with their graphs, as a progress line does that shows their mean.
     pub loss_with_graph: bool,
-    /// Keep every detection of every validation (post-mortem 003).
+    /// Keep every detection of every validation.
     pub validation_predictions: bool,
-    /// Run the validation with autodiff and keep what it gives (post-mortem 002: validation accumulates over the whole set).
+    /// Run the validation with autodiff and keep what it gives (validation accumulates over the whole set).
     pub validation_with_graph: bool,
-    /// Keep each decoded frame: a cache bounded by a count that is never reached (post-mortem 003).
+    /// Keep each decoded frame: a cache bounded by a count that is never reached.
     pub frame_cache: bool,
-    /// Each worker keeps a copy of the data that it has seen (post-mortem 002, 003).
+    /// Each worker keeps a copy of the data that it has seen.
     pub data_per_worker: bool,
-    /// Let the queue of the workers grow by a batch with each batch taken (post-mortem 003: workers each with large batches).
+    /// Let the queue of the workers grow by a batch with each batch taken (workers each with large batches).
     pub worker_queue: bool,
-    /// Keep a line of text for each step (post-mortem 003: the logger's history).
+    /// Keep a line of text for each step (a logger's history).
     pub log_history: bool,
-    /// Keep the ranges of activations as they were at each step (seed 004: statistics that keep old tensors).
+    /// Keep the ranges of activations as they were at each step (statistics that keep old tensors).
     pub range_history: bool,
-    /// Keep the quantised weights of each forward pass (seed 004: made anew and kept).
+    /// Keep the quantised weights of each forward pass (made anew and kept).
     pub quantised_weights: bool,
-    /// Keep the tokenised examples of each batch (seed 004: the whole data set preprocessed).
+    /// Keep the tokenised examples of each batch (the whole data set preprocessed).
     pub preprocessed_examples: bool,
-    /// Keep what went into each block (seed 004: checkpointing that keeps activations).
+    /// Keep what went into each block (checkpointing that keeps activations).
     pub block_inputs: bool,
     /// Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader of
     /// Burn 0.21). Does nothing on the CPU, which has no pools.

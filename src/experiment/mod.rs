@@ -3,6 +3,7 @@
 pub mod axes;
 mod check;
 mod expand;
+pub mod habits;
 pub mod kinds;
 pub mod launcher;
 mod layers;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::layers::Layer;
-use super::shape;
+use super::overrides_sweep::pieces;
+use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
 use super::walk::join;
 use crate::problem::{Place, Problem, Problems, Source, nearest, printable};
@@ -82,10 +83,51 @@ pub fn from_command_line(overrides: &[String], schema: &Value, problems: &mut Pr
 
 fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
     let Typed { source, keys, key, value } = typed(text, problems)?;
-    let wants_text = shape::at(schema, &keys.join(".")).is_some_and(shape::wants_text);
-    let node = tree::parse_value(&source, value, wants_text);
+    let dotted = keys.join(".");
+    let part = shape::at(schema, &dotted);
+    let pieces = pieces(&source.text, value.clone());
+    if let Some(shape) = part.map(shape::of).filter(takes_one).filter(|_| pieces.len() > 1) {
+        let problem = Problem::new(&dotted, format!("expected {}, found {} values", shape.words(), pieces.len()));
+        let help = format!("`-s` sets one value; `xrun sweep FILE -s {text}` runs the experiment with each");
+        problems.add(problem.help(help).at(Some(Place { source: source.clone(), span: value })));
+        return None;
+    }
+    let wants_text = part.is_some_and(shape::wants_text);
+    let mut node = tree::parse_value(&source, value.clone(), wants_text);
+    if let (Tree::Text(_), Some(Shape::Array { items, .. })) = (&node.tree, part.map(shape::of))
+        && let Some(list) = list_without_quotes(&source, value, items)
+    {
+        node = list;
+    }
     let entry = nest(&keys, &key, node)?;
     Some(Layer { entries: vec![entry], source, folder: None })
+}
+
+/// Whether several values separated by commas are more than may stand there.
+fn takes_one(shape: &Shape<'_>) -> bool {
+    match shape {
+        Shape::Text { pattern, .. } => pattern.is_some(),
+        Shape::Choice(_)
+        | Shape::Integer { .. }
+        | Shape::Number { .. }
+        | Shape::Boolean
+        | Shape::Bytes
+        | Shape::Span => true,
+        Shape::Table { .. } | Shape::Array { .. } | Shape::Files | Shape::SweptValues => false,
+    }
+}
+
+/// `[box, cup]` of a key that takes a list of texts: shells take quotes away, and other tools ask for none.
+fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value) -> Option<Node> {
+    let text = &source.text[value.clone()];
+    let begin = value.start + text.len() - text.trim_start().len();
+    let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?;
+    if !shape::wants_text(items) || inner.contains(['[', ']', '"', '\'']) {
+        return None;
+    }
+    let pieces = pieces(&source.text, begin + 1..begin + 1 + inner.len());
+    let nodes = pieces.into_iter().map(|span| tree::parse_value(source, span, true));
+    Some(Node { tree: Tree::Array(nodes.collect()), place: Place { source: source.clone(), span: value } })
 }
 
 /// What stands on both sides of the `=`.

@@ -75,7 +75,7 @@ fn quoted(entries: &[Entry], key: &str) -> bool {
 }
 
 /// What stands between commas that are not in quotes or brackets.
-fn pieces(text: &str, span: Range<usize>) -> Vec<Range<usize>> {
+pub(super) fn pieces(text: &str, span: Range<usize>) -> Vec<Range<usize>> {
     let (mut found, mut start, mut depth, mut quote) = (Vec::new(), span.start, 0i32, None);
     for (at, character) in text[span.clone()].char_indices() {
         let at = span.start + at;

@@ -10,7 +10,7 @@ use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::Merged;
 use super::{Experiment, check, overrides, pattern, schema, walk, walk_sweep};
-use crate::problem::{Problem, Problems};
+use crate::problem::{Place, Problem, Problems};
 
 /// An experiment in which every value is known and allowed.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Checked {
     pub text: Vec<u8>,
     /// Every file that was read: the experiment's own and those that it extends.
     pub files: Vec<PathBuf>,
+    /// The key that names the data, and where it was set.
+    pub data: (String, Option<Place>),
 }
 
 /// Reads and checks an experiment file. `command_line` are `key=value` overrides, `environment` all variables.
@@ -38,7 +40,8 @@ pub fn read(
     };
     let mut loaded = Loaded::new(path, environment.collect(), set);
     let (experiment, origins) = loaded.check()?;
-    Ok(Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths })
+    let data = loaded.data(&experiment);
+    Ok(Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data })
 }
 
 /// All layers of an experiment, each checked by itself.
@@ -109,6 +112,13 @@ impl Loaded {
         Ok((experiment, origins))
     }
 
+    fn data(&self, experiment: &Experiment) -> (String, Option<Place>) {
+        let merged = Merged::new(&self.layers, self.name.as_deref());
+        let key = experiment.dataset.as_ref().map_or_else(String::new, |data| format!("dataset.{}.path", data.kind()));
+        let place = merged.place(&key);
+        (key, place)
+    }
+
     /// The experiment with one more layer above, whose values were checked by themselves.
     pub(super) fn with(&self, above: Layer) -> Result<Experiment, Vec<Problem>> {
         let mut layers = self.layers.clone();
@@ -134,6 +144,16 @@ impl Loaded {
                         "`{}` is written as {written}: set the environment variable, or write another path",
                         problem.key.rsplit('.').next().unwrap_or_default()
                     ));
+                }
+                // The help is about files that name a path; this one was typed.
+                Some((key, Some(written)))
+                    if problem.help.is_some()
+                        && Path::new(written).is_relative()
+                        && merged.layer(key).is_some_and(|layer| layer.folder.is_none()) =>
+                {
+                    let help =
+                        "a relative path on the command line or in the environment is meant from the current folder";
+                    problem.help = Some(help.into());
                 }
                 _ => {}
             }
@@ -191,12 +211,7 @@ fn locate(
 }
 
 /// Gives problems that were found in the whole their places, and leaves out those that follow from another mistake.
-fn placed(
-    problems: Problems,
-    merged: &Merged<'_>,
-    doubtful: &BTreeSet<String>,
-    start: Option<&crate::problem::Place>,
-) -> Vec<Problem> {
+fn placed(problems: Problems, merged: &Merged<'_>, doubtful: &BTreeSet<String>, start: Option<&Place>) -> Vec<Problem> {
     let unknown = |key: &str| {
         doubtful.iter().any(|doubt| {
             key == doubt

@@ -67,15 +67,7 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
 /// What a key means, and what each of its words does.
 fn meaning(schema: &Value) -> String {
     let mut text = shape::meaning_beside_default(schema);
-    let words = match shape::of(schema) {
-        Shape::Choice(words) => words,
-        Shape::Array { items, .. } => match shape::of(items) {
-            Shape::Choice(words) => words,
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    };
-    for word in words.iter().filter(|word| !word.meaning.is_empty()) {
+    for word in shape::choices(schema).iter().filter(|word| !word.meaning.is_empty()) {
         let _ = write!(text, " `{}`: {}", word.word, word.meaning);
     }
     text

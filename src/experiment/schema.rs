@@ -39,8 +39,22 @@ static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| {
     if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
         properties.shift_insert(0, "extends".into(), extends);
     }
+    without_pipeline_where_extended(&mut root);
     titled("experiment", "An xrun experiment", root)
 });
+
+/// A file that extends others need not say itself what those say: editors see one file at a time.
+fn without_pipeline_where_extended(root: &mut Value) {
+    let Some(object) = root.as_object_mut() else { return };
+    let required = object.shift_remove("required").unwrap_or_else(|| json!([]));
+    object.insert("anyOf".into(), json!([{ "required": required }, { "required": ["extends"] }]));
+}
+
+/// What an experiment needs when its files are put together.
+pub fn required(root: &Value) -> impl Iterator<Item = &str> {
+    let of_whole = root.get("anyOf").and_then(|choices| choices.get(0)?.get("required")?.as_array());
+    of_whole.into_iter().flatten().filter_map(Value::as_str)
+}
 
 /// The schema of each record in the directory of a run or a sweep, by the name of its file below `schemas/`.
 pub fn result_schemas() -> Vec<(&'static str, Value)> {
@@ -180,6 +194,14 @@ mod tests {
         assert_eq!(at(&schema, "limits.frame_cache")["default"], json!("64 MiB"));
         assert_eq!(at(&schema, "optimizer")["default"], json!({"adamw": {}}));
         assert_eq!(at(&schema, "training.schedule")["default"], json!({"constant": {}}));
+    }
+
+    #[test]
+    fn a_file_needs_a_pipeline_or_files_that_it_extends() {
+        let schema = schema();
+        assert_eq!(required(&schema).collect::<Vec<_>>(), ["pipeline"]);
+        assert_eq!(schema["anyOf"][1], json!({ "required": ["extends"] }));
+        assert!(schema.get("required").is_none());
     }
 
     #[test]

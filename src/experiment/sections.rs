@@ -71,10 +71,11 @@ pub enum Autotune {
 pub struct Limits {
     /// Query images in one forward and backward pass; a larger batch is split and its gradients are added up, with the
     /// same result. Of a language model the sequences of a batch: half as many, with twice the `training.accumulation`, are
-    /// the same step. Lower it when memory is short. Default: 32, one whole episode of the seed's size.
+    /// the same step. Lower it when memory is short. Default: 32, one whole episode of `n_way` 4 and `n_query` 8.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
-    /// Triplets in one triplet batch, three images each. Default: 8; the seed's 64 cost it 8 GB.
+    /// Triplets in one triplet batch, three images each. Default: 8; pictures of 640 pixels in batches of 64
+    /// have cost 8 GB of a GPU's memory.
     #[schemars(range(min = 1, max = 4096))]
     pub triplet_batch_size: usize,
     /// Threads that decode and augment. 0 does it on the training thread. Default: 1; the order of batches and
@@ -137,9 +138,10 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cleanup {
-    /// Clean after every this many steps; 0 never. Default: 10, as in seeds 002 and 004.
+    /// Clean after every this many steps; 0 never. Default: 10: rarely enough to cost little time.
     pub every_steps: u64,
-    /// Clean after each validation. Default: true; validation is where the trainer of post-mortem 003 grew most.
+    /// Clean after each validation. Default: true; what a validation leaves
+    /// behind is often what grows most.
     pub after_validation: bool,
     /// Clean after each epoch. Default: true.
     pub after_epoch: bool,
@@ -188,7 +190,7 @@ pub struct Validation {
     pub every_epochs: u64,
     /// Validate before the first step, so that the result shows what training changed. Default: true.
     pub at_start: bool,
-    /// Episodes (or batches) in one validation; the same ones each time. Default: 10; post-mortem 003 came down from 20.
+    /// Episodes (or batches) in one validation; the same ones each time. Default: 10.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: usize,
     /// Pictures with the detections drawn in, kept of the last validation for the report. Default: 6.

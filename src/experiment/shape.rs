@@ -86,7 +86,8 @@ pub fn of(schema: &Value) -> Shape<'_> {
     if let Some(words) = words(schema) {
         return Shape::Choice(words);
     }
-    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array) {
+    let choices = schema.get("anyOf").filter(|_| schema.get("properties").is_none());
+    if let Some(choices) = choices.and_then(Value::as_array) {
         let is_bytes = choices.iter().any(|choice| choice.get("format").and_then(Value::as_str) == Some("bytes"));
         return if is_bytes { Shape::Bytes } else { Shape::Files };
     }
@@ -137,6 +138,15 @@ fn words(schema: &Value) -> Option<Vec<Word<'_>>> {
     }
     let parts = schema.get("oneOf").and_then(Value::as_array)?;
     Some(parts.iter().filter_map(words).flatten().collect())
+}
+
+/// The words that may stand at a key, or in its list.
+pub fn choices(schema: &Value) -> Vec<Word<'_>> {
+    match of(schema) {
+        Shape::Choice(words) => words,
+        Shape::Array { items, .. } => words(items).unwrap_or_default(),
+        _ => Vec::new(),
+    }
 }
 
 /// The schema at a path of keys.

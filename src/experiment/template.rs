@@ -18,7 +18,7 @@ pub fn template(kind: &str) -> Option<String> {
     let schema = schema::shared();
     let mut text = String::from(
         "# An experiment for xrun. `xrun check` says what is wrong with it, `xrun` runs it.\n\
-         # A line that begins with `#` and a key shows the default, or an example where there is none.\n",
+         # A line that begins with `#` and a key shows the default. A key that has none is named with what it takes.\n",
     );
     let Needs { models, datasets } = needs(kind);
     for (section, part) in properties(schema) {
@@ -42,11 +42,23 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 fn kinds(text: &mut String, schema: &Value, path: &str, chosen: Option<&str>, possible: &[&str]) {
     let Some(chosen) = chosen else { return };
     let Some(part) = properties(schema).find(|(kind, _)| *kind == chosen).map(|(_, part)| part) else { return };
-    let others: Vec<String> =
-        possible.iter().filter(|kind| **kind != chosen).map(|kind| format!("[{path}.{kind}]")).collect();
     table(text, part, &format!("{path}.{chosen}"));
-    if !others.is_empty() {
-        comment(text, &format!("In its place may stand {}.", others.join(" or ")));
+    let others = properties(schema).filter(|(kind, _)| *kind != chosen && possible.contains(&kind.as_str()));
+    for (kind, part) in others {
+        comment(text, "#", &format!("Or in its place: {}", shape::meaning(part)));
+        text.push_str(&format!("# [{path}.{kind}]\n"));
+        if let Shape::Table { properties, .. } = shape::of(part) {
+            properties.iter().for_each(|(key, part)| text.push_str(&format!("#   {}\n", key_and_value(key, part))));
+        }
+    }
+}
+
+/// `epochs = 1`, or what the key takes where nothing stands for it.
+fn key_and_value(key: &str, schema: &Value) -> String {
+    match (schema.get("default"), shape::of(schema)) {
+        (_, Shape::Table { .. }) => format!("[{key}], a table"),
+        (Some(_), _) => format!("{key} = {}", shape::sample(schema)),
+        (None, shape) => format!("{key}, not set: {}", shape.words()),
     }
 }
 
@@ -58,7 +70,7 @@ fn table(text: &mut String, schema: &Value, path: &str) {
         return kinds(text, schema, path, chosen.map(String::as_str), &names);
     }
     text.push('\n');
-    comment(text, shape::meaning(schema));
+    comment(text, "#", shape::meaning(schema));
     text.push_str(&format!("[{path}]\n"));
     values(text, properties);
     for (key, part) in properties {
@@ -71,24 +83,29 @@ fn table(text: &mut String, schema: &Value, path: &str) {
 fn values(text: &mut String, properties: &Map<String, Value>) {
     for (key, part) in properties {
         if !matches!(shape::of(part), Shape::Table { .. }) {
-            comment(text, &shape::meaning_beside_default(part));
-            text.push_str(&format!("# {key} = {}\n", shape::sample(part)));
+            comment(text, "#", &shape::meaning_beside_default(part));
+            for word in shape::choices(part) {
+                let meaning = if word.meaning.is_empty() { String::new() } else { format!(": {}", word.meaning) };
+                comment(text, "#  ", &format!("{}{meaning}", shape::quoted(word.word)));
+            }
+            text.push_str(&format!("# {}\n", key_and_value(key, part)));
         }
     }
 }
 
-fn comment(text: &mut String, words: &str) {
-    let mut line = String::from("#");
+/// Lines that begin so.
+fn comment(text: &mut String, begin: &str, words: &str) {
+    let mut line = String::from(begin);
     for word in words.split_whitespace() {
         if line.chars().count() + 1 + word.chars().count() > COLUMN_MAX {
             text.push_str(&line);
             text.push('\n');
-            line = String::from("#");
+            line = String::from(begin);
         }
         line.push(' ');
         line.push_str(word);
     }
-    if line.len() > 1 {
+    if line.len() > begin.len() {
         text.push_str(&line);
         text.push('\n');
     }
@@ -133,6 +150,26 @@ mod tests {
             for line in bare.lines().filter(|line| line.contains(" = ") && !line.starts_with("name = ")) {
                 assert!(shown.lines().any(|other| other == line), "{kind}: {line} is not in the template");
             }
+        }
+    }
+
+    #[test]
+    fn choices_are_shown_and_no_placeholder_is_a_trap() {
+        let text = template("qat-language-model").unwrap() + &template("fewshot-detection").unwrap();
+        for shown in [
+            "#   \"coco\": JSON in COCO's form",
+            "#   \"voc\": ",
+            "#   \"skip\": The item is left out",
+            "# layers, not set: a whole number from 1 to ",
+            "# weights, not set: text in quotes",
+            "# max_steps, not set: a whole number of at least 1",
+            "# [training.schedule.cosine]\n#   warmup_steps = 0\n#   final_share = 0.0\n",
+            "# [optimizer.sgd]\n#   learning_rate = 0.01\n",
+        ] {
+            assert!(text.contains(shown), "{shown}\n{text}");
+        }
+        for trap in ["\"text\"", "layers = 100", "max_steps = 100"] {
+            assert!(!text.contains(trap), "{trap}");
         }
     }
 

@@ -46,8 +46,25 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
     let spans = Spans { source, shift: 0 };
     match Document::parse(source.text.as_str()) {
         Ok(document) => Ok(spans.table(document.as_table(), 0..source.text.len())),
-        Err(error) => Err(not_toml(error.message()).at(error.span().map(|span| spans.place(span)))),
+        Err(error) => {
+            let problem = match error.span().and_then(|span| key_without_value(&source.text, span.start)) {
+                Some(key) => Problem::new("", format!("a value is missing: `{key} = …`"))
+                    .help("write the value behind `=`, or take the line out"),
+                None => not_toml(error.message()),
+            };
+            Err(problem.at(error.span().map(|span| spans.place(span))))
+        }
     }
+}
+
+/// The key of a line on which nothing but a comment follows `=`, where the mistake is on that line or begins the next.
+fn key_without_value(text: &str, at: usize) -> Option<&str> {
+    let before = text.get(..at)?.trim_end_matches(['\n', '\r', ' ', '\t']);
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..)?.lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let value = value.trim();
+    (value.is_empty() || value.starts_with('#')).then(|| key.trim()).filter(|key| !key.is_empty())
 }
 
 fn not_toml(message: &str) -> Problem {

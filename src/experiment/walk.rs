@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::habits;
 use super::shape::{self, Shape, list};
 use super::tree::{Entry, Node, Tree, place_of};
 use crate::problem::{Place, Problem, Problems, nearest};
@@ -92,14 +93,18 @@ impl Walk<'_> {
             (false, _) => format!("unknown key {name}"),
         };
         let mut problem = Problem::new(key, what).at(Some(entry.key_place.clone()));
-        let near = nearest(&entry.key, properties.keys().map(String::as_str));
-        let elsewhere = homes(self.root, &entry.key);
+        let key = habits::meant(&entry.key).unwrap_or(&entry.key);
+        let here = properties.keys().map(String::as_str);
+        // Without a section before it, a key that another section has is more likely than a section with a like name.
+        let elsewhere = habits::homes(self.root, key);
+        let near = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
+        let near = near.filter(|near| *near == key || !path.is_empty() || elsewhere.is_empty());
         if let Some(near) = near {
             self.findings.doubtful.insert(join(path, near));
             problem = problem.help(format!("did you mean `{near}`?"));
-        } else if let [home] = elsewhere.as_slice() {
-            self.findings.doubtful.insert(join(home, &entry.key));
-            problem = problem.help(format!("`{}` stands in `[{home}]`", entry.key));
+        } else if let Some(places) = habits::where_it_stands(key, &elsewhere) {
+            self.findings.doubtful.extend(elsewhere.iter().map(|home| join(home, key)));
+            problem = problem.help(places);
         } else if properties.is_empty() {
             problem = problem.help(format!("`[{path}]` has no keys"));
         } else {
@@ -270,27 +275,11 @@ pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
-/// The sections that have a key of this name.
-fn homes(schema: &Value, key: &str) -> Vec<String> {
-    fn look(schema: &Value, path: &str, key: &str, homes: &mut Vec<String>) {
-        for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-            if name == key && !path.is_empty() {
-                homes.push(path.to_owned());
-            }
-            look(part, &join(path, name), key, homes);
-        }
-    }
-    let mut found = Vec::new();
-    look(schema, "", key, &mut found);
-    found
-}
-
 /// What the whole lacks: required sections, and the kind in a section that has none.
 ///
 /// `start` is where to point for a section that nobody wrote.
 pub fn missing(entries: &[Entry], schema: &Value, start: &Place, findings: &mut Findings) {
-    let required = schema.get("required").and_then(Value::as_array);
-    for section in required.into_iter().flatten().filter_map(Value::as_str) {
+    for section in super::schema::required(schema) {
         if entries.iter().all(|entry| entry.key != section) && !findings.doubtful.contains(section) {
             let kinds = kinds_of(shape::at(schema, section), section);
             let problem = Problem::new(section, format!("`[{section}.…]` is missing"))

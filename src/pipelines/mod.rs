@@ -4,6 +4,7 @@
 
 pub mod dummy;
 pub mod fewshot_detection;
+pub mod look;
 #[cfg(feature = "train")]
 mod open;
 #[cfg(not(feature = "train"))]
@@ -61,6 +62,16 @@ pub fn metrics(pipeline: &Pipeline) -> Vec<Metric> {
         Pipeline::FewshotDetection(_) => fewshot_detection::prepare::METRICS.to_vec(),
         Pipeline::QatLanguageModel(_) => qat_language_model::precision::METRICS.iter().map(Metric::from).collect(),
         Pipeline::Dummy(_) => dummy::task::METRICS.iter().map(Metric::from).collect(),
+    }
+}
+
+/// Keys that say after how many steps a phase ends, with their values.
+pub fn steps_of_phases(pipeline: &Pipeline) -> Vec<(&'static str, u64)> {
+    match pipeline {
+        Pipeline::QatLanguageModel(settings) => {
+            vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
+        }
+        Pipeline::FewshotDetection(_) | Pipeline::Dummy(_) => Vec::new(),
     }
 }
 

@@ -7,6 +7,9 @@ use crate::memory::ledger::Policy;
 use crate::results::format::{Basis, Forecast, Place, PoolPage};
 use crate::units::Bytes;
 
+/// As many items fit into no cache: its bytes are reached first.
+const ITEMS_WITHOUT_MEANING: u64 = 1_000_000;
+
 /// A table of the buffers with caps and reasons, and what will be done. Ends with a line break.
 pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     let experiment = &plan.experiment;
@@ -20,7 +23,10 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     line(format!("device      {device}"));
     let trained = plan.facts.trained_parameters.map(|trained| format!(", {trained} trained at a time"));
     line(format!("parameters  {parameters}{}", trained.unwrap_or_default()));
-    line(format!("steps       {} ({} epochs of {})", plan.steps, experiment.training.epochs, plan.steps_per_epoch));
+    line(format!("steps       {}", plan.steps_words()));
+    for smaller in &plan.facts.smaller {
+        line(format!("smaller     {smaller}"));
+    }
     line(String::new());
     line(format!("{:<24} {:<7} {:<7} {:>10} {:>12}  {}", "buffer", "place", "policy", "items", "bytes", "because"));
     for owner in &plan.owners {
@@ -28,6 +34,8 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
         let policy = format!("{:?}", owner.policy).to_lowercase();
         let (items, bytes) = match owner.policy {
             Policy::Leak => ("no cap".into(), "no cap".into()),
+            // Of a cache bounded by its bytes, the number of items is no bound that anybody meets.
+            Policy::Evict if owner.items >= ITEMS_WITHOUT_MEANING => ("-".into(), Bytes(owner.bytes).to_string()),
             _ => (owner.items.to_string(), Bytes(owner.bytes).to_string()),
         };
         line(format!("{:<24} {place:<7} {policy:<7} {items:>10} {bytes:>12}  {}", owner.name, owner.because));

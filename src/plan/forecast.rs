@@ -108,7 +108,12 @@ fn expected(plan: &PlanFile, experiment: &Experiment, probe: &Demand, name: &str
     let planned = plan.owners.iter().find(|owner| owner.name == name);
     match held.policy {
         // Caches fill up; so do lists that keep the best.
-        Policy::Evict | Policy::Reduce => (planned.map_or(held.peak, PlannedOwner::full).max(held.peak), Basis::Cap),
+        Policy::Evict | Policy::Reduce => {
+            // There may be less to hold than the cap allows.
+            let all = planned.is_some_and(|owner| owner.full() < owner.bytes);
+            let basis = if all { Basis::Sizes } else { Basis::Cap };
+            (planned.map_or(held.peak, PlannedOwner::full).max(held.peak), basis)
+        }
         Policy::Leak => match planned.and_then(|owner| owner.keeps).unwrap_or(Keeps::with(Occasion::Step, 1.0)) {
             Keeps::InAll(bytes) => (bytes.max(held.peak), Basis::Sizes),
             Keeps::Growing(growth) => (grown(growth, plan, experiment, probe, held.peak), Basis::Growth),
@@ -308,7 +313,7 @@ mod tests {
         file.owners.iter_mut().find(|owner| owner.name == "gradient_norms").unwrap().fills = Some(300);
         let forecast = forecast(&file, &plan.experiment, &probe());
         let norms = forecast.rows.iter().find(|row| row.name == "gradient_norms").unwrap();
-        assert_eq!((norms.bytes, norms.basis), (300, Basis::Cap));
+        assert_eq!((norms.bytes, norms.basis), (300, Basis::Sizes));
     }
 
     #[test]

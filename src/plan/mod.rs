@@ -4,6 +4,7 @@ pub mod calendar;
 pub mod describe;
 pub mod fit;
 pub mod forecast;
+pub mod shorten;
 
 use crate::experiment::Experiment;
 use crate::experiment::sections::Training;
@@ -12,6 +13,7 @@ use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, PoolPage, 
 use crate::results::metric::PlannedMetric;
 use crate::results::write::LINE_BYTES_MAX;
 use crate::task::TaskFacts;
+use crate::units::counted;
 
 /// An experiment together with what its data says.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +88,18 @@ impl Plan {
         step.div_ceil(self.steps_per_epoch)
     }
 
+    /// `490 steps, 10 epochs of 49`, or `30 of 490 steps (training.max_steps)`.
+    pub fn steps_words(&self) -> String {
+        let epochs = self.experiment.training.epochs;
+        let all = self.steps_per_epoch.saturating_mul(epochs);
+        match self.steps < all {
+            true => format!("{} of {all} steps (training.max_steps)", self.steps),
+            false => {
+                format!("{}, {} of {}", counted(self.steps, "step"), counted(epochs, "epoch"), self.steps_per_epoch)
+            }
+        }
+    }
+
     pub fn to_file(&self, parameters: u64) -> PlanFile {
         PlanFile {
             version: VERSION,
@@ -99,6 +113,7 @@ impl Plan {
             pool_pages: self.pool_pages.clone(),
             metrics: self.facts.metrics.iter().map(PlannedMetric::from).collect(),
             forecast: self.forecast.clone(),
+            smaller: self.facts.smaller.clone(),
         }
     }
 }
@@ -119,6 +134,9 @@ pub(crate) mod tests {
     fn accumulation_makes_fewer_steps_of_the_same_data() {
         let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 2\naccumulation = 4\n");
         assert_eq!((plan.steps_per_epoch, plan.steps), (3, 6));
+        assert_eq!(plan.steps_words(), "6 steps, 2 epochs of 3");
+        let short = plan_of("[pipeline.dummy]\n[training]\nepochs = 9\nmax_steps = 30\n");
+        assert_eq!(short.steps_words(), "30 of 90 steps (training.max_steps)");
         assert_eq!([0, 1, 3, 4, 6].map(|step| plan.epoch_of(step)), [0, 1, 1, 2, 2]);
     }
 

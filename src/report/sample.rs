@@ -157,6 +157,7 @@ fn plan(names: Names) -> PlanFile {
         PlannedOwner::on_host(&name, policy, Cap { items, bytes }, format!("`limits.{key}`"))
     });
     PlanFile {
+        smaller: Vec::new(),
         forecast: None,
         version: VERSION,
         epochs: 4,

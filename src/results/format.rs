@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
+use super::smaller::Smaller;
 pub use super::state::*;
 use crate::memory::ledger::{Cap, Policy};
 
@@ -140,6 +141,9 @@ pub struct PlanFile {
     /// What memory the run was expected to need; `null` where nothing was measured before it.
     #[serde(default)]
     pub forecast: Option<Forecast>,
+    /// What is smaller than the experiment asks, since the data is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub smaller: Vec<Smaller>,
 }
 
 /// A kind of page of a device's memory pool.

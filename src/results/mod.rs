@@ -16,6 +16,7 @@ pub mod reproduction;
 pub mod resolved;
 pub mod seal;
 pub mod selection;
+pub mod smaller;
 pub mod state;
 pub mod sums;
 pub mod sweep;

@@ -97,7 +97,7 @@ pub fn sound(place: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, 
             Ok(found) if found == *written => {}
             Ok(_) => return Err(format!("{}: {}", path.display(), seal::DAMAGED)),
             Err(DataError::File { path, message }) => return Err(format!("{path}: {message}")),
-            Err(DataError::Content(message)) => return Err(message),
+            Err(error) => return Err(error.to_string()),
         }
     }
     Ok(state)

@@ -50,7 +50,7 @@ pub fn manifest(
         host: host(),
         device: device(chosen, kernels),
         data: plan.facts.data_digests.iter().cloned().collect(),
-        data_skipped: plan.facts.data_skipped.iter().cloned().collect(),
+        data_skipped: plan.facts.data_left_out.counts.clone(),
         origins: origins.clone(),
     }
 }

@@ -23,6 +23,7 @@ pub enum Event<'a> {
         step: u64,
         epoch: u64,
         report: &'a StepReport,
+        learning_rate: f64,
         norm: Option<f64>,
         memory: Option<&'a MemoryLine>,
         suspects: &'a [String],

@@ -104,7 +104,10 @@ fn suggestions(
     growth: Option<&GrowthToLimit>,
 ) -> Vec<Suggestion> {
     let experiment = &plan.experiment;
-    let excess = (reached.excess() as f64 * MARGIN) as u64;
+    let expected = expected(plan, reached.place);
+    // What the plan expects the rest of the run to need counts as well: otherwise the next limit is met some steps later.
+    let excess = reached.excess().max(expected.saturating_sub(reached.limit));
+    let excess = (excess as f64 * MARGIN) as u64;
     let mut found: Vec<Suggestion> = Vec::new();
     for leak in experiment.leaks.on() {
         let held = line.owners.get(leak.owner()).copied().unwrap_or_default();
@@ -129,10 +132,28 @@ fn suggestions(
         }
     }
     if let Some(key) = reached.key.filter(|_| growth.is_none()) {
-        let enough = Bytes(((reached.held as f64 * MARGIN) as u64).next_multiple_of(1 << 20));
+        let enough = Bytes(((reached.held.max(expected) as f64 * MARGIN) as u64).next_multiple_of(1 << 20));
         found.push(Suggestion { key: key.into(), value: format!("\"{}\"", enough.exact()), frees: 0 });
     }
     found
+}
+
+/// What the plan expects the whole run to need where the limit is; 0 where there was no forecast.
+fn expected(plan: &Plan, place: Place) -> u64 {
+    let Some(forecast) = &plan.forecast else { return 0 };
+    let expected = match place {
+        Place::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
+        Place::Device => forecast.device_reserved_peak,
+    };
+    expected.unwrap_or_default()
+}
+
+/// The suggestion with which a run goes on, as `-s` and its value for a shell: the limit that was reached, raised, or else
+/// the first that `may_change`.
+pub fn to_go_on(dead: &PostMortem, may_change: impl Fn(&str) -> bool) -> Option<String> {
+    let limit = dead.suggestions.iter().find(|tip| Some(&tip.key) == dead.limit_key.as_ref());
+    let tip = limit.or_else(|| dead.suggestions.iter().find(|tip| may_change(&tip.key)))?;
+    Some(format!("-s {}={}", tip.key, tip.value))
 }
 
 /// What a step needs that becomes less with a smaller batch: no gradients.
@@ -245,6 +266,19 @@ mod tests {
         assert_eq!((tip.value.as_str(), tip.frees), ("\"40 MiB\"", 24 * MIB));
         let tip = smaller(&experiment, "limits.metrics_queue", 16_000, 4_000).unwrap();
         assert_eq!((tip.value.as_str(), tip.frees), ("12", 4_000));
+    }
+
+    #[test]
+    fn a_higher_limit_is_no_lower_than_the_forecast() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        let line: MemoryLine = serde_json::from_value(serde_json::json!({
+            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
+            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
+        }))
+        .unwrap();
+        plan.forecast = Some(crate::results::format::Forecast { resident_peak: Some(200 * MIB), ..Default::default() });
+        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
+        assert_eq!(tips.last().map(|tip| tip.value.as_str()), Some("\"220 MiB\""), "200 MiB and a tenth");
     }
 
     #[test]

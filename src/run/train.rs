@@ -123,7 +123,15 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     })?;
     session.recorder.suspect(step);
     let (memory, suspects) = session.recorder.seen();
-    session.observer.event(Event::Step { step, epoch: session.state.epoch, report: &report, norm, memory, suspects });
+    session.observer.event(Event::Step {
+        step,
+        epoch: session.state.epoch,
+        report: &report,
+        learning_rate: rate,
+        norm,
+        memory,
+        suspects,
+    });
     Ok(None)
 }
 
@@ -154,11 +162,14 @@ fn diverged(session: &Session<'_>, step: u64, what: &str, report: &StepReport) -
         Some((saved, path)) => format!("the last good checkpoint is {} (step {saved})", path.display()),
         None => "there is no checkpoint from before that".into(),
     };
+    let advice = match session.plan.experiment.training.clip_norm {
+        None => "lower the learning rate or set `training.clip_norm`".to_owned(),
+        Some(norm) => format!("lower the learning rate or `training.clip_norm`, which is {norm}"),
+    };
     Ending::new(
         Outcome::Diverged,
         format!(
-            "the {what} of step {step} is not a finite number; the batch was {} ({}); {good}; lower the learning \
-             rate or set `training.clip_norm`",
+            "the {what} of step {step} is not a finite number; the batch was {} ({}); {good}; {advice}",
             report.kind, report.batch
         ),
     )

@@ -49,11 +49,54 @@ fn the_readme_names_every_subcommand() {
     }
 }
 
+/// What bash offers behind these words.
+#[cfg(unix)]
+fn offered(workplace: &Workplace, words: &[&str]) -> Vec<String> {
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let script = format!(
+        "compopt() {{ :; }}\nxrun() {{ '{}' \"$@\"; }}\nsource <(xrun completions bash)\nCOMP_WORDS=({})\nCOMP_CWORD={}\n\
+         _xrun_and_runs xrun '{}' '{}'\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        env!("CARGO_BIN_EXE_xrun"),
+        quoted.join(" "),
+        words.len() - 1,
+        words[words.len() - 1],
+        words[words.len() - 2],
+    );
+    let output = std::process::Command::new("bash").arg("-c").arg(script).current_dir(workplace.folder.path()).output();
+    crate::workplace::said(output.unwrap()).out.lines().map(str::to_owned).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn bash_completes_pipelines_records_keys_and_runs() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let has = |words: &[&str], word: &str| {
+        let offered = offered(&workplace, words);
+        assert!(offered.iter().any(|one| one.starts_with(word)), "{words:?}: {offered:?}");
+    };
+    has(&["xrun", "new", ""], "fewshot-detection");
+    has(&["xrun", "schema", "pl"], "plan");
+    has(&["xrun", "show", "tri"], "trial/2");
+    has(&["xrun", "run", "-s", "limits.wo"], "limits.workers=");
+    assert!(!offered(&workplace, &["xrun", "run", "--"]).iter().any(|one| one == "--probe"));
+}
+
 #[test]
 fn completions_are_printed_for_each_shell() {
     let workplace = Workplace::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(workplace.xrun(&["completions", shell]).out.contains("xrun"), "{shell}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = workplace.xrun(&["completions", shell]).out;
+        for offered in ["fewshot-detection", "loop_state", "limits.workers="] {
+            assert!(script.contains(offered), "{shell}: {offered}");
+        }
+        for hidden in ["--probe", "--directory", "-l probe", "-l directory"] {
+            assert!(!script.contains(hidden), "{shell}: {hidden}");
+        }
     }
     let zsh = workplace.xrun(&["completions", "zsh"]).out;
     assert!(zsh.contains("_files -/") && zsh.contains("':file -- The experiment to run:_files'"), "{zsh}");

@@ -7,10 +7,12 @@ mod comparison;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda;
 mod damage;
+mod data_check;
 mod disk;
 mod experiments;
 mod export;
 mod fuzz;
+mod habits;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;

@@ -138,6 +138,40 @@ fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
     assert!(!summary["plan_and_actual"].as_array().unwrap().is_empty(), "what was resumed has a forecast, too");
 }
 
+/// The advice, followed to the letter as a shell would.
+#[test]
+fn the_command_that_a_memory_limit_ends_with_finishes_the_run() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"60 MiB\"\n"));
+    let said = workplace.xrun(&["trial.toml", "--progress", "none"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    let command = said.err.lines().find_map(|line| line.strip_prefix("to continue: xrun ")).unwrap();
+    assert!(command.contains(" -s limits.host_memory="), "{command}");
+    let xrun = env!("CARGO_BIN_EXE_xrun");
+    let followed = Command::new("sh")
+        .arg("-c")
+        .arg(format!("'{xrun}' {command} -q"))
+        .current_dir(workplace.folder.path())
+        .env("XRUN_CACHE", crate::workplace::cache())
+        .output();
+    let followed = crate::workplace::said(followed.unwrap());
+    assert_eq!(followed.code, 0, "{command}: {followed:?}");
+}
+
+#[test]
+fn the_first_word_comes_before_the_first_step() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nstep_microseconds = 1_700_000\n[training]\nmax_steps = 2\n");
+    let begun = std::time::Instant::now();
+    let mut run = workplace.spawn(&["trial.toml"]);
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(run.stderr.take().unwrap()), &mut line).unwrap();
+    assert_eq!(line, "measuring memory: 2 steps\n");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    run.kill().unwrap();
+    run.wait().unwrap();
+}
+
 #[test]
 fn a_leak_that_reaches_a_limit_is_told_as_one() {
     let workplace = Workplace::new();

@@ -7,7 +7,7 @@ use super::generate::generate;
 use super::settings::{Settings, Source};
 use super::squad::{Index, Place};
 use super::tokenizer::{Tokenizer, Words};
-use crate::data::error::DataError;
+use crate::data::error::{Broken, DataError};
 use crate::data::reference_video::raw::{Judge, LEAVE_OUT};
 use crate::data::reference_video::settings::OnBroken;
 
@@ -31,50 +31,37 @@ pub struct Corpus {
     validation_places: Vec<Place>,
     pub tokenizer: Tokenizer,
     pub digest: String,
-    /// What was left out, by reason.
-    pub skipped: Vec<(String, u64)>,
+    /// What was left out.
+    pub left_out: Broken,
+}
+
+/// What stands in the files, before anything is cut into tokens.
+struct Found {
+    train: QuestionFile,
+    validation: Option<QuestionFile>,
+    train_places: Vec<Place>,
+    validation_places: Vec<Place>,
+    digests: String,
+    left_out: Broken,
 }
 
 impl Corpus {
     /// Opens the files that the settings name.
     pub fn open(settings: &Settings) -> Result<Self, DataError> {
-        let (path, policy) = match settings.source {
-            // What xrun wrote itself is never left out in part.
-            Source::Generated => (generate(&settings.generated)?, OnBroken::Fail),
-            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), settings.on_broken),
-        };
-        let mut judge = Judge::new(policy);
-        let opened = QuestionFile::open(&path, &mut judge).map_err(|error| damaged(error, settings.source, &path))?;
-        let (train, Index { places, articles }) = opened;
-        let mut digests = train.digest.clone();
-        let (validation, train_places, validation_places) = match &settings.validation_path {
-            Some(path) => {
-                let (file, index) = QuestionFile::open(Path::new(path), &mut judge)?;
-                digests += &file.digest;
-                (Some(file), places, index.places)
-            }
-            None => {
-                let held_out = ((f64::from(articles) * settings.validation_share).round() as u32).max(1);
-                let first = articles.saturating_sub(held_out);
-                let (train, validation) = places.into_iter().partition(|place| place.article < first);
-                (None, train, validation)
-            }
-        };
-        for (places, what) in [(&train_places, "to train on"), (&validation_places, "held out for validation")] {
-            if places.is_empty() {
-                return Err(DataError::file(
-                    &path,
-                    format!(
-                        "{articles} articles, and no question of them is {what}; a second file can be named with \
-                             `validation_path`"
-                    ),
-                ));
-            }
-        }
+        let Found { train, validation, train_places, validation_places, digests, left_out } = Found::look(settings)?;
         let tokenizer = tokenizer(settings, &train, &train_places)?;
         let digest = crate::data::digest::digest(digests.as_bytes());
-        let skipped = judge.skipped.into_iter().collect();
-        Ok(Self { train, validation, train_places, validation_places, tokenizer, digest, skipped })
+        Ok(Self { train, validation, train_places, validation_places, tokenizer, digest, left_out })
+    }
+
+    /// How many questions there are to train on and to validate with, and what was left out; no text is cut into tokens,
+    /// but a vocabulary that is named is read.
+    pub fn look(settings: &Settings) -> Result<([u64; 2], Broken), DataError> {
+        let found = Found::look(settings)?;
+        if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
+            Tokenizer::read(Path::new(encoder), Path::new(merges))?;
+        }
+        Ok(([found.train_places.len() as u64, found.validation_places.len() as u64], found.left_out))
     }
 
     pub fn places(&self, split: Split) -> &[Place] {
@@ -97,7 +84,57 @@ impl Corpus {
     }
 }
 
+impl Found {
+    fn look(settings: &Settings) -> Result<Self, DataError> {
+        let (path, policy) = match settings.source {
+            // What xrun wrote itself is never left out in part.
+            Source::Generated => (generate(&settings.generated)?, OnBroken::Fail),
+            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), settings.on_broken),
+        };
+        let mut judge = Judge::new(policy);
+        let opened = QuestionFile::open(&path, &mut judge);
+        // All that is wrong with both files is told at once.
+        let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut judge));
+        let told = |error: DataError| damaged(error, settings.source, &path);
+        let (opened, second) = match (opened, second.transpose()) {
+            (Ok(opened), Ok(second)) => (opened, second),
+            (Err(fatal), _) | (_, Err(fatal)) => return Err(told(judge.beside(fatal))),
+        };
+        judge.verdict().map_err(told)?;
+        let (train, Index { places, articles }) = opened;
+        let mut digests = train.digest.clone();
+        let (validation, train_places, validation_places) = match second {
+            Some((file, index)) => {
+                digests += &file.digest;
+                (Some(file), places, index.places)
+            }
+            None => {
+                let held_out = ((f64::from(articles) * settings.validation_share).round() as u32).max(1);
+                let first = articles.saturating_sub(held_out);
+                let (train, validation) = places.into_iter().partition(|place| place.article < first);
+                (None, train, validation)
+            }
+        };
+        for (places, what) in [(&train_places, "to train on"), (&validation_places, "held out for validation")] {
+            if places.is_empty() {
+                return Err(DataError::file(
+                    &path,
+                    format!(
+                        "{articles} articles, and no question of them is {what}; a second file can be named with \
+                             `validation_path`"
+                    ),
+                ));
+            }
+        }
+        Ok(Self { train, validation, train_places, validation_places, digests, left_out: judge.found })
+    }
+}
+
 fn damaged(error: DataError, source: Source, path: &Path) -> DataError {
+    let error = match error {
+        DataError::Several(broken) if source == Source::Generated => broken.first[0].error.clone(),
+        other => other,
+    };
     match (source, error) {
         (Source::Generated, DataError::File { message, .. }) => {
             let cause = message.strip_suffix(LEAVE_OUT).unwrap_or(&message);

@@ -35,7 +35,7 @@ pub struct Settings {
     /// Default: 512.
     #[schemars(range(min = 257, max = 65536))]
     pub vocabulary_size: usize,
-    /// Tokenise all examples before the first step and keep them, as seed 004 did before its fix. The examples are the
+    /// Tokenise all examples before the first step and keep them, as scripts do that preprocess a whole data set. The examples are the
     /// same; the plan says what they weigh. Default: false.
     pub preprocess_all: bool,
     /// Bytes of tokenised examples kept for reuse, least recently used out first; 0 keeps none. Default: 1 MiB.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::data::error::DataError;
+use crate::data::json::object_with;
 use crate::data::reference_video::raw::Judge;
 
 /// A paragraph with its questions.
@@ -70,6 +71,12 @@ pub struct Index {
 pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataError> {
     // Some editors put a byte order mark before the text. Offsets count from the file's first byte.
     let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let failed = |message: String| DataError::file(path, message);
+    object_with(
+        body,
+        "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}",
+    )
+    .map_err(failed)?;
     let file: File = serde_json::from_slice(body)
         .map_err(|error| DataError::file(path, format!("is not JSON in SQuAD v1.1's form: {error}")))?;
     let mut places = Vec::new();
@@ -82,14 +89,14 @@ pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataE
                 Ok(paragraph) => paragraph,
                 Err(error) => {
                     let message = format!("{}, at byte {offset}, cannot be read: {error}", called());
-                    judge.broken("unreadable_paragraph", path, message)?;
+                    judge.broken("unreadable_paragraph", path, message);
                     continue;
                 }
             };
             for (question, content) in paragraph.qas.iter().enumerate() {
                 if let Some((reason, wrong)) = wrong(&paragraph, content) {
                     let message = format!("{}, question {question} ({}): {wrong}", called(), content.id);
-                    judge.broken(reason, path, message)?;
+                    judge.broken(reason, path, message);
                     continue;
                 }
                 places.push(Place {
@@ -174,9 +181,9 @@ mod tests {
             assert!(message.contains("Żuraw"), "{message}");
             let (index, judge) = read(&broken, OnBroken::Skip);
             assert!(index.unwrap().places.len() < 2);
-            assert_eq!(judge.skipped.values().sum::<u64>(), 1);
+            assert_eq!(judge.found.total(), 1);
         }
-        for (text, part) in [("", "line 1"), ("[]", "SQuAD"), ("{\"data\": 3}", "line 1 column 10")] {
+        for (text, part) in [("", "line 1"), ("[]", "begins with `[`, a list"), ("{\"data\": 3}", "line 1 column 10")] {
             let message = read(text, OnBroken::Fail).0.unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }

@@ -48,10 +48,10 @@ enum Place {
     Outside(Option<Rectangle>),
 }
 
-struct Assembly {
+struct Assembly<'a> {
     root: PathBuf,
     exif_orientation: ExifOrientation,
-    judge: Judge,
+    judge: &'a mut Judge,
     digest: Sha256,
     videos: Vec<Growing>,
     /// Index into `videos` by index into [`Raw::videos`].
@@ -67,6 +67,7 @@ struct Assembly {
 struct Growing {
     name: String,
     sequence: bool,
+    part: Option<Split>,
     frames: BTreeMap<i64, Frame>,
 }
 
@@ -75,7 +76,7 @@ pub fn assemble(
     settings: &Settings,
     root: PathBuf,
     raw: Raw,
-    judge: Judge,
+    judge: &mut Judge,
     digest: Sha256,
     known: Known,
 ) -> Result<Library, DataError> {
@@ -120,14 +121,14 @@ pub fn assemble(
         .into_iter()
         .map(|video| {
             let frames = video.frames.into_values().collect();
-            Video { name: video.name, sequence: video.sequence, frames }
+            Video { name: video.name, sequence: video.sequence, part: video.part, frames }
         })
         .collect();
-    let (digest, skipped) = (hexadecimal(&digest.finalize()), judge.skipped);
-    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, skipped, largest })
+    let (digest, left_out) = (hexadecimal(&digest.finalize()), judge.found.clone());
+    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, left_out, largest })
 }
 
-impl Assembly {
+impl Assembly<'_> {
     fn picture(&mut self, raw: RawPicture, rank: &[usize]) -> Result<(), DataError> {
         let Some((path, Seen { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
@@ -136,7 +137,8 @@ impl Assembly {
             if turned && annotated == (size.1, size.0) {
                 message += STORED;
             }
-            return self.judge.broken("wrong_size", &path, message);
+            self.judge.broken("wrong_size", &path, message);
+            return Ok(());
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
         for object in raw.objects {
@@ -158,22 +160,24 @@ impl Assembly {
         let Some(video) = raw.video else {
             if !self.stills.insert(frame.path.clone()) {
                 let message = "is listed twice: objects of the one are missing in the other".into();
-                return self.judge.broken("repeated_picture", &frame.path, message);
+                self.judge.broken("repeated_picture", &frame.path, message);
+                return Ok(());
             }
             let frames = BTreeMap::from([(raw.frame, frame)]);
-            self.videos.push(Growing { name: raw.file, sequence: false, frames });
+            self.videos.push(Growing { name: raw.file, sequence: false, part: raw.part, frames });
             return Ok(());
         };
         let number = *self.number.entry(video).or_insert(self.videos.len());
         if number == self.videos.len() {
             let name = self.names[video].clone();
-            self.videos.push(Growing { name, sequence: true, frames: BTreeMap::new() });
+            self.videos.push(Growing { name, sequence: true, part: raw.part, frames: BTreeMap::new() });
         }
         let growing = &mut self.videos[number];
         if let Some(other) = growing.frames.get(&raw.frame) {
             let (other, name) = (other.path.display(), &growing.name);
             let message = format!("is frame {} of the video \"{name}\", and so is {other}", raw.frame);
-            return self.judge.broken("repeated_frame", &frame.path, message);
+            self.judge.broken("repeated_frame", &frame.path, message);
+            return Ok(());
         }
         growing.frames.insert(raw.frame, frame);
         Ok(())
@@ -196,7 +200,12 @@ impl Assembly {
     fn cut_references(&self, classes: &mut [Class]) {
         for (number, video) in self.videos.iter().enumerate() {
             for frame in video.frames.values() {
-                for object in frame.objects.iter().filter(|object| object.ignored.is_none()) {
+                let serves = |object: &&Object| {
+                    let split = classes[object.class].split;
+                    object.ignored.is_none() && video.part.is_none_or(|part| part == split)
+                };
+                let objects: Vec<&Object> = frame.objects.iter().filter(serves).collect();
+                for object in objects {
                     let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
                     classes[object.class].references.push(Reference { path, rectangle, video: Some(number) });
                 }
@@ -207,7 +216,9 @@ impl Assembly {
     /// Path and size of a picture that is there and complete.
     fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Seen)>, DataError> {
         let Some(path) = confined(&self.root, name)? else {
-            self.judge.broken("missing_picture", Path::new(name), "the picture is not there, or is no file".into())?;
+            // The whole path: where a picture was looked for is half of the answer.
+            let tried = self.root.join(name);
+            self.judge.broken("missing_picture", &tried, "the picture is not there, or is no file".into());
             return Ok(None);
         };
         let whole = self.root.join(&path);
@@ -226,7 +237,10 @@ impl Assembly {
                 }
                 Ok(Some((path, seen)))
             }
-            Err((reason, message)) => self.judge.broken(reason, &path, message).map(|()| None),
+            Err((reason, message)) => {
+                self.judge.broken(reason, &path, message);
+                Ok(None)
+            }
         }
     }
 
@@ -243,7 +257,7 @@ impl Assembly {
         let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
         if !finite || right <= left || bottom <= top {
             let why = if finite { "which is empty" } else { "which is no number" };
-            self.judge.broken("empty_box", path, format!("{said}, {why}"))?;
+            self.judge.broken("empty_box", path, format!("{said}, {why}"));
             return Ok(Place::Outside(None));
         }
         let cut = Rectangle {
@@ -256,13 +270,13 @@ impl Assembly {
         let inside =
             left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
         if !inside {
-            self.judge.broken("box_outside", path, format!("{said}, outside of the picture of {width} x {height}"))?;
+            self.judge.broken("box_outside", path, format!("{said}, outside of the picture of {width} x {height}"));
             return Ok(Place::Outside(seen));
         }
         match seen {
             Some(rectangle) => Ok(Place::Inside(rectangle)),
             None => {
-                self.judge.broken("empty_box", path, format!("{said}, which is empty"))?;
+                self.judge.broken("empty_box", path, format!("{said}, which is empty"));
                 Ok(Place::Outside(None))
             }
         }

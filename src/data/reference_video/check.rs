@@ -42,6 +42,24 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         let problem = Problem::new(key("voc_corners"), "is of Pascal VOC's XML, and `format` is \"coco\"");
         problems.add(problem.help("write `format = \"voc\"`, or leave `voc_corners` out").related(key("format")));
     }
+    let files = [("annotations", &settings.annotations), ("validation_annotations", &settings.validation_annotations)];
+    for (name, file) in files.iter().filter_map(|(name, file)| Some((*name, file.as_ref()?))) {
+        let plain = |part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir);
+        if settings.source == Source::Generated {
+            let problem = Problem::new(key(name), "a file is named, and `source` is \"generated\"");
+            problems.add(problem.help("write `source = \"folder\"`, or leave it out").related(key("source")));
+        } else if settings.format != Format::Coco {
+            let problem = Problem::new(key(name), "is of COCO's JSON, and `format` is \"voc\"");
+            problems.add(problem.help("write `format = \"coco\"`, or leave it out").related(key("format")));
+        } else if !Path::new(file).components().all(plain) {
+            let problem = Problem::new(key(name), format!("\"{file}\" leads out of the data set's folder"));
+            problems.add(problem.help("name a file below `path`, such as \"annotations/instances_train2017.json\""));
+        }
+    }
+    if files.iter().all(|(_, file)| file.is_some()) && settings.annotations == settings.validation_annotations {
+        let problem = Problem::new(key("validation_annotations"), "is the file that is trained on");
+        problems.add(problem.help("name another file").related(key("annotations")));
+    }
     let generated = &settings.generated;
     let classes = generated.train_classes as u128 + generated.validation_classes as u128;
     let frames = classes * generated.videos_per_class as u128 * generated.frames_per_video as u128;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, RawReference};
 use crate::data::error::DataError;
+use crate::data::json::object_with;
 use crate::data::sample::Ignored;
 
 #[derive(Deserialize)]
@@ -93,6 +94,8 @@ fn corners([left, top, width, height]: [f64; 4]) -> [f64; 4] {
 pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataError> {
     // Some editors put a byte order mark before the text.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    object_with(text, "an object with `images`, `annotations` and `categories`")
+        .map_err(|message| DataError::file(path, message))?;
     let file: File = serde_json::from_slice(text)
         .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {error}")))?;
     let mut classes = Vec::with_capacity(file.categories.len());
@@ -127,6 +130,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             video: image.video_id.map(|id| videos.number(id)),
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
             objects: Vec::new(),
+            part: None,
         });
     }
     for (at, annotation) in file.annotations.into_iter().enumerate() {
@@ -134,12 +138,12 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             annotation.id.map_or_else(|| format!("annotation {at} of the list"), |id| format!("annotation {id}"));
         let Some(picture) = picture_of.get(&annotation.image_id) else {
             let message = format!("{called} is of image {}, which does not exist", annotation.image_id);
-            judge.broken("unknown_image", path, message)?;
+            judge.broken("unknown_image", path, message);
             continue;
         };
         let Some(class) = class_of.get(&annotation.category_id) else {
             let message = format!("{called} is of category {}, which does not exist", annotation.category_id);
-            judge.broken("unknown_category", path, message)?;
+            judge.broken("unknown_category", path, message);
             continue;
         };
         pictures[*picture].objects.push(RawObject {
@@ -160,7 +164,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
                 "reference {} is of category {}, which does not exist",
                 reference.file_name, reference.category_id
             );
-            judge.broken("unknown_category", path, message)?;
+            judge.broken("unknown_category", path, message);
             continue;
         };
         references.push(RawReference {

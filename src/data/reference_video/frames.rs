@@ -51,8 +51,8 @@ pub fn decoding_cap(library: &Library, limits: &sections::Limits) -> Cap {
 ///
 /// # Errors
 /// The largest one needs more than `limits.decoding`.
-pub fn fits(library: &Library, limits: &sections::Limits) -> Result<(), DataError> {
-    match &library.largest {
+pub fn fits(largest: Option<&Largest>, limits: &sections::Limits) -> Result<(), DataError> {
+    match largest {
         Some(Largest { path, width, height, bytes }) if *bytes > limits.decoding.0 => Err(DataError::file(
             path,
             format!(
@@ -193,11 +193,13 @@ pub fn planned_owners(library: &Library, limits: &sections::Limits, validation_f
 /// All pictures that training and validation look at, decoded. Reference pictures are taken to be as large as the frames
 /// are on average.
 fn decoded_bytes(library: &Library, validation_frames: u64) -> u64 {
-    let trained =
-        |frame: &&Frame| frame.objects.iter().any(|object| library.classes[object.class].split == Split::Train);
-    let frames = || library.videos.iter().flat_map(|video| &video.frames);
+    let trained = |(video, frame): &(&Video, &Frame)| {
+        let of_training = |class: usize| library.classes[class].split == Split::Train && library.serves(video, class);
+        frame.objects.iter().any(|object| of_training(object.class))
+    };
+    let frames = || library.videos.iter().flat_map(|video| video.frames.iter().map(move |frame| (video, frame)));
     let count = frames().count() as u64;
-    let bytes: u64 = frames().map(|frame| (frame.width * frame.height * 3) as u64).sum();
+    let bytes: u64 = frames().map(|(_, frame)| (frame.width * frame.height * 3) as u64).sum();
     let of_training = frames().filter(trained).count() as u64;
     let references: u64 = library.classes.iter().map(|class| class.references.len() as u64).sum();
     let seen = of_training + validation_frames.min(count - of_training) + references;

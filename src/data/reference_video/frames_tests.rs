@@ -18,7 +18,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         classes: Vec::new(),
         videos: Vec::new(),
         digest: String::new(),
-        skipped: std::collections::BTreeMap::new(),
+        left_out: crate::data::error::Broken::default(),
         largest: None,
     };
     (folder, library)
@@ -103,8 +103,8 @@ fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
     let limits = |decoding| sections::Limits { workers: 4, decoding: Bytes(decoding), ..sections::Limits::default() };
     assert_eq!(decoding_cap(&library, &limits(u64::MAX)).bytes, 5 * largest, "no more than there is to decode");
     assert_eq!(decoding_cap(&library, &limits(2 * largest)), Cap { items: 5, bytes: 2 * largest });
-    assert!(fits(&library, &limits(largest)).is_ok());
-    let message = fits(&library, &limits(largest - 1)).unwrap_err().to_string();
+    assert!(fits(library.largest.as_ref(), &limits(largest)).is_ok());
+    let message = fits(library.largest.as_ref(), &limits(largest - 1)).unwrap_err().to_string();
     assert!(
         message.contains("0.png") && message.contains("300 x 2") && message.contains("limits.decoding"),
         "{message}"

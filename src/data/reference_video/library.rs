@@ -1,9 +1,11 @@
 //! What is in a data set: classes, videos, frames, boxes and reference pictures? An index; pictures are read on demand.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use super::settings::ExifOrientation;
+use crate::data::error::Broken;
 use crate::data::sample::{Ignored, Rectangle};
 
 /// The index of a data set. It holds names and numbers, never pictures.
@@ -18,14 +20,21 @@ pub struct Library {
     pub videos: Vec<Video>,
     /// SHA-256 over annotations and the names and bytes of the pictures, in hexadecimal.
     pub digest: String,
-    /// What was left out, by reason (`on_broken = "skip"`).
-    pub skipped: BTreeMap<String, u64>,
+    /// What was left out (`on_broken = "skip"`).
+    pub left_out: Broken,
     /// The picture that needs most memory while it is decoded; `None` without pictures.
     pub largest: Option<Largest>,
 }
 
+impl Library {
+    /// Whether objects of the class are drawn from the video.
+    pub fn serves(&self, video: &Video, class: usize) -> bool {
+        video.part.is_none_or(|part| part == self.classes[class].split)
+    }
+}
+
 /// A picture that is large.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Largest {
     /// Relative to the root.
     pub path: PathBuf,
@@ -69,6 +78,8 @@ pub struct Video {
     pub name: String,
     /// Whether the data set says that this is a sequence; spatio-temporal metrics need one.
     pub sequence: bool,
+    /// Where there are two annotation files, what its own is for: only classes that are for the same are drawn from it.
+    pub part: Option<Split>,
     pub frames: Vec<Frame>,
 }
 

@@ -210,7 +210,7 @@ fn each_of_5_boxes_of_no_use_is_refused_or_left_out_with_a_reason() {
         let said = open(&folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
         assert!(said.contains("extra.png: object 1") && said.contains(word), "{case}: {said}");
         let library = open(&folder.settings(Format::Voc, OnBroken::Skip)).expect(case);
-        assert_eq!(library.skipped.get(*reason), Some(&1), "{case}");
+        assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{case}");
         assert_sound(&library);
     }
 }

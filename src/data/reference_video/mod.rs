@@ -3,6 +3,7 @@
 pub mod assemble;
 pub mod check;
 pub mod coco;
+pub mod coco_files;
 pub mod frames;
 pub mod generate;
 pub mod library;

@@ -10,10 +10,11 @@ use super::generate::{self, generate};
 use super::library::{Library, Split};
 use super::raw::{Judge, LEAVE_OUT, annotation_file};
 use super::settings::{Format, OnBroken, Settings, Source};
-use super::{coco, voc};
+use super::{coco, coco_files, voc};
 use crate::data::digest::digest as digest_of;
-use crate::data::error::DataError;
+use crate::data::error::{Broken, DataError, UNUSABLE_CLASS};
 use crate::data::known::Known;
+use crate::results::printable;
 
 /// More than this is no annotation file.
 const COCO_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -41,13 +42,19 @@ pub fn root(settings: &Settings) -> PathBuf {
 /// What xrun wrote itself is never left out in part: results on it would not compare.
 fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
-    open_folder(&strict, root.clone(), Format::Coco).map_err(|error| match error {
-        DataError::File { path, message } => {
-            let cause = message.strip_suffix(LEAVE_OUT).unwrap_or(&message);
-            let advice = "the generated data set is damaged; delete this folder, and it is generated again";
-            DataError::file(&root, format!("{advice} ({path}: {cause})"))
+    open_folder(&strict, root.clone(), Format::Coco).map_err(|error| {
+        let first = match error {
+            DataError::Several(broken) => broken.first.into_iter().next().map(|item| item.error),
+            other => Some(other),
+        };
+        match first {
+            Some(DataError::File { path, message }) => {
+                let cause = message.strip_suffix(LEAVE_OUT).unwrap_or(&message);
+                let advice = "the generated data set is damaged; delete this folder, and it is generated again";
+                DataError::file(&root, format!("{advice} ({path}: {cause})"))
+            }
+            other => DataError::content(other.map_or_else(String::new, |error| error.to_string())),
         }
-        DataError::Content(message) => DataError::content(message),
     })
 }
 
@@ -56,6 +63,18 @@ fn open_folder(settings: &Settings, root: PathBuf, format: Format) -> Result<Lib
         .canonicalize()
         .map_err(|error| DataError::file(&root, format!("the data set's folder cannot be read: {error}")))?;
     let mut judge = Judge::new(settings.on_broken);
+    match read_folder(settings, root, format, &mut judge) {
+        Err(fatal) => Err(judge.beside(fatal)),
+        Ok(library) => {
+            // What is broken may be why a class has no pictures: that alone is said.
+            judge.verdict()?;
+            check_use(&library)?;
+            Ok(library)
+        }
+    }
+}
+
+fn read_folder(settings: &Settings, root: PathBuf, format: Format, judge: &mut Judge) -> Result<Library, DataError> {
     let mut digest = Sha256::new();
     let known = match settings.source {
         Source::Generated => Known::of_generated(&root),
@@ -63,72 +82,84 @@ fn open_folder(settings: &Settings, root: PathBuf, format: Format) -> Result<Lib
     };
     let raw = match format {
         Format::Coco => {
-            let path = coco_file(&root)?;
-            let bytes = annotation_file(&root, &path, COCO_BYTES_MAX)?;
-            digest.update(&bytes);
-            known.expect(generate::ANNOTATIONS, &digest_of(&bytes), &path)?;
-            coco::read(&bytes, &path, &mut judge)?
+            let files = coco_files::find(&root, settings)?;
+            let mut read = |path: &Path| {
+                let bytes = annotation_file(&root, path, COCO_BYTES_MAX)?;
+                digest.update(&bytes);
+                known.expect(generate::ANNOTATIONS, &digest_of(&bytes), path)?;
+                let mut raw = coco::read(&bytes, path, judge)?;
+                coco_files::place_pictures(&mut raw, &root, path);
+                Ok(raw)
+            };
+            let raw = read(&files.train)?;
+            match &files.validation {
+                Some(path) => coco_files::together(raw, read(path)?),
+                None => raw,
+            }
         }
-        Format::Voc => voc::read(&root, settings.voc_corners, &mut judge, &mut digest)?,
+        Format::Voc => voc::read(&root, settings.voc_corners, judge, &mut digest)?,
     };
-    let library = assemble(settings, root, raw, judge, digest, known)?;
-    check_use(&library)?;
-    Ok(library)
+    assemble(settings, root, raw, judge, digest, known)
 }
 
-/// `annotations.json`, or the only JSON file of `annotations/`.
-fn coco_file(root: &Path) -> Result<PathBuf, DataError> {
-    let usual = root.join("annotations.json");
-    if usual.is_file() {
-        return Ok(usual);
-    }
-    let entries = std::fs::read_dir(root.join("annotations")).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
-    match (found.pop(), found.is_empty()) {
-        (Some(only), true) => Ok(only),
-        (Some(_), false) => {
-            Err(DataError::file(root, "has several JSON files in annotations/; name one annotations.json"))
-        }
-        (None, _) => {
-            let voc = root.join("annotations").is_dir() || root.join("Annotations").is_dir();
-            let hint = if voc { "; for Pascal VOC's XML set format = \"voc\"" } else { "" };
-            Err(DataError::file(root, format!("has no annotations.json{hint}")))
-        }
-    }
-}
+/// As many classes are named in a message.
+const CLASSES_NAMED_MAX: usize = 20;
 
-/// Is there enough to train on and to validate with?
+/// Is there enough to train on and to validate with? All that is missing is said at once.
 fn check_use(library: &Library) -> Result<(), DataError> {
     let root = library.root.display();
     let mut shown = vec![0_u64; library.classes.len()];
-    for frame in library.videos.iter().flat_map(|video| &video.frames) {
-        let classes: BTreeSet<usize> = frame.objects.iter().filter(|o| o.ignored.is_none()).map(|o| o.class).collect();
-        classes.into_iter().for_each(|class| shown[class] += 1);
+    for video in &library.videos {
+        for frame in &video.frames {
+            let used = frame.objects.iter().filter(|object| object.ignored.is_none());
+            let classes: BTreeSet<usize> =
+                used.map(|object| object.class).filter(|class| library.serves(video, *class)).collect();
+            classes.into_iter().for_each(|class| shown[class] += 1);
+        }
     }
+    let mut found = Broken::default();
     for (split, least, key) in [(Split::Train, 2, "train_classes"), (Split::Validation, 1, "validation_classes")] {
         let classes: Vec<usize> =
             (0..library.classes.len()).filter(|class| library.classes[*class].split == split).collect();
         if classes.len() < least {
             let what = if split == Split::Train { "to train on" } else { "held out for validation" };
-            return Err(DataError::content(format!(
-                "{root}: {} classes are {what}, at least {least} are needed; name them with `dataset.reference-video.{key}`",
-                classes.len()
-            )));
+            let message = format!(
+                "{root}: {} classes are {what}, at least {least} are needed; name them with `dataset.reference-video.{key}` \
+                 ({})",
+                classes.len(),
+                classes_there(library)
+            );
+            found.add(UNUSABLE_CLASS, || DataError::content(message));
         }
         for class in classes {
-            let name = &library.classes[class].name;
+            let name = printable::line(&library.classes[class].name, 60);
             let shown = shown[class];
             let references = library.classes[class].references.len();
             if shown == 0 || references == 0 {
-                return Err(DataError::content(format!(
+                let message = format!(
                     "{root}: the class \"{name}\" is in {shown} pictures and has {references} reference pictures; it needs \
                      both, or must be left out of `train_classes` and `validation_classes`"
-                )));
+                );
+                found.add(UNUSABLE_CLASS, || DataError::content(message));
             }
         }
     }
-    Ok(())
+    match (found.total(), found.first.pop()) {
+        (1, Some(only)) => Err(only.error),
+        (_, Some(last)) => {
+            found.first.push(last);
+            Err(DataError::Several(found))
+        }
+        (_, None) => Ok(()),
+    }
+}
+
+fn classes_there(library: &Library) -> String {
+    let named = library.classes.iter().take(CLASSES_NAMED_MAX);
+    let named: Vec<String> = named.map(|class| format!("\"{}\"", printable::line(&class.name, 60))).collect();
+    let more = library.classes.len().saturating_sub(CLASSES_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("the data has the classes {}{more}", named.join(", "))
 }
 
 #[cfg(test)]

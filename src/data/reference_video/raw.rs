@@ -1,11 +1,11 @@
 //! What do COCO and VOC have in common? Pictures with boxes, before anything is checked against the disk.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::data::error::DataError;
+use crate::data::error::{Broken, DataError, FATAL};
+use crate::data::reference_video::library::Split;
 use crate::data::reference_video::settings::OnBroken;
 use crate::data::sample::Ignored;
 
@@ -37,6 +37,8 @@ pub struct RawPicture {
     /// Frames of a video are in the order of this number.
     pub frame: i64,
     pub objects: Vec<RawObject>,
+    /// What its file is for, where there are two of them.
+    pub part: Option<Split>,
 }
 
 #[derive(Debug)]
@@ -64,27 +66,46 @@ pub struct RawReference {
 /// The advice that ends an error's message.
 pub const LEAVE_OUT: &str = "; correct it, or leave it out with on_broken = \"skip\"";
 
-/// Decides what becomes of broken data, and counts.
+/// Decides what becomes of broken data, counts it, and remembers the first by name: all mistakes are told at once.
 #[derive(Debug)]
 pub struct Judge {
-    pub policy: OnBroken,
-    pub skipped: BTreeMap<String, u64>,
+    policy: OnBroken,
+    pub found: Broken,
 }
 
 impl Judge {
     pub fn new(policy: OnBroken) -> Self {
-        Self { policy, skipped: BTreeMap::new() }
+        Self { policy, found: Broken::default() }
     }
 
-    /// An error, or a count under a reason: a few fixed words.
-    pub fn broken(&mut self, reason: &'static str, path: &Path, message: String) -> Result<(), DataError> {
-        match self.policy {
-            OnBroken::Fail => Err(DataError::file(path, format!("{message}{LEAVE_OUT}"))),
-            OnBroken::Skip => {
-                *self.skipped.entry(reason.to_owned()).or_default() += 1;
-                Ok(())
-            }
+    /// Takes down what is left out for now. The reason is a few fixed words.
+    pub fn broken(&mut self, reason: &'static str, path: &Path, message: String) {
+        self.found.add(reason, || DataError::file(path, message));
+    }
+
+    /// When all was looked at: what there is to say about what is broken, if it must not be.
+    ///
+    /// # Errors
+    /// Something is broken, and nothing may be left out.
+    pub fn verdict(&self) -> Result<(), DataError> {
+        match (self.policy, self.found.first.as_slice()) {
+            (OnBroken::Skip, _) | (OnBroken::Fail, []) => Ok(()),
+            (OnBroken::Fail, [only]) if self.found.total() == 1 => Err(match only.error.clone() {
+                DataError::File { path, message } => DataError::File { path, message: message + LEAVE_OUT },
+                other => other,
+            }),
+            (OnBroken::Fail, _) => Err(DataError::Several(self.found.clone())),
         }
+    }
+
+    /// An error that ended the look, beside what was found before it.
+    pub fn beside(mut self, fatal: DataError) -> DataError {
+        if self.policy == OnBroken::Skip || self.found.first.is_empty() {
+            return fatal;
+        }
+        self.found.first.truncate(crate::data::error::NAMED_MAX - 1);
+        self.found.add(FATAL, || fatal);
+        DataError::Several(self.found)
     }
 }
 

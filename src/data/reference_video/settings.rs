@@ -16,6 +16,18 @@ pub struct Settings {
     pub path: Option<String>,
     /// How the folder is annotated.
     pub format: Format,
+    /// The annotation file below `path`, for `format = "coco"`. Default: `annotations.json`, the only JSON file of
+    /// `annotations/`, or its `instances_train*.json`. Pictures are looked for below `path` as the file names them, and else
+    /// in `train2017/` (for `instances_train2017.json`), in `images/`, and beside the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1000))]
+    pub annotations: Option<String>,
+    /// A second annotation file, whose pictures are validated on and never trained on. Held-out classes are then drawn from
+    /// it alone, and classes to train on from the first. Default: `annotations/instances_val*.json` where
+    /// `instances_train*.json` is the first; otherwise none, and only classes are held out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1000))]
+    pub validation_annotations: Option<String>,
     /// How the corners of a box are counted in Pascal VOC's XML, for `format = "voc"`.
     pub voc_corners: VocCorners,
     /// Which way up pictures are that say so themselves (EXIF, as phones write it). Boxes, and sizes that annotations
@@ -42,6 +54,8 @@ impl Default for Settings {
             source: Source::Generated,
             path: None,
             format: Format::Coco,
+            annotations: None,
+            validation_annotations: None,
             voc_corners: VocCorners::OneBased,
             exif_orientation: ExifOrientation::Apply,
             validation_classes: Vec::new(),
@@ -66,7 +80,7 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// One `annotations.json` in COCO's form; images may have `video_id` and `frame_index`.
+    /// JSON in COCO's form, one file or one to train on and one to validate on; images may have `video_id` and `frame_index`.
     Coco,
     /// `annotations/*.xml` in Pascal VOC's form, one a picture in `images/`.
     Voc,

@@ -44,7 +44,7 @@ pub fn read(root: &Path, corners: VocCorners, judge: &mut Judge, digest: &mut Sh
         let (mut picture, names) = match picture(&bytes, &images, corners) {
             Ok(read) => read,
             Err(message) => {
-                judge.broken("broken_annotation", &path, message)?;
+                judge.broken("broken_annotation", &path, message);
                 continue;
             }
         };
@@ -53,7 +53,7 @@ pub fn read(root: &Path, corners: VocCorners, judge: &mut Judge, digest: &mut Sh
             if corners == VocCorners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
                 let called = &object.called;
                 let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
-                judge.broken("box_outside", &path, message)?;
+                judge.broken("box_outside", &path, message);
                 object.ignored = Some(Ignored::Difficult);
             }
             object.class = *number.entry(name).or_insert_with_key(|name| {
@@ -103,7 +103,7 @@ fn picture(bytes: &[u8], images: &str, corners: VocCorners) -> Result<(RawPictur
         let called = format!("{called} ({})", written.map(|value| value.to_string()).join(", "));
         objects.push(RawObject { class: 0, corners: edges(written, corners), area: None, ignored, called });
     }
-    Ok((RawPicture { file: format!("{images}/{name}"), size, video: None, frame: 0, objects }, names))
+    Ok((RawPicture { file: format!("{images}/{name}"), size, video: None, frame: 0, objects, part: None }, names))
 }
 
 /// The edges of a box whose corners are counted so.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::settings::Settings;
+use crate::data::error::Broken;
 use crate::experiment::sections::CleanupAction;
 use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
 use crate::results::format::PlannedOwner;
@@ -31,10 +32,12 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         batches_per_epoch: settings.steps_per_epoch,
         owners: owners(settings),
         data_digests: Vec::new(),
-        data_skipped: Vec::new(),
+        data_left_out: Broken::default(),
+        smaller: Vec::new(),
         trained_parameters: None,
         phase_ends: Vec::new(),
         batch_items: 1,
+        batch_keys: &[],
         probe_steps: 2,
         probe_overrides: Vec::new(),
         metrics: METRICS.iter().map(Metric::from).collect(),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use rand::RngExt;
 use rand::seq::{SliceRandom, index};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use super::mix::{StepKind, kind_of};
 use super::settings::Settings;
@@ -135,34 +136,54 @@ impl Seen {
     }
 }
 
+/// How many classes there are to draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drawn {
+    pub train: usize,
+    pub held_out: usize,
+}
+
+/// The classes of a library that episodes can be drawn from.
+pub fn drawn_classes(library: &Library) -> Drawn {
+    let classes = index_classes(library);
+    let count = |split| usable(library, &classes, split).len();
+    Drawn { train: count(Split::Train), held_out: count(Split::Validation) }
+}
+
+impl Drawn {
+    /// # Errors
+    /// There are too few to train or to validate.
+    pub fn enough(self, settings: &Settings) -> Result<(), DataError> {
+        let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
+        let (purpose, found, needed) = match self {
+            Self { train, .. } if train < needed => ("train on", train, needed),
+            Self { held_out: 0, .. } => ("validate on", 0, 1),
+            _ => return Ok(()),
+        };
+        Err(DataError::Content(format!(
+            "the data set has {found} classes to {purpose}, and at least {needed} are needed; a class counts when it has a \
+             reference picture, or an object to cut one from, and a frame with the object that is not the same picture. \
+             `train_classes` and `validation_classes` say which classes are for what"
+        )))
+    }
+}
+
+fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
+    let of_split = |&class: &usize| library.classes[class].split == split && classes[class].usable();
+    (0..classes.len()).filter(of_split).collect()
+}
+
 impl Episodes {
     /// Fails when the library has too few classes that can be drawn: a class needs a reference (or an object to cut one
     /// from) and a frame that is not the picture of that reference.
     pub fn new(library: Arc<Library>, settings: Settings, draws: DrawSettings) -> Result<Self, DataError> {
         let classes = index_classes(&library);
-        let usable = |split: Split| -> Vec<usize> {
-            let of_split = |&class: &usize| library.classes[class].split == split && classes[class].usable();
-            (0..classes.len()).filter(of_split).collect()
-        };
-        let (train, held_out) = (usable(Split::Train), usable(Split::Validation));
-        let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
+        let (train, held_out) =
+            (usable(&library, &classes, Split::Train), usable(&library, &classes, Split::Validation));
+        Drawn { train: train.len(), held_out: held_out.len() }.enough(&settings)?;
         let mut episodes = Self { library, settings, draws, classes, train, held_out };
-        if episodes.train.len() < needed {
-            return Err(episodes.too_few("train on", episodes.train.len(), needed));
-        }
-        if episodes.held_out.is_empty() {
-            return Err(episodes.too_few("validate on", 0, 1));
-        }
         episodes.draws.accumulation = episodes.draws.accumulation.max(1);
         Ok(episodes)
-    }
-
-    fn too_few(&self, purpose: &str, found: usize, needed: usize) -> DataError {
-        DataError::Content(format!(
-            "the data set has {found} classes to {purpose}, and at least {needed} are needed; a class counts when it has a \
-             reference picture, or an object to cut one from, and a frame with the object that is not the same picture. \
-             `train_classes` and `validation_classes` say which classes are for what"
-        ))
     }
 
     pub fn library(&self) -> &Arc<Library> {
@@ -389,7 +410,7 @@ fn index_classes(library: &Library) -> Vec<ClassIndex> {
             let query = Query { video, frame };
             frames_by_path.insert(content.path.as_path(), query);
             for (object, Object { class, ignored, .. }) in content.objects.iter().enumerate() {
-                if ignored.is_some() {
+                if ignored.is_some() || !library.serves(&library.videos[video], *class) {
                     continue;
                 }
                 let index = &mut classes[*class];

@@ -36,7 +36,7 @@ pub fn library(shape: Shape) -> Library {
         classes: vec![],
         videos: vec![],
         digest: String::new(),
-        skipped: BTreeMap::new(),
+        left_out: crate::data::error::Broken::default(),
         largest: None,
     };
     for class in 0..count {
@@ -66,7 +66,7 @@ pub fn library(shape: Shape) -> Library {
                 Frame { path: format!("{name}/{index}.png").into(), width: 64, height: 48, objects }
             };
             let frames = (0..shape.frames).map(frame).collect();
-            library.videos.push(Video { name, sequence: shape.sequence, frames });
+            library.videos.push(Video { name, sequence: shape.sequence, part: None, frames });
         }
     }
     library

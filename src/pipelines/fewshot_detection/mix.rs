@@ -1,7 +1,7 @@
 //! How are detection and triplet steps mixed, and how many batches make an epoch?
 
 use super::settings::Settings;
-use crate::data::reference_video::library::{Library, Object, Split};
+use crate::data::reference_video::library::{Library, Object, Split, Video};
 
 /// What a training step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,13 @@ pub fn kind_of(step: u64, triplet_ratio: f64) -> StepKind {
 /// divided by `1 - triplet_ratio`, rounded up; when that is 0 (triplets only) there are as many triplet batches as
 /// there would be episodes.
 pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
-    let in_training = |object: &Object| object.ignored.is_none() && library.classes[object.class].split == Split::Train;
-    let frames = library.videos.iter().flat_map(|video| &video.frames);
-    let training_frames = frames.filter(|frame| frame.objects.iter().any(in_training)).count();
+    let of_training = |video: &Video, object: &Object| {
+        let split = library.classes[object.class].split;
+        object.ignored.is_none() && split == Split::Train && library.serves(video, object.class)
+    };
+    let frames = library.videos.iter().flat_map(|video| video.frames.iter().map(move |frame| (video, frame)));
+    let training_frames =
+        frames.filter(|(video, frame)| frame.objects.iter().any(|object| of_training(video, object))).count();
     let train_classes = library.classes.iter().filter(|class| class.split == Split::Train).count();
     let queries = settings.n_way.min(train_classes).max(1) * settings.n_query.max(1);
     let automatic = training_frames.div_ceil(queries).max(1) as u64;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
 use super::coco_files;
-use super::episode::{DrawSettings, Episodes};
+use super::episode::{DrawSettings, Drawn, Episodes, drawn_classes};
 use super::growth::keeps;
 use super::hoard;
 use super::mix::batches_per_epoch;
@@ -22,6 +22,7 @@ use crate::experiment::leaks::Leak;
 use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::metrics::separation;
 use crate::results::format::PlannedOwner;
+use crate::results::smaller::Smaller;
 use crate::task::{Metric, TaskError, TaskFacts};
 
 /// The batch that a validation is looking at.
@@ -90,6 +91,22 @@ fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
     batches.clamp(LEAST, 64).div_ceil(accumulation as u64).max(2)
 }
 
+const N_WAY: &str = "pipeline.fewshot-detection.n_way";
+
+/// Episodes of fewer classes than the settings ask for.
+pub fn smaller(settings: &Settings, drawn: Drawn) -> Vec<Smaller> {
+    let of = |there: usize, of_what: &str| Smaller {
+        key: N_WAY.into(),
+        asked: settings.n_way as u64,
+        used: there as u64,
+        because: format!("the data has {there} {of_what}"),
+    };
+    let train = (drawn.train < settings.n_way).then(|| of(drawn.train, "classes to train on"));
+    let held_out = (drawn.held_out < settings.n_way)
+        .then(|| of(drawn.held_out, "held-out classes for an episode of a validation"));
+    train.into_iter().chain(held_out).collect()
+}
+
 /// Opens the data. The frame cache and the index enter the ledger here.
 pub fn prepare(
     settings: &Settings,
@@ -100,7 +117,12 @@ pub fn prepare(
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let library = Arc::new(open(dataset)?);
     let limits = &experiment.limits;
-    frames::fits(&library, limits)?;
+    frames::fits(library.largest.as_ref(), limits)?;
+    let batches_per_epoch = batches_per_epoch(&library, settings);
+    let drawn = drawn_classes(&library);
+    let smaller = smaller(settings, drawn);
+    // Buffers are as large as episodes will be.
+    let settings = &Settings { n_way: settings.n_way.min(drawn.train.max(drawn.held_out)).max(1), ..settings.clone() };
     let decoding = frames::decoding_cap(&library, limits);
     let store = Arc::new(FrameStore::new(&library, ledger, limits.frame_cache.0, decoding));
     let draws = DrawSettings {
@@ -131,17 +153,18 @@ pub fn prepare(
         pictures,
         "`validation.pictures`, for the report",
     ));
-    let batches_per_epoch = batches_per_epoch(&library, settings);
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
     owners.extend(leaks.planned_owners(|leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
     let facts = TaskFacts {
         batches_per_epoch,
         owners,
         data_digests: vec![("reference-video".into(), library.digest.clone())],
-        data_skipped: library.skipped.iter().map(|(reason, count)| (reason.clone(), *count)).collect(),
+        data_left_out: library.left_out.clone(),
+        smaller,
         trained_parameters: None,
         phase_ends: Vec::new(),
         batch_items: (settings.n_way * settings.n_query) as u64,
+        batch_keys: &[N_WAY, "pipeline.fewshot-detection.n_query"],
         probe_steps: probe_steps(settings, experiment.training.accumulation),
         probe_overrides: Vec::new(),
         metrics: METRICS.to_vec(),

@@ -1,10 +1,10 @@
-//! What may be set of few-shot reference detection (post-mortem 003, stage 2): task and model?
+//! What may be set of few-shot reference detection: task and model?
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Few-shot reference detection: given a few reference pictures of a class never seen in training, find it in the
-/// frames of a video. Detection episodes are mixed with triplet batches on the embeddings (post-mortem 003, stage 2).
+/// frames of a video. Detection episodes are mixed with triplet batches on the embeddings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {

@@ -9,6 +9,7 @@ use super::precision::{METRICS, drawn};
 use super::settings::{Model, PrecisionPolicy, Settings};
 use super::sizes::Sizes;
 use crate::data::digest::digest_of_file;
+use crate::data::error::DataError;
 use crate::data::feed;
 use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::Settings as Data;
@@ -85,7 +86,7 @@ pub fn prepare(
             digests.push((name.into(), digest_of_file(Path::new(path))?));
         }
     }
-    let skipped = corpus.skipped.clone();
+    let left_out = corpus.left_out.clone();
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
     let limits = &experiment.limits;
@@ -111,10 +112,12 @@ pub fn prepare(
         batches_per_epoch: batches.per_epoch(),
         owners,
         data_digests: digests,
-        data_skipped: skipped,
+        data_left_out: left_out,
+        smaller: Vec::new(),
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: limits.batch_size as u64,
+        batch_keys: &[],
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         metrics: METRICS.iter().map(Metric::from).collect(),
@@ -123,11 +126,11 @@ pub fn prepare(
 }
 
 /// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.
-fn quantises(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), TaskError> {
+pub fn quantises(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), DataError> {
     let (pretraining, (_, steps)) = (settings.pretraining_steps, plan::steps(training, batches_per_epoch));
     match pretraining < steps {
         true => Ok(()),
-        false => Err(TaskError::Data(format!(
+        false => Err(DataError::content(format!(
             "`pipeline.qat-language-model.pretraining_steps`: {pretraining} steps, and the training has {steps} \
              ({} epochs of this data): nothing would be quantised; write fewer of them, or more `training.epochs`",
             training.epochs

@@ -1,9 +1,9 @@
-//! What may be set of quantisation-aware training of a language model (seed 004): task and model?
+//! What may be set of quantisation-aware training of a language model: task and model?
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Quantisation-aware training of a language model at several bit widths together (seed 004): one frozen base, and for
+/// Quantisation-aware training of a language model at several bit widths together: one frozen base, and for
 /// each width its own LoRA and its own ranges. A step draws a width; the widest teaches the others by its logits
 /// (LLM-QAT, Liu et al. 2023). `limits.batch_size` counts sequences.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +38,7 @@ pub struct Settings {
     pub activation_scheme: Scheme,
     /// What shares a scale in activations, keys and values. Default: per-tensor.
     pub activation_granularity: Granularity,
-    /// The share of the old range of activations that stays when a step of training moves it. Default: 0.9, as in seed 004.
+    /// The share of the old range of activations that stays when a step of training moves it. Default: 0.9.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub range_momentum: f64,
     /// Training batches before the first quantised step, whose least and greatest values ranges begin with. Default: 8.
@@ -73,7 +73,7 @@ pub struct Settings {
     /// The layers that have LoRA. Default: all four.
     #[schemars(length(max = 4))]
     pub lora_layers: Vec<Layer>,
-    /// Quantise the LoRA matrices to the bits of the weights, as seed 004 does. Default: true.
+    /// Quantise the LoRA matrices to the bits of the weights. Default: true.
     pub lora_quantised: bool,
     /// The most tokens of an answer in validation. Default: 12.
     #[schemars(range(min = 1, max = 1024))]

@@ -100,7 +100,7 @@ fn post_mortem(material: &Material) -> Markup {
                 thead { tr { th { "what would help" } th.r { "frees, by estimate" } } }
                 tbody { @for tip in &dead.suggestions { tr {
                     td { code { (tip.key) " = " (tip.value) } }
-                    td.r { (bytes(tip.frees as f64)) }
+                    td.r { @if tip.frees > 0 { (bytes(tip.frees as f64)) } @else { "not measured" } }
                 } } }
             }
         }

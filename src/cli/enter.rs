@@ -1,0 +1,90 @@
+//! How does the program begin and end: what was typed, who answers, and with which exit code?
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use super::terminal::{self, Failure, Terminal};
+use super::{
+    Command, CommandLine, Progress, check, compare, completions, devices, export, leaks, list, man, new, plan, report,
+    reproduce, resume, run, schema, show, sweep, typo, verdict, warm,
+};
+use crate::panics;
+
+/// The environment, without variables that are not Unicode: no key could take them.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Reads the command line, does what it says, and answers with the exit code.
+pub fn main() -> ExitCode {
+    let typed = typo::with_overrides(std::env::args_os().collect());
+    let usage = |message| ExitCode::from(Failure::Usage(message).tell(&Terminal::default()));
+    if let Some(message) = typo::answer(&typed) {
+        return usage(message);
+    }
+    let line = match CommandLine::try_parse_from(&typed) {
+        Ok(line) => line,
+        Err(error) => match typo::option_meant(&error, &typed) {
+            Some(message) => return usage(message),
+            // Usage errors are clap's otherwise: its message, exit code 2. So are help and version.
+            None => error.exit(),
+        },
+    };
+    panics::keep();
+    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
+        let terminal = Terminal::default();
+        terminal.error(&format!("xrun panicked: {panic}"));
+        terminal.error("this is a bug of xrun; results written so far are whole");
+        crate::run::stop::EXIT_PANIC
+    });
+    ExitCode::from(terminal::delivered(code))
+}
+
+fn dispatch(line: CommandLine) -> u8 {
+    let terminal = Terminal::default();
+    let command = line.command.unwrap_or(Command::Run(line.run));
+    let (json, events) = manner(&command);
+    let answer: Result<u8, Failure> = match command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Resume(arguments) => resume::run(&arguments),
+        Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
+        Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
+        Command::Check(arguments) => check::run(&arguments, &terminal),
+        Command::Plan(arguments) => plan::run(&arguments, &terminal),
+        Command::Warm(arguments) => warm::run(&arguments, &terminal),
+        Command::New(arguments) => new::run(&arguments, &terminal),
+        Command::Ls(arguments) => list::run(&arguments, &terminal),
+        Command::Compare(arguments) => compare::run(&arguments, &terminal),
+        Command::Show(arguments) => show::run(&arguments, &terminal),
+        Command::Report(arguments) => report::run(&arguments, &terminal),
+        Command::Export(arguments) => export::run(&arguments, &terminal),
+        Command::Devices(arguments) => devices::run(&arguments, &terminal),
+        Command::Schema(arguments) => schema::run(&arguments, &terminal),
+        Command::Completions(arguments) => completions::run(&arguments, &terminal),
+        Command::Man(arguments) => man::run(&arguments, &terminal),
+    };
+    answer.unwrap_or_else(|failure| {
+        if json {
+            terminal.json(&failure.as_json());
+        }
+        failure.tell(&Terminal { events, ..terminal })
+    })
+}
+
+/// Whether a program reads the answer as JSON, and whether one reads what is said on the way.
+fn manner(command: &Command) -> (bool, bool) {
+    let events = |progress| progress == Progress::Json;
+    match command {
+        Command::Run(arguments) => (arguments.display.json, events(arguments.display.progress)),
+        Command::Resume(arguments) => (arguments.display.json, events(arguments.display.progress)),
+        Command::Reproduce(arguments) => (arguments.display.json, events(arguments.display.progress)),
+        Command::Sweep(arguments) => (arguments.json, events(arguments.progress)),
+        Command::Plan(arguments) => (arguments.json, false),
+        Command::Leaks(arguments) => (arguments.json, false),
+        Command::Verdict(arguments) => (arguments.json, false),
+        _ => (false, false),
+    }
+}

@@ -1,0 +1,76 @@
+//! Has any file of a data set changed since it was looked at? By sizes and times, without a look into the files.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+use super::Dataset;
+use super::digest::hexadecimal;
+use super::known::{Stamp, nanoseconds};
+use super::question_answers::settings::Source as QuestionSource;
+use super::reference_video::settings::Source as FolderSource;
+
+/// Of more files the stamp is not taken: asking for their times takes minutes.
+const FILES_MAX: usize = 2_000_000;
+/// Folders within folders.
+const DEPTH_MAX: usize = 16;
+
+/// A digest over names, sizes, times and inodes of all files of the data; `None` where it says nothing: of generated data,
+/// of files that were written a moment ago and may be written again at once, and of what cannot be listed.
+pub fn stamp(dataset: &Dataset) -> Option<String> {
+    let mut files = Files { digest: Sha256::new(), left: FILES_MAX, now: nanoseconds(SystemTime::now()) };
+    match dataset {
+        Dataset::ReferenceVideo(settings) if settings.source == FolderSource::Folder => {
+            files.folder(Path::new(settings.path.as_deref()?), 0)?;
+        }
+        Dataset::QuestionAnswers(settings) if settings.source == QuestionSource::File => {
+            let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
+            for path in named.into_iter().flatten() {
+                files.file(Path::new(path))?;
+            }
+        }
+        Dataset::ReferenceVideo(_) | Dataset::QuestionAnswers(_) => return None,
+    }
+    Some(hexadecimal(&files.digest.finalize()))
+}
+
+struct Files {
+    digest: Sha256,
+    left: usize,
+    now: i128,
+}
+
+impl Files {
+    fn file(&mut self, path: &Path) -> Option<()> {
+        let stamp = std::fs::metadata(path).map(|about| Stamp::of(&about)).ok()?;
+        self.left = self.left.checked_sub(1)?;
+        self.digest.update(path.as_os_str().as_encoded_bytes());
+        self.digest.update(format!("\0{stamp:?}\0"));
+        stamp.settled(self.now).then_some(())
+    }
+
+    fn folder(&mut self, folder: &Path, depth: usize) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        let mut entries: Vec<(PathBuf, bool)> = Vec::new();
+        for entry in std::fs::read_dir(folder).ok()? {
+            let entry = entry.ok()?;
+            if entries.len() >= self.left {
+                return None;
+            }
+            entries.push((entry.path(), entry.file_type().ok()?.is_dir()));
+        }
+        entries.sort();
+        for (path, is_folder) in entries {
+            match is_folder {
+                true => self.folder(&path, depth + 1)?,
+                // A link to nothing is no file of the data, and one that is mended changes its folder's list or the file.
+                false if !path.exists() => self.digest.update(path.as_os_str().as_encoded_bytes()),
+                false => self.file(&path)?,
+            }
+        }
+        Some(())
+    }
+}

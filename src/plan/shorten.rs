@@ -1,0 +1,113 @@
+//! How does an experiment become a short one in which everything still happens? For `--steps` and `--smoke`.
+
+use crate::experiment::Experiment;
+use crate::experiment::sections::Schedule;
+use crate::pipelines;
+
+/// Steps of a smoke run.
+pub const SMOKE_STEPS: u64 = 20;
+/// Episodes of one of its validations.
+const SMOKE_EPISODES: usize = 2;
+/// What the name of a shortened experiment ends with: its runs must not pass for the experiment's own.
+const NAME_END: &str = "-short";
+/// As `experiment.name` allows.
+const NAME_MAX: usize = 80;
+
+/// Of something that happens at step `at` of `all`, the step of as large a share of `steps`; neither the first moment nor
+/// the last, so that there is something before it and after it. 0 stays 0.
+pub fn share(at: u64, all: u64, steps: u64) -> u64 {
+    if at == 0 {
+        return 0;
+    }
+    let scaled = (at as f64 * steps as f64 / all.max(1) as f64).round() as u64;
+    scaled.max(1).min(steps.saturating_sub(1))
+}
+
+/// What makes `steps` steps of an experiment that has `all`, as `section.key=value`; nothing where it is as short already.
+pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
+    if steps >= all {
+        return Vec::new();
+    }
+    let mut set = vec![format!("training.max_steps={steps}")];
+    let warmup = match &experiment.training.schedule {
+        Schedule::Constant(constant) => constant.warmup_steps,
+        Schedule::Cosine(cosine) => cosine.warmup_steps,
+    };
+    let schedule = format!("training.schedule.{}.warmup_steps", experiment.training.schedule.kind());
+    let mut scale = |key: &str, at: u64| {
+        if at > 0 {
+            set.push(format!("{key}={}", share(at, all, steps)));
+        }
+    };
+    scale(&schedule, warmup);
+    for (key, at) in pipelines::steps_of_phases(&experiment.pipeline) {
+        scale(key, at);
+    }
+    // Every so many steps: at least once.
+    let mut every = |key: &str, at: u64| {
+        if at > 0 {
+            set.push(format!("{key}={}", share(at, all, steps).max(1)));
+        }
+    };
+    every("validation.every_steps", experiment.validation.every_steps);
+    every("checkpoint.every_steps", experiment.checkpoint.every_steps);
+    set
+}
+
+/// What makes its validations small.
+pub fn small_validations(experiment: &Experiment) -> String {
+    format!("validation.episodes={}", experiment.validation.episodes.min(SMOKE_EPISODES))
+}
+
+/// The name of its results.
+pub fn name(experiment: &Experiment) -> String {
+    let name: String = experiment.experiment.name.chars().take(NAME_MAX - NAME_END.len()).collect();
+    format!("experiment.name=\"{name}{NAME_END}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::read;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn shares_leave_something_before_and_after() {
+        assert_eq!([share(0, 1000, 20), share(900, 1000, 20), share(20, 441, 12)], [0, 18, 1]);
+        assert_eq!([share(999, 1000, 20), share(1, 1000, 20), share(5, 10, 1)], [19, 1, 0]);
+    }
+
+    fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true => files(&path, found),
+                false if path.extension().is_some_and(|end| end == "toml") => found.push(path),
+                false => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_committed_experiment_is_correct_when_it_is_shortened() {
+        let mut found = Vec::new();
+        files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"), &mut found);
+        let mut count = 0;
+        for path in found {
+            // Some name data that has to be fetched first; what is wrong then is no matter of steps.
+            let Ok(checked) = read::read(&path, &[], std::iter::empty()) else { continue };
+            let experiment = &checked.experiment;
+            let all = experiment.training.max_steps.unwrap_or(experiment.training.epochs * 50);
+            for steps in [1, 2, 12, SMOKE_STEPS] {
+                let mut set = shortened(experiment, all, steps);
+                set.extend([small_validations(experiment), name(experiment)]);
+                let short = read::read(&path, &set, std::iter::empty());
+                let short = short.unwrap_or_else(|problems| panic!("{}: {problems}\n{set:?}", path.display()));
+                assert_eq!(short.experiment.training.max_steps.filter(|_| steps < all).unwrap_or(steps), steps);
+                assert!(short.experiment.experiment.name.ends_with("-short"));
+            }
+            count += 1;
+        }
+        assert!(count > 30, "{count} experiments were shortened");
+    }
+}

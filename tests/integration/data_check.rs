@@ -1,0 +1,240 @@
+//! Does `xrun check` find what is wrong with the data, all at once, and say what a small data set makes of an experiment?
+
+use serde_json::{Value, json};
+
+use crate::workplace::{Said, Workplace, cache};
+
+const MINE: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n\
+                    source = \"folder\"\npath = \"data\"\n";
+
+/// Four classes, each in two pictures that are there.
+fn coco(workplace: &Workplace) -> Value {
+    std::fs::create_dir_all(workplace.path("data/images")).unwrap();
+    let (mut images, mut annotations) = (Vec::new(), Vec::new());
+    for number in 0..8 {
+        let file = format!("images/{number}.png");
+        picture(workplace, &format!("data/{file}"), number);
+        images.push(json!({ "id": number, "file_name": file, "width": 32, "height": 24 }));
+        annotations
+            .push(json!({ "id": number, "image_id": number, "category_id": number / 2, "bbox": [4, 5, 10, 12] }));
+    }
+    let categories: Vec<Value> = ["cat", "dog", "fox", "owl"]
+        .iter()
+        .enumerate()
+        .map(|(id, name)| json!({ "id": id, "name": name, "supercategory": "animal" }))
+        .collect();
+    json!({ "images": images, "annotations": annotations, "categories": categories })
+}
+
+fn picture(workplace: &Workplace, path: &str, number: u32) {
+    let path = workplace.path(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    image::RgbImage::from_fn(32, 24, |x, y| image::Rgb([x as u8, y as u8, number as u8])).save(path).unwrap();
+}
+
+fn write(workplace: &Workplace, name: &str, value: &Value) {
+    let path = workplace.path(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, value.to_string()).unwrap();
+}
+
+fn check(workplace: &Workplace, extra: &[&str]) -> Said {
+    workplace.xrun(&[&["check", "mine.toml"], extra].concat())
+}
+
+const HELD_OUT: &str = "dataset.reference-video.validation_classes=[\"fox\", \"owl\"]";
+
+#[test]
+fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    let mut data = coco(&workplace);
+    for number in 0..30 {
+        data["annotations"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({ "id": 100 + number, "image_id": 0, "category_id": 99, "bbox": [4, 5, 10, 12] }));
+    }
+    data["images"].as_array_mut().unwrap().push(json!({ "id": 50, "file_name": "images/none.png" }));
+    write(&workplace, "data/annotations.json", &data);
+    let said = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(said.code, 2, "{said:?}");
+    for words in [
+        "mine.toml:5",
+        "annotation 100 is of category 99, which does not exist",
+        "annotation 119 is",
+        "… and 11 more",
+        "31 problems",
+        "missing_picture 1, unknown_category 30; correct them, or leave them out with on_broken = \"skip\"",
+    ] {
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+    let said = check(&workplace, &["-s", HELD_OUT, "--json"]);
+    let answer: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(answer[0]["problems"].as_array().unwrap().len(), 20);
+    assert_eq!(answer[0]["problems"][0]["line"], 5);
+    assert_eq!(answer[0]["data"]["wrong"], json!({ "missing_picture": 1, "unknown_category": 30 }));
+    // The run says the same, and nothing is made.
+    let said = workplace.xrun(&["mine.toml", "-s", HELD_OUT]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("31 mistakes in the data: missing_picture 1, unknown_category 30"), "{}", said.err);
+    let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
+    assert_eq!((said.code, said.err.contains("correct")), (0, true), "{said:?}");
+    // Left out, they are counted and the first are named.
+    let said = check(&workplace, &["-s", HELD_OUT, "-s", "dataset.reference-video.on_broken=skip"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("31 left out: missing_picture 1, unknown_category 30"), "{}", said.err);
+    assert!(said.err.contains("annotation 100 is of category 99") && said.err.contains("and 11 more"), "{}", said.err);
+}
+
+#[test]
+fn where_no_class_is_held_out_the_classes_are_listed() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    write(&workplace, "data/annotations.json", &coco(&workplace));
+    let said = check(&workplace, &[]);
+    assert_eq!(said.code, 2, "{said:?}");
+    for words in [
+        "0 classes are held out for validation",
+        "`dataset.reference-video.validation_classes`",
+        "the data has the classes \"cat\", \"dog\", \"fox\", \"owl\"",
+    ] {
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+}
+
+#[test]
+fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    write(&workplace, "data/annotations.json", &coco(&workplace));
+    let said = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("mine.toml: n_way 4 -> 2: the data has 2 classes to train on"), "{}", said.err);
+    assert!(said.err.contains("n_way 4 -> 2: the data has 2 held-out classes"), "{}", said.err);
+    let enough = check(&workplace, &["-s", HELD_OUT, "-s", "pipeline.fewshot-detection.n_way=2"]);
+    assert!(!enough.err.contains("->"), "{}", enough.err);
+    // Burn is not needed to come as far as this line.
+    let said = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);
+    assert!(said.err.contains("n_way 4 -> 2: the data has 2 classes to train on"), "{said:?}");
+}
+
+#[test]
+fn a_second_look_reads_nothing_again_and_a_change_is_seen() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    let mut data = coco(&workplace);
+    write(&workplace, "data/annotations.json", &data);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let age = |name: &str| {
+        let file = std::fs::OpenOptions::new().write(true).open(workplace.path(name)).unwrap();
+        file.set_modified(old).unwrap();
+    };
+    age("data/annotations.json");
+    // The times of change are of now: only after two seconds is a look remembered.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 0);
+    let looks = || std::fs::read_dir(cache().join("looks")).into_iter().flatten().count();
+    let before = looks();
+    assert!(before > 0);
+    assert_eq!(check(&workplace, &["-s", HELD_OUT, "-s", "optimizer.adamw.learning_rate=0.1"]).code, 0);
+    assert_eq!(looks(), before, "another learning rate is no other data");
+    data["annotations"][0]["category_id"] = json!(99);
+    write(&workplace, "data/annotations.json", &data);
+    assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 2);
+}
+
+#[test]
+fn a_json_list_is_called_a_list() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    write(&workplace, "data/annotations.json", &json!([{ "image": "1.jpg" }]));
+    let said = check(&workplace, &[]);
+    let words = "begins with `[`, a list; expected an object with `images`, `annotations` and `categories`";
+    assert!(said.err.contains(words), "{}", said.err);
+    workplace.file(
+        "asked.toml",
+        "[pipeline.qat-language-model]\n[model.gpt2]\n[dataset.question-answers]\nsource = \"file\"\npath = \"qa.json\"\n",
+    );
+    write(&workplace, "qa.json", &json!([{ "context": "A.", "question": "B?", "answer": "A" }]));
+    let said = workplace.xrun(&["check", "asked.toml"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("begins with `[`, a list; expected an object with `data`"), "{}", said.err);
+}
+
+#[test]
+fn all_mistakes_of_both_question_files_are_told_at_once() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "asked.toml",
+        "[pipeline.qat-language-model]\n[model.gpt2]\n[dataset.question-answers]\nsource = \"file\"\npath = \"a.json\"\n\
+         validation_path = \"b.json\"\n",
+    );
+    let article = |start: usize| {
+        json!({ "data": [{ "title": "T", "paragraphs": [{ "context": "Ala has a cat.", "qas": [
+            { "id": "1", "question": "Who?", "answers": [{ "text": "Ala", "answer_start": start }] },
+            { "id": "2", "question": "", "answers": [{ "text": "cat", "answer_start": 10 }] },
+        ] }] }] })
+    };
+    write(&workplace, "a.json", &article(3));
+    write(&workplace, "b.json", &article(0));
+    let said = workplace.xrun(&["check", "asked.toml"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("empty_question 2, misplaced_answer 1"), "{}", said.err);
+    assert!(said.err.contains("a.json") && said.err.contains("b.json"), "{}", said.err);
+}
+
+/// As cocodataset.org gives it: two files, and pictures named without their folder.
+fn as_coco_has_it(workplace: &Workplace) {
+    for (part, first) in [("train2017", 0), ("val2017", 8)] {
+        let mut data = coco(workplace);
+        for number in 0..8 {
+            let name = format!("{:012}.png", first + number);
+            picture(workplace, &format!("data/{part}/{name}"), first + number);
+            data["images"][number as usize]["file_name"] = json!(name);
+        }
+        write(workplace, &format!("data/annotations/instances_{part}.json"), &data);
+        write(workplace, &format!("data/annotations/captions_{part}.json"), &json!({}));
+    }
+}
+
+#[test]
+fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    as_coco_has_it(&workplace);
+    let said = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let named = [
+        "-s",
+        HELD_OUT,
+        "-s",
+        "dataset.reference-video.annotations=annotations/instances_val2017.json",
+        "-s",
+        "dataset.reference-video.validation_annotations=annotations/instances_train2017.json",
+    ];
+    assert_eq!(check(&workplace, &named).code, 0);
+    std::fs::rename(
+        workplace.path("data/annotations/instances_train2017.json"),
+        workplace.path("data/annotations/person_train2017.json"),
+    )
+    .unwrap();
+    let said = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(said.code, 2);
+    for words in ["name one with `annotations`", "`validation_annotations`", "annotations/person_train2017.json"] {
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+    let outside = check(&workplace, &["-s", "dataset.reference-video.annotations=../x.json", "-s", HELD_OUT]);
+    assert!(outside.err.contains("leads out of the data set's folder"), "{}", outside.err);
+}
+
+#[test]
+fn a_picture_that_is_not_there_is_told_with_its_whole_path() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    let mut data = coco(&workplace);
+    data["images"][0]["file_name"] = json!("001.jpg");
+    write(&workplace, "data/annotations.json", &data);
+    let said = check(&workplace, &["-s", HELD_OUT]);
+    assert!(said.err.contains("data/001.jpg: the picture is not there"), "{}", said.err);
+}

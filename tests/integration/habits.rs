@@ -1,0 +1,178 @@
+//! Does the program answer those who come with the habits of other tools?
+
+use serde_json::Value;
+
+use crate::workplace::{Workplace, json};
+
+fn trial() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[optimizer.adamw]\n");
+    workplace
+}
+
+#[test]
+fn values_behind_the_file_are_set_without_an_option() {
+    let workplace = trial();
+    let said = workplace.xrun(&["trial.toml", "training.epochs=2", "-q", "experiment.seed=7"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let run = workplace.latest("trial");
+    assert_eq!(json(&run.join("summary.json"))["steps"], 10);
+    assert_eq!(json(&run.join("manifest.json"))["seed"], 7);
+    let said = workplace.xrun(&["check", "trial.toml", "training.epochs=no"]);
+    assert!(said.code == 2 && said.err.contains("training.epochs"), "{said:?}");
+}
+
+#[test]
+fn several_values_point_to_a_sweep() {
+    let workplace = trial();
+    for text in ["training.epochs=1,2", "experiment.device=cpu,cuda", "limits.frame_cache=1 MiB,2 MiB"] {
+        let said = workplace.xrun(&["trial.toml", "-s", text]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(
+            said.err.contains("2 values") && said.err.contains(&format!("xrun sweep FILE -s {text}")),
+            "{}",
+            said.err
+        );
+    }
+}
+
+#[test]
+fn keys_without_their_section_name_all_places() {
+    let workplace = trial();
+    let said = |text: &str| workplace.xrun(&["check", "trial.toml", "-s", text]).err;
+    let seed = said("seed=4");
+    assert!(seed.contains("`seed` stands in") && seed.contains("[experiment]"), "{seed}");
+    assert!(seed.contains("[dataset.reference-video.generated]"), "{seed}");
+    for text in ["learning_rate=1", "lr=1"] {
+        let rate = said(text);
+        assert!(rate.contains("[optimizer.adamw]") && rate.contains("[optimizer.sgd]"), "{rate}");
+    }
+    assert!(said("optimizer.adamw.lr=1").contains("did you mean `learning_rate`?"));
+    assert!(said("n_way=2").contains("`n_way` stands in `[pipeline.fewshot-detection]`"));
+}
+
+#[test]
+fn a_list_of_texts_needs_no_quotes() {
+    let workplace = Workplace::new();
+    workplace
+        .file("mine.toml", "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n");
+    let key = "dataset.reference-video.validation_classes";
+    let said = workplace.xrun(&["check", "mine.toml", "--no-data", "--resolved", "-s", &format!("{key}=[box, cup]")]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("validation_classes = [\"box\", \"cup\"]"), "{}", said.out);
+}
+
+#[test]
+fn options_that_are_keys_and_subcommands_of_other_tools_are_answered() {
+    let workplace = trial();
+    for (arguments, words) in [
+        (vec!["trial.toml", "--epochs", "3"], "`-s training.epochs=3`"),
+        (vec!["trial.toml", "--seed", "3"], "`-s experiment.seed=3`"),
+        (vec!["trial.toml", "--lr=0.1"], "`-s optimizer.adamw.learning_rate=0.1`"),
+        (vec!["train", "trial.toml"], "`xrun trial.toml` runs an experiment"),
+        (vec!["eval", "latest"], "`xrun show RUN`"),
+        (vec!["trial.toml", "trial.toml"], "one experiment at a time"),
+        (vec!["new", "detection"], "did you mean `fewshot-detection`?"),
+    ] {
+        let said = workplace.xrun(&arguments);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+}
+
+#[test]
+fn new_lists_pipelines_and_writes_a_file_once() {
+    let workplace = Workplace::new();
+    let said = workplace.xrun(&["new"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    for kind in ["fewshot-detection", "qat-language-model", "dummy"] {
+        assert!(said.out.contains(kind), "{}", said.out);
+    }
+    assert_eq!(workplace.xrun(&["new", "dummy", "-o", "mine.toml"]).code, 0);
+    assert_eq!(workplace.xrun(&["check", "mine.toml"]).code, 0);
+    let again = workplace.xrun(&["new", "dummy", "-o", "mine.toml"]);
+    assert!(again.code == 2 && again.err.contains("is there already"), "{again:?}");
+}
+
+#[test]
+fn a_key_without_a_value_is_told_as_one() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n[training]\nepochs = \n");
+    let said = workplace.xrun(&["check", "trial.toml"]);
+    assert!(said.err.contains("a value is missing: `epochs = …`") && said.err.contains("trial.toml:3"), "{}", said.err);
+    workplace.file("circle.toml", "extends = \"circle.toml\"\n");
+    assert!(workplace.xrun(&["check", "circle.toml"]).err.contains("extends itself"));
+}
+
+#[test]
+fn progress_as_json_is_a_stream_of_json_with_the_ending_at_its_end() {
+    let workplace = trial();
+    let said = workplace.xrun(&["trial.toml", "--progress", "json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let events: Vec<Value> = said
+        .err
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let step = events.iter().find(|event| event["event"] == "step").unwrap();
+    for key in ["time", "seconds", "learning_rate", "steps_per_second", "loss"] {
+        assert!(!step[key].is_null(), "{key}: {step}");
+    }
+    let last = events.last().unwrap();
+    assert_eq!(
+        (&last["event"], &last["exit_code"], &last["outcome"]),
+        (&"ended".into(), &0.into(), &"finished".into())
+    );
+    assert!(last["report"].as_str().is_some_and(|path| path.ends_with("report.html")), "{last}");
+    assert!(last["verdict"]["verdict"].is_string() && last["metrics_last"].is_object(), "{last}");
+    let wrong = workplace.xrun(&["trial.toml", "--progress", "json", "-s", "training.epoch=1"]);
+    let event: Value = serde_json::from_str(wrong.err.trim()).unwrap();
+    assert_eq!((wrong.code, &event["problems"][0]["key"]), (2, &"training.epoch".into()));
+}
+
+#[test]
+fn json_is_printed_of_what_cannot_be_run_too() {
+    let workplace = trial();
+    for arguments in [
+        vec!["trial.toml", "--json", "-s", "training.epoch=1"],
+        vec!["plan", "trial.toml", "--json", "-s", "training.epoch=1"],
+        vec!["sweep", "trial.toml", "--json", "-s", "training.epoch=1"],
+    ] {
+        let said = workplace.xrun(&arguments);
+        let answer: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+        assert_eq!((said.code, &answer["exit_code"]), (2, &2.into()), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|text| text.contains("training.epoch")), "{answer}");
+    }
+    let said = workplace.xrun(&["sweep", "trial.toml", "-s", "experiment.seed=1,2", "--progress", "json", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let runs = said.err.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert_eq!(runs.filter(|event| event["event"] == "run").count(), 2, "{}", said.err);
+}
+
+#[test]
+fn a_smoke_run_scales_what_would_not_fit() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "trial.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 50\n[training]\nepochs = 10\n[training.schedule.cosine]\nwarmup_steps = 50\n\
+         [checkpoint]\nevery_steps = 100\n",
+    );
+    assert_eq!(workplace.xrun(&["trial.toml", "-s", "training.max_steps=12"]).code, 2, "the warm-up is longer");
+    let said = workplace.xrun(&["trial.toml", "--steps", "12"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("12 of 500 steps"), "{}", said.err);
+    let run = workplace.latest("trial-short");
+    assert_eq!(json(&run.join("summary.json"))["steps"], 12);
+    let said = workplace.xrun(&["trial.toml", "--smoke", "--name", "tried"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(json(&workplace.latest("tried").join("summary.json"))["steps"], 20);
+    assert!(!workplace.path("results/trial").exists(), "no result of the experiment itself");
+}
+
+#[test]
+fn failed_points_of_a_sweep_say_how_to_try_them_again() {
+    let workplace = trial();
+    let said = workplace.xrun(&["sweep", "trial.toml", "-s", "pipeline.dummy.fail_at_step=2,3"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("--retry-failed"), "{}", said.err);
+}

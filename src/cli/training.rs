@@ -337,6 +337,11 @@ pub fn train(
 
 fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
+    if let Some(summary) = &summary {
+        // What it was all for comes first.
+        let plan = read::plan(run).ok();
+        report::result::lines(run, summary, plan.as_ref()).iter().for_each(|line| terminal.say(line));
+    }
     if let Ok(Some(verdict)) = read::verdict(run) {
         if let Ok(table) = report::epochs::table(run) {
             terminal.say(table.trim_end());

@@ -61,7 +61,9 @@ fn json_has_the_facts_and_null_for_what_is_not_known() {
     assert_eq!(json["state"], "killed");
     assert_eq!(json["steps"], 56);
     assert!(json["steps_per_second"].is_null());
-    assert!(json["loss_last"].is_f64());
+    assert_eq!((&json["losses"][0]["kind"], &json["losses"][0]["steps"]), (&"detection".into(), &38.into()));
+    assert!(json["losses"][1]["last"].as_f64().unwrap() < json["losses"][0]["last"].as_f64().unwrap());
+    assert!(json["metrics"]["map_50"]["after"].is_null() && json["metrics"]["map_50"]["best"].is_null());
 }
 
 /// The whole page is well-formed: all that is opened is closed, and in order. (As XML, once what only HTML allows

@@ -84,7 +84,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         growth: [slope("heap"), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
         best_by: summary.as_ref().and_then(|summary| summary.best.as_ref()).map(|best| best.metric.clone()),
-        metrics: summary.map(|summary| summary.metrics_last).unwrap_or_default(),
+        metrics: summary.and_then(|summary| summary.after().cloned()).unwrap_or_default(),
     }
 }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use xrun::data::question_answers::corpus::Corpus;
+use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
-use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::tokenizer;
 use xrun::data::reference_video::raw::Judge;
 use xrun::data::reference_video::settings::{ExifOrientation, Format, OnBroken, Settings, Source};
@@ -184,7 +184,8 @@ fn squad_text(_: &Path) -> Work {
             let paragraph: Paragraph =
                 serde_json::from_slice(part).map_err(|error| format!("a place leads to {error}"))?;
             let cut = Cut::Sliding { stride: 4, most: 8 };
-            example::example(&paragraph, place.question as usize, 16, cut, &tokenizer).map_err(|error| error.to_string())?;
+            example::example(&paragraph, place.question as usize, 16, cut, &tokenizer)
+                .map_err(|error| error.to_string())?;
         }
         Ok(!index.places.is_empty())
     })

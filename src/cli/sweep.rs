@@ -149,8 +149,11 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     let (record, path) = (&begun.record, begun.folder.path.as_path());
+    // So that a drift of the machine is not taken for the effect of a value.
+    let drawn =
+        if record.order.is_sorted() { String::new() } else { format!(", in random order (seed {})", record.seed) };
     terminal.say(&format!(
-        "{}: {} points, {} runs, in {}",
+        "{}: {} points, {} runs{drawn}, in {}",
         record.experiment,
         record.points.len(),
         record.order.len(),
@@ -234,6 +237,7 @@ fn on_this_machine(
         }
         Conducted::AllDone if finished < record.order.len() => {
             terminal.error(&format!("{} of {} runs did not finish", record.order.len() - finished, record.order.len()));
+            terminal.say(&format!("to go on with them: xrun sweep --resume {} --retry-failed", path.display()));
             Ok(exit_code(Outcome::Failed))
         }
         Conducted::AllDone => Ok(0),

@@ -51,10 +51,7 @@ pub struct Curves {
 
 /// Reads the file; one that is missing gives no curves. `steps` is the planned length of the run.
 pub fn read(run: &Path, steps: Option<u64>) -> Curves {
-    let mut curves = Curves {
-        smoothed_over: loss::averaged_over(steps),
-        ..Curves::default()
-    };
+    let mut curves = Curves { smoothed_over: loss::averaged_over(steps), ..Curves::default() };
     let lines = match read::metrics(run) {
         Ok(lines) => lines,
         Err(error) => {

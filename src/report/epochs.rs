@@ -155,7 +155,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     let names = ["heap", "resident", "device in use", "device reserved"];
     let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
     // As in `levels`: the table has one number an epoch, and says which.
-    let of = [", least", " at the end", ", least", " at the end"];
+    let of = [", least", ", end", ", least", ", end"];
     let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], of[*at])).collect();
     let header: Vec<&str> =
         std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();

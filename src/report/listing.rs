@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::axes::{number, time_of_day};
-use super::width::columns_within;
+pub use super::width::columns_within;
 use crate::results::index::{Entry, RunState};
 use crate::results::{printable, read};
 use crate::units::Bytes;

@@ -6,7 +6,9 @@ use super::ReportError;
 use super::curves::{self, Curves};
 use super::trace::{self, Trace};
 use crate::memory::ledger::{OWNERS_MAX, Policy};
-use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary};
+use crate::results::format::{
+    Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary,
+};
 use crate::results::index::{self, RunState};
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::{named, read, resolved};

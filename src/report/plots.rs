@@ -310,7 +310,8 @@ impl Plot {
                         chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
                     }
                     Shape::Area { base } | Shape::Band { base } => {
-                        let back = points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, self.up(y).clamp(bottom, top)));
+                        let back =
+                            points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, self.up(y).clamp(bottom, top)));
                         let outline: Vec<(f64, f64)> = points.iter().copied().chain(back).collect();
                         let alpha = if matches!(curve.shape, Shape::Band { .. }) { 0.18 } else { 0.75 };
                         let polygon = Polygon::new(outline, colour(curve.colour, alpha).filled());
@@ -354,7 +355,8 @@ mod tests {
         let plot = plot(&[(0.0, 500.0), (1.0, 5.0)]).unwrap().on_logarithmic_y();
         let page = plot.figure().into_string();
         let at = |label: &str| -> f64 {
-            let (before, _) = page.split_once(&format!("%\">{label}<")).unwrap_or_else(|| panic!("no {label} in {page}"));
+            let (before, _) =
+                page.split_once(&format!("%\">{label}<")).unwrap_or_else(|| panic!("no {label} in {page}"));
             before.rsplit(':').next().unwrap().parse().unwrap()
         };
         assert!((at("10") - at("5") - (at("20") - at("10"))).abs() < 0.03, "{page}");

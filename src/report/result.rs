@@ -143,7 +143,8 @@ impl Material {
             let planned = self.planned(&name);
             let interval = intervals.get(&name).copied().filter(|_| after.is_some());
             let better = planned.map(|metric| metric.better);
-            let text = |of: fn(&PlannedMetric) -> &String| planned.map_or_else(String::new, |metric| of(metric).clone());
+            let text =
+                |of: fn(&PlannedMetric) -> &String| planned.map_or_else(String::new, |metric| of(metric).clone());
             Measured {
                 unit: text(|metric| &metric.unit),
                 family: text(|metric| &metric.family),

@@ -62,7 +62,7 @@ fn the_result_line_names_the_best_checkpoint_where_it_is() {
     let (summary, plan) = (read::summary(&run).unwrap().unwrap(), read::plan(&run).unwrap());
     let told = lines(&run, &summary, Some(&plan));
     assert_eq!(told[0], "map_50 0.012 -> 0.432, best 0.5111 after step 150", "it has no such checkpoint");
-    assert_eq!(told[1], "loss detection 2.852 -> 0.5664, triplet 0.6755 -> 0.1397 (moving average over 10 steps)");
+    assert_eq!(told[1], "loss detection 2.852 -> 0.5682, triplet 0.4944 -> 0.1481 (moving average over 10 steps)");
     std::fs::create_dir_all(layout::checkpoint(&run, 150)).unwrap();
     let told = lines(&run, &summary, Some(&plan));
     assert_eq!(told[0], "map_50 0.012 -> 0.432, best 0.5111 after step 150 (checkpoints/step_00000150)");

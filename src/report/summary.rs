@@ -222,9 +222,9 @@ fn results(material: &Material, page: &mut Page) {
         .map(|metric| {
             let shown = |value: Option<f64>| value.map_or("-".into(), |value| metric.value(value));
             let chosen = if metric.chooses { ", the best checkpoint" } else { "" };
-            let best = metric.best.map_or(String::new(), |(value, step)| {
-                format!("{} after step {step}{chosen}", metric.value(value))
-            });
+            let best = metric
+                .best
+                .map_or(String::new(), |(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
             let sure = metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
             let better = metric.better.map_or("", Better::words).to_owned();
             vec![

@@ -73,7 +73,7 @@ pub struct Entry {
 pub enum IndexError {
     #[error("there is no run in {}; start one with `xrun FILE`, or name another folder with --results DIR", results.display())]
     Empty { results: PathBuf },
-    #[error("no run is called \"{text}\"{}{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    #[error("no run is called \"{text}\"{}; there are{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
     NotFound { text: String, suggestion: Option<String>, candidates: Candidates },
     #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
     Ambiguous { text: String, candidates: Candidates },

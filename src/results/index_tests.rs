@@ -143,7 +143,10 @@ fn a_killed_run_shows_how_far_it_came() {
     assert_eq!((killed.last_step, kind.as_str()), (Some(1_999), ""), "of one kind there is no need to name it");
     assert!((loss - 1.0 / 1_990.0).abs() < 1e-5, "the average of the last steps: {loss}");
     // A last step of another kind is not the loss of the run.
-    let other = text.replace("\"step\":1999,\"epoch\":1,\"batch\":\"detection\"", "\"step\":1999,\"epoch\":1,\"batch\":\"triplet\"");
+    let other = text.replace(
+        "\"step\":1999,\"epoch\":1,\"batch\":\"detection\"",
+        "\"step\":1999,\"epoch\":1,\"batch\":\"triplet\"",
+    );
     assert_ne!(other, text);
     write::replace(&first.join(layout::METRICS), other.as_bytes()).unwrap();
     let (kind, again) = entry(&first).loss.unwrap();

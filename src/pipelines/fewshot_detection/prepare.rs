@@ -46,11 +46,11 @@ pub const METRICS: &[Metric] = &[
     Metric::higher("map", SHARE)
         .within(PRECISION, "map")
         .about("Mean average precision over the ten IoUs from 0.5 to 0.95."),
-    Metric::higher("map_small", SHARE).within(PRECISION, "map, small").about("`map` of objects up to 32² square pixels."),
+    Metric::higher("map_small", SHARE).within(PRECISION, "map_small").about("`map` of objects up to 32² square pixels."),
     Metric::higher("map_medium", SHARE)
-        .within(PRECISION, "map, medium")
+        .within(PRECISION, "map_medium")
         .about("`map` of objects from 32² to 96² square pixels."),
-    Metric::higher("map_large", SHARE).within(PRECISION, "map, large").about("`map` of objects above 96² square pixels."),
+    Metric::higher("map_large", SHARE).within(PRECISION, "map_large").about("`map` of objects above 96² square pixels."),
     Metric::higher("recall", SHARE)
         .within(RECALL, "recall")
         .about("The share of objects found at IoU 0.5, whatever the score."),

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use crate::report::axes::{number, time_of_day};
-use crate::report::page::document::code;
 use crate::report::material::Material;
+use crate::report::page::document::code;
 use crate::results::format::Outcome;
 use crate::results::index::RunState;
 use crate::results::verdict::Judgement;

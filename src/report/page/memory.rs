@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use crate::memory::ledger::OWNERS_MAX;
 use crate::report::axes::{Unit, bytes, duration, number};
-use crate::report::page::document::code;
 use crate::report::material::{Buffer, Material, effect};
+use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::trace::Trace;
 use crate::results::format::Place;

@@ -238,9 +238,7 @@ fn cut(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
     let Some(&common) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
         return plot;
     };
-    let highest = |all: &[&Series]| {
-        all.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y))
-    };
+    let highest = |all: &[&Series]| all.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y));
     let Some(peak) = highest(faint) else { return plot };
     let whole = highest(strong).map_or(f64::NEG_INFINITY, |point| point.y);
     let top = plot.y.0 + (common.max(whole) - plot.y.0) * if whole > common { 1.04 } else { 1.15 };
@@ -295,10 +293,7 @@ mod tests {
         let figures: Vec<(&str, Vec<String>)> = plots.iter().map(|plot| (plot.title.as_str(), lines(plot))).collect();
         let widths = ["full", "8 bit", "4 bit", "2 bit"].map(str::to_owned).to_vec();
         let perplexity = std::iter::once("mean".to_owned()).chain(widths.clone()).collect();
-        assert_eq!(
-            figures,
-            [("Perplexity", perplexity), ("Exact match (%)", widths.clone()), ("F1 (%)", widths)]
-        );
+        assert_eq!(figures, [("Perplexity", perplexity), ("Exact match (%)", widths.clone()), ("F1 (%)", widths)]);
         assert_eq!(left_out, 0);
         assert!(plots[0].log_y && !plots[1].log_y, "532 and 22 on one axis");
         assert!(!plots[0].half && plots[1].half);
@@ -331,10 +326,8 @@ mod tests {
             raw.add(f64::from(step), if step == 200 { 40.0 } else { loss }, ());
             smooth.add(f64::from(step), loss, ());
         }
-        let curves = vec![
-            Curve::of("a", &raw, 1, Shape::Faint).unwrap(),
-            Curve::of("a", &smooth, 1, Shape::Line).unwrap(),
-        ];
+        let curves =
+            vec![Curve::of("a", &raw, 1, Shape::Faint).unwrap(), Curve::of("a", &smooth, 1, Shape::Line).unwrap()];
         let plot = cut(half("loss", curves).unwrap(), &[&raw], &[&smooth]);
         assert!(plot.y.1 >= 8.0 && plot.y.1 < 9.0, "{:?}", plot.y);
         assert!(plot.caption.contains("the highest is 40 at step 200"));

@@ -83,6 +83,8 @@ pub struct TaskFacts {
     pub probe_overrides: Vec<String>,
     /// The validation metrics that a checkpoint can be best by; the first is the pipeline's own choice.
     pub metrics: Vec<Metric>,
+    /// What the pictures of a validation show, for people; empty where there are none.
+    pub pictures: &'static str,
 }
 
 /// A validation metric.
@@ -92,28 +94,43 @@ pub struct Metric {
     pub better: Better,
     /// For people, such as `share`; empty where it has none.
     pub unit: &'static str,
+    /// Metrics with this name are drawn in one figure.
+    pub family: &'static str,
+    /// What its line is called there.
+    pub line: &'static str,
+    /// What is measured, in a sentence.
+    pub about: &'static str,
 }
 
 impl Metric {
     pub const fn higher(name: &'static str, unit: &'static str) -> Self {
-        Self { name, better: Better::Higher, unit }
+        Self { name, better: Better::Higher, unit, family: name, line: name, about: "" }
     }
 
     pub const fn lower(name: &'static str, unit: &'static str) -> Self {
-        Self { name, better: Better::Lower, unit }
+        Self { better: Better::Lower, ..Self::higher(name, unit) }
+    }
+
+    /// In the figure of this name, as a line of that name.
+    pub const fn within(self, family: &'static str, line: &'static str) -> Self {
+        Self { family, line, ..self }
+    }
+
+    pub const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
     }
 }
 
 impl From<&Metric> for PlannedMetric {
     fn from(metric: &Metric) -> Self {
-        Self { name: metric.name.to_owned(), better: metric.better, unit: metric.unit.to_owned() }
-    }
-}
-
-/// One without a unit.
-impl From<&(&'static str, Better)> for Metric {
-    fn from((name, better): &(&'static str, Better)) -> Self {
-        Self { name, better: *better, unit: "" }
+        Self {
+            name: metric.name.to_owned(),
+            better: metric.better,
+            unit: metric.unit.to_owned(),
+            family: metric.family.to_owned(),
+            line: metric.line.to_owned(),
+            about: metric.about.to_owned(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::report::listing;
 use crate::results::index;
 use crate::results::selection::{METRIC, ORDERS, Order, Selection, Status, sort};
 use crate::results::verdict::Judgement;
+use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 
 #[derive(Clone, Debug, Args)]
 pub struct ListArguments {
@@ -30,7 +31,7 @@ pub struct ListArguments {
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
     /// started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME, or a key of
-    /// the experiment such as training.epochs.
+    /// the experiment such as training.epochs. A metric sorts the best first.
     #[arg(long, value_name = "KEY", default_value = "started")]
     sort: String,
     /// Sort the other way round.
@@ -52,7 +53,10 @@ const DAMAGE_MAX: usize = 20;
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.folder;
     let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
-    if let Some(name) = experiment {
+    let by_run = arguments.status.is_some() || arguments.verdict.is_some() || !arguments.set.is_empty();
+    // What is asked of runs is no question about sweeps.
+    let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
+    if let Some(name) = experiment.filter(|_| sweeps.is_empty()) {
         index::known_experiment(results, name).map_err(|error| Failure::Usage(error.to_string()))?;
     }
     let selection = Selection {
@@ -70,11 +74,17 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     runs.retain(|run| selection.takes(run));
     sort(&mut runs, &order, arguments.reverse);
     runs.truncate(arguments.count);
+    let swept = listing_of_sweeps(&sweeps, terminal.width());
     match arguments.json {
         true => terminal.json(&listing::json(&runs)),
+        false if runs.is_empty() && !swept.is_empty() => terminal.answer(&swept),
         false if all == 0 => terminal.say(&format!("no runs in {}", results.display())),
-        false if runs.is_empty() => terminal.say(&format!("none of {all} runs is so")),
-        false => terminal.answer(&listing::text(&runs, terminal.width())),
+        false if runs.is_empty() => terminal.say(&format!("none of {all} runs is like that")),
+        false => {
+            let runs = listing::text(&runs, terminal.width());
+            let gap = if swept.is_empty() { "" } else { "\n" };
+            terminal.answer(&format!("{runs}{gap}{swept}"));
+        }
     }
     Ok(0)
 }
@@ -93,7 +103,7 @@ fn order(text: &str) -> Result<Order, Failure> {
         let near =
             nearest(text, ORDERS.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
         let message = format!(
-            "runs cannot be sorted by `{text}`; {near}Known are {known}, {METRIC}NAME, and keys of the experiment such \
+            "runs cannot be sorted by `{text}`; {near}known are {known}, {METRIC}NAME, and keys of the experiment such \
              as training.epochs"
         );
         return Err(Failure::Usage(message));

@@ -9,11 +9,15 @@ use super::Progress;
 use super::terminal::{self, Terminal};
 use crate::device::kernels::Kernels;
 use crate::plan::Plan;
+use crate::report::axes::number;
 use crate::results::format::MemoryLine;
+use crate::results::loss::{self, KindLoss};
+use crate::results::metric::PlannedMetric;
 use crate::results::verdict::OWNER;
 use crate::run::manifest;
 use crate::run::observer::{Event, Observer};
 use crate::run::start::{Aside, Teller};
+use crate::task::Metric;
 use crate::units::{Bytes, seconds};
 
 /// The observer that the command line asks for.
@@ -105,6 +109,10 @@ struct People {
     steps: u64,
     epochs: u64,
     shown_any: bool,
+    /// The loss of each kind of step of this process.
+    losses: Vec<KindLoss>,
+    /// Metrics of the plan, to group what a validation says.
+    metrics: Vec<Metric>,
 }
 
 impl People {
@@ -118,7 +126,18 @@ impl People {
             bar
         });
         let now = Instant::now();
-        Self { terminal, bar, begun: now, last_line: now, first_step: 0, steps: 0, epochs: 0, shown_any: false }
+        Self {
+            terminal,
+            bar,
+            begun: now,
+            last_line: now,
+            first_step: 0,
+            steps: 0,
+            epochs: 0,
+            shown_any: false,
+            losses: Vec::new(),
+            metrics: Vec::new(),
+        }
     }
 
     /// A line that stays, above the bar if there is one.
@@ -135,6 +154,7 @@ impl People {
         self.first_step = step;
         self.steps = plan.steps;
         self.epochs = plan.experiment.training.epochs;
+        self.metrics.clone_from(&plan.facts.metrics);
         let from = if step > 0 { format!(", from step {step}") } else { String::new() };
         self.line(&format!("{} on {device}: {}{from}", plan.experiment.experiment.name, plan.steps_words()));
         self.line(&format!("results in {}", run.display()));
@@ -145,12 +165,13 @@ impl People {
         }
     }
 
-    fn step(&mut self, step: u64, message: &str) {
+    fn step(&mut self, step: u64, fields: &[String]) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
-            bar.set_message(message.to_owned());
+            bar.set_message(fitting(fields, room_beside_bar(self.steps)));
             return;
         }
+        let message = fields.join(" · ");
         if step == self.steps || !self.shown_any || self.last_line.elapsed() >= LINE_EVERY {
             self.shown_any = true;
             self.last_line = Instant::now();
@@ -184,15 +205,17 @@ impl Observer for People {
         match event {
             Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
             Event::Step { step, epoch, report, memory, suspects, .. } => {
-                let message = format!(
-                    "epoch {epoch}/{} · loss {:.4} · {:.1} steps/s{}{}",
-                    self.epochs,
-                    report.loss,
-                    self.steps_per_second(step),
-                    memory.map_or_else(String::new, memory_words),
+                loss::add(&mut self.losses, report.kind, report.loss, loss::averaged_over(Some(self.steps)));
+                // The most important first: what does not fit is left out.
+                let fields = [
+                    format!("epoch {epoch}/{}", self.epochs),
+                    loss_words(&self.losses, report.kind),
                     suspected(suspects),
-                );
-                self.step(step, &message);
+                    format!("{:.1} steps/s", self.steps_per_second(step)),
+                ];
+                let fields = fields.into_iter().chain(memory.into_iter().flat_map(memory_words));
+                let fields: Vec<String> = fields.filter(|field| !field.is_empty()).collect();
+                self.step(step, &fields);
             }
             Event::Validating { step } => match &self.bar {
                 Some(bar) => bar.set_message(format!("validating at step {step} …")),
@@ -200,11 +223,7 @@ impl Observer for People {
                 None => {}
             },
             Event::Validated { step, metrics } => {
-                let values: Vec<String> = metrics
-                    .iter()
-                    .filter_map(|(name, value)| value.map(|value| format!("{name} {value:.4}")))
-                    .collect();
-                self.line(&format!("step {step}: validation · {}", values.join(" · ")));
+                self.line(&format!("step {step}: validation · {}", grouped(metrics, &self.metrics).join(" · ")));
             }
             Event::Saved { step, best } => {
                 if self.terminal.verbose {
@@ -220,19 +239,83 @@ impl Observer for People {
     }
 }
 
-fn memory_words(line: &MemoryLine) -> String {
-    let resident = line.host.resident.map_or_else(String::new, |bytes| format!(" · resident {}", Bytes(bytes)));
-    let device = line
-        .device
-        .map_or_else(String::new, |pool| format!(" · device {} of {}", Bytes(pool.in_use), Bytes(pool.reserved)));
-    format!(" · heap {}{resident}{device}", Bytes(line.host.heap))
+/// Columns that the bar, the numbers beside it and the time that is left need.
+fn room_beside_bar(steps: u64) -> usize {
+    const BAR: usize = 24;
+    // `12 min 05 s left`, and the spaces between.
+    const LEFT: usize = 20;
+    terminal::error_width().saturating_sub(BAR + LEFT + 2 * steps.to_string().len() + 3)
+}
+
+/// As many of the fields as have room as a whole; the first one is always there.
+fn fitting(fields: &[String], room: usize) -> String {
+    let mut text = String::new();
+    for field in fields {
+        let separator = if text.is_empty() { "" } else { " · " };
+        let length = text.chars().count() + separator.chars().count() + field.chars().count();
+        if text.is_empty() || length <= room {
+            text.push_str(separator);
+            text.push_str(field);
+        }
+    }
+    text
+}
+
+/// More kinds of steps than this, and only that of this step is shown.
+const KINDS_SHOWN: usize = 2;
+
+/// `loss 1.7241`, or, where steps alternate, `loss detection 1.7241, triplet 0.0282`: moving averages, which do not jump
+/// from kind to kind.
+fn loss_words(losses: &[KindLoss], kind: &str) -> String {
+    let of = |loss: &KindLoss| format!("{} {:.4}", loss.kind, loss.last);
+    match losses {
+        [only] => format!("loss {:.4}", only.last),
+        few if few.len() <= KINDS_SHOWN => format!("loss {}", few.iter().map(of).collect::<Vec<_>>().join(", ")),
+        many => {
+            many.iter().find(|loss| loss.kind == kind).map_or_else(String::new, |loss| format!("loss {}", of(loss)))
+        }
+    }
+}
+
+/// `map50 0.4974`, and of a family with several lines one field: `Perplexity full 1.01, 8 bit 1.01`.
+fn grouped(metrics: &[(String, Option<f64>)], planned: &[Metric]) -> Vec<String> {
+    let mut fields: Vec<(Option<&str>, String)> = Vec::new();
+    // In the order of the plan; what it does not know comes last.
+    let place = |name: &str| planned.iter().position(|metric| metric.name == name).unwrap_or(usize::MAX);
+    let mut sorted: Vec<(&str, f64)> =
+        metrics.iter().filter_map(|(name, value)| Some((name.as_str(), (*value)?))).collect();
+    sorted.sort_by_key(|(name, _)| place(name));
+    for (name, value) in sorted {
+        let metric = planned.iter().find(|metric| metric.name == name);
+        let unit = metric.map_or("", |metric| PlannedMetric::percent(metric.unit));
+        // A line with a name of its own is told within its family.
+        let family = metric.filter(|metric| metric.line != metric.name);
+        let Some(family) = family else {
+            fields.push((None, format!("{name} {value:.4}{unit}")));
+            continue;
+        };
+        let said = format!("{} {}{unit}", family.line, number(value));
+        match fields.iter_mut().find(|(known, _)| *known == Some(family.family)) {
+            Some((_, text)) => text.push_str(&format!(", {said}")),
+            None => fields.push((Some(family.family), format!("{} {said}", family.family.to_lowercase()))),
+        }
+    }
+    fields.into_iter().map(|(_, text)| text).collect()
+}
+
+/// What the newest sample says, the most important first.
+fn memory_words(line: &MemoryLine) -> Vec<String> {
+    let device = line.device.map(|pool| format!("device {} of {}", Bytes(pool.in_use), Bytes(pool.reserved)));
+    let heap = format!("heap {}", Bytes(line.host.heap));
+    let resident = line.host.resident.map(|bytes| format!("resident {}", Bytes(bytes)));
+    std::iter::once(heap).chain(device).chain(resident).collect()
 }
 
 /// What looks as if it grew. The owner if there is one, as it says more than the total.
 fn suspected(suspects: &[String]) -> String {
     let owner = suspects.iter().find_map(|name| name.strip_prefix(OWNER));
     match owner.or(suspects.first().map(String::as_str)) {
-        Some(name) => format!(" · suspect: {name} may be growing"),
+        Some(name) => format!("suspect: {name} may be growing"),
         None => String::new(),
     }
 }
@@ -300,4 +383,42 @@ impl Observer for Json {
 /// RFC 3339, UTC, to the millisecond.
 fn now() -> String {
     manifest::time().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipelines::{fewshot_detection, qat_language_model};
+
+    #[test]
+    fn fields_that_do_not_fit_are_left_out_as_a_whole() {
+        let fields = ["epoch 1/10", "loss 1.7", "5.1 steps/s", "heap 16 MiB"].map(str::to_owned);
+        assert_eq!(fitting(&fields, 80), "epoch 1/10 · loss 1.7 · 5.1 steps/s · heap 16 MiB");
+        assert_eq!(fitting(&fields, 37), "epoch 1/10 · loss 1.7 · 5.1 steps/s");
+        assert_eq!(fitting(&fields, 0), "epoch 1/10");
+    }
+
+    #[test]
+    fn the_loss_does_not_jump_from_kind_to_kind() {
+        let mut losses = Vec::new();
+        loss::add(&mut losses, "detection", 8.0, 5.0);
+        assert_eq!(loss_words(&losses, "detection"), "loss 8.0000");
+        loss::add(&mut losses, "triplet", 0.5, 5.0);
+        let both = "loss detection 8.0000, triplet 0.5000";
+        assert_eq!((loss_words(&losses, "detection"), loss_words(&losses, "triplet")), (both.into(), both.into()));
+        loss::add(&mut losses, "other", 1.0, 5.0);
+        assert_eq!(loss_words(&losses, "triplet"), "loss triplet 0.5000");
+    }
+
+    #[test]
+    fn a_validation_is_told_family_by_family() {
+        let value = |name: &str, value: f64| (name.to_owned(), Some(value));
+        let widths = [value("f1_2_bit", 50.0), value("perplexity_2_bit", 2.5), value("perplexity_full", 2.25)];
+        let all: Vec<_> = widths.into_iter().chain([value("perplexity", 2.375), ("f1_full".into(), None)]).collect();
+        let told = grouped(&all, qat_language_model::precision::METRICS);
+        assert_eq!(told, ["perplexity mean 2.375, full 2.25, 2 bit 2.5", "f1 2 bit 50 %"]);
+        let detection = [value("map", 0.25), value("map50", 0.5), value("unknown", 1.0)];
+        let told = grouped(&detection, fewshot_detection::prepare::METRICS);
+        assert_eq!(told, ["map50 0.5000", "map 0.2500", "unknown 1.0000"]);
+    }
 }

@@ -154,8 +154,11 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     let (record, path) = (&begun.record, begun.folder.path.as_path());
+    // So that a drift of the machine is not taken for the effect of a value.
+    let drawn =
+        if record.order.is_sorted() { String::new() } else { format!(", in random order (seed {})", record.seed) };
     terminal.say(&format!(
-        "{}: {}, {}, in {}",
+        "{}: {}, {}{drawn}, in {}",
         record.experiment,
         counted(record.points.len() as u64, "point"),
         counted(record.order.len() as u64, "run"),

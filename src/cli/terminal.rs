@@ -136,6 +136,11 @@ pub fn width() -> usize {
 
 const WIDTH_WITHOUT_TERMINAL: usize = 120;
 
+/// Characters of a line on standard error.
+pub fn error_width() -> usize {
+    terminal_size::terminal_size_of(std::io::stderr()).map_or(WIDTH_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
+}
+
 /// Whether progress can be redrawn.
 pub fn is_terminal() -> bool {
     std::io::stderr().is_terminal()

@@ -375,6 +375,11 @@ fn shell_word(word: &str) -> String {
 
 fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
+    if let Some(summary) = summary.as_ref().filter(|_| !terminal.events) {
+        // What it was all for comes first.
+        let plan = read::plan(run).ok();
+        report::result::lines(run, summary, plan.as_ref()).iter().for_each(|line| terminal.say(line));
+    }
     if terminal.events {
         let verdict = read::verdict(run).ok().flatten();
         let report = run.join(layout::REPORT);

@@ -60,8 +60,8 @@ pub fn needs(kind: &str) -> Needs {
 pub fn metrics(pipeline: &Pipeline) -> Vec<Metric> {
     match pipeline {
         Pipeline::FewshotDetection(_) => fewshot_detection::prepare::METRICS.to_vec(),
-        Pipeline::QatLanguageModel(_) => qat_language_model::precision::METRICS.iter().map(Metric::from).collect(),
-        Pipeline::Dummy(_) => dummy::task::METRICS.iter().map(Metric::from).collect(),
+        Pipeline::QatLanguageModel(_) => qat_language_model::precision::METRICS.to_vec(),
+        Pipeline::Dummy(_) => dummy::task::METRICS.to_vec(),
     }
 }
 

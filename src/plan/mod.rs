@@ -12,7 +12,7 @@ use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, PoolPage, VERSION};
 use crate::results::metric::PlannedMetric;
 use crate::results::write::LINE_BYTES_MAX;
-use crate::task::TaskFacts;
+use crate::task::{Metric, TaskFacts};
 use crate::units::counted;
 
 /// An experiment together with what its data says.
@@ -100,6 +100,15 @@ impl Plan {
         }
     }
 
+    /// The validation metric by which a checkpoint is best: the one that the file names, or the pipeline's own choice.
+    pub fn best_by(&self) -> Option<&Metric> {
+        let metrics = &self.facts.metrics;
+        match &self.experiment.checkpoint.best {
+            Some(name) => metrics.iter().find(|metric| metric.name == name),
+            None => metrics.first(),
+        }
+    }
+
     pub fn to_file(&self, parameters: u64) -> PlanFile {
         PlanFile {
             version: VERSION,
@@ -112,6 +121,8 @@ impl Plan {
             owners: self.owners.clone(),
             pool_pages: self.pool_pages.clone(),
             metrics: self.facts.metrics.iter().map(PlannedMetric::from).collect(),
+            best_by: self.best_by().map(|metric| metric.name.to_owned()),
+            pictures: self.facts.pictures.to_owned(),
             forecast: self.forecast.clone(),
             smaller: self.facts.smaller.clone(),
         }

@@ -32,6 +32,22 @@ pub fn ticks(unit: Unit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String
         .collect()
 }
 
+/// 1, 2 and 5 times the powers of ten within `low..=high`, or the powers alone where those are many; both ends are positive.
+pub fn logarithmic_ticks(unit: Unit, low: f64, high: f64) -> Vec<(f64, String)> {
+    if !(low > 0.0 && high.is_finite() && high > low) {
+        return Vec::new();
+    }
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let digits: &[f64] = if high / low > 1e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let every = ((last - first) as usize / TICKS_MAX + 1).max(1);
+    let powers = (first..=last).step_by(every);
+    powers
+        .flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)))
+        .filter(|tick| (low..=high).contains(tick))
+        .map(|tick| (tick, value(unit, tick)))
+        .collect()
+}
+
 /// 1, 2 or 5 times a power of ten.
 fn decimal_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());

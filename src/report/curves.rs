@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::series::Series;
 use crate::results::format::MetricsLine;
+use crate::results::loss::{self, KindLoss, OTHER_KINDS};
 use crate::results::metric::Interval;
 use crate::results::read::{self, ReadError};
 
@@ -22,14 +23,15 @@ pub struct Loss {
     pub kind: String,
     pub raw: Series,
     pub smooth: Series,
-    average: f64,
-    weight: f64,
+    average: KindLoss,
 }
 
 /// What metrics.jsonl says.
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
     pub losses: Vec<Loss>,
+    /// The same in numbers, of all kinds.
+    pub by_kind: Vec<KindLoss>,
     pub learning_rate: Series,
     pub gradient_norm: Series,
     pub gradient_norm_median: Series,
@@ -49,10 +51,7 @@ pub struct Curves {
 
 /// Reads the file; one that is missing gives no curves. `steps` is the planned length of the run.
 pub fn read(run: &Path, steps: Option<u64>) -> Curves {
-    let mut curves = Curves {
-        smoothed_over: steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round()),
-        ..Curves::default()
-    };
+    let mut curves = Curves { smoothed_over: loss::averaged_over(steps), ..Curves::default() };
     let lines = match read::metrics(run) {
         Ok(lines) => lines,
         Err(error) => {
@@ -79,14 +78,13 @@ impl Curves {
                 self.learning_rate.add(x, learning_rate, ());
                 self.gradient_norm.add(x, gradient_norm.unwrap_or(f64::NAN), ());
                 self.gradient_norm_median.add(x, gradient_norm_median.unwrap_or(f64::NAN), ());
-                let decay = 1.0 - 2.0 / (self.smoothed_over + 1.0);
+                let over = self.smoothed_over;
+                loss::add(&mut self.by_kind, &batch, loss, over);
                 let curve = self.loss_of(batch);
                 curve.raw.add(x, loss, ());
+                curve.average.add(loss, over);
                 if loss.is_finite() {
-                    // An exponential moving average, corrected for its start as in Adam (Kingma and Ba 2015).
-                    curve.average = decay * curve.average + (1.0 - decay) * loss;
-                    curve.weight = decay * curve.weight + (1.0 - decay);
-                    curve.smooth.add(x, curve.average / curve.weight, ());
+                    curve.smooth.add(x, curve.average.last, ());
                 }
             }
             MetricsLine::Validation { metrics, intervals, .. } => {
@@ -127,7 +125,7 @@ impl Curves {
         let known = self.losses.iter().position(|loss| loss.kind == kind);
         let at = known.unwrap_or_else(|| {
             if self.losses.len() < KINDS_MAX {
-                let kind = if self.losses.len() + 1 < KINDS_MAX { kind } else { "other kinds".into() };
+                let kind = if self.losses.len() + 1 < KINDS_MAX { kind } else { OTHER_KINDS.into() };
                 self.losses.push(Loss { kind, ..Loss::default() });
             }
             self.losses.len() - 1

@@ -26,6 +26,8 @@ const TABLE_ROWS_MAX: usize = 24;
 struct Row {
     segment: u32,
     epoch: u64,
+    /// Of a row of one sample.
+    step: u64,
     samples: u64,
     heap: Span,
     resident: Span,
@@ -120,11 +122,13 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
     let mut rows: Vec<Row> = Vec::new();
     let mut left_out = 0;
     let mut ends: Option<(Row, Row)> = None;
+    let mut largest = Largest::default();
     each_sample(run, |line| {
         let sample = Row::at(&line);
         match &mut ends {
             Some((start, end)) if start.segment == line.segment => *end = sample,
             _ => {
+                largest = Largest { before: sample.levels(), ..Largest::default() };
                 ends = Some((sample.clone(), sample));
                 (rows, left_out) = (Vec::new(), 0);
             }
@@ -134,6 +138,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
             return Ok(());
         }
         if rows.last().is_none_or(|row| row.epoch != line.epoch) {
+            largest.add(rows.last());
             if rows.len() == TABLE_ROWS_MAX {
                 rows.remove(TABLE_ROWS_MAX / 2);
                 left_out += 1;
@@ -145,10 +150,13 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         }
         Ok(())
     })?;
+    largest.add(rows.last());
     let Some((start, end)) = ends else { return Ok(String::new()) };
     let names = ["heap", "resident", "device in use", "device reserved"];
     let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
-    let titles: Vec<String> = shown.iter().map(|at| format!(">{}", names[*at])).collect();
+    // As in `levels`: the table has one number an epoch, and says which.
+    let of = [", least", ", end", ", least", ", end"];
+    let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], of[*at])).collect();
     let header: Vec<&str> =
         std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
     let cells = |name: String, row: &Row| {
@@ -164,26 +172,52 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         .chain(std::iter::once(cells("end".into(), &end)))
         .collect();
     let mut text = columns(&header, &all);
+    if start.segment > 0 {
+        let _ = writeln!(
+            text,
+            "(process {} of this run, since it went on after step {}; {} has all)",
+            start.segment + 1,
+            start.step,
+            layout::MEMORY_EPOCHS
+        );
+    }
     if left_out > 0 {
         let _ = writeln!(text, "({left_out} epochs in the middle are left out)");
     }
     let total = |at: &usize| format!("{} {}", names[*at], change(end.levels()[*at], start.levels()[*at]));
     let totals: Vec<String> = shown.iter().map(total).collect();
     let _ = writeln!(text, "total growth: {}", totals.join(", "));
-    let steps = || std::iter::once(&start).chain(&rows).zip(&rows);
-    let largest = |at: &usize| {
-        let grown = |(before, row): (&Row, &Row)| {
-            let now = (row.levels()[*at]?, before.levels()[*at]?);
-            Some((now.0.saturating_sub(now.1), row.epoch))
-        };
-        let (most, epoch) = steps().filter_map(grown).max_by_key(|(most, _)| *most).filter(|(most, _)| *most > 0)?;
+    let grew = |at: &usize| {
+        let (most, epoch) = largest.growth[*at]?;
         Some(format!("{} +{} in epoch {epoch}", names[*at], bytes(most as f64)))
     };
-    let largest: Vec<String> = shown.iter().filter_map(largest).collect();
+    let largest: Vec<String> = shown.iter().filter_map(grew).collect();
     if !largest.is_empty() {
         let _ = writeln!(text, "largest growth: {}", largest.join(", "));
     }
     Ok(text)
+}
+
+/// The most that one epoch added to the one before it, whichever rows are shown.
+#[derive(Default)]
+struct Largest {
+    before: [Option<u64>; 4],
+    /// Bytes and the epoch.
+    growth: [Option<(u64, u64)>; 4],
+}
+
+impl Largest {
+    fn add(&mut self, row: Option<&Row>) {
+        let Some(row) = row else { return };
+        let levels = row.levels();
+        for (at, level) in levels.into_iter().enumerate() {
+            let grown = level.zip(self.before[at]).map_or(0, |(now, before)| now.saturating_sub(before));
+            if grown > self.growth[at].map_or(0, |(most, _)| most) {
+                self.growth[at] = Some((grown, row.epoch));
+            }
+        }
+        self.before = levels;
+    }
 }
 
 fn change(now: Option<u64>, before: Option<u64>) -> String {
@@ -197,7 +231,7 @@ fn change(now: Option<u64>, before: Option<u64>) -> String {
 impl Row {
     /// One sample, as if it were an epoch.
     fn at(line: &MemoryLine) -> Self {
-        let mut row = Self { segment: line.segment, epoch: line.epoch, ..Self::default() };
+        let mut row = Self { segment: line.segment, epoch: line.epoch, step: line.step, ..Self::default() };
         row.add(line);
         row
     }
@@ -252,5 +286,31 @@ pub fn field(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample::{PLAIN, finished, write_lines};
+    use crate::results::read;
+
+    #[test]
+    fn the_largest_growth_is_that_of_one_epoch_also_where_rows_are_left_out() {
+        let results = tempfile::tempdir().unwrap();
+        let run = finished(results.path(), PLAIN);
+        let first = read::memory(&run).unwrap().next().unwrap().unwrap();
+        // 10 MiB in each of 60 epochs, but 12 MiB in epoch 30.
+        let line = |epoch: u64| {
+            let mut line = MemoryLine { epoch, step: epoch, ..first.clone() };
+            line.host.heap = ((epoch * 10 + if epoch >= 30 { 2 } else { 0 }) << 20) + (100 << 20);
+            line
+        };
+        write_lines(&run.join(layout::MEMORY), &(0..=60).map(line).collect::<Vec<_>>());
+        let table = table(&run).unwrap();
+        assert!(table.contains("epochs in the middle are left out"), "{table}");
+        assert!(table.contains("largest growth: heap +12 MiB in epoch 30"), "{table}");
+        assert!(!table.lines().any(|line| line.starts_with("30 ")), "that row is not shown: {table}");
+        assert!(table.lines().next().unwrap().contains("heap, least"), "{table}");
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::axes::{number, time_of_day};
-use super::width::columns_within;
+pub use super::width::columns_within;
 use crate::results::index::{Entry, RunState};
 use crate::results::{printable, read};
 use crate::units::Bytes;
@@ -34,7 +34,9 @@ fn row(run: &Entry) -> Vec<String> {
         printable::line(&run.experiment, 20),
         run.state.words().to_owned(),
         steps,
-        run.last_loss.map_or("-".into(), number),
+        run.loss.as_ref().map_or("-".into(), |(kind, loss)| {
+            format!("{} {}", number(*loss), printable::line(kind, 10)).trim_end().to_owned()
+        }),
         best.map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
         run.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
     ]
@@ -57,7 +59,8 @@ pub fn json(runs: &[Entry]) -> Value {
             "started_text": run.started.as_deref().map(time_of_day),
             "steps": run.last_step,
             "steps_planned": run.steps_planned,
-            "loss": run.last_loss,
+            "loss": run.loss.as_ref().map(|(_, loss)| loss),
+            "loss_kind": run.loss.as_ref().map(|(kind, _)| kind).filter(|kind| !kind.is_empty()),
             "best": run.summary.as_ref().and_then(|summary| summary.best.as_ref()),
             "resident_peak": run.resident_peak,
             "damage": verdict.as_ref().err().map(ToString::to_string),

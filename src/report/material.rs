@@ -6,11 +6,13 @@ use super::ReportError;
 use super::curves::{self, Curves};
 use super::trace::{self, Trace};
 use crate::memory::ledger::{OWNERS_MAX, Policy};
-use crate::results::format::{Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Summary};
+use crate::results::format::{
+    Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary,
+};
 use crate::results::index::{self, RunState};
-use crate::results::metric::{Better, Interval};
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::{layout, named, read, resolved, sums};
+use crate::units::Bytes;
 
 /// A forecast that is off by less than this share needs no word.
 const FAR_OFF: f64 = 0.1;
@@ -48,34 +50,25 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// It has no cap: what is put into it stays.
+    pub fn leaks(&self) -> bool {
+        self.policy == Some(Policy::Leak)
+    }
+
     /// Peak over cap.
     pub fn share(&self) -> Option<f64> {
-        let cap = self.cap_bytes.filter(|&cap| cap > 0)?;
+        let cap = self.cap_bytes.filter(|&cap| cap > 0 && !self.leaks())?;
         Some(self.peak_bytes? as f64 / cap as f64)
     }
 }
 
-/// A validation metric.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
-    pub name: String,
-    /// Empty where it has none, and where the plan does not say.
-    pub unit: String,
-    pub better: Option<Better>,
-    /// Before training.
-    pub before: Option<f64>,
-    /// In the last validation.
-    pub after: Option<f64>,
-    /// Of `after`.
-    pub interval: Option<Interval>,
-}
-
-/// What the intervals of these are; `None` where none has one.
-pub fn about_intervals(metrics: &[Measured]) -> Option<String> {
-    let episodes = || metrics.iter().filter_map(|metric| metric.interval).map(|interval| interval.episodes);
-    let (fewest, most) = (episodes().min()?, episodes().max()?);
-    let count = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
-    Some(format!("± is the 95 % interval of a mean over {count} episodes (Student's t, episodes as independent draws)"))
+/// What a suggestion of a post-mortem would do.
+pub fn effect(dead: &PostMortem, tip: &Suggestion) -> String {
+    match tip.frees {
+        0 if dead.limit_key.as_deref() == Some(&tip.key) => "would allow it, if it does not go on to grow".to_owned(),
+        0 => "makes a step smaller, by how much was not measured".to_owned(),
+        bytes => format!("would free {}", Bytes(bytes)),
+    }
 }
 
 /// A part of the loop and the seconds spent in it.
@@ -173,17 +166,6 @@ impl Material {
         }
     }
 
-    /// First and last loss.
-    pub fn losses(&self) -> (Option<f64>, Option<f64>) {
-        if let Some(summary) = self.ending() {
-            return (summary.loss_first, summary.loss_last);
-        }
-        let points = |of: fn(&curves::Loss) -> Option<super::series::Point>| self.curves.losses.iter().filter_map(of);
-        let first = points(|loss| loss.raw.first).min_by(|a, b| a.x.total_cmp(&b.x));
-        let last = points(|loss| loss.raw.last).max_by(|a, b| a.x.total_cmp(&b.x));
-        (first.map(|point| point.y), last.map(|point| point.y))
-    }
-
     /// All buffers, the largest first.
     pub fn buffers(&self) -> Vec<Buffer> {
         let mut buffers: Vec<Buffer> = Vec::new();
@@ -221,9 +203,30 @@ impl Material {
         buffers
     }
 
-    /// Parts of the loop, the slowest first.
+    /// Processes that worked on it: one, and one for each resume.
+    pub fn processes(&self) -> usize {
+        self.manifest.as_ref().map_or(1, |manifest| manifest.resumed.len() + 1)
+    }
+
+    /// ` (last process)` behind what a summary knows only of that one.
+    pub fn of_last_process(&self) -> &'static str {
+        if self.processes() > 1 { " (last process)" } else { "" }
+    }
+
+    /// Samples of all processes, and the seconds that they took; of the last one where there is no trace.
+    pub fn samples(&self) -> (u64, f64) {
+        let of = match self.trace.peaks.samples {
+            0 => self.memory(),
+            _ => &self.trace.peaks,
+        };
+        (of.samples, of.trace_seconds)
+    }
+
+    /// Parts of the loop, the slowest first. A summary has those of the last process, so those of a resumed run come from its
+    /// trace, if it has one.
     pub fn phases(&self) -> Vec<Phase> {
-        let mut phases: Vec<Phase> = match self.ending() {
+        let from_trace = self.processes() > 1 && !self.trace.phases.is_empty();
+        let mut phases: Vec<Phase> = match self.ending().filter(|_| !from_trace) {
             Some(summary) if !summary.phases.is_empty() => summary
                 .phases
                 .iter()
@@ -240,49 +243,6 @@ impl Material {
         };
         phases.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
         phases
-    }
-
-    /// The validation metrics in the order of the plan.
-    pub fn metrics(&self) -> Vec<Measured> {
-        let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
-        let intervals = match self.ending() {
-            Some(summary) => &summary.intervals_last,
-            None => &self.curves.intervals,
-        };
-        let measured = |(name, before, after): (String, Option<f64>, Option<f64>)| {
-            let planned = plan.iter().find(|metric| metric.name == name);
-            let interval = intervals.get(&name).copied().filter(|_| after.is_some());
-            let (unit, better) = (planned.map_or("", |metric| &metric.unit), planned.map(|metric| metric.better));
-            Measured { unit: unit.to_owned(), better, before, after, interval, name }
-        };
-        let mut metrics: Vec<Measured> = self.first_and_last().into_iter().map(measured).collect();
-        metrics.sort_by_key(|metric| self.place_of_metric(&metric.name));
-        metrics
-    }
-
-    /// Where the plan has a metric; behind all others where it does not know it.
-    pub fn place_of_metric(&self, name: &str) -> usize {
-        let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
-        plan.iter().position(|metric| metric.name == name).unwrap_or(usize::MAX)
-    }
-
-    /// By name: before training, and last.
-    fn first_and_last(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
-        if let Some(summary) = self.ending()
-            && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())
-        {
-            let names: std::collections::BTreeSet<&String> =
-                summary.metrics_first.keys().chain(summary.metrics_last.keys()).collect();
-            let value =
-                |values: &std::collections::BTreeMap<String, Option<f64>>, name| values.get(name).copied().flatten();
-            return names
-                .into_iter()
-                .map(|name| (name.clone(), value(&summary.metrics_first, name), value(&summary.metrics_last, name)))
-                .collect();
-        }
-        let before = |series: &super::series::Series| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
-        let after = |series: &super::series::Series| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
-        (self.curves.metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
     }
 
     /// Why the forecast was far off, where the verdict says it: a forecast counts buffers, and what grew is in none.
@@ -306,6 +266,7 @@ impl Material {
             RunState::Killed => true,
             RunState::Running | RunState::Unreadable(_) => false,
         };
-        ended_so && !self.checkpoints.is_empty()
+        // Without a checkpoint it begins again, and stays one run.
+        ended_so && self.manifest.is_some()
     }
 }

@@ -14,6 +14,7 @@ pub mod page;
 pub mod perfetto;
 pub mod plots;
 pub mod reproduction;
+pub mod result;
 pub mod series;
 pub mod summary;
 pub mod trace;

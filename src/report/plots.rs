@@ -95,10 +95,13 @@ pub struct Plot {
     pub labels: Vec<(f64, f64, String)>,
     /// Shown beside another figure where there is room.
     pub half: bool,
+    /// Equal distances are equal factors; all values are positive then.
+    pub log_x: bool,
+    pub log_y: bool,
 }
 
 impl Plot {
-    /// A plot of the curves with axes that fit them; `None` without curves.
+    /// A plot of the curves with axes that fit them; `None` without curves, and of points at one place: a number says more.
     pub fn of(title: &str, x: (&'static str, Unit), y_unit: Unit, curves: Vec<Curve>) -> Option<Self> {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let range = |values: &mut dyn Iterator<Item = f64>| {
@@ -109,10 +112,19 @@ impl Plot {
         if !(x_range.0.is_finite() && low.is_finite()) {
             return None;
         }
+        if x_range.0 == x_range.1 && curves.iter().all(|curve| curve.points.len() == 1) {
+            return None;
+        }
         // From 0, so that heights compare; unless the numbers lie far from it, or below.
         let low = if low >= 0.0 && (y_unit == Unit::Bytes || low < 0.5 * high) { 0.0 } else { low };
-        let room = if high > low { 0.06 * (high - low) } else { high.abs().max(1e-9) * 0.1 };
-        let bottom = if low == 0.0 { 0.0 } else { low - room };
+        let room = 0.06 * (high - low);
+        let y = match (low, high) {
+            // What does not move is seen against 0.
+            (low, high) if low == high && low == 0.0 => (0.0, 1.0),
+            (low, high) if low == high => (1.25 * low.min(0.0), 1.25 * high.max(0.0)),
+            (low, high) if low == 0.0 => (0.0, high + room),
+            (low, high) => (low - room, high + room),
+        };
         Some(Self {
             title: title.into(),
             caption: String::new(),
@@ -120,14 +132,57 @@ impl Plot {
             x_unit: x.1,
             x: if x_range.1 > x_range.0 { x_range } else { (x_range.0 - 0.5, x_range.0 + 0.5) },
             y_unit,
-            y: (bottom, high + room),
+            y,
             curves,
             bands: Vec::new(),
             rug: Vec::new(),
             boundaries: Vec::new(),
             labels: Vec::new(),
             half: false,
+            log_x: false,
+            log_y: false,
         })
+    }
+
+    /// Of all points of all curves.
+    pub fn lowest_and_highest(&self) -> (f64, f64) {
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        points.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point.1), high.max(point.1)))
+    }
+
+    /// With a logarithmic upward axis; all values are positive.
+    pub fn on_logarithmic_y(self) -> Self {
+        let (low, high) = self.lowest_and_highest();
+        Self { y: (low / 1.15, high * 1.15), log_y: true, ..self }
+    }
+
+    /// With a logarithmic axis to the right; all values are positive.
+    pub fn on_logarithmic_x(self) -> Self {
+        let xs = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
+        let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+        Self { x: (low / 1.1, high * 1.1), log_x: true, ..self }
+    }
+
+    fn across(&self, x: f64) -> f64 {
+        if self.log_x { x.max(f64::MIN_POSITIVE).log10() } else { x }
+    }
+
+    fn up(&self, y: f64) -> f64 {
+        if self.log_y { y.max(f64::MIN_POSITIVE).log10() } else { y }
+    }
+
+    fn x_ticks(&self) -> Vec<(f64, String)> {
+        match self.log_x {
+            true => axes::logarithmic_ticks(self.x_unit, self.x.0, self.x.1),
+            false => axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 4 } else { 6 }),
+        }
+    }
+
+    fn y_ticks(&self) -> Vec<(f64, String)> {
+        match self.log_y {
+            true => axes::logarithmic_ticks(self.y_unit, self.y.0, self.y.1),
+            false => axes::ticks(self.y_unit, self.y.0, self.y.1, 4),
+        }
     }
 
     /// What a screen reader says for the picture.
@@ -148,15 +203,17 @@ impl Plot {
         let drawing = self.draw().unwrap_or_default();
         // The first tag is replaced by our own.
         let inner = drawing.split_once('>').map_or("", |(_, inner)| inner);
-        let percent = |(low, high): (f64, f64), value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
+        let percent = |low: f64, high: f64, value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
+        let left = |x: f64| percent(self.across(self.x.0), self.across(self.x.1), self.across(x));
+        let bottom = |y: f64| percent(self.up(self.y.0), self.up(self.y.1), self.up(y));
         html! {
             figure.plot.half[self.half] {
                 h3 { (self.title) }
                 @if !self.caption.is_empty() { p.note { (self.caption) } }
                 div.chart {
                     div.y aria-hidden="true" {
-                        @for (value, label) in axes::ticks(self.y_unit, self.y.0, self.y.1, 4) {
-                            span style=(format!("bottom:{}", percent(self.y, value))) { (label) }
+                        @for (value, label) in self.y_ticks() {
+                            span style=(format!("bottom:{}", bottom(value))) { (label) }
                         }
                     }
                     svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
@@ -166,13 +223,13 @@ impl Plot {
                     @if !self.labels.is_empty() {
                         div.labels aria-hidden="true" {
                             @for (x, y, label) in &self.labels {
-                                span style=(format!("left:{};bottom:{}", percent(self.x, *x), percent(self.y, *y))) { (label) }
+                                span style=(format!("left:{};bottom:{}", left(*x), bottom(*y))) { (label) }
                             }
                         }
                     }
                     div.x aria-hidden="true" {
-                        @for (value, label) in axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 4 } else { 6 }) {
-                            span style=(format!("left:{}", percent(self.x, value))) { (label) }
+                        @for (value, label) in self.x_ticks() {
+                            span style=(format!("left:{}", left(value))) { (label) }
                         }
                         em { (self.x_label) }
                     }
@@ -194,7 +251,7 @@ impl Plot {
                             @let curve = &self.curves[if area { self.curves.len() - 1 - at } else { at }];
                             @if curve.is_listed() {
                                 tr {
-                                    th scope="row" { i.swatch.(format!("c{}", curve.colour)) { } (curve.name) }
+                                    th scope="row" { i.swatch.line[!area].(format!("c{}", curve.colour)) { } (curve.name) }
                                     @for number in curve.numbers { td.r { (axes::value(self.y_unit, number)) } }
                                 }
                             }
@@ -210,19 +267,21 @@ impl Plot {
         let mut text = String::new();
         {
             let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
-            let mut chart = ChartBuilder::on(&area).build_cartesian_2d(self.x.0..self.x.1, self.y.0..self.y.1).ok()?;
-            let (bottom, top) = self.y;
+            let (left, right) = (self.across(self.x.0), self.across(self.x.1));
+            let (bottom, top) = (self.up(self.y.0), self.up(self.y.1));
+            let mut chart = ChartBuilder::on(&area).build_cartesian_2d(left..right, bottom..top).ok()?;
             let inside = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-                points.iter().map(|&(x, y)| (x, y.clamp(bottom, top))).collect()
+                points.iter().map(|&(x, y)| (self.across(x), self.up(y).clamp(bottom, top))).collect()
             };
             for &(begin, end) in &self.bands {
                 // At least a pixel wide, so that a short validation of a long run is seen.
-                let end = end.max(begin + (self.x.1 - self.x.0) * 1.5e-3);
+                let end = end.max(begin + (right - left) * 1.5e-3);
                 let band = Rectangle::new([(begin, bottom), (end, top)], colour(BAND, 1.0).filled());
                 chart.draw_series(std::iter::once(band)).ok()?;
             }
-            for (value, _) in axes::ticks(self.y_unit, bottom, top, 4) {
-                let line = PathElement::new(vec![(self.x.0, value), (self.x.1, value)], colour(GRID, 1.0));
+            for (value, _) in self.y_ticks() {
+                let value = self.up(value);
+                let line = PathElement::new(vec![(left, value), (right, value)], colour(GRID, 1.0));
                 chart.draw_series(std::iter::once(line)).ok()?;
             }
             let upright = |x: f64, height: f64, index: u8| {
@@ -251,7 +310,8 @@ impl Plot {
                         chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
                     }
                     Shape::Area { base } | Shape::Band { base } => {
-                        let back = points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, y.clamp(bottom, top)));
+                        let back =
+                            points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, self.up(y).clamp(bottom, top)));
                         let outline: Vec<(f64, f64)> = points.iter().copied().chain(back).collect();
                         let alpha = if matches!(curve.shape, Shape::Band { .. }) { 0.18 } else { 0.75 };
                         let polygon = Polygon::new(outline, colour(curve.colour, alpha).filled());
@@ -268,4 +328,38 @@ impl Plot {
 
 fn colour(index: u8, alpha: f64) -> RGBAColor {
     RGBAColor(0, 0, index, alpha)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot(points: &[(f64, f64)]) -> Option<Plot> {
+        let mut series = Decimated::default();
+        points.iter().for_each(|(x, y)| series.add(*x, *y, ()));
+        let curve = Curve::of("curve", &series, 1, Shape::Line)?;
+        Plot::of("title", ("step", Unit::Number), Unit::Number, vec![curve])
+    }
+
+    #[test]
+    fn one_point_is_no_figure_and_what_does_not_move_is_drawn_against_zero() {
+        assert!(plot(&[(0.0, 0.0)]).is_none() && plot(&[]).is_none());
+        let level = |y: f64| plot(&[(1.0, y), (2.0, y)]).unwrap().y;
+        assert_eq!(level(1e-3), (0.0, 1.25e-3));
+        assert_eq!(level(0.0), (0.0, 1.0));
+        assert_eq!(level(-2.0), (-2.5, 0.0));
+    }
+
+    #[test]
+    fn on_a_logarithmic_axis_equal_factors_are_equally_far_apart() {
+        let plot = plot(&[(0.0, 500.0), (1.0, 5.0)]).unwrap().on_logarithmic_y();
+        let page = plot.figure().into_string();
+        let at = |label: &str| -> f64 {
+            let (before, _) =
+                page.split_once(&format!("%\">{label}<")).unwrap_or_else(|| panic!("no {label} in {page}"));
+            before.rsplit(':').next().unwrap().parse().unwrap()
+        };
+        assert!((at("10") - at("5") - (at("20") - at("10"))).abs() < 0.03, "{page}");
+        assert!(at("5") > 0.0 && at("500") < 100.0);
+    }
 }

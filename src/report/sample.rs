@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::memory::ledger::{Cap, Policy};
 use crate::results::format::*;
+use crate::results::loss::{self, KindLoss};
 use crate::results::metric::{Better, Interval, PlannedMetric};
 use crate::results::{layout, write};
 
@@ -159,6 +160,8 @@ fn plan(names: Names) -> PlanFile {
     PlanFile {
         smaller: Vec::new(),
         forecast: None,
+        best_by: Some(names.metric.into()),
+        pictures: "White: where the objects are. Coloured: what was found.".into(),
         version: VERSION,
         epochs: 4,
         steps_per_epoch: 50,
@@ -169,7 +172,12 @@ fn plan(names: Names) -> PlanFile {
         owners: owners.collect(),
         pool_pages: Vec::new(),
         metrics: [(names.metric, "share"), ("map", "share"), ("recall", "share"), ("embedding_margin", "cosine")]
-            .map(|(name, unit)| PlannedMetric { name: name.into(), better: Better::Higher, unit: unit.into() })
+            .map(|(name, unit)| {
+                let family = if name == "embedding_margin" { "Embeddings" } else { "Average precision" };
+                let about = format!("What `{name}` is.");
+                let (better, line) = (Better::Higher, name.replace('_', " "));
+                PlannedMetric { name: name.into(), better, unit: unit.into(), family: family.into(), line, about }
+            })
             .into(),
     }
 }
@@ -217,6 +225,16 @@ fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
         }
     }
     lines
+}
+
+fn losses(names: Names) -> Vec<KindLoss> {
+    let mut losses = Vec::new();
+    for line in metrics(names, STEPS) {
+        if let MetricsLine::Train { batch, loss, .. } = line {
+            loss::add(&mut losses, &batch, loss, loss::averaged_over(Some(STEPS)));
+        }
+    }
+    losses
 }
 
 fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
@@ -341,6 +359,7 @@ fn summary(names: Names) -> Summary {
         items_per_second: Some(10.91),
         loss_first: Some(loss(1)),
         loss_last: Some(loss(STEPS)),
+        losses: losses(names),
         metrics_first: metrics(0),
         metrics_last: metrics(STEPS),
         intervals_last: intervals(STEPS),

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::ReportError;
 use super::axes::{number, time_of_day};
-use super::material::{Material, Measured, about_intervals, gather};
+use super::material::{Material, effect, gather};
+use super::result::{Measured, about_intervals};
 use super::width::{columns_within, fold};
-use crate::results::format::MemorySummary;
 use crate::results::metric::Better;
 use crate::results::{layout, printable};
 use crate::units::{Bytes, seconds};
@@ -42,11 +42,17 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         .collect();
     let metrics: serde_json::Map<String, Value> = (material.metrics().into_iter())
         .map(|metric| {
-            let Measured { name, unit, better, before, after, interval } = metric;
-            (name, json!({ "before": before, "after": after, "interval": interval, "unit": unit, "better": better }))
+            let Measured { name, unit, better, before, after, interval, best, .. } = metric;
+            let best = best.map(|(value, step)| json!({ "value": value, "step": step }));
+            let values = json!({
+                "before": before, "after": after, "interval": interval, "best": best, "unit": unit, "better": better,
+            });
+            (name, values)
         })
         .collect();
-    let (loss_first, loss_last) = material.losses();
+    let losses: Vec<Value> = (material.losses().into_iter())
+        .map(|loss| json!({ "kind": loss.kind, "steps": loss.steps, "first": loss.first, "last": loss.last }))
+        .collect();
     let ending = material.ending();
     Ok(json!({
         "experiment": material.experiment,
@@ -63,8 +69,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "seconds": material.seconds(),
         "steps_per_second": ending.and_then(|summary| summary.steps_per_second),
         "items_per_second": ending.and_then(|summary| summary.items_per_second),
-        "loss_first": loss_first,
-        "loss_last": loss_last,
+        "losses": losses,
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
         "memory": material.memory(),
@@ -118,6 +123,9 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     }
     page.line("run", &material.run.display().to_string());
     page.line("outcome", &format!("{}: {}", material.state.words(), material.message()));
+    if let Some(result) = material.result_line() {
+        page.line("result", &result);
+    }
     if let Some(manifest) = &material.manifest {
         let device = &manifest.device;
         let because = if device.because.is_empty() { String::new() } else { format!(" ({})", device.because) };
@@ -131,7 +139,7 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     }
     progress(material, &mut page);
     results(material, &mut page);
-    memory(material.memory(), &mut page);
+    memory(material, &mut page);
     if let Some(verdict) = &material.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
@@ -142,14 +150,7 @@ fn describe(material: &Material, width: Option<usize>) -> String {
         }
         page.line("", &format!("in no buffer: {}", Bytes(dead.in_no_buffer)));
         for tip in &dead.suggestions {
-            let effect = match tip.frees {
-                0 if dead.limit_key.as_deref() == Some(&tip.key) => {
-                    "would allow it, if it does not go on to grow".to_owned()
-                }
-                0 => "makes a step smaller, by how much was not measured".to_owned(),
-                bytes => format!("would free {}", Bytes(bytes)),
-            };
-            page.line("", &format!("-s {}={} {effect}", tip.key, tip.value));
+            page.line("", &format!("-s {}={} {}", tip.key, tip.value, effect(dead, tip)));
         }
     }
     by_epoch(material, &mut page);
@@ -166,7 +167,8 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     let written = if report.is_file() { String::new() } else { " (not written yet; `xrun report` does)".into() };
     page.line("report", &format!("{}{written}", report.display()));
     if material.resumable() {
-        page.line("go on", &format!("xrun resume {}", material.name()));
+        let begins = if material.checkpoints.is_empty() { " (there is no checkpoint: it begins again)" } else { "" };
+        page.line("go on", &format!("xrun resume {}{begins}", material.name()));
     }
     for damage in &material.damage {
         page.line("damaged", damage);
@@ -199,22 +201,30 @@ fn progress(material: &Material, page: &mut Page) {
     let speed = ending.map_or(String::new(), |summary| {
         rate("steps", summary.steps_per_second) + &rate("items", summary.items_per_second)
     });
-    page.line("time", &format!("{}{speed}", seconds(material.seconds())));
+    let whose = if speed.is_empty() { "" } else { material.of_last_process() };
+    page.line("time", &format!("{}{speed}{whose}", seconds(material.seconds())));
 }
 
 fn results(material: &Material, page: &mut Page) {
-    let shown = |value: Option<f64>| value.map_or("-".into(), number);
-    let (first, last) = material.losses();
-    if first.is_some() || last.is_some() {
-        page.line("loss", &format!("{} -> {}", shown(first), shown(last)));
+    let losses = material.losses();
+    for (at, loss) in losses.iter().enumerate() {
+        let of = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
+        let steps = if losses.len() > 1 { format!(" in {} steps", loss.steps) } else { String::new() };
+        let text = format!("{of}{} -> {}{steps}", number(loss.first), number(loss.last));
+        page.line(if at == 0 { "loss" } else { "" }, &text);
     }
-    let best = material.ending().and_then(|summary| summary.best.as_ref());
+    if !losses.is_empty() {
+        let over = number(material.curves.smoothed_over);
+        page.line("", &format!("the first step, then the moving average over {over} steps of the kind"));
+    }
     let metrics = material.metrics();
     let rows: Vec<Vec<String>> = (metrics.iter())
         .map(|metric| {
-            let best = best
-                .filter(|best| best.metric == metric.name)
-                .map_or(String::new(), |best| format!("{} after step {}", number(best.value), best.step));
+            let shown = |value: Option<f64>| value.map_or("-".into(), |value| metric.value(value));
+            let chosen = if metric.chooses { ", the best checkpoint" } else { "" };
+            let best = metric
+                .best
+                .map_or(String::new(), |(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
             let sure = metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
             let better = metric.better.map_or("", Better::words).to_owned();
             vec![
@@ -239,7 +249,8 @@ fn results(material: &Material, page: &mut Page) {
     }
 }
 
-fn memory(memory: &MemorySummary, page: &mut Page) {
+fn memory(material: &Material, page: &mut Page) {
+    let memory = material.memory();
     let mut rows = Vec::new();
     let mut row = |what: &str, peak: Option<u64>, end: Option<u64>| {
         if let Some(peak) = peak {
@@ -257,10 +268,13 @@ fn memory(memory: &MemorySummary, page: &mut Page) {
     row("device in use", memory.device_in_use_peak, None);
     row("device reserved", memory.device_reserved_peak, None);
     page.table(&["memory", ">peak", ">at the end"], &rows);
-    if memory.samples > 0 {
-        let share =
-            memory.trace_share.map_or(String::new(), |share| format!(", {} % of the steps", number(100.0 * share)));
-        page.line("tracing", &format!("{} samples, {}{share}", memory.samples, seconds(memory.trace_seconds)));
+    let (samples, spent) = material.samples();
+    if samples > 0 {
+        let whose = material.of_last_process();
+        let share = memory
+            .trace_share
+            .map_or(String::new(), |share| format!(", {} % of step time{whose}", number(100.0 * share)));
+        page.line("tracing", &format!("{samples} samples, {}{share}", seconds(spent)));
     }
 }
 
@@ -288,7 +302,8 @@ fn buffers(material: &Material, page: &mut Page) {
         .map(|buffer| {
             let share = buffer.share().map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
             let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
-            vec![printable::line(&buffer.name, 32), policy, bytes(buffer.cap_bytes), bytes(buffer.peak_bytes), share]
+            let cap = if buffer.leaks() { "none".into() } else { bytes(buffer.cap_bytes) };
+            vec![printable::line(&buffer.name, 32), policy, cap, bytes(buffer.peak_bytes), share]
         })
         .collect();
     page.table(&["buffer", "policy", ">cap", ">peak", ">share"], &rows);

@@ -61,7 +61,9 @@ fn json_has_the_facts_and_null_for_what_is_not_known() {
     assert_eq!(json["state"], "killed");
     assert_eq!(json["steps"], 56);
     assert!(json["steps_per_second"].is_null());
-    assert!(json["loss_last"].is_f64());
+    assert_eq!((&json["losses"][0]["kind"], &json["losses"][0]["steps"]), (&"detection".into(), &38.into()));
+    assert!(json["losses"][1]["last"].as_f64().unwrap() < json["losses"][0]["last"].as_f64().unwrap());
+    assert!(json["metrics"]["map_50"]["after"].is_null() && json["metrics"]["map_50"]["best"].is_null());
 }
 
 /// The whole page is well-formed: all that is opened is closed, and in order. (As XML, once what only HTML allows
@@ -112,7 +114,13 @@ fn the_page_has_each_part_and_loads_nothing() {
         "resumed",
         "validation",
         "cleanup",
-        "0.14 % of the time",
+        "0.14 % of step time",
+        "Average precision",
+        "loss, triplet",
+        "White: where the objects are.",
+        "What the metrics are",
+        "map_50 0.012 -&gt; 0.432, best 0.432 after step 200",
+        "316 samples",
         "How to read this page",
         "Peaks are cut off above",
         "data:image/png;base64,iVBORw0KGgo",

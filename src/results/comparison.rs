@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::format::{Best, MemorySummary};
+use super::loss::KindLoss;
+use super::metric::Better;
 use super::verdict::Judgement;
 
 /// Several runs side by side.
@@ -47,8 +49,9 @@ pub struct ComparedRun {
     pub seconds: f64,
     pub steps_per_second: Option<f64>,
     pub items_per_second: Option<f64>,
-    pub loss_first: Option<f64>,
-    pub loss_last: Option<f64>,
+    /// The loss of each kind of step, most steps first.
+    #[serde(default)]
+    pub losses: Vec<KindLoss>,
     pub metrics: BTreeMap<String, ComparedMetric>,
     /// The checkpoint with the best validation.
     pub best: Option<Best>,
@@ -69,6 +72,11 @@ pub struct ComparedMetric {
     pub last: Option<f64>,
     pub lowest: Option<f64>,
     pub highest: Option<f64>,
+    /// `null` where the plan does not say it.
+    #[serde(default)]
+    pub better: Option<Better>,
+    #[serde(default)]
+    pub best: Option<f64>,
 }
 
 /// How a kind of memory went, as in verdict.json.

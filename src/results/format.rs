@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::loss::KindLoss;
 use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
+pub use super::picture::*;
 use super::smaller::Smaller;
 pub use super::state::*;
 use crate::memory::ledger::{Cap, Policy};
@@ -138,6 +140,12 @@ pub struct PlanFile {
     /// The validation metrics that the pipeline may report, in the order in which they are shown.
     #[serde(default)]
     pub metrics: Vec<PlannedMetric>,
+    /// The one by which a checkpoint is best; `null` where there is none, and in plans of older versions of xrun.
+    #[serde(default)]
+    pub best_by: Option<String>,
+    /// What the pictures of a validation show, for people.
+    #[serde(default)]
+    pub pictures: String,
     /// What memory the run was expected to need; `null` where nothing was measured before it.
     #[serde(default)]
     pub forecast: Option<Forecast>,
@@ -351,11 +359,15 @@ pub struct Summary {
     /// Steps a second within the training parts.
     pub steps_per_second: Option<f64>,
     pub items_per_second: Option<f64>,
+    /// Of the first step and of the last one, whatever kinds of steps they were: not to be compared.
     pub loss_first: Option<f64>,
     pub loss_last: Option<f64>,
+    /// The loss of each kind of step; empty in summaries of older versions of xrun.
+    #[serde(default)]
+    pub losses: Vec<KindLoss>,
     /// The validation before the first step.
     pub metrics_first: BTreeMap<String, Option<f64>>,
-    /// The last validation.
+    /// The last validation after a step; empty where there was none. (Older versions of xrun wrote that before the first.)
     pub metrics_last: BTreeMap<String, Option<f64>>,
     /// Its 95 % intervals, of those metrics that are means over episodes.
     #[serde(default)]
@@ -373,6 +385,14 @@ pub struct Summary {
     /// Time by part of the loop, longest first.
     pub phases: Vec<PhaseSummary>,
     pub counters: BTreeMap<String, u64>,
+}
+
+impl Summary {
+    /// The last validation after a step. A summary of an older xrun may have that before the first step in its place.
+    pub fn after(&self) -> Option<&BTreeMap<String, Option<f64>>> {
+        let untrained = self.best.is_none() && self.metrics_last == self.metrics_first;
+        Some(&self.metrics_last).filter(|metrics| !metrics.is_empty() && !untrained)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -453,20 +473,4 @@ pub struct PhaseSummary {
     pub count: u64,
     pub seconds: f64,
     pub longest: f64,
-}
-
-/// `pictures/index.json`: what there is to be seen of the last validation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pictures {
-    pub version: u32,
-    pub pictures: Vec<PictureEntry>,
-}
-
-/// An entry of `pictures/index.json`: a picture of the last validation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PictureEntry {
-    /// In the same folder.
-    pub file: String,
-    /// What is to be seen.
-    pub caption: String,
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::format::{MemoryLine, MetricsLine, Outcome, Summary};
+use super::loss::{self, KindLoss};
 use super::{file, layout, printable, read};
 use crate::problem::nearest;
 
@@ -60,7 +61,9 @@ pub struct Entry {
     pub steps_planned: Option<u64>,
     /// Of the summary or, without one, of the last lines of the metrics.
     pub last_step: Option<u64>,
-    pub last_loss: Option<f64>,
+    /// The moving average of the kind that most steps were of, and that kind where there are several; of a run without a
+    /// summary from the last lines of its metrics.
+    pub loss: Option<(String, f64)>,
     /// Resident memory in bytes, of the summary or of the last lines of the trace.
     pub resident_peak: Option<u64>,
 }
@@ -70,7 +73,7 @@ pub struct Entry {
 pub enum IndexError {
     #[error("there is no run in {}; start one with `xrun FILE`, or name another folder with --results DIR", results.display())]
     Empty { results: PathBuf },
-    #[error("no run is called \"{text}\"{}{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
+    #[error("no run is called \"{text}\"{}; there are{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
     NotFound { text: String, suggestion: Option<String>, candidates: Candidates },
     #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
     Ambiguous { text: String, candidates: Candidates },
@@ -334,11 +337,13 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
         (Ok(_), Ok(None)) => RunState::Killed,
     };
     let summary = summary.ok().flatten();
-    let (mut last_step, mut last_loss, mut resident_peak) = (None, None, None);
+    let (mut last_step, mut resident_peak) = (None, None);
+    let mut losses = Vec::new();
     match &summary {
         // A summary beside a held lock is that of before the resume.
         Some(summary) if state != RunState::Running => {
-            (last_step, last_loss) = (Some(summary.steps), summary.loss_last);
+            last_step = Some(summary.steps);
+            losses.clone_from(&summary.losses);
             resident_peak = summary.memory.resident_peak;
         }
         _ => {
@@ -351,9 +356,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             }
             for line in metrics {
                 last_step = last_step.max(Some(line.step()));
-                if let MetricsLine::Train { loss, .. } = line {
-                    last_loss = Some(loss);
-                }
+                add_loss(&mut losses, &line);
             }
             for line in memory {
                 resident_peak = resident_peak.max(line.host.resident_peak).max(line.host.resident);
@@ -369,8 +372,21 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             None
         }
     });
+    if losses.is_empty() && summary.is_some() {
+        // A summary of an older xrun knows the loss of the last step, of whatever kind that was.
+        tail::<MetricsLine>(&path.join(layout::METRICS)).0.iter().for_each(|line| add_loss(&mut losses, line));
+    }
+    let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
+    let loss = loss::main(&losses).map(|loss| (kind(loss), loss.last));
     let started = manifest.ok().map(|manifest| manifest.started);
-    Entry { path, experiment, run, state, started, summary, steps_planned, last_step, last_loss, resident_peak }
+    Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak }
+}
+
+fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine) {
+    if let MetricsLine::Train { batch, loss, .. } = line {
+        // Of the end of a file: no more steps than are there anyway.
+        loss::add(losses, batch, *loss, loss::averaged_over(None));
+    }
 }
 
 /// Whether a process works in the directory. Asks for a shared lock, so that two who ask do not disturb each other.

@@ -138,8 +138,19 @@ fn a_killed_run_shows_how_far_it_came() {
     let mut text: String = (1..2_000).map(|step| format!("{}\n", line(step, 1.0 / step as f64))).collect();
     text.push_str("{\"kind\":\"train\",\"step\":2000,\"ep");
     write::replace(&first.join(layout::METRICS), text.as_bytes()).unwrap();
-    let entry = entry(&first);
-    assert_eq!((entry.last_step, entry.last_loss), (Some(1_999), Some(1.0 / 1_999.0)));
+    let killed = entry(&first);
+    let (kind, loss) = killed.loss.unwrap();
+    assert_eq!((killed.last_step, kind.as_str()), (Some(1_999), ""), "of one kind there is no need to name it");
+    assert!((loss - 1.0 / 1_990.0).abs() < 1e-5, "the average of the last steps: {loss}");
+    // A last step of another kind is not the loss of the run.
+    let other = text.replace(
+        "\"step\":1999,\"epoch\":1,\"batch\":\"detection\"",
+        "\"step\":1999,\"epoch\":1,\"batch\":\"triplet\"",
+    );
+    assert_ne!(other, text);
+    write::replace(&first.join(layout::METRICS), other.as_bytes()).unwrap();
+    let (kind, again) = entry(&first).loss.unwrap();
+    assert!(kind == "detection" && (again - loss).abs() < 1e-4, "{kind} {again}");
 }
 
 #[test]

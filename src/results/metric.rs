@@ -19,6 +19,21 @@ impl Better {
             Self::Lower => "lower",
         }
     }
+
+    pub fn arrow(self) -> &'static str {
+        match self {
+            Self::Higher => "↑",
+            Self::Lower => "↓",
+        }
+    }
+
+    /// Whether one value is better than another.
+    pub fn prefers(self, one: f64, other: f64) -> bool {
+        match self {
+            Self::Higher => one > other,
+            Self::Lower => one < other,
+        }
+    }
 }
 
 /// A validation metric that the pipeline may report.
@@ -28,6 +43,23 @@ pub struct PlannedMetric {
     pub better: Better,
     /// Such as `share`, a number from 0 to 1; empty where it has none.
     pub unit: String,
+    /// The figure that it is drawn in, together with others of this name; empty in results of older versions of xrun, as
+    /// what follows is.
+    #[serde(default)]
+    pub family: String,
+    /// What its line is called in that figure, such as `8 bit`.
+    #[serde(default)]
+    pub line: String,
+    /// What is measured, in a sentence.
+    #[serde(default)]
+    pub about: String,
+}
+
+impl PlannedMetric {
+    /// ` %` behind a number, where that is its unit.
+    pub fn percent(unit: &str) -> &'static str {
+        if unit == "%" { " %" } else { "" }
+    }
 }
 
 /// The 95 % interval of a mean over episodes: the mean, plus and minus `half_width`. It is Student's: the 97.5 % quantile

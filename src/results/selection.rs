@@ -1,12 +1,14 @@
 //! Which of the runs are asked for, and in which order?
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use serde_json::Value;
 
 use super::format::Outcome;
 use super::index::{Entry, RunState};
+use super::metric::Better;
 use super::verdict::Judgement;
 use super::{read, resolved};
 
@@ -132,28 +134,61 @@ impl Order {
             Self::Experiment => run.experiment.clone().into(),
             Self::State => run.state.words().into(),
             Self::Steps => run.last_step.map_or(Value::Null, Value::from),
-            Self::Loss => number(run.last_loss),
+            Self::Loss => number(run.loss.as_ref().map(|(_, loss)| *loss)),
             Self::Best => number(summary.and_then(|summary| Some(summary.best.as_ref()?.value))),
             Self::Memory => run.resident_peak.map_or(Value::Null, Value::from),
             Self::Seconds => number(summary.map(|summary| summary.seconds)),
             Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
             Self::Value(key) => resolved::values(&run.path).unwrap_or_default().remove(key).unwrap_or(Value::Null),
-            Self::Metric(name) => number(summary.and_then(|summary| summary.metrics_last.get(name).copied().flatten())),
+            Self::Metric(name) => number(summary.and_then(|summary| summary.after()?.get(name).copied().flatten())),
+        }
+    }
+
+    /// What the value is one of: values of two of them cannot be compared.
+    fn group(&self, run: &Entry) -> String {
+        let best = run.summary.as_ref().and_then(|summary| summary.best.as_ref());
+        match self {
+            Self::Loss => run.loss.as_ref().map_or_else(String::new, |(kind, _)| kind.clone()),
+            Self::Best => best.map_or_else(String::new, |best| best.metric.clone()),
+            Self::Metric(name) => name.clone(),
+            _ => String::new(),
         }
     }
 }
 
-/// Sorts upwards, with what has no such value last; of equals, and by the start, the newest first. `reverse` turns it
-/// round, still with what has no value last.
+/// Sorts upwards, by a metric the best first, with what has no such value last; of equals, and by the start, the newest
+/// first. Values of two metrics, or losses of two kinds of steps, stand apart. `reverse` turns it round, still with what has
+/// no value last.
 pub fn sort(runs: &mut [Entry], order: &Order, reverse: bool) {
+    let is_metric = matches!(order, Order::Best | Order::Metric(_));
+    let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
     // `runs` comes newest first, and sorting keeps the order of equals.
-    let downwards = reverse != (*order == Order::Started);
-    runs.sort_by_cached_key(|run| Key { value: order.of(run), downwards });
+    runs.sort_by_cached_key(|run| {
+        let group = order.group(run);
+        let down = *order == Order::Started || directions.get(&group) == Some(&Better::Higher);
+        Key { value: order.of(run), group, downwards: reverse != down }
+    });
+}
+
+/// Which way is better, of each metric that one of the runs has a value of; the plan of any of them says it.
+fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
+    let mut found = BTreeMap::new();
+    for run in runs {
+        let name = order.group(run);
+        if name.is_empty() || found.contains_key(&name) || order.of(run).is_null() {
+            continue;
+        }
+        let plan = read::plan(&run.path).ok();
+        let metric = plan.and_then(|plan| plan.metrics.into_iter().find(|metric| metric.name == name));
+        found.extend(metric.map(|metric| (name, metric.better)));
+    }
+    found
 }
 
 #[derive(PartialEq)]
 struct Key {
     value: Value,
+    group: String,
     downwards: bool,
 }
 
@@ -177,6 +212,7 @@ impl Ord for Key {
             (Some(a), Some(b)) => a.total_cmp(&b),
             _ => resolved::text(a).cmp(&resolved::text(b)),
         };
-        rank(a).cmp(&rank(b)).then(if self.downwards { within.reverse() } else { within })
+        let group = rank(a).cmp(&rank(b)).then_with(|| self.group.cmp(&other.group));
+        group.then(if self.downwards { within.reverse() } else { within })
     }
 }

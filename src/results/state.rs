@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::loss::KindLoss;
 use super::metric::Interval;
 
 /// The checkpoint with the best validation.
@@ -27,6 +28,8 @@ pub struct LoopState {
     pub gradient_norms: Vec<f64>,
     pub loss_first: Option<f64>,
     pub loss_last: Option<f64>,
+    #[serde(default)]
+    pub losses: Vec<KindLoss>,
     pub best: Option<Best>,
     pub metrics_first: BTreeMap<String, Option<f64>>,
     pub metrics_last: BTreeMap<String, Option<f64>>,

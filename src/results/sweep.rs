@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::loss::KindLoss;
+use super::metric::Better;
 use super::verdict::Judgement;
 
 /// `sweep.toml`: everything that is needed to go on with a sweep, beside `base.toml`.
@@ -61,8 +63,13 @@ pub struct Table {
     pub repeats: u64,
     /// The swept keys.
     pub keys: Vec<String>,
-    /// The validation metric in the table.
+    /// The validation metric in the table, and which way it is better where the plans of the runs say so.
     pub metric: Option<String>,
+    pub better: Option<Better>,
+    /// The point with the best metric, of those that finished.
+    pub best: Option<u64>,
+    /// The kind of steps that the loss in the table is of: the one that most steps were of.
+    pub loss_kind: Option<String>,
     /// The point that the others are compared with: the one without cleanups, or else the first.
     pub reference: Option<u64>,
     /// Of each comparison; not there when no point was measured twice.
@@ -98,6 +105,8 @@ pub struct Row {
     /// The worst of its runs.
     pub verdict: Option<Judgement>,
     pub metric: Option<Spread>,
+    /// Moving average at the end.
+    pub loss: Option<Spread>,
     /// Against the reference, by what is compared.
     pub change: BTreeMap<&'static str, Change>,
     /// The fronts of speed and memory that it is on: `heap`, `resident`, `device`.
@@ -137,11 +146,13 @@ pub struct Measured {
     /// Bytes a step: of the heap, or of the device's pool when that grows faster.
     pub growth: Option<f64>,
     pub verdict: Option<Judgement>,
-    /// The last validation.
+    /// The last validation after a step; empty where there was none.
     pub metrics: BTreeMap<String, Option<f64>>,
-    /// The metric by which a checkpoint is best.
+    /// Of each kind of step.
+    pub losses: Vec<KindLoss>,
+    /// The metric by which a checkpoint is best, and which way that is.
     #[serde(skip)]
-    pub best_by: Option<String>,
+    pub best_by: Option<(String, Option<Better>)>,
 }
 
 /// Middle and ends of what the repeats of a point gave.

@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
             norms,
             observer,
             training: Duration::ZERO,
-            best_by: best_by(plan),
+            best_by: plan.best_by().map(|metric| (metric.name.to_owned(), metric.better)),
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
             tuned: false,
@@ -293,6 +293,7 @@ impl<'a> Session<'a> {
             items_per_second: per_second(state.items - self.items_before),
             loss_first: state.loss_first,
             loss_last: state.loss_last,
+            losses: state.losses,
             metrics_first: state.metrics_first,
             metrics_last: state.metrics_last,
             intervals_last: state.intervals_last,
@@ -320,14 +321,4 @@ impl<'a> Session<'a> {
             })
             .collect()
     }
-}
-
-/// The metric that the file names, or the pipeline's own choice.
-fn best_by(plan: &Plan) -> Option<(String, Better)> {
-    let metrics = &plan.facts.metrics;
-    let chosen = match &plan.experiment.checkpoint.best {
-        Some(name) => metrics.iter().find(|metric| metric.name == name),
-        None => metrics.first(),
-    };
-    chosen.map(|metric| (metric.name.to_owned(), metric.better))
 }

@@ -20,8 +20,9 @@ use super::{RunError, checkpoint};
 use crate::experiment::sections::CleanupAction;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
+use crate::results::loss;
 use crate::results::metric::Interval;
-use crate::task::{Better, Phases, StepReport, Task};
+use crate::task::{Phases, StepReport, Task};
 
 /// Trains from where the session stands until there is a reason to stop.
 ///
@@ -109,6 +110,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     state.items += report.items;
     state.loss_first.get_or_insert(report.loss);
     state.loss_last = Some(report.loss);
+    loss::add(&mut state.losses, report.kind, report.loss, loss::averaged_over(Some(plan.steps)));
     session.norms.push(report.gradient_norm);
     let norm = session.norms.median();
     session.metrics(&MetricsLine::Train {
@@ -251,10 +253,11 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         .collect();
     session.recorder.log(&format!("step {step}: validation · {}", words.join(" · ")))?;
     if step == 0 {
-        session.state.metrics_first = metrics.clone();
+        session.state.metrics_first = metrics;
+    } else {
+        session.state.metrics_last = metrics;
+        session.state.intervals_last = intervals;
     }
-    session.state.metrics_last = metrics;
-    session.state.intervals_last = intervals;
     session.state.validated = true;
     drop(report);
     let reached = sample(task, session, Point::AfterValidation, None)?;
@@ -269,10 +272,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
 fn better_than_before(session: &mut Session<'_>) -> bool {
     let Some((metric, better)) = session.best_by.clone() else { return false };
     let Some(value) = session.state.metrics_last.get(&metric).copied().flatten() else { return false };
-    let improved = session.state.best.as_ref().is_none_or(|best| match better {
-        Better::Higher => value > best.value,
-        Better::Lower => value < best.value,
-    });
+    let improved = session.state.best.as_ref().is_none_or(|best| better.prefers(value, best.value));
     if improved {
         session.state.best = Some(Best { metric, value, step: session.state.step });
     }

@@ -58,6 +58,11 @@ impl Change {
         })
     }
 
+    /// As [`Self::words`], below a sentence that says whether noise was measured.
+    pub fn short_words(&self) -> String {
+        self.words().replace(NOT_MEASURED, "")
+    }
+
     /// `-30.2 % (-33.0 % to -27.3 %)`, `the same`, `within noise (-2.0 % to +3.1 %)`, `-30.2 %, noise not measured`.
     pub fn words(&self) -> String {
         let percent = |share: f64| match 100.0 * share {
@@ -71,10 +76,12 @@ impl Change {
             (Some((low, high)), _) if nothing(low) && nothing(high) => "the same".to_owned(),
             (Some((low, high)), Some(true)) => format!("within noise ({} to {})", percent(low), percent(high)),
             (Some((low, high)), _) => format!("{} ({} to {})", percent(self.change), percent(low), percent(high)),
-            (None, _) => format!("{}, noise not measured", percent(self.change)),
+            (None, _) => format!("{}{NOT_MEASURED}", percent(self.change)),
         }
     }
 }
+
+const NOT_MEASURED: &str = ", noise not measured";
 
 /// Empty when one of the values has none: of what is 0 in one repeat, no difference is a share.
 fn logarithms(values: &[f64]) -> Vec<f64> {

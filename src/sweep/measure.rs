@@ -5,7 +5,8 @@ use std::path::Path;
 use super::points::RunId;
 use super::record::run_folder;
 use super::standing::{self, Standing};
-use crate::results::format::{Outcome, Point, Summary};
+use crate::results::format::{Outcome, PlanFile, Point, Summary};
+use crate::results::metric::Better;
 use crate::results::read;
 use crate::results::sweep::{Measured, Process};
 
@@ -83,9 +84,18 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         device_reserved_floor: trace.reserved_floor,
         growth: [slope("heap"), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
-        best_by: summary.as_ref().and_then(|summary| summary.best.as_ref()).map(|best| best.metric.clone()),
-        metrics: summary.map(|summary| summary.metrics_last).unwrap_or_default(),
+        best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
+        losses: summary.as_ref().map(|summary| summary.losses.clone()).unwrap_or_default(),
+        metrics: summary.and_then(|summary| summary.after().cloned()).unwrap_or_default(),
     }
+}
+
+/// The metric by which a checkpoint is best.
+fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String, Option<Better>)> {
+    let planned = plan.and_then(|plan| plan.best_by.as_ref());
+    let name = planned.or_else(|| Some(&summary?.best.as_ref()?.metric))?;
+    let metric = plan.and_then(|plan| plan.metrics.iter().find(|metric| metric.name == *name));
+    Some((name.clone(), metric.map(|metric| metric.better)))
 }
 
 fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {

@@ -14,6 +14,7 @@
 pub mod compare;
 pub mod conduct;
 pub mod launch;
+pub mod listing;
 pub mod measure;
 pub mod page;
 pub mod plan;

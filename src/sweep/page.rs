@@ -3,13 +3,12 @@
 use maud::{Markup, html};
 
 use super::table::FRONTS;
-use super::text::{Room, cells, changes, has_device, noise, reference, short, titles};
-use crate::experiment::read_sweep::written;
+use super::text::{Room, best, changes, noise, reference, rows, short, value};
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
 use crate::report::plots::{Curve, Plot, Shape};
 use crate::results::printable;
-use crate::results::sweep::{Row, Table};
+use crate::results::sweep::{Measured, Row, Table};
 
 /// More points than this are drawn without words.
 const LABELS_MAX: usize = 16;
@@ -19,7 +18,6 @@ pub fn html(table: &Table) -> String {
     let name = printable::line(&table.experiment, 100);
     let runs = table.rows.iter().map(|row| row.runs.len()).sum::<usize>();
     let finished = table.rows.iter().map(|row| row.finished).sum::<u64>();
-    let device = has_device(table);
     let sweep = printable::line(&table.sweep, 100);
     let content = html! {
         header {
@@ -29,15 +27,24 @@ pub fn html(table: &Table) -> String {
             }
             p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
             p.note { "Sweep " (sweep) ", begun " (time_of_day(&table.created)) "." }
+            @if let Some(best) = best(table) { p.result { (best) } }
         }
         h2 { "Points" }
-        div.wide { (as_table(&titles(table, Room::Page), table.rows.iter().map(|row| cells(table, row, device, Room::Page)))) }
+        (of(table, Room::Page))
         (failures(table))
+        (by_metric(table))
         (against(table))
         (drawn(table))
+        h2 { "Memory and what stays" }
+        (of(table, Room::Memory))
         (how_to_read(table))
     };
     document(&format!("{name} · sweep {sweep}"), "", &content, "the run directories of the sweep")
+}
+
+fn of(table: &Table, room: Room) -> Markup {
+    let (titles, rows) = rows(table, room);
+    html! { div.wide { (as_table(&titles, rows.into_iter())) } }
 }
 
 fn as_table(titles: &[String], rows: impl Iterator<Item = Vec<String>>) -> Markup {
@@ -124,7 +131,7 @@ fn caption(table: &Table) -> String {
 
 fn label(row: &Row) -> String {
     match row.values.as_slice() {
-        [value] => printable::line(&written(value), 40),
+        [one] => value(one),
         _ => row.point.to_string(),
     }
 }
@@ -136,12 +143,83 @@ fn curve(name: &str, points: Vec<(f64, f64)>, colour: u8, shape: Shape) -> Curve
     Curve { name: name.to_owned(), points, colour, shape, numbers }
 }
 
+/// More figures of one kind than this are not looked at.
+const KEYS_MAX: usize = 4;
+
+/// The metric over each swept key whose values are numbers.
+fn by_metric(table: &Table) -> Markup {
+    let name = table.metric.as_ref().map(|metric| printable::line(metric, 60));
+    let plot = |(at, key): (usize, &String)| {
+        let name = name.as_ref()?;
+        let numbers = along(table, at);
+        let of = |run: &Measured| run.metrics.get(table.metric.as_ref()?).copied().flatten();
+        let medians = numbers.iter().filter_map(|(value, row)| Some((*value, row.metric?.median)));
+        let plot = over(table, at, &format!("{name} by {}", printable::line(key, 60)), of, medians.collect())?;
+        let arrow = table.better.map_or_else(String::new, |better| format!("; {} is better", better.words()));
+        let caption = format!("After the last validation{arrow}. {}", about_dots(table));
+        Some(Plot { caption, ..plot })
+    };
+    let plots: Vec<Plot> = table.keys.iter().enumerate().take(KEYS_MAX).filter_map(plot).collect();
+    html! {
+        @if !plots.is_empty() {
+            h2 { "Result" }
+            div.plots { @for plot in &plots { (plot.figure()) } }
+        }
+    }
+}
+
+fn about_dots(table: &Table) -> &'static str {
+    match table.keys.len() {
+        1 => "Dots: each run. Line: medians.",
+        _ => "Dots: each run, with all values of the other keys.",
+    }
+}
+
+/// The rows whose value of a key is a number, by that number.
+fn along(table: &Table, key: usize) -> Vec<(f64, &Row)> {
+    let mut rows: Vec<(f64, &Row)> =
+        table.rows.iter().filter_map(|row| Some((row.values.get(key)?.as_f64()?, row))).collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    rows
+}
+
+/// What each finished run measured over the value of a key, and, where it is the only key, a line through the medians; `None`
+/// of fewer than two values.
+fn over(
+    table: &Table,
+    key: usize,
+    title: &str,
+    of: impl Fn(&Measured) -> Option<f64>,
+    medians: Vec<(f64, f64)>,
+) -> Option<Plot> {
+    let numbers = along(table, key);
+    let each: Vec<(f64, f64)> = numbers
+        .iter()
+        .flat_map(|(value, row)| row.runs.iter().filter(|run| run.finished).map(move |run| (*value, run)))
+        .filter_map(|(value, run)| Some((value, of(run)?)))
+        .collect();
+    if !each.windows(2).any(|pair| pair[0].0 != pair[1].0) {
+        return None;
+    }
+    let line = (table.keys.len() == 1).then(|| curve("median", medians, 1, Shape::Points));
+    let mut dots = curve("each run", each, 7, Shape::Dots);
+    dots.name = "each run".into();
+    let curves = std::iter::once(dots).chain(line).collect();
+    let plot = Plot::of(title, ("value", Unit::Number), Unit::Number, curves)?;
+    Some(Plot { half: true, ..far_apart(plot) })
+}
+
+/// Values of which the largest is many times the smallest stand on a logarithmic axis.
+fn far_apart(plot: Plot) -> Plot {
+    let xs = || plot.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
+    let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+    if low > 0.0 && high >= 10.0 * low { plot.on_logarithmic_x() } else { plot }
+}
+
 /// Speed and peaks along the one swept key, when its values are numbers.
 fn by_value(table: &Table) -> Vec<Plot> {
     let [key] = table.keys.as_slice() else { return Vec::new() };
-    let mut rows: Vec<(f64, &Row)> =
-        table.rows.iter().filter_map(|row| Some((row.values.first()?.as_f64()?, row))).collect();
-    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let rows = along(table, 0);
     let line = |name: &str, memory: &str, colour: u8| {
         let points: Vec<(f64, f64)> =
             rows.iter().filter_map(|(value, row)| Some((*value, row.place(memory)?.1))).collect();
@@ -149,29 +227,27 @@ fn by_value(table: &Table) -> Vec<Plot> {
     };
     let speeds: Vec<(f64, f64)> =
         rows.iter().filter_map(|(value, row)| Some((*value, row.place("heap_peak")?.0))).collect();
-    let each = rows.iter().filter(|(_, row)| row.finished > 0).flat_map(|(value, row)| {
-        row.runs.iter().filter(|run| run.finished).filter_map(|run| Some((*value, run.steps_per_second?)))
-    });
     if speeds.len() < 2 {
         return Vec::new();
     }
-    let curves = vec![curve("each run", each.collect(), 7, Shape::Dots), curve("median", speeds, 1, Shape::Points)];
     let memory = [
         line("heap", "heap_peak", 1),
         line("resident", "resident_peak", 2),
         line("device reserved", "device_reserved_peak", 3),
     ];
     let name = printable::line(key, 60);
-    let speed = Plot::of(&format!("Steps a second by {name}"), ("value", Unit::Number), Unit::Number, curves);
+    let speed = over(table, 0, &format!("Steps a second by {name}"), |run| run.steps_per_second, speeds);
     let memory = memory.into_iter().flatten().collect();
     let memory = Plot::of(&format!("Peaks by {name}"), ("value", Unit::Number), Unit::Bytes, memory);
-    [speed, memory].into_iter().flatten().map(|plot| Plot { half: true, ..plot }).collect()
+    let speed = speed.map(|plot| Plot { caption: about_dots(table).into(), ..plot });
+    speed.into_iter().chain(memory.map(far_apart)).map(|plot| Plot { half: true, ..plot }).collect()
 }
 
 fn how_to_read(table: &Table) -> Markup {
     html! {
         h2 { "How to read this page" }
-        p { "A row is a point: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } ". "
+        p { "A row is a point: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } "; the runs were started in random order. " b { "Best" } " is the point \
+            with the best last validation; one run says little where repeats differ. "
             b { "Steps a second" } " have the time of cleanups in them, and not that of validations and checkpoints; of several \
             repeats it is the median, with the lowest and the highest, and so is memory. "
             b { "Floor" } " is the least at rest in the second half of a run: what stays. "

@@ -12,6 +12,8 @@ use super::points::RunId;
 use crate::experiment::read_sweep::written;
 use crate::report::epochs::field;
 use crate::results::format::VERSION;
+use crate::results::loss;
+use crate::results::metric::Better;
 use crate::results::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
 use crate::results::write::{self, WriteError};
 use crate::results::{layout, read};
@@ -70,14 +72,22 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
     let mut rows: Vec<Row> =
         (1..).zip(points).map(|(point, runs)| row(point, record.values(point).to_vec(), runs)).collect();
     let measured = || rows.iter().flat_map(|row| &row.runs);
-    let metric = measured()
-        .find_map(|run| run.best_by.clone())
-        .or_else(|| measured().find_map(|run| run.metrics.keys().next().cloned()));
-    if let Some(metric) = &metric {
-        for row in &mut rows {
+    let by = measured().find_map(|run| run.best_by.clone());
+    let (metric, better) = match by {
+        Some((metric, better)) => (Some(metric), better),
+        None => (measured().find_map(|run| run.metrics.keys().next().cloned()), None),
+    };
+    let loss_kind = measured().find_map(|run| Some(loss::main(&run.losses)?.kind.clone()));
+    for row in &mut rows {
+        if let Some(metric) = &metric {
             row.metric = Spread::of(counted(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));
         }
+        if let Some(kind) = &loss_kind {
+            let of = |run: &Measured| run.losses.iter().find(|loss| loss.kind == *kind).map(|loss| loss.last);
+            row.loss = Spread::of(counted(&row.runs).filter_map(of));
+        }
     }
+    let best = better.and_then(|better| best(&rows, better));
     for (name, memory) in FRONTS {
         let places: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.place(memory)).collect();
         rows.iter_mut().zip(front(&places)).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
@@ -92,10 +102,25 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
         repeats: record.repeats,
         keys: record.keys.clone(),
         metric,
+        better,
+        best,
+        loss_kind,
         reference,
         noise,
         rows,
     }
+}
+
+/// The point with the best median of the metric, of those that finished; the first of those that are alike.
+fn best(rows: &[Row], better: Better) -> Option<u64> {
+    let finished = rows.iter().filter(|row| row.finished > 0);
+    let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.point, row.metric?.median))).collect();
+    // Where all are alike, none is better.
+    measured.windows(2).find(|pair| pair[0].1 != pair[1].1)?;
+    measured
+        .into_iter()
+        .reduce(|best, one| if better.prefers(one.1, best.1) { one } else { best })
+        .map(|(point, _)| point)
 }
 
 /// The last process of each run.
@@ -134,6 +159,7 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         growth: number(|run| run.growth),
         verdict: counted(&runs).filter_map(|run| run.verdict).max(),
         metric: None,
+        loss: None,
         change: BTreeMap::new(),
         pareto: Vec::new(),
         runs,
@@ -235,7 +261,7 @@ fn csv(table: &Table) -> String {
 }
 
 /// Numbers of a row that have a middle and two ends, in the order of the columns.
-const SPREADS: [&str; 12] = [
+const SPREADS: [&str; 13] = [
     "steps_per_second",
     "cleanup_seconds",
     "heap_peak",
@@ -248,9 +274,10 @@ const SPREADS: [&str; 12] = [
     "device_reserved_floor",
     "growth_per_step",
     "metric",
+    "loss",
 ];
 
-fn spreads(row: &Row) -> [Option<Spread>; 12] {
+fn spreads(row: &Row) -> [Option<Spread>; 13] {
     [
         row.steps_per_second,
         row.cleanup_seconds,
@@ -264,6 +291,7 @@ fn spreads(row: &Row) -> [Option<Spread>; 12] {
         row.device_reserved_floor,
         row.growth,
         row.metric,
+        row.loss,
     ]
 }
 

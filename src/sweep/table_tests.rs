@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::results::format::VERSION;
+use crate::results::loss::KindLoss;
 use crate::results::verdict::Judgement;
 use crate::sweep::text;
 
@@ -50,7 +51,8 @@ fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
         growth: Some(12.0),
         verdict: Some(Judgement::Bounded),
         metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
-        best_by: Some("map50".into()),
+        losses: Vec::new(),
+        best_by: Some(("map50".into(), Some(Better::Higher))),
     }
 }
 
@@ -96,8 +98,8 @@ fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
     };
     let record = record(&["limits.prefetch"], vec![vec![json!(2)]], 2);
     let table = assemble("one", &record, [vec![on_device(1, 1000), on_device(2, 1100)]].into_iter());
-    let titles = text::titles(&table, text::Room::Page);
-    let cells = text::cells(&table, &table.rows[0], true, text::Room::Page);
+    let (titles, rows) = text::rows(&table, text::Room::Memory);
+    let cells = &rows[0];
     assert_eq!(titles.len(), cells.len());
     let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].as_str();
     assert_eq!(cell(">resident floor"), "180 MiB");
@@ -147,4 +149,44 @@ fn a_table_for_spreadsheets_has_a_cell_for_each_column() {
     assert!(cells[3][at("steps_per_second_against_reference")].starts_with("within noise"));
     assert_eq!(cells[4][at("exit_code")], "137");
     assert_eq!(cells[4][at("steps_per_second_change")], "");
+}
+
+#[test]
+fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
+    let losses = |last: f64| {
+        let of = |kind: &str, steps: u64, last: f64| KindLoss { kind: kind.into(), steps, last, ..KindLoss::default() };
+        vec![of("triplet", 10, 0.0), of("detection", 90, last)]
+    };
+    let scored = |point: u64, score: f64| Measured {
+        metrics: BTreeMap::from([("map50".to_owned(), Some(score)), ("aardvark".to_owned(), Some(9.0))]),
+        losses: losses(1.0 / score),
+        ..run(point, 1, 5.0, 200)
+    };
+    // The last one was stopped: the validation before training says nothing.
+    let stopped = Measured { metrics: BTreeMap::new(), finished: false, ..scored(4, 0.9) };
+    let points = vec![vec![scored(1, 0.25)], vec![scored(2, 0.5)], vec![scored(3, 0.4)], vec![stopped]];
+    let values = [1e-4, 1e-3, 1e-2, 1.0].map(|value| vec![json!(value)]).to_vec();
+    let table = assemble("one", &record(&["optimizer.adamw.learning_rate"], values, 1), points.into_iter());
+    assert_eq!((table.metric.as_deref(), table.best), (Some("map50"), Some(2)), "and not the first by name");
+    assert_eq!(table.rows[3].metric, None);
+    assert_eq!(table.rows[1].loss.unwrap().median, 2.0, "of the kind that most steps were of");
+    let told = text::text(&table);
+    assert!(told.contains("best: point 2 (optimizer.adamw.learning_rate = 0.001), map50 0.5"), "{told}");
+    assert!(told.lines().next().unwrap().contains("map50 ↑") && told.contains("loss, detection ↓"), "{told}");
+    let page = page::html(&table);
+    assert!(page.contains("<h3>map50 by optimizer.adamw.learning_rate</h3>") && page.contains("higher is better"));
+    assert!(page.contains(">0.001<") && page.contains(">0.01<"), "a logarithmic axis has these ticks");
+    assert!(page.contains("best: point 2") && page.contains("0.5 (best)"));
+    assert!(!page.contains("noise not measured"), "said once above the table");
+    // The lower is better: another one is best.
+    let mut table = table;
+    assert_eq!(super::best(&table.rows, Better::Lower), Some(1));
+    table.rows.truncate(1);
+    assert_eq!(super::best(&table.rows, Better::Lower), None, "of one point none is best");
+}
+
+#[test]
+fn a_text_that_was_swept_has_no_quotes() {
+    assert_eq!(text::value(&json!("110MiB")), "110MiB");
+    assert_eq!((text::value(&json!(2)), text::value(&json!("a\u{1b}b"))), ("2".into(), "a\\u{1b}b".into()));
 }

@@ -21,7 +21,7 @@ pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64) -> String {
     header.extend([">steps", ">buffers at most"].map(str::to_owned));
     let rows = points.iter().enumerate().map(|(at, point)| {
         let mut row = vec![(at + 1).to_string()];
-        row.extend(point.values.iter().map(|value| printable::line(&written(value), CELL_CHARACTERS_MAX)));
+        row.extend(point.values.iter().map(value));
         row.extend([point.steps.to_string(), bytes(point.buffer_bytes as f64)]);
         row
     });
@@ -54,62 +54,121 @@ pub fn compared(name: &str) -> &'static str {
     }
 }
 
-/// Where the table is read.
+/// Which table is read, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Of memory the peaks, of the heap the floor; medians.
     Terminal,
-    /// Every floor beside its peak, and of repeats the lowest and the highest.
+    /// What came out, what it cost, and how it ended; of repeats the lowest and the highest.
     Page,
+    /// Every floor beside its peak, and the time of cleanups.
+    Memory,
 }
 
-/// A row of the table as text, in the order of [`titles`]; `device` is [`has_device`].
-pub fn cells(table: &Table, row: &Row, device: bool, room: Room) -> Vec<String> {
-    let page = room == Room::Page;
-    let size = |spread: Option<Spread>| match spread {
-        None => "-".into(),
-        Some(spread) if page => sizes(spread),
-        Some(spread) => bytes(spread.median),
+/// A column: its title, which begins with `>` over numbers, and what a row has in it.
+type Column<'a> = (String, Box<dyn Fn(&Row) -> String + 'a>);
+
+/// The titles and the rows.
+pub fn rows(table: &Table, room: Room) -> (Vec<String>, Vec<Vec<String>>) {
+    let columns = columns_of(table, room);
+    let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
+    (columns.iter().map(|(title, _)| title.clone()).collect(), table.rows.iter().map(row).collect())
+}
+
+fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
+    let mut all: Vec<Column<'_>> = vec![(">point".into(), Box::new(|row: &Row| row.point.to_string()))];
+    for (at, key) in short(&table.keys).into_iter().enumerate() {
+        let title = format!(">{}", printable::line(key, CELL_CHARACTERS_MAX));
+        all.push((title, Box::new(move |row: &Row| row.values.get(at).map_or_else(String::new, value))));
+    }
+    let ended = || -> Column<'_> {
+        ("outcome".into(), Box::new(|row: &Row| printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX)))
     };
-    let mut cells = vec![row.point.to_string()];
-    cells.extend(row.values.iter().map(|value| printable::line(&written(value), CELL_CHARACTERS_MAX)));
-    cells.push(row.steps_per_second.map_or_else(|| "-".into(), speed));
-    cells.push(row.cleanup_seconds.map_or_else(|| "-".into(), |spread| duration(spread.median)));
-    cells.extend([row.heap_peak, row.heap_floor, row.resident_peak].map(size));
-    cells.extend(page.then(|| size(row.resident_floor)));
+    let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
+        let cell = move |row: &Row| match of(row) {
+            None => "-".to_owned(),
+            Some(spread) if room == Room::Terminal => bytes(spread.median),
+            Some(spread) => sizes(spread),
+        };
+        (title.to_owned(), Box::new(cell))
+    };
+    let device = has_device(table);
+    if room == Room::Memory {
+        all.push(size(">heap peak", |row| row.heap_peak));
+        all.push(size(">heap floor", |row| row.heap_floor));
+        all.push(size(">resident peak", |row| row.resident_peak));
+        all.push(size(">resident floor", |row| row.resident_floor));
+        if device {
+            all.push(size(">device in use, peak", |row| row.device_in_use_peak));
+            all.push(size(">device in use, floor", |row| row.device_in_use_floor));
+            all.push(size(">device reserved, peak", |row| row.device_reserved_peak));
+            all.push(size(">device reserved, floor", |row| row.device_reserved_floor));
+        }
+        all.push((">cleanup".into(), Box::new(cleanup)));
+        return all;
+    }
+    if room == Room::Page {
+        all.push(ended());
+    }
+    if let Some(metric) = &table.metric {
+        let arrow = table.better.map_or_else(String::new, |better| format!(" {}", better.arrow()));
+        let title = format!(">{}{arrow}", printable::line(metric, CELL_CHARACTERS_MAX));
+        let best = |row: &Row| if Some(row.point) == table.best { " (best)" } else { "" };
+        let cell = move |row: &Row| row.metric.map_or_else(|| "-".into(), |spread| plain(spread) + best(row));
+        all.push((title, Box::new(cell)));
+    }
+    if let Some(kind) = &table.loss_kind {
+        let several = table.rows.iter().flat_map(|row| &row.runs).any(|run| run.losses.len() > 1);
+        let kind = if several { format!(", {}", printable::line(kind, CELL_CHARACTERS_MAX)) } else { String::new() };
+        let cell = |row: &Row| row.loss.map_or_else(|| "-".into(), |spread| number(spread.median));
+        all.push((format!(">loss{kind} ↓"), Box::new(cell)));
+    }
+    all.push((">steps/s".into(), Box::new(|row: &Row| row.steps_per_second.map_or_else(|| "-".into(), plain))));
+    if room == Room::Terminal {
+        all.push((">cleanup".into(), Box::new(cleanup)));
+    }
+    all.push(size(">heap peak", |row| row.heap_peak));
+    if room == Room::Terminal {
+        all.push(size(">heap floor", |row| row.heap_floor));
+    }
+    all.push(size(">resident peak", |row| row.resident_peak));
     if device {
-        cells.push(size(row.device_in_use_peak));
-        cells.extend(page.then(|| size(row.device_in_use_floor)));
-        cells.push(size(row.device_reserved_peak));
-        cells.extend(page.then(|| size(row.device_reserved_floor)));
+        all.push(size(">device in use", |row| row.device_in_use_peak));
+        all.push(size(">device reserved", |row| row.device_reserved_peak));
     }
-    cells.push(row.growth.map_or_else(|| "-".into(), |spread| signed(spread.median)));
-    cells.push(row.verdict.map_or_else(|| "-".into(), |verdict| verdict.words().to_owned()));
-    if table.metric.is_some() {
-        cells.push(row.metric.map_or_else(|| "-".into(), |spread| number(spread.median)));
+    let growth = |row: &Row| row.growth.map_or_else(|| "-".into(), |spread| signed(spread.median));
+    all.push((">growth a step".into(), Box::new(growth)));
+    let judged = |row: &Row| row.verdict.map_or_else(|| "-".into(), |verdict| verdict.words().to_owned());
+    all.push(("verdict".into(), Box::new(judged)));
+    all.push(("front".into(), Box::new(|row: &Row| row.pareto.join(" "))));
+    if room == Room::Terminal {
+        all.push(ended());
     }
-    cells.push(row.pareto.join(" "));
-    cells.push(printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX));
-    cells
+    all
 }
 
-/// The header; a title that begins with `>` is that of numbers.
-pub fn titles(table: &Table, room: Room) -> Vec<String> {
-    let mut titles = vec![">point".to_owned()];
-    titles.extend(short(&table.keys).into_iter().map(|key| format!(">{}", printable::line(key, CELL_CHARACTERS_MAX))));
-    titles.extend([">steps/s", ">cleanup", ">heap peak", ">heap floor", ">resident peak"].map(str::to_owned));
-    let floors: &[&str] = if room == Room::Page { &["floor"] } else { &[] };
-    titles.extend(floors.iter().map(|floor| format!(">resident {floor}")));
-    if has_device(table) {
-        for name in [">device in use", ">device reserved"] {
-            titles.push(name.to_owned());
-            titles.extend(floors.iter().map(|floor| format!("{name}, {floor}")));
-        }
-    }
-    titles.extend([">growth a step", "verdict"].map(str::to_owned));
-    titles.extend(table.metric.iter().map(|metric| format!(">{}", printable::line(metric, CELL_CHARACTERS_MAX))));
-    titles.extend(["front", "outcome"].map(str::to_owned));
-    titles
+fn cleanup(row: &Row) -> String {
+    row.cleanup_seconds.map_or_else(|| "-".into(), |spread| duration(spread.median))
+}
+
+/// A swept value as a person reads it; as TOML a text has quotes.
+pub fn value(value: &serde_json::Value) -> String {
+    let text = value.as_str().map_or_else(|| written(value), str::to_owned);
+    printable::line(&text, CELL_CHARACTERS_MAX)
+}
+
+/// `best: point 3 (optimizer.adamw.learning_rate = 0.003), map50 0.51`.
+pub fn best(table: &Table) -> Option<String> {
+    let row = table.rows.iter().find(|row| Some(row.point) == table.best)?;
+    let values = words(table.keys.iter().map(String::as_str), row.values.iter());
+    let (metric, spread) = (table.metric.as_ref()?, row.metric?);
+    Some(format!(
+        "best: point {} ({}), {} {}",
+        row.point,
+        printable::line(&values, 200),
+        printable::line(metric, CELL_CHARACTERS_MAX),
+        plain(spread)
+    ))
 }
 
 pub fn has_device(table: &Table) -> bool {
@@ -117,7 +176,7 @@ pub fn has_device(table: &Table) -> bool {
 }
 
 /// `5.12`, or `5.12 (4.98 to 5.2)` of several repeats.
-fn speed(spread: Spread) -> String {
+fn plain(spread: Spread) -> String {
     match spread.count {
         1 => number(spread.median),
         _ => format!("{} ({} to {})", number(spread.median), number(spread.low), number(spread.high)),
@@ -146,8 +205,8 @@ pub fn changes(table: &Table) -> (Vec<String>, Vec<Vec<String>>) {
     titles.extend(shown.iter().map(|name| compared(name).to_owned()));
     let rows = table.rows.iter().filter(|row| !row.change.is_empty()).map(|row| {
         let mut cells = vec![row.point.to_string()];
-        cells.extend(row.values.iter().map(|value| printable::line(&written(value), CELL_CHARACTERS_MAX)));
-        cells.extend(shown.iter().map(|name| row.change.get(name).map_or_else(|| "-".into(), Change::words)));
+        cells.extend(row.values.iter().map(value));
+        cells.extend(shown.iter().map(|name| row.change.get(name).map_or_else(|| "-".into(), Change::short_words)));
         cells
     });
     (titles, rows.collect())
@@ -181,9 +240,12 @@ pub fn text(table: &Table) -> String {
         let shown = columns(&titles, &rows[..rows.len() - left]);
         if left > 0 { format!("{shown}… and {left} more points in table.csv\n") } else { shown }
     };
-    let device = has_device(table);
-    let rows = table.rows.iter().map(|row| cells(table, row, device, Room::Terminal)).collect();
-    let mut text = as_table(&titles(table, Room::Terminal), rows);
+    let (titles, rows) = rows(table, Room::Terminal);
+    let mut text = as_table(&titles, rows);
+    if table.rows.iter().any(|row| !row.pareto.is_empty()) {
+        text.push_str("front: the memory for which no other point is both faster and smaller\n");
+    }
+    text.extend(best(table).map(|best| format!("{best}\n")));
     let (titles, rows) = changes(table);
     if let (Some(reference), false) = (reference(table), rows.is_empty()) {
         text.push_str(&format!("\nagainst {reference}; {}\n", noise(table)));

@@ -54,8 +54,16 @@ fn runs_are_sorted_by_columns_values_and_metrics() {
     assert_eq!(order(&["--sort", "steps", "--reverse"], "steps"), [300, 10, 10, 3]);
     let by_value = order(&["--sort", "training.epochs", "--reverse"], "experiment");
     assert_eq!(by_value[0], "large");
-    let by_metric = order(&["--sort", "metrics.score", "--reverse"], "experiment");
-    assert_eq!(by_metric[0], "large", "it trained longest");
+    let score = |run: &Value| run["best"]["value"].as_f64();
+    for key in ["metrics.score", "best"] {
+        let by_metric = listed(&workplace, &["--sort", key]);
+        assert_eq!(by_metric[0]["experiment"], "large", "it trained longest, and more is better");
+        let scores: Vec<f64> = by_metric.iter().filter_map(score).collect();
+        assert!(scores.len() == 3 && scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
+        assert_eq!(by_metric[3]["state"], "diverged", "it was never validated after training began");
+        let worst = listed(&workplace, &["--sort", key, "--reverse"]);
+        assert_eq!((score(&worst[0]), score(&worst[3])), (scores.last().copied(), None), "still last");
+    }
     let started = order(&[], "started");
     assert!(started.is_sorted_by(|a, b| a.as_str() >= b.as_str()), "newest first: {started:?}");
     let oldest = order(&["--reverse"], "started");

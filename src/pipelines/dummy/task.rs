@@ -10,10 +10,11 @@ use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
 use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
-use crate::task::{Better, DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
+use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
 /// Validation metrics by name.
-pub const METRICS: &[(&str, Better)] = &[("score", Better::Higher)];
+pub const METRICS: &[Metric] =
+    &[Metric::higher("score", "").about("One minus the weight, which each step makes smaller: it computes nothing.")];
 
 /// Its state is one number that each step changes, so that a resume that loses a step is seen.
 #[derive(Debug)]
@@ -40,7 +41,8 @@ pub fn facts(settings: &Settings) -> TaskFacts {
         batch_keys: &[],
         probe_steps: 2,
         probe_overrides: Vec::new(),
-        metrics: METRICS.iter().map(Metric::from).collect(),
+        metrics: METRICS.to_vec(),
+        pictures: "",
     }
 }
 

@@ -59,6 +59,24 @@ pub fn draw(
     Picture { width: canvas.width, height: canvas.height, rgb: canvas.rgb.into() }
 }
 
+/// `✓ 2 of 2 found`, `✗ 1 of 2 found, 1 wrong`: truths with their ways, against detections. A truth is found by a detection
+/// of its way at an IoU of 0.5 or more, the surest first; what finds none is wrong.
+pub fn judged(truths: &[(usize, Rectangle)], found: &[Detection]) -> String {
+    let mut surest: Vec<&Detection> = found.iter().collect();
+    surest.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut open: Vec<&(usize, Rectangle)> = truths.iter().collect();
+    let mut wrong = 0;
+    for one in surest {
+        match open.iter().position(|(way, truth)| *way == one.class && truth.iou(&one.rectangle) >= 0.5) {
+            Some(at) => drop(open.swap_remove(at)),
+            None => wrong += 1,
+        }
+    }
+    let mark = if open.is_empty() && wrong == 0 { "✓" } else { "✗" };
+    let wrong = if wrong > 0 { format!(", {wrong} wrong") } else { String::new() };
+    format!("{mark} {} of {} found{wrong}", truths.len() - open.len(), truths.len())
+}
+
 /// The side of the query frame in the picture, and that of a reference.
 fn layout(side: usize, ways: usize) -> (usize, usize) {
     let large = side * enlarge(side);
@@ -122,5 +140,23 @@ impl Canvas {
                 self.set(right.saturating_sub(inset).max(left), y, colour);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_says_whether_it_is_right() {
+        let place = |left: f32| Rectangle { left, top: 0.0, right: left + 10.0, bottom: 10.0 };
+        let found = |class: usize, left: f32, score: f32| Detection { rectangle: place(left), class, score };
+        let truths = [(0, place(0.0)), (1, place(50.0))];
+        assert_eq!(judged(&truths, &[found(0, 1.0, 0.9), found(1, 50.0, 0.8)]), "✓ 2 of 2 found");
+        // The right place with the wrong class, the same object twice, and nothing at all.
+        assert_eq!(judged(&truths, &[found(1, 1.0, 0.9)]), "✗ 0 of 2 found, 1 wrong");
+        assert_eq!(judged(&truths[..1], &[found(0, 0.0, 0.9), found(0, 1.0, 0.8)]), "✗ 1 of 1 found, 1 wrong");
+        assert_eq!(judged(&truths, &[]), "✗ 0 of 2 found");
+        assert_eq!(judged(&[], &[]), "✓ 0 of 0 found");
     }
 }

@@ -41,22 +41,56 @@ pub fn pictures_cap(count: usize, side: usize) -> Cap {
 /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
 /// another.
 pub const METRICS: &[Metric] = &[
-    Metric::higher("map50", SHARE),
-    Metric::higher("map", SHARE),
-    Metric::higher("map_small", SHARE),
-    Metric::higher("map_medium", SHARE),
-    Metric::higher("map_large", SHARE),
-    Metric::higher("recall", SHARE),
-    Metric::higher("ar_1", SHARE),
-    Metric::higher("ar_10", SHARE),
-    Metric::higher("ar_100", SHARE),
-    Metric::higher("st_iou", SHARE),
-    Metric::higher("episode_map50", SHARE),
-    Metric::higher("episode_map", SHARE),
-    Metric::higher("episode_st_iou", SHARE),
-    Metric::higher("embedding_within", COSINE),
-    Metric::lower("embedding_between", COSINE),
+    Metric::higher("map50", SHARE)
+        .within(PRECISION, "map50")
+        .about("Mean average precision at IoU 0.5 over the held-out classes, as pycocotools computes it."),
+    Metric::higher("map", SHARE)
+        .within(PRECISION, "map")
+        .about("Mean average precision over the ten IoUs from 0.5 to 0.95."),
+    Metric::higher("map_small", SHARE).within(PRECISION, "map_small").about("`map` of objects up to 32² square pixels."),
+    Metric::higher("map_medium", SHARE)
+        .within(PRECISION, "map_medium")
+        .about("`map` of objects from 32² to 96² square pixels."),
+    Metric::higher("map_large", SHARE).within(PRECISION, "map_large").about("`map` of objects above 96² square pixels."),
+    Metric::higher("recall", SHARE)
+        .within(RECALL, "recall")
+        .about("The share of objects found at IoU 0.5, whatever the score."),
+    Metric::higher("ar_1", SHARE)
+        .within(RECALL, "ar_1")
+        .about("The share found by the best detection of a class in a picture, mean over the ten IoUs."),
+    Metric::higher("ar_10", SHARE).within(RECALL, "ar_10").about("The same of the 10 best detections."),
+    Metric::higher("ar_100", SHARE).within(RECALL, "ar_100").about("The same of the 100 best detections."),
+    Metric::higher("st_iou", SHARE)
+        .within(IN_VIDEOS, "st_iou")
+        .about("How well an object is followed through a video: IoU summed over frames, over the frames in which it is or is found."),
+    Metric::higher("episode_map50", SHARE)
+        .within(EPISODES, "map50")
+        .about("The mean over episodes of the `map50` of each by itself."),
+    Metric::higher("episode_map", SHARE)
+        .within(EPISODES, "map")
+        .about("The mean over episodes of the `map` of each by itself."),
+    Metric::higher("episode_st_iou", SHARE)
+        .within(EPISODES, "st_iou")
+        .about("The mean over episodes of the `st_iou` of each by itself."),
+    Metric::higher("embedding_within", COSINE)
+        .within(EMBEDDINGS, "within a class")
+        .about("Mean cosine of the embeddings of two reference pictures of one held-out class."),
+    Metric::lower("embedding_between", COSINE)
+        .within(EMBEDDINGS, "between classes")
+        .about("Mean cosine of the embeddings of reference pictures of two held-out classes."),
 ];
+
+/// Figures of a report.
+const PRECISION: &str = "Average precision";
+const RECALL: &str = "Recall";
+const IN_VIDEOS: &str = "Objects followed through videos";
+const EPISODES: &str = "Means over episodes";
+const EMBEDDINGS: &str = "Similarity of embeddings";
+
+/// What the pictures of a validation show.
+const PICTURES: &str = "Thin white boxes: the objects that were asked for, where they are. Coloured boxes: what the model \
+                        found; the colour is that of the frame of the class's reference picture on the right. ✓: every \
+                        object was found with its class at an IoU of 0.5 or more, and nothing else was.";
 
 /// From 0 to 1.
 const SHARE: &str = "share";
@@ -168,6 +202,7 @@ pub fn prepare(
         probe_steps: probe_steps(settings, experiment.training.accumulation),
         probe_overrides: Vec::new(),
         metrics: METRICS.to_vec(),
+        pictures: PICTURES,
     };
     let batches = Batches::new(episodes, hoard::source(store.clone(), leaks, ledger));
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store }))

@@ -219,8 +219,12 @@ impl Validation {
             .filter(|one| f64::from(one.score) >= self.settings.presence_threshold)
             .map(|one| Detection { rectangle: query.mapping.forth(&one.rectangle), ..*one })
             .collect();
-        let asked = query.truths.iter().filter(|truth| matches!(truth.role, Role::Class(_)));
-        let truths: Vec<Rectangle> = asked.map(|truth| truth.rectangle).collect();
+        let asked = query.truths.iter().filter_map(|truth| match truth.role {
+            Role::Class(way) => Some((way, truth.rectangle)),
+            Role::Other | Role::Masked => None,
+        });
+        let asked: Vec<(usize, Rectangle)> = asked.collect();
+        let truths: Vec<Rectangle> = asked.iter().map(|(_, rectangle)| *rectangle).collect();
         let (side, reference_side) = (self.settings.image_size, self.settings.reference_size);
         let picture = pictures::draw(batch, at, side, reference_side, &truths, &sure);
         let library = self.batches.episodes().library();
@@ -228,9 +232,13 @@ impl Validation {
         let video = &library.videos[query.query.video].name;
         let scores: Vec<String> =
             sure.iter().map(|one| format!("{} {:.2}", names[one.class], one.score)).take(6).collect();
-        let told = if scores.is_empty() { "nothing found".into() } else { format!("found {}", scores.join(", ")) };
-        let caption =
-            format!("episode {number}, {video}, frame {}: asked for {}; {told}", query.query.frame, names.join(", "));
+        let told = if scores.is_empty() { String::new() } else { format!(": {}", scores.join(", ")) };
+        let caption = format!(
+            "{}{told} · asked for {} in {video}, frame {}, episode {number}",
+            pictures::judged(&asked, &sure),
+            names.join(", "),
+            query.query.frame
+        );
         shown.push((picture, caption));
         let held = shown.iter().map(|(picture, _)| picture.held_bytes()).sum();
         self.pictures.set(shown.len() as u64, held);

@@ -4,7 +4,7 @@ use rand::RngExt;
 
 use super::settings::{PrecisionPolicy, Settings};
 use crate::data::seed::generator;
-use crate::task::Better;
+use crate::task::Metric;
 
 /// That many bits are as many as a number has: nothing is quantised.
 pub const FULL: u32 = 32;
@@ -42,21 +42,41 @@ pub fn drawn(policy: PrecisionPolicy, count: usize, seed: u32, step: u64) -> Vec
     }
 }
 
+/// Figures of a report: a line a precision.
+const PERPLEXITY: &str = "Perplexity";
+const EXACT_MATCH: &str = "Exact match";
+const F1: &str = "F1";
+const BITS_PER_BYTE: &str = "Bits a byte";
+const ABOUT_PERPLEXITY: &str = "Of the tokens that the loss counts, of held-out questions; 1 is certainty.";
+const ABOUT_EXACT_MATCH: &str = "Greedy answers that are an accepted one, by SQuAD's rules.";
+const ABOUT_F1: &str = "Words that a greedy answer shares with the nearest accepted one, by SQuAD's rules.";
+const ABOUT_BITS_PER_BYTE: &str = "Perplexity in bits over the bytes of text, which compares vocabularies.";
+
 macro_rules! names {
     ($($bits:literal),*) => {
         /// Validation metrics by name, of all precisions that there can be. The first, the geometric mean of the
         /// perplexities, chooses the best checkpoint unless the file names another.
-        pub const METRICS: &[(&str, Better)] = &[
-            ("perplexity", Better::Lower),
-            ("perplexity_full", Better::Lower),
-            ("exact_match_full", Better::Higher),
-            ("f1_full", Better::Higher),
-            ("bits_per_byte_full", Better::Lower),
+        pub const METRICS: &[Metric] = &[
+            Metric::lower("perplexity", "")
+                .within(PERPLEXITY, "mean")
+                .about("The geometric mean of the perplexities of all precisions."),
+            Metric::lower("perplexity_full", "").within(PERPLEXITY, "full").about(ABOUT_PERPLEXITY),
+            Metric::higher("exact_match_full", "%").within(EXACT_MATCH, "full").about(ABOUT_EXACT_MATCH),
+            Metric::higher("f1_full", "%").within(F1, "full").about(ABOUT_F1),
+            Metric::lower("bits_per_byte_full", "bits").within(BITS_PER_BYTE, "full").about(ABOUT_BITS_PER_BYTE),
             $(
-                (concat!("perplexity_", stringify!($bits), "_bit"), Better::Lower),
-                (concat!("exact_match_", stringify!($bits), "_bit"), Better::Higher),
-                (concat!("f1_", stringify!($bits), "_bit"), Better::Higher),
-                (concat!("bits_per_byte_", stringify!($bits), "_bit"), Better::Lower),
+                Metric::lower(concat!("perplexity_", stringify!($bits), "_bit"), "")
+                    .within(PERPLEXITY, concat!(stringify!($bits), " bit"))
+                    .about(ABOUT_PERPLEXITY),
+                Metric::higher(concat!("exact_match_", stringify!($bits), "_bit"), "%")
+                    .within(EXACT_MATCH, concat!(stringify!($bits), " bit"))
+                    .about(ABOUT_EXACT_MATCH),
+                Metric::higher(concat!("f1_", stringify!($bits), "_bit"), "%")
+                    .within(F1, concat!(stringify!($bits), " bit"))
+                    .about(ABOUT_F1),
+                Metric::lower(concat!("bits_per_byte_", stringify!($bits), "_bit"), "bits")
+                    .within(BITS_PER_BYTE, concat!(stringify!($bits), " bit"))
+                    .about(ABOUT_BITS_PER_BYTE),
             )*
         ];
 
@@ -83,7 +103,7 @@ macro_rules! names {
     };
 }
 
-names!(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+names!(16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2);
 
 /// See [`names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +140,7 @@ mod tests {
         for bits in [FULL, 2, 16] {
             let names = names(bits);
             for name in [names.perplexity, names.exact_match, names.f1, names.bits_per_byte] {
-                assert!(METRICS.iter().any(|(known, _)| *known == name), "{name}");
+                assert!(METRICS.iter().any(|known| known.name == name), "{name}");
             }
         }
         assert_eq!((names(8).kind, names(32).perplexity, names(12).f1), ("8_bit", "perplexity_full", "f1_12_bit"));

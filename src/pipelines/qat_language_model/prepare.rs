@@ -19,7 +19,7 @@ use crate::experiment::sections::Training;
 use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::plan;
 use crate::results::format::{Keeps, Occasion, PlannedOwner};
-use crate::task::{Metric, TaskError, TaskFacts};
+use crate::task::{TaskError, TaskFacts};
 
 /// The batch that a validation or a calibration is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
@@ -120,7 +120,8 @@ pub fn prepare(
         batch_keys: &[],
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
-        metrics: METRICS.iter().map(Metric::from).collect(),
+        metrics: METRICS.to_vec(),
+        pictures: "",
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches }))
 }

@@ -25,7 +25,7 @@ use curves::RunCurves;
 pub use page::html;
 pub use text::text;
 
-/// More curves in one figure cannot be told apart: seven colours, each as a whole and as a broken line.
+/// More curves in one figure cannot be told apart: seven colours with dashes of their own, each thin and thick.
 pub const RUNS_MAX: usize = 14;
 
 /// The series of a verdict that are memory as a whole.
@@ -35,6 +35,8 @@ const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"
 #[derive(Clone, Debug)]
 pub struct Compared {
     pub record: Comparison,
+    /// Names of metrics in the order of the runs' reports.
+    metrics: Vec<String>,
     curves: Vec<RunCurves>,
 }
 
@@ -44,8 +46,14 @@ pub fn gather(runs: &[PathBuf]) -> Result<Compared, ReportError> {
     let mut compared = Vec::with_capacity(runs.len());
     let mut experiments = Vec::with_capacity(runs.len());
     let mut surroundings = Vec::with_capacity(runs.len());
+    let mut metrics: Vec<String> = Vec::new();
     for run in runs {
         let material = material::gather(run)?;
+        for metric in material.metrics() {
+            if !metrics.contains(&metric.name) {
+                metrics.push(metric.name);
+            }
+        }
         curves.push(RunCurves::of(&material));
         compared.push(one(&material));
         // Of a run whose experiment does not read, nothing is known to differ from nothing.
@@ -58,12 +66,11 @@ pub fn gather(runs: &[PathBuf]) -> Result<Compared, ReportError> {
         differences: differences(&experiments),
         surroundings: differences(&surroundings),
     };
-    Ok(Compared { record, curves })
+    Ok(Compared { record, metrics, curves })
 }
 
 fn one(material: &Material) -> ComparedRun {
     let ending = material.ending();
-    let (loss_first, loss_last) = material.losses();
     let verdict = material.verdict.as_ref();
     ComparedRun {
         experiment: material.experiment.clone(),
@@ -78,8 +85,7 @@ fn one(material: &Material) -> ComparedRun {
         seconds: material.seconds(),
         steps_per_second: ending.and_then(|summary| summary.steps_per_second),
         items_per_second: ending.and_then(|summary| summary.items_per_second),
-        loss_first,
-        loss_last,
+        losses: material.losses(),
         metrics: metrics(material),
         best: ending.and_then(|summary| summary.best.clone()),
         memory: material.memory().clone(),
@@ -105,8 +111,6 @@ fn growth(one: &SeriesVerdict) -> Growth {
 }
 
 fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
-    let last: BTreeMap<String, Option<f64>> =
-        material.metrics().into_iter().map(|metric| (metric.name, metric.after)).collect();
     let range = |name: &str| {
         let series = material.curves.metrics.iter().find(|(known, _)| known == name);
         // The thinned points keep the lowest and the highest.
@@ -115,10 +119,11 @@ fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
             (Some(low.map_or(point.y, |low| low.min(point.y))), Some(high.map_or(point.y, |high| high.max(point.y))))
         })
     };
-    last.into_iter()
-        .map(|(name, last)| {
-            let (lowest, highest) = range(&name);
-            (name, ComparedMetric { last, lowest, highest })
+    (material.metrics().into_iter())
+        .map(|metric| {
+            let (lowest, highest) = range(&metric.name);
+            let (better, best) = (metric.better, metric.best.map(|(value, _)| value));
+            (metric.name, ComparedMetric { last: metric.after, lowest, highest, better, best })
         })
         .collect()
 }

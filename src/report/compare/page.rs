@@ -28,16 +28,17 @@ pub fn html(compared: &Compared) -> String {
         (tables(compared))
         (figures(compared))
     };
-    document(&title, &broken_lines(), &content, "the files of the runs' directories")
+    document(&title, &thick_lines(), &content, "the files of the runs' directories")
 }
 
-/// The eighth run has the first colour again, and a broken line.
-fn broken_lines() -> String {
+/// The eighth run has the colour and the dashes of the first one again, and a thick line.
+fn thick_lines() -> String {
     let style = |at: usize| {
-        let (again, colour) = (at + COLOURS, format!("var(--c{at})"));
+        let again = at + COLOURS;
         format!(
-            "\n.c{again} {{ background: repeating-linear-gradient(90deg, {colour} 0 4px, transparent 4px 7px); }} \
-             [stroke=\"#{again:06X}\"] {{ stroke: {colour}; stroke-dasharray: 7 5; }}"
+            "\n.c{again} {{ background: var(--l{at}); }} .swatch.line.c{again} {{ height: .45rem; }} \
+             [stroke=\"#{again:06X}\"] {{ stroke: var(--c{at}); stroke-dasharray: var(--d{at}); }} \
+             [stroke=\"#{again:06X}\"][stroke-width=\"2\"] {{ stroke-width: 4.5px; }}"
         )
     };
     (1..=COLOURS).map(style).collect()
@@ -48,7 +49,7 @@ fn legend(runs: &[ComparedRun]) -> Markup {
         div.wide { table.full {
             thead { tr { th { "" } th { "run" } th { "state" } th { "started" } th.why { "" } } }
             tbody { @for (at, run) in runs.iter().enumerate() { tr {
-                th scope="row" { i.swatch.(format!("c{}", at + 1)) { } (at + 1) }
+                th scope="row" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
                 td { (printable::line(&name(run), 200)) }
                 td { (run.state) }
                 td { (run.started.as_deref().map_or("–".into(), time_of_day)) }
@@ -92,10 +93,10 @@ fn figures(compared: &Compared) -> Markup {
         let plot = over_one_another(all, Shape::Line, |run| named(&run.losses, &kind));
         plots.extend(figure(&format!("Training loss, {kind} steps"), caption, Unit::Number, plot, "step"));
     }
-    for metric in names(all, |run| &run.metrics) {
+    for metric in &compared.metrics {
         let caption = "Held-out data; step 0 is the untrained model.";
-        let plot = over_one_another(all, Shape::Points, |run| named(&run.metrics, &metric));
-        plots.extend(figure(&metric, caption, Unit::Number, plot, "step"));
+        let plot = over_one_another(all, Shape::Points, |run| named(&run.metrics, metric));
+        plots.extend(figure(metric, caption, Unit::Number, plot, "step"));
     }
     let memory: [(&str, Pick); 4] = [
         ("Heap", |run| &run.heap),
@@ -105,7 +106,7 @@ fn figures(compared: &Compared) -> Markup {
     ];
     for (name, of) in memory {
         let plot = over_one_another(all, Shape::Line, |run| Some(of(run)));
-        plots.extend(figure(name, "Sampled at rest.", Unit::Bytes, plot, "time of work"));
+        plots.extend(figure(name, "Sampled at rest.", Unit::Bytes, plot, "training time"));
     }
     let left_out = plots.len().saturating_sub(FIGURES_MAX);
     html! {

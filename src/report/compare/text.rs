@@ -1,6 +1,5 @@
 //! A comparison as text: a column a run, folded to the width of the terminal.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -116,7 +115,7 @@ pub fn sections(compared: &Compared) -> Vec<Section> {
         Section { title: "experiment", rows: differing(&compared.record.differences) },
         Section { title: "code, data, machine", rows: differing(&compared.record.surroundings) },
         Section { title: "outcome", rows: outcome(runs) },
-        Section { title: "result", rows: results(runs) },
+        Section { title: "result", rows: results(compared) },
         Section { title: "memory", rows: memory(runs) },
         Section { title: "speed", rows: speed(runs) },
     ];
@@ -170,23 +169,37 @@ fn outcome(runs: &[ComparedRun]) -> Rows {
     ]
 }
 
-fn results(runs: &[ComparedRun]) -> Rows {
-    let mut rows = vec![
-        row("loss, first", runs, |run| run.loss_first.map(number)),
-        row("loss, last", runs, |run| run.loss_last.map(number)),
-    ];
-    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.metrics.keys()).collect();
-    for name in names {
-        rows.push(row(&format!("{name}, last"), runs, |run| run.metrics.get(name)?.last.map(number)));
-        rows.push(row(&format!("{name}, lowest and highest"), runs, |run| {
-            let metric = run.metrics.get(name)?;
-            Some(format!("{} to {}", number(metric.lowest?), number(metric.highest?)))
-        }));
+fn results(compared: &Compared) -> Rows {
+    let runs = &compared.record.runs;
+    let mut rows = Vec::new();
+    for name in &compared.metrics {
+        let better = runs.iter().find_map(|run| run.metrics.get(name)?.better);
+        let shown = format!("{name}{}", better.map_or_else(String::new, |better| format!(" {}", better.arrow())));
+        rows.push(row(&format!("{shown}, last"), runs, |run| run.metrics.get(name)?.last.map(number)));
+        match better {
+            Some(_) => rows.push(row(&format!("{shown}, best"), runs, |run| run.metrics.get(name)?.best.map(number))),
+            None => rows.push(row(&format!("{shown}, lowest and highest"), runs, |run| {
+                let metric = run.metrics.get(name)?;
+                Some(format!("{} to {}", number(metric.lowest?), number(metric.highest?)))
+            })),
+        }
     }
     rows.push(row("best checkpoint", runs, |run| {
         let best = run.best.as_ref()?;
         Some(format!("{} {} at {}", best.metric, number(best.value), best.step))
     }));
+    // A step of one kind has another loss than one of another.
+    let mut kinds: Vec<&str> = Vec::new();
+    for loss in runs.iter().flat_map(|run| &run.losses) {
+        if !kinds.contains(&loss.kind.as_str()) {
+            kinds.push(&loss.kind);
+        }
+    }
+    for kind in kinds {
+        let of = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
+        rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(of(run)?.first))));
+        rows.push(row(&format!("loss ↓, {kind}, average at the end"), runs, |run| Some(number(of(run)?.last))));
+    }
     rows
 }
 
@@ -216,7 +229,7 @@ fn speed(runs: &[ComparedRun]) -> Rows {
     vec![
         row("steps/s", runs, |run| run.steps_per_second.map(number)),
         row("items/s", runs, |run| run.items_per_second.map(number)),
-        row("time of work", runs, |run| Some(seconds(run.seconds))),
+        row("training time", runs, |run| Some(seconds(run.seconds))),
         row("trace, share of the steps", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
     ]
 }

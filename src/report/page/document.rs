@@ -4,6 +4,11 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
 
+/// A sentence in which backticks mark what is typed, as the terminal shows it.
+pub fn code(text: &str) -> Markup {
+    html! { @for (at, part) in text.split('`').enumerate() { @if at % 2 == 1 { code { (part) } } @else { (part) } } }
+}
+
 /// A whole page. `style` comes after that of all pages and is not escaped: no text of others may stand in it. `source`
 /// says what the page was written from.
 pub fn document(title: &str, style: &str, content: &Markup, source: &str) -> String {
@@ -25,4 +30,15 @@ pub fn document(title: &str, style: &str, content: &Markup, source: &str) -> Str
         }
     };
     page.into_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_is_code_and_is_escaped() {
+        let text = code("`limits.a` and `<b>`; alone: `").into_string();
+        assert_eq!(text, "<code>limits.a</code> and <code>&lt;b&gt;</code>; alone: <code></code>");
+    }
 }

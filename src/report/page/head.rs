@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use crate::report::axes::{number, time_of_day};
 use crate::report::material::Material;
+use crate::report::page::document::code;
 use crate::results::format::Outcome;
 use crate::results::index::RunState;
 use crate::results::verdict::Judgement;
@@ -32,7 +33,8 @@ pub fn head(material: &Material) -> Markup {
                 @if let Some(grows) = grows { " " span.badge.bad { (grows) } }
             }
             @if !description.is_empty() { p { (printable::lines(description)) } }
-            p.note { (printable::line(&material.message(), 600)) }
+            p.note { (code(&printable::line(&material.message(), 600))) }
+            @if let Some(result) = material.result_line() { p.result { (printable::line(&result, 300)) } }
         }
         (facts(material))
         (commands(material))
@@ -43,7 +45,7 @@ fn fact(name: &str, value: &str, detail: Option<String>) -> Markup {
     html! {
         div {
             dt { (name) }
-            dd { (printable::line(value, 300)) @if let Some(detail) = detail { small { (printable::line(&detail, 300)) } } }
+            dd { (printable::line(value, 300)) @if let Some(detail) = detail { small { (code(&printable::line(&detail, 300))) } } }
         }
     }
 }
@@ -63,7 +65,9 @@ fn facts(material: &Material) -> Markup {
         dl {
             (fact("Run", &material.id, None))
             (fact("Steps", &format!("{}{planned}", material.steps().unwrap_or(0)), epochs))
-            (fact("Time of work", &seconds(material.seconds()), Some(speed.join(", ")).filter(|speed| !speed.is_empty())))
+            @let whose = material.of_last_process();
+            @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("{speed}{whose}"));
+            (fact("Training time", &seconds(material.seconds()), speed))
             (memory(material))
             @if let Some(manifest) = &material.manifest {
                 @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use crate::memory::ledger::OWNERS_MAX;
 use crate::report::axes::{Unit, bytes, duration, number};
-use crate::report::material::{Buffer, Material};
+use crate::report::material::{Buffer, Material, effect};
+use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::trace::Trace;
 use crate::results::format::Place;
@@ -61,7 +62,7 @@ fn verdict(material: &Material) -> Markup {
         _ => number(value),
     };
     html! {
-        p { b { (verdict.verdict.words()) } ": " (verdict.message) }
+        p { b { (verdict.verdict.words()) } ": " (code(&verdict.message)) }
         details {
             summary { "Verdict on each series" }
             p.note {
@@ -91,16 +92,16 @@ fn post_mortem(material: &Material) -> Markup {
     let Some(dead) = &material.post_mortem else { return html! {} };
     html! {
         p {
-            b { "stopped at a memory limit" } ": " (dead.message) " at step " (dead.step)
+            b { "stopped at a memory limit" } ": " (code(&dead.message)) " at step " (dead.step)
             "; in no buffer: " (bytes(dead.in_no_buffer as f64))
-            @if let Some(growth) = &dead.growth { "; " (growth.message) }
+            @if let Some(growth) = &dead.growth { "; " (code(&growth.message)) }
         }
         @if !dead.suggestions.is_empty() {
             table {
-                thead { tr { th { "what would help" } th.r { "frees, by estimate" } } }
+                thead { tr { th { "what would help" } th { "by estimate" } } }
                 tbody { @for tip in &dead.suggestions { tr {
                     td { code { (tip.key) " = " (tip.value) } }
-                    td.r { @if tip.frees > 0 { (bytes(tip.frees as f64)) } @else { "not measured" } }
+                    td { (effect(dead, tip)) }
                 } } }
             }
         }
@@ -110,13 +111,14 @@ fn post_mortem(material: &Material) -> Markup {
 /// The forecast beside what came of it.
 fn planned(material: &Material) -> Markup {
     let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
+    let pairs: Vec<_> = pairs.iter().filter(|pair| pair.planned.max(pair.actual) > 0).collect();
     html! {
         @if !pairs.is_empty() {
             details {
                 summary { "Plan against actual" }
                 table {
                     thead { tr { th { "part" } th.r { "forecast" } th.r { "came to" } th.r { "off by" } } }
-                    tbody { @for pair in pairs { tr {
+                    tbody { @for pair in &pairs { tr {
                         td { (pair.name) }
                         td.r { (bytes(pair.planned as f64)) }
                         td.r { (bytes(pair.actual as f64)) }
@@ -130,11 +132,14 @@ fn planned(material: &Material) -> Markup {
 }
 
 fn cost(material: &Material) -> Markup {
-    let memory = material.memory();
+    let (samples, seconds) = material.samples();
+    let processes = material.processes();
     html! {
         p.note {
-            (memory.samples) " samples cost " (duration(memory.trace_seconds))
-            @if let Some(share) = memory.trace_share { ", " (number(100.0 * share)) " % of the time of the steps" }
+            (samples) " samples" @if processes > 1 { " in " (processes) " processes" } " cost " (duration(seconds))
+            @if let Some(share) = material.memory().trace_share {
+                ", " (number(100.0 * share)) " % of step time" (material.of_last_process())
+            }
             "."
             @if material.trace.cleanups.count > 0 {
                 " " (material.trace.cleanups.count) " cleanups gave back " (bytes(material.trace.freed as f64)) " in all."
@@ -155,7 +160,7 @@ fn key(trace: &Trace) -> Markup {
 }
 
 fn plot(title: &str, curves: Vec<Curve>, trace: &Trace) -> Option<Plot> {
-    let plot = Plot::of(title, ("time of work", Unit::Seconds), Unit::Bytes, curves)?;
+    let plot = Plot::of(title, ("training time", Unit::Seconds), Unit::Bytes, curves)?;
     Some(Plot {
         x: (0.0, trace.seconds.max(plot.x.1)),
         bands: trace.validations.iter().copied().collect(),
@@ -211,8 +216,8 @@ pub fn buffers(material: &Material) -> Markup {
             h2 { "Buffers and their caps" }
             div.wide { table.full {
                 thead { tr {
-                    th { "buffer" } th { "place" } th { "when full" } th.r { "cap" } th.r { "peak" } th.r { "share" } th { "" }
-                    th.why { "cap set by" }
+                    th { "buffer" } th.r { "peak" } th.r { "share of cap" } th { "" } th.r { "cap" } th { "when full" }
+                    th { "place" } th.why { "cap set by" }
                 } }
                 tbody { @for buffer in &buffers { (buffer_row(buffer)) } }
             } }
@@ -232,10 +237,13 @@ fn buffer_row(buffer: &Buffer) -> Markup {
     html! {
         tr {
             th scope="row" { (printable::line(&buffer.name, 80)) }
-            td { (place) } td { (policy) } td.r { (size(buffer.cap_bytes)) } td.r.strong { (size(buffer.peak_bytes)) }
+            td.r.strong { (size(buffer.peak_bytes)) }
             td.r { @if let Some(share) = share { (format!("{:.0} %", 100.0 * share)) } @else { "–" } }
-            td.barred { @if let Some(share) = share { (bar(share)) } }
-            td.why { (printable::line(&buffer.because, 120)) }
+            // What has no cap is over any.
+            td.barred { @if buffer.leaks() { (bar(f64::INFINITY)) } @else if let Some(share) = share { (bar(share)) } }
+            td.r { @if buffer.leaks() { b.bad { "none" } } @else { (size(buffer.cap_bytes)) } }
+            td { (policy) } td { (place) }
+            td.why { (code(&printable::line(&buffer.because, 120))) }
         }
     }
 }
@@ -254,6 +262,8 @@ pub fn phases(material: &Material) -> Markup {
     html! {
         @if total > 0.0 {
             h2 { "Where the time went" }
+            @if material.processes() > 1 && !has_longest { p.note { "Of all " (material.processes()) " processes." } }
+            @else if material.processes() > 1 { p.note { "Of the last process." } }
             div.wide { table {
                 thead { tr {
                     th { "part of the loop" } th.r { "time" } th.r { "share" } th { "" }

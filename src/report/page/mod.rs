@@ -21,12 +21,14 @@ const RESOLVED_BYTES_MAX: usize = 256 * 1024;
 /// The page's text.
 pub fn html(material: &Material) -> String {
     let title = format!("{} · {}", printable::line(&material.experiment, 100), printable::line(&material.id, 100));
+    let memory = html! { (memory::over_time(material)) (memory::buffers(material)) };
+    let is_news = memory_is_news(material);
     let content = html! {
         (head::head(material))
         (training::results(material))
+        @if is_news { (memory) }
         (training::curves(material))
-        (memory::over_time(material))
-        (memory::buffers(material))
+        @if !is_news { (memory) }
         (memory::phases(material))
         (pictures::section(material))
         (left_out(material))
@@ -34,6 +36,14 @@ pub fn html(material: &Material) -> String {
         (how_to_read())
     };
     document(&title, "", &content, "the files of the run's directory")
+}
+
+/// Memory grew, or ended the run: what there is to say of it comes first.
+fn memory_is_news(material: &Material) -> bool {
+    use crate::results::verdict::Judgement;
+    let verdict = material.verdict.as_ref().map(|verdict| verdict.verdict);
+    let grew = [Judgement::Growing, Judgement::Exceeded, Judgement::Retained, Judgement::Slowing];
+    verdict.is_some_and(|verdict| grew.contains(&verdict)) || material.post_mortem.is_some()
 }
 
 fn left_out(material: &Material) -> Markup {
@@ -83,7 +93,10 @@ fn how_to_read() -> Markup {
             system has in memory for the process: heap, code, files, and what allocators keep for later. "
             b { "Device in use" } " is held by tensors; " b { "reserved" } " is what the pool took from the driver. "
             b { "Driver" } " is the driver's own count." }
-        p { "A " b { "buffer" } " has a cap, set in the experiment, that it never passes. Long series are thinned to \
-            2,000 points that keep the lowest and the highest of their neighbours: peaks stay." }
+        p { "A " b { "buffer" } " has a cap, set in the experiment, that it never passes. When it is full: " b { "block" }
+            " waits until there is room, " b { "evict" } " drops what was used longest ago, " b { "reduce" } " folds items into \
+            a summary or drops the least valuable one, " b { "refuse" } " ends the run with an error; " b { "leak" } " has no cap and is there to \
+            show what a leak looks like." }
+        p { "Long series are thinned to 2,000 points that keep the lowest and the highest of their neighbours: peaks stay." }
     }
 }

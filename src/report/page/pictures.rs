@@ -35,9 +35,11 @@ pub fn section(material: &Material) -> Markup {
             None => left_out += 1,
         }
     }
+    let legend = material.plan.as_ref().map_or("", |plan| plan.pictures.as_str());
     html! {
         @if !shown.is_empty() || left_out > 0 {
             h2 { "Pictures of the last validation" }
+            @if !legend.is_empty() { p.note { (printable::line(legend, 600)) } }
             div.pictures {
                 @for (address, caption) in &shown {
                     figure { img src=(address) alt=(caption); figcaption { (caption) } }

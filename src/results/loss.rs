@@ -1,0 +1,106 @@
+//! What is the loss of each kind of step, so that a detection step is never compared with a triplet step?
+//!
+//! A moving average of each kind, as the charts draw it: exponential, corrected for its start as in Adam (Kingma and Ba
+//! 2015). It needs two numbers a kind, whatever the length of the run; kinds beyond [`KINDS_MAX`] share one entry.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A step may be of a precision, of a loss, or of a phase; more kinds than this are `other kinds`.
+pub const KINDS_MAX: usize = 32;
+/// What the kinds beyond the cap are called together.
+pub const OTHER_KINDS: &str = "other kinds";
+
+/// The loss of the steps of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KindLoss {
+    /// `detection`, `triplet`, `4_bit`, …
+    pub kind: String,
+    /// Steps of this kind.
+    pub steps: u64,
+    /// Of its first step.
+    pub first: f64,
+    /// Moving average after its last step.
+    pub last: f64,
+    /// The average before the correction for its start, and the correction; a resume goes on with them.
+    pub average: f64,
+    pub weight: f64,
+}
+
+impl KindLoss {
+    /// One more step, averaged over about `over` steps. What is not finite is left out.
+    pub fn add(&mut self, loss: f64, over: f64) {
+        if !loss.is_finite() {
+            return;
+        }
+        if self.steps == 0 {
+            self.first = loss;
+        }
+        let decay = 1.0 - 2.0 / (over + 1.0);
+        self.steps += 1;
+        self.average = decay * self.average + (1.0 - decay) * loss;
+        self.weight = decay * self.weight + (1.0 - decay);
+        self.last = self.average / self.weight;
+    }
+}
+
+/// Adds a step to the entry of its kind.
+pub fn add(losses: &mut Vec<KindLoss>, kind: &str, loss: f64, over: f64) {
+    let at = losses.iter().position(|known| known.kind == kind).unwrap_or_else(|| {
+        if losses.len() < KINDS_MAX {
+            let kind = if losses.len() + 1 < KINDS_MAX { kind } else { OTHER_KINDS };
+            losses.push(KindLoss { kind: kind.to_owned(), ..KindLoss::default() });
+        }
+        losses.len() - 1
+    });
+    losses[at].add(loss, over);
+}
+
+/// The number of steps that the moving average of a run of `steps` steps goes over.
+pub fn averaged_over(steps: Option<u64>) -> f64 {
+    steps.map_or(20.0, |steps| (steps as f64 / 20.0).clamp(5.0, 200.0).round())
+}
+
+/// The kind that most steps were of; the first of those that are alike. One number stands for a run where there is no room
+/// for more.
+pub fn main(losses: &[KindLoss]) -> Option<&KindLoss> {
+    let most = losses.iter().map(|loss| loss.steps).max()?;
+    losses.iter().find(|loss| loss.steps == most && most > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_kept_apart_and_the_average_forgets_the_start() {
+        let mut losses = Vec::new();
+        for step in 0..100 {
+            add(&mut losses, "detection", if step < 50 { 8.0 } else { 2.0 }, 5.0);
+            if step % 2 == 0 {
+                add(&mut losses, "triplet", 0.0, 5.0);
+            }
+            add(&mut losses, "detection", f64::NAN, 5.0);
+        }
+        let [detection, triplet] = losses.as_slice() else { panic!("{losses:?}") };
+        assert_eq!((detection.steps, detection.first, triplet.steps, triplet.last), (100, 8.0, 50, 0.0));
+        assert!((detection.last - 2.0).abs() < 1e-6, "{detection:?}");
+        assert_eq!(main(&losses).unwrap().kind, "detection");
+        // By hand: decay 2/3, so (2/3 * 3 + 6) / (2/3 + 1) = 8 / (5/3) = 4.8 after a loss of 3 and one of 6.
+        let mut two = KindLoss::default();
+        two.add(3.0, 5.0);
+        assert_eq!(two.last, 3.0);
+        two.add(6.0, 5.0);
+        assert!((two.last - 4.8).abs() < 1e-12, "{two:?}");
+    }
+
+    #[test]
+    fn however_many_kinds_there_are_their_number_has_a_cap() {
+        let mut losses = Vec::new();
+        for kind in 0..200 {
+            add(&mut losses, &format!("kind {kind}"), 1.0, 5.0);
+        }
+        assert_eq!((losses.len(), losses.last().unwrap().kind.as_str()), (KINDS_MAX, OTHER_KINDS));
+        assert_eq!(losses.iter().map(|loss| loss.steps).sum::<u64>(), 200);
+    }
+}

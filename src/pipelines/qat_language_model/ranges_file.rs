@@ -69,7 +69,8 @@ mod tests {
             let text = format!("{{\"version\":1,\"ranges\":[[{wrong},null]]}}");
             crate::results::write::replace(&path, text.as_bytes()).unwrap();
             let message = read(&path, 1, 2).unwrap_err();
-            assert!(message.contains("wrong way round"), "{wrong}: {message}");
+            // A number that is none in 32 bits is refused by the reader of JSON already, with some of its features.
+            assert!(message.contains("wrong way round") || message.contains("out of range"), "{wrong}: {message}");
         }
     }
 }

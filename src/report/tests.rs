@@ -120,7 +120,10 @@ fn the_page_has_each_part_and_loads_nothing() {
         "White: where the objects are.",
         "What the metrics are",
         "map_50 0.012 -&gt; 0.432, best 0.432 after step 200",
-        "316 samples",
+        "248 samples in 2 processes",
+        "Of all 2 processes.",
+        "10.91 items/s (last process)",
+        "<code>limits.frame_cache</code>",
         "How to read this page",
         "Peaks are cut off above",
         "data:image/png;base64,iVBORw0KGgo",
@@ -133,6 +136,22 @@ fn the_page_has_each_part_and_loads_nothing() {
     for address in ["<script", "http://", "https://", "<link", "@import", "url("] {
         assert!(!page.contains(address), "the page has {address}");
     }
+}
+
+#[test]
+fn a_leak_has_no_cap_and_a_full_bar() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let mut summary = crate::results::read::summary(&run).unwrap().unwrap();
+    let leak = &mut summary.owners[0];
+    (leak.policy, leak.cap_bytes) = (crate::memory::ledger::Policy::Leak, crate::memory::ledger::NO_CAP.bytes);
+    crate::results::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
+    let page = page::html(&material::gather(&run).unwrap());
+    well_formed(&page);
+    assert!(page.contains("<b class=\"bad\">none</b>") && !page.contains("8 EiB"));
+    assert_eq!(page.matches("class=\"bar over\"").count(), 1);
+    let text = summary::text(&run, None).unwrap();
+    assert!(text.contains("leak       none") && !text.contains("8 EiB"), "{text}");
 }
 
 #[test]

@@ -387,14 +387,6 @@ pub struct Summary {
     pub counters: BTreeMap<String, u64>,
 }
 
-impl Summary {
-    /// The last validation after a step. A summary of an older xrun may have that before the first step in its place.
-    pub fn after(&self) -> Option<&BTreeMap<String, Option<f64>>> {
-        let untrained = self.best.is_none() && self.metrics_last == self.metrics_first;
-        Some(&self.metrics_last).filter(|metrics| !metrics.is_empty() && !untrained)
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {

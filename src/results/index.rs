@@ -354,9 +354,10 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
                     state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
                 }
             }
+            let over = loss::averaged_over(read::plan(&path).ok().map(|plan| plan.steps));
             for line in metrics {
                 last_step = last_step.max(Some(line.step()));
-                add_loss(&mut losses, &line);
+                add_loss(&mut losses, &line, over);
             }
             for line in memory {
                 resident_peak = resident_peak.max(line.host.resident_peak).max(line.host.resident);
@@ -372,9 +373,11 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             None
         }
     });
-    if losses.is_empty() && summary.is_some() {
-        // A summary of an older xrun knows the loss of the last step, of whatever kind that was.
-        tail::<MetricsLine>(&path.join(layout::METRICS)).0.iter().for_each(|line| add_loss(&mut losses, line));
+    if let Some(summary) = summary.as_ref().filter(|_| losses.is_empty()) {
+        // That of an older xrun knows the loss of the last step, of whatever kind that was.
+        let over = loss::averaged_over(Some(summary.steps_planned));
+        let lines = tail::<MetricsLine>(&path.join(layout::METRICS)).0;
+        lines.iter().for_each(|line| add_loss(&mut losses, line, over));
     }
     let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
     let loss = loss::main(&losses).map(|loss| (kind(loss), loss.last));
@@ -382,10 +385,9 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak }
 }
 
-fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine) {
+fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine, over: f64) {
     if let MetricsLine::Train { batch, loss, .. } = line {
-        // Of the end of a file: no more steps than are there anyway.
-        loss::add(losses, batch, *loss, loss::averaged_over(None));
+        loss::add(losses, batch, *loss, over);
     }
 }
 

@@ -103,3 +103,46 @@ fn the_name_of_an_experiment_means_its_newest_run() {
         assert_eq!(workplace.xrun(&[command, "small"]).code, 0, "{command}");
     }
 }
+
+#[test]
+fn sweeps_are_found_by_ls_and_show() {
+    let workplace = Workplace::new();
+    workplace.file("swf.toml", "[pipeline.dummy]\n");
+    let swept = workplace.xrun(&["sweep", "swf.toml", "-s", "optimizer.adamw.learning_rate=1e-4,1e-3"]);
+    assert_eq!(swept.code, 0, "{swept:?}");
+    assert!(swept.out.contains("best: point 2 (optimizer.adamw.learning_rate = 0.001), score"), "{swept:?}");
+    for arguments in [&["ls"][..], &["ls", "swf"]] {
+        let said = workplace.xrun(arguments);
+        assert_eq!(said.code, 0, "{said:?}");
+        let parts = ["swf/sweeps/", "2/2", "optimizer.adamw.learning_rate"];
+        assert!(parts.iter().all(|part| said.out.contains(part)), "{said:?}");
+    }
+    // Its name, and that of the experiment, which has no other runs.
+    for name in ["swf/sweeps/latest", "swf"] {
+        let said = workplace.xrun(&["show", name]);
+        assert!(said.code == 0 && said.out.contains("best: point 2") && said.out.contains("report.html"), "{said:?}");
+    }
+    let table: Value = serde_json::from_str(&workplace.xrun(&["show", "swf", "--json"]).out).unwrap();
+    assert_eq!((&table["best"], &table["better"], &table["metric"]), (&2.into(), &"higher".into(), &"score".into()));
+    assert_eq!(workplace.xrun(&["ls", "--status", "finished"]).out, "", "that is asked of runs");
+}
+
+#[test]
+fn a_run_ends_with_its_result_above_its_memory() {
+    let workplace = Workplace::new();
+    workplace.file("good.toml", "[pipeline.dummy]\n");
+    let said = workplace.xrun(&["good.toml"]);
+    let result = said.err.find("score 0 -> ").unwrap_or_else(|| panic!("{said:?}"));
+    assert!(said.err[result..].contains("(checkpoints/step_00000010)"), "{said:?}");
+    assert!(result < said.err.find("heap, least").unwrap(), "{said:?}");
+    // It ended before a validation after training: that before it is not the result.
+    let stopped = workplace.xrun(&["good.toml", "-s", "pipeline.dummy.fail_at_step=4"]);
+    assert!(stopped.err.contains("score 0 before training, not measured since"), "{stopped:?}");
+    let shown = workplace.xrun(&["show", "latest"]);
+    assert!(shown.out.contains("go on         xrun resume good/"), "{shown:?}");
+    let listed = listed(&workplace, &["--sort", "metrics.score"]);
+    assert_eq!((&listed[0]["state"], &listed[1]["best"]), (&"finished".into(), &Value::Null));
+    assert!(listed[1]["loss"].is_f64() && listed[1]["loss_kind"].is_null(), "there is one kind of steps");
+    let none = workplace.xrun(&["show", "zzz"]);
+    assert!(none.err.contains("no run is called \"zzz\"; there are\n"), "{none:?}");
+}

@@ -144,7 +144,10 @@ fn commands(material: &Material) -> Markup {
             p.note { "Again with the same values, whatever has changed in the files it was made of:" }
             pre { "xrun " (printable::line(&quoted(&again), 1_000)) }
             @if material.resumable() {
-                p.note { "On from the last checkpoint:" }
+                p.note {
+                    @if material.checkpoints.is_empty() { "It has no checkpoint; this begins it again:" }
+                    @else { "On from the last checkpoint:" }
+                }
                 pre { "xrun resume " (printable::line(&quoted(&material.name()), 400)) }
             }
         }

@@ -15,9 +15,9 @@ use clap::ValueEnum;
 
 use self::columns::{Column, Names, ROWS_MAX};
 use crate::results::format::MetricsLine;
-use crate::results::{layout, sums};
 use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
+use crate::results::{layout, sums};
 
 /// A run could not be exported.
 #[derive(Debug, thiserror::Error)]

@@ -28,9 +28,9 @@ mod tests;
 use std::path::Path;
 
 use crate::results::format::MemoryLine;
-use crate::results::{layout, sums};
 use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
+use crate::results::{layout, sums};
 
 /// A run could not be shown.
 #[derive(Debug, thiserror::Error)]

@@ -13,8 +13,8 @@ use super::scoring::asked;
 use crate::data::sample::{Ignored, Rectangle};
 use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
-use crate::results::{layout, sums};
 use crate::results::write::{Replacement, WriteError};
+use crate::results::{layout, sums};
 
 const OWNER: &str = "detections_buffer";
 /// What waits to be written.

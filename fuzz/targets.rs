@@ -302,17 +302,18 @@ fn result(place: &Path, one_bit: bool) -> Work {
     let runs = [samples::run(place, false), samples::run(place, true)];
     let output = place.join("output");
     std::fs::create_dir_all(&output).unwrap();
-    let all = runs.clone().map(|run| files(&run));
     // Once before, as it writes a report where there is none.
     let answers_of = |at: usize| answers(&runs[at], &runs[1 - at], &output);
     drop([0, 1].map(answers_of));
+    let all = runs.clone().map(|run| files(&run));
     let before = [0, 1].map(answers_of);
     Box::new(move |random| {
         let at = random.random_range(0..2);
         let (path, bytes) = &all[at][random.random_range(0..all[at].len())];
         put(path, &if one_bit { flipped(bytes, random) } else { mutated(bytes, bytes, random) });
         let now = answers(&runs[at], &runs[1 - at], &output);
-        put(path, bytes);
+        // Also what was made anew.
+        all[at].iter().for_each(|(path, bytes)| put(path, bytes));
         let tells = |text: &str| {
             ["damaged", "checksum", "unreadable", "is not what it should be"].iter().any(|word| text.contains(word))
         };

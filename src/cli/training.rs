@@ -214,7 +214,13 @@ fn kept_kernels(chosen: &Chosen, device: &DeviceUse, terminal: Terminal) -> Opti
     match prepared {
         _ if !ours => terminal.detail("a file of CubeCL's own (cubecl.toml) says where kernels are kept"),
         Err(why) => terminal.say(&format!("kernels are not kept, every start compiles them anew: {why}")),
-        Ok(()) => return Some(kernels),
+        Ok(()) => {
+            if !kernels.damaged.is_empty() {
+                terminal
+                    .say(&format!("kernels that were kept were damaged, and are compiled anew: {:?}", kernels.damaged));
+            }
+            return Some(kernels);
+        }
     }
     None
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{Found, Kind};
+use super::{Found, Kind, kept};
 
 /// Of CubeCL, whose files these are; a part of their path.
 const CUBECL: &str = "0.10.0";
@@ -25,11 +25,16 @@ const TUNED_BYTES_MAX: u64 = 64 << 20;
 /// A file that was written so lately may be another process's, in the middle of it.
 const LATELY: Duration = Duration::from_secs(10);
 
+/// Where in a GPU's folder CubeCL's files are.
+const INSIDE: [&str; 2] = ["cuda", "tuning"];
+
 /// The folder of one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernels {
     folder: PathBuf,
     at_start: u64,
+    /// Files that were not as they had been written, and are made anew.
+    pub damaged: Vec<PathBuf>,
 }
 
 /// Another one than before means that something was compiled or tuned in between.
@@ -54,7 +59,7 @@ impl Kernels {
         ];
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
         let name: String = parts.join("-").chars().map(|c| if c == '-' { c } else { plain(c) }).collect();
-        let mut kernels = Self { folder: cache.join("kernels").join(name), at_start: 0 };
+        let mut kernels = Self { folder: cache.join("kernels").join(name), at_start: 0, damaged: Vec::new() };
         kernels.at_start = kernels.count();
         Some(kernels)
     }
@@ -71,11 +76,21 @@ impl Kernels {
         if free_on_disk(&self.folder).is_some_and(|free| free < DISK_FREE_MIN) {
             return Err(format!("{}: the disk is nearly full", self.folder.display()));
         }
+        self.damaged = kept::damaged(&self.folder, &INSIDE);
+        for file in &self.damaged {
+            // A table of contents and the kernels that it leads to go together.
+            match file.starts_with(self.compiled()) && self.compiled().exists() {
+                true => fs::remove_dir_all(self.compiled()).map_err(failed)?,
+                false if file.exists() => fs::remove_file(file).map_err(failed)?,
+                false => {}
+            }
+        }
         let kernels = self.compiled().join("chunk0.cbor");
         match fs::metadata(&kernels) {
             Ok(file) if file.len() > KERNELS_BYTES_MAX => fs::remove_dir_all(self.compiled()).map_err(failed)?,
             _ => mend(&kernels).map_err(failed)?,
         }
+        kept::note(&self.folder, &INSIDE).map_err(failed)?;
         forget_oldest(self.folder.parent().unwrap_or(&self.folder));
         self.at_start = self.count();
         Ok(())
@@ -130,7 +145,7 @@ impl Kernels {
     }
 }
 
-fn below(folder: &Path, into: &mut Vec<PathBuf>) {
+pub fn below(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.path() {
             path if path.is_dir() => below(&path, into),
@@ -294,6 +309,36 @@ mod tests {
         fs::File::options().append(true).open(&file).unwrap().set_modified(earlier).unwrap();
         kernels.prepare().unwrap();
         assert_eq!(fs::read(&file).unwrap(), entry(300));
+    }
+
+    #[test]
+    fn kernels_of_which_a_bit_is_another_are_compiled_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kernels = Kernels::of(folder.path(), &gpu("A", 90)).unwrap();
+        let (file, contents) = (kernels.compiled().join("chunk0.cbor"), kernels.compiled().join("toc.json.log"));
+        let tuned = kernels.folder().join("tuning/matmul.json.log");
+        let put = |kernel: &[u8]| {
+            write(&file, kernel);
+            write(&contents, b"{}\n");
+            write(&tuned, b"fast\n");
+        };
+        put(&entry(7));
+        kernels.prepare().unwrap();
+        put(&[entry(7), entry(3)].concat());
+        kernels.prepare().unwrap();
+        assert!(kernels.damaged.is_empty() && file.exists(), "another process compiled one more");
+        let mut changed = [entry(7), entry(3)].concat();
+        *changed.last_mut().unwrap() ^= 1;
+        put(&changed);
+        kernels.prepare().unwrap();
+        assert_eq!(kernels.damaged, [file.clone()]);
+        assert!(!file.exists() && !contents.exists() && tuned.exists());
+        put(&entry(7));
+        kernels.prepare().unwrap();
+        assert!(kernels.damaged.is_empty());
+        write(&tuned, b"fasu\n");
+        kernels.prepare().unwrap();
+        assert!(!tuned.exists() && file.exists());
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 pub mod driver;
+mod kept;
 pub mod kernels;
 pub mod library;
 pub mod missing;

@@ -139,13 +139,15 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in [("batch", 16), ("length", 64), ("rank", 8), ("steps", 60), ("threads", 2)]:
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU products are in TF32, as in xrun")
     settings = parser.parse_args()
     settings.alpha = 16.0
     settings.bits = [(32, 32, 32), (8, 8, 8), (4, 8, 4)]
     resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     torch.set_num_threads(settings.threads)
     torch.manual_seed(4)
-    model = Gpt2(settings)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    model = Gpt2(settings).to(settings.device)
     quantised = settings.kind == "quantised"
     if quantised:
         for name, parameter in model.named_parameters():
@@ -156,7 +158,7 @@ def main():
     for step in range(settings.steps):
         if step == WARM:
             begun = time.process_time()
-        tokens = torch.randint(settings.vocabulary, (settings.batch, settings.length + 1))
+        tokens = torch.randint(settings.vocabulary, (settings.batch, settings.length + 1)).to(settings.device)
         inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
         started = time.perf_counter()
         at = (step % 3, settings.bits[step % 3], True) if quantised else None
@@ -168,7 +170,12 @@ def main():
         value = loss.item()
         seconds.append(time.perf_counter() - started)
     cpu = (time.process_time() - begun) / max(settings.steps - WARM, 1)
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start, "loss": value}))
+    on_gpu = settings.device != "cpu"
+    memory = {
+        "reserved_peak": torch.cuda.max_memory_reserved() if on_gpu else None,
+        "allocated_peak": torch.cuda.max_memory_allocated() if on_gpu else None,
+    }
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start, "loss": value} | memory))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ impl Plot {
             // What does not move is seen against 0.
             (low, high) if low == high && low == 0.0 => (0.0, 1.0),
             (low, high) if low == high => (1.25 * low.min(0.0), 1.25 * high.max(0.0)),
-            (low, high) if low == 0.0 => (0.0, high + room),
+            (0.0, high) => (0.0, high + room),
             (low, high) => (low - room, high + room),
         };
         Some(Self {

@@ -219,7 +219,7 @@ fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Pl
     };
     let plot = Plot { y: (bottom, plot.y.1.min(highest_possible)), ..plot };
     let (low, high) = plot.lowest_and_highest();
-    if highest_possible.is_infinite() && low > 0.0 && high > LOG_FROM * low {
+    if highest_possible.is_infinite() && !has_bands && low > 0.0 && high > LOG_FROM * low {
         caption.push_str(" The axis is logarithmic.");
         return Some(Plot { caption, ..plot.on_logarithmic_y() });
     }

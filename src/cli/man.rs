@@ -44,6 +44,7 @@ pub fn run(arguments: &ManArguments, terminal: &Terminal) -> Result<u8, Failure>
         Some(name) => command
             .find_subcommand(name)
             .cloned()
+            .map(|subcommand| subcommand.version(env!("CARGO_PKG_VERSION")))
             .ok_or_else(|| Failure::Usage(format!("there is no subcommand `{name}`; see xrun --help")))?,
     };
     let mut page = Vec::new();

@@ -135,14 +135,14 @@ pub struct RunArguments {
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
     /// End after this many steps: what `xrun plan` measures with.
-    #[arg(long, value_name = "STEPS", hide = true)]
+    #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke"])]
     probe: Option<u64>,
     /// A short run in which everything happens once: this many steps, with warm-up, phases, validations and checkpoints at
     /// the same shares of the way.
-    #[arg(long, value_name = "STEPS", conflicts_with = "probe", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// The same with 20 steps and small validations, to see that an experiment works.
-    #[arg(long, conflicts_with_all = ["probe", "steps"])]
+    #[arg(long, conflicts_with = "steps")]
     smoke: bool,
     /// Run only if no finished result has the same experiment, data and code; says which run has them.
     #[arg(long, conflicts_with = "dry_run")]

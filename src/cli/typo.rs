@@ -165,7 +165,7 @@ mod tests {
             ("xrun plan a.toml -s a=b limits.workers=2", "xrun plan a.toml -s a=b -s limits.workers=2"),
             ("xrun a.toml --name x=y -q seed=1", "xrun a.toml --name x=y -q -s seed=1"),
             ("xrun a.toml --set=a=b", "xrun a.toml --set=a=b"),
-            ("xrun ls a=b", "xrun ls a=b"),
+            ("xrun show a=b", "xrun show a=b"),
             ("xrun ./a=b/c.toml", "xrun ./a=b/c.toml"),
             ("xrun check a.toml b.toml n_way=2", "xrun check a.toml b.toml -s n_way=2"),
         ] {

@@ -165,6 +165,9 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
 #[test]
 fn a_dry_run_says_what_would_happen_and_writes_nothing() {
     let (workplace, said) = run_dummy(&["--dry-run"]);
+    for words in ["device      cpu (", "steps       20 steps, 1 epoch of 20", "\nfits: "] {
+        assert!(said.out.contains(words), "{words}: {}", said.out);
+    }
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("gradient_norms"), "{said:?}");
     assert!(!workplace.path("results").exists());

@@ -96,7 +96,7 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
     std::fs::remove_file(sweep.join("table.csv")).unwrap();
     let said = workplace.xrun(&["sweep", "--resume", "results/small/sweeps/latest"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("6 runs are done, 0 are left"), "{said:?}");
+    assert!(said.err.contains("6 runs are done, 0 to do"), "{said:?}");
     assert_eq!(text(&sweep.join("processes.jsonl")), processes);
     assert!(page.exists() && sweep.join("table.csv").exists());
 }

@@ -103,7 +103,7 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     let before = finished(&path);
     let said = workplace.xrun(&["sweep", "--resume", path.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("11 runs are done, 1 are left"), "{said:?}");
+    assert!(said.err.contains("11 runs are done, 1 to do"), "{said:?}");
     assert_eq!(json(&path.join("points").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     assert!(before.iter().all(|(run, summary)| finished(&path)[run] == *summary), "nothing is done twice");
     is_whole(&path);

@@ -10,6 +10,7 @@ use super::tokenizer::{Tokenizer, Words};
 use crate::data::error::{Broken, DataError};
 use crate::data::reference_video::raw::{Judge, LEAVE_OUT};
 use crate::data::reference_video::settings::OnBroken;
+use crate::units::counted;
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.
 const LEARN_PARAGRAPHS_MAX: usize = 20_000;
@@ -120,8 +121,8 @@ impl Found {
                 return Err(DataError::file(
                     &path,
                     format!(
-                        "{articles} articles, and no question of them is {what}; a second file can be named with \
-                             `validation_path`"
+                        "{}, and no question there is {what}; a second file can be named with `validation_path`",
+                        counted(articles.into(), "article")
                     ),
                 ));
             }

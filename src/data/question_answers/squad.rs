@@ -71,7 +71,7 @@ pub struct Index {
 pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataError> {
     // Some editors put a byte order mark before the text. Offsets count from the file's first byte.
     let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let failed = |message: String| DataError::file(path, message);
+    let failed = |message: String| DataError::file(path, format!("is not JSON in SQuAD v1.1's form: {message}"));
     object_with(
         body,
         "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}",
@@ -151,7 +151,8 @@ mod tests {
 
     fn read(text: &str, policy: OnBroken) -> (Result<Index, DataError>, Judge) {
         let mut judge = Judge::new(policy);
-        (index(text.as_bytes(), Path::new("dev.json"), &mut judge), judge)
+        let index = index(text.as_bytes(), Path::new("dev.json"), &mut judge);
+        (index.and_then(|index| judge.verdict().map(|()| index)), judge)
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
     // Some editors put a byte order mark before the text.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     object_with(text, "an object with `images`, `annotations` and `categories`")
-        .map_err(|message| DataError::file(path, message))?;
+        .map_err(|message| DataError::file(path, format!("is not COCO detection JSON: {message}")))?;
     let file: File = serde_json::from_slice(text)
         .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {error}")))?;
     let mut classes = Vec::with_capacity(file.categories.len());

@@ -146,3 +146,66 @@ pub fn together(mut train: Raw, validation: Raw) -> Raw {
     }
     train
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::reference_video::raw::{RawObject, RawPicture};
+
+    fn raw(names: &[&str], pictures: &[(&str, usize)]) -> Raw {
+        let object = |class| RawObject {
+            class,
+            corners: [0.0, 0.0, 9.0, 9.0],
+            area: None,
+            ignored: None,
+            called: String::new(),
+        };
+        Raw {
+            classes: names.iter().map(|name| RawClass { name: (*name).into(), supercategory: None }).collect(),
+            videos: vec!["clip".into()],
+            pictures: pictures
+                .iter()
+                .map(|(file, class)| RawPicture {
+                    file: (*file).into(),
+                    size: None,
+                    video: Some(0),
+                    frame: 0,
+                    objects: vec![object(*class)],
+                    part: None,
+                })
+                .collect(),
+            references: None,
+        }
+    }
+
+    #[test]
+    fn two_files_share_classes_by_name_and_no_videos() {
+        let both = together(raw(&["cat", "dog"], &[("a.jpg", 1)]), raw(&["dog", "owl"], &[("b.jpg", 0), ("c.jpg", 1)]));
+        let names: Vec<&str> = both.classes.iter().map(|class| class.name.as_str()).collect();
+        assert_eq!(names, ["cat", "dog", "owl"]);
+        let of = |picture: &RawPicture| (picture.part, picture.objects[0].class, picture.video);
+        let (train, validation) = (Some(Split::Train), Some(Split::Validation));
+        let found: Vec<_> = both.pictures.iter().map(of).collect();
+        assert_eq!(found, [(train, 1, Some(0)), (validation, 1, Some(1)), (validation, 2, Some(1))]);
+        assert!(both.references.is_none());
+    }
+
+    #[test]
+    fn pictures_are_found_in_the_folder_that_the_file_is_named_after_or_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for place in ["val2017", "test"] {
+            std::fs::create_dir(root.join(place)).unwrap();
+            crate::results::write::replace(&root.join(place).join("1.jpg"), b"x").unwrap();
+        }
+        let placed = |annotations: &str, name: &str| {
+            let mut raw = raw(&["cat"], &[(name, 0)]);
+            place_pictures(&mut raw, root, &root.join(annotations));
+            raw.pictures.remove(0).file
+        };
+        assert_eq!(placed("annotations/instances_val2017.json", "1.jpg"), "val2017/1.jpg");
+        assert_eq!(placed("test/_annotations.coco.json", "1.jpg"), "test/1.jpg");
+        assert_eq!(placed("annotations.json", "val2017/1.jpg"), "val2017/1.jpg");
+        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "told as leading out of the folder");
+    }
+}

@@ -123,10 +123,13 @@ fn check_use(library: &Library) -> Result<(), DataError> {
             (0..library.classes.len()).filter(|class| library.classes[*class].split == split).collect();
         if classes.len() < least {
             let what = if split == Split::Train { "to train on" } else { "held out for validation" };
+            let there = match classes.len() {
+                1 => "1 class is".to_owned(),
+                count => format!("{count} classes are"),
+            };
             let message = format!(
-                "{root}: {} classes are {what}, at least {least} are needed; name them with `dataset.reference-video.{key}` \
+                "{root}: {there} {what}, at least {least} are needed; name them with `dataset.reference-video.{key}` \
                  ({})",
-                classes.len(),
                 classes_there(library)
             );
             found.add(UNUSABLE_CLASS, || DataError::content(message));

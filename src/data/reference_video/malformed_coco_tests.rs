@@ -312,7 +312,7 @@ fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
         "too few to train on",
         &|_| {},
         &|s| s.validation_classes = list(&["cat", "fox", "owl"]),
-        &["1 classes are to train on", "at least 2", "train_classes"],
+        &["1 class is to train on", "at least 2", "train_classes"],
     );
     let base =
         |f: &Folder| f.annotate(&serde_json::from_str(&Folder::coco().1.to_string().replace("novel", "x")).unwrap());

@@ -32,8 +32,11 @@ const SILENT: Duration = Duration::from_secs(2);
 /// And again so often.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// Takes a line for people.
+type Told = dyn Fn(&str) + Send + Sync;
+
 /// Who is told of hashing that takes long.
-static TOLD: OnceLock<Box<dyn Fn(&str) + Send + Sync>> = OnceLock::new();
+static TOLD: OnceLock<Box<Told>> = OnceLock::new();
 
 /// From now on hashing that takes long is told, a line at a time, for people. The first who asks is told.
 pub fn tell(told: impl Fn(&str) + Send + Sync + 'static) {

@@ -331,7 +331,7 @@ mod tests {
         *changed.last_mut().unwrap() ^= 1;
         put(&changed);
         kernels.prepare().unwrap();
-        assert_eq!(kernels.damaged, [file.clone()]);
+        assert_eq!(kernels.damaged, std::slice::from_ref(&file));
         assert!(!file.exists() && !contents.exists() && tuned.exists());
         put(&entry(7));
         kernels.prepare().unwrap();

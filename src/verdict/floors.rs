@@ -68,6 +68,7 @@ impl Cutter {
     /// Adds a sample; steps never fall. Returns whether a window became whole by it.
     pub fn add(&mut self, step: u64, value: f64) -> bool {
         let first = *self.first.get_or_insert(step);
+        let step = step.max(self.newest).max(first);
         let mut number = (step - first) / self.length;
         let closes = number != self.number && !self.inside.is_empty();
         if closes {

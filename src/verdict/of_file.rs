@@ -55,7 +55,7 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
     let mut watch = Watch::new(context(&plan, experiment));
-    for line in read::memory(run)? {
+    for line in ordered(&run.join(layout::MEMORY))? {
         watch.add(&line?);
     }
     Ok(watch.verdict())
@@ -70,7 +70,7 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
     let checked = crate::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
     let Ok(checked) = checked else { return Ok(None) };
     let mut watch = Watch::new(context(&plan, &checked.experiment));
-    for line in read::memory(run)? {
+    for line in ordered(&run.join(layout::MEMORY))? {
         let line = line?;
         watch.add(&line);
         if line.point == Point::Step && watch.suspects().contains(&series) {
@@ -87,16 +87,35 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
 pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
     let steps = length(path)?;
     let mut watch = Watch::new(Context { steps, ..Context::default() });
-    for line in read::memory_file(path)? {
+    for line in ordered(path)? {
         watch.add(&line?);
     }
     Ok(watch.verdict())
 }
 
+/// Samples in the order in which they were taken. Lines that changed places are each as they were written, and yet another
+/// verdict could come out.
+fn ordered(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, VerdictError> {
+    let (owned, mut before) = (path.to_path_buf(), (0, 0));
+    Ok(read::memory_file(path)?.map(move |line| {
+        let line = line?;
+        let (segment, step) = std::mem::replace(&mut before, (line.segment, line.step));
+        if (line.segment, line.step) >= (segment, step) {
+            return Ok(line);
+        }
+        let message =
+            format!("step {} of process {} comes after step {step} of process {segment}", line.step, line.segment);
+        Err(ReadError::content(
+            &owned,
+            &format!("its lines are not in the order in which they were written: {message}"),
+        ))
+    }))
+}
+
 /// The steps from the first of all samples to the last.
 fn length(path: &Path) -> Result<u64, VerdictError> {
     let (mut first, mut last) = (u64::MAX, 0);
-    for line in read::memory_file(path)? {
+    for line in ordered(path)? {
         let line: MemoryLine = line?;
         (first, last) = (first.min(line.step), last.max(line.step));
     }

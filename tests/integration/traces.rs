@@ -287,6 +287,20 @@ fn a_memory_jsonl_may_begin_late() {
     assert!(said.code == 2 && said.err.contains("are for tables"), "{said:?}");
 }
 
+/// Each line has its check and is as it was written.
+#[test]
+fn a_memory_jsonl_whose_lines_changed_places_is_refused() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 50\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let memory = text(&workplace.latest("trial").join("memory.jsonl"));
+    let mut lines: Vec<&str> = memory.lines().collect();
+    lines.swap(0, 30);
+    workplace.file("swapped.jsonl", &(lines.join("\n") + "\n"));
+    let said = workplace.xrun(&["verdict", "swapped.jsonl"]);
+    assert!(said.code == 1 && said.err.contains("swapped.jsonl") && said.err.contains("not in the order"), "{said:?}");
+}
+
 #[test]
 fn a_wrong_command_line_is_2_and_a_wrong_file_1() {
     let workplace = Workplace::new();

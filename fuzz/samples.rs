@@ -79,7 +79,8 @@ pub fn weights() -> Vec<u8> {
 
 /// The ranges of two precisions and two blocks.
 pub fn ranges() -> Vec<u8> {
-    let range = |at: usize| (at % 5 != 0).then(|| (vec![-0.5 - at as f32, 1e-30], vec![at as f32 / 3.0, 7.75]));
+    let range =
+        |at: usize| (!at.is_multiple_of(5)).then(|| (vec![-0.5 - at as f32, 1e-30], vec![at as f32 / 3.0, 7.75]));
     ranges_file::to_json(vec![(0..12).map(range).collect(), (5..17).map(range).collect()])
 }
 

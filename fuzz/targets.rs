@@ -97,8 +97,10 @@ fn overrides(place: &Path) -> Work {
         let text = mutated(one(&texts, random), one(&texts, random), random);
         let text = String::from_utf8_lossy(&text).into_owned();
         let variables = std::iter::once(("XRUN__LIMITS__WORKERS".to_owned(), text.clone()));
-        let both =
-            [read::read(&path, &[text.clone()], std::iter::empty()).is_ok(), read::read(&path, &[], variables).is_ok()];
+        let both = [
+            read::read(&path, std::slice::from_ref(&text), std::iter::empty()).is_ok(),
+            read::read(&path, &[], variables).is_ok(),
+        ];
         let swept = read_sweep::read(&path, &[text], std::iter::empty()).is_ok();
         Ok(swept || both.contains(&true))
     })

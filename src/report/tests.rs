@@ -151,7 +151,7 @@ fn a_leak_has_no_cap_and_a_full_bar() {
     assert!(page.contains("<b class=\"bad\">none</b>") && !page.contains("8 EiB"));
     assert_eq!(page.matches("class=\"bar over\"").count(), 1);
     let text = summary::text(&run, None).unwrap();
-    assert!(text.contains("leak       none") && !text.contains("8 EiB"), "{text}");
+    assert!(text.contains("leak        none") && !text.contains("8 EiB"), "{text}");
 }
 
 #[test]

@@ -84,14 +84,23 @@ fn is_whole(sweep: &Path) {
 fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    let first =
-        || std::fs::read_dir(folder(&workplace).join("points")).ok()?.flatten().next().map(|entry| entry.path());
+    let points = || std::fs::read_dir(folder(&workplace).join("points")).into_iter().flatten().flatten();
+    let makes_steps = |run: &Path| {
+        let begun = std::fs::metadata(run.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0);
+        begun && !run.join("summary.json").exists()
+    };
+    let mut killed = None;
     wait_until("a run makes steps", || {
-        first().is_some_and(|run| std::fs::metadata(run.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0))
+        killed = points().map(|entry| entry.path()).find(|run| makes_steps(run));
+        match (&killed, children(&sweep).first()) {
+            (Some(_), Some(process)) => {
+                signal(*process, libc::SIGKILL);
+                true
+            }
+            _ => false,
+        }
     });
-    let killed = first().unwrap();
-    wait_until("its process is seen", || !children(&sweep).is_empty());
-    signal(children(&sweep)[0], libc::SIGKILL);
+    let killed = killed.unwrap();
     assert_eq!(sweep.wait().unwrap().code(), Some(1), "the other runs finish");
     let path = std::fs::canonicalize(folder(&workplace)).unwrap();
     let name = killed.file_name().unwrap().to_str().unwrap().to_owned();

@@ -96,6 +96,11 @@ pub fn value(unit: Unit, value: f64) -> String {
     }
 }
 
+/// `1 epoch`, `2.5 epochs`.
+pub fn epochs(count: f64) -> String {
+    format!("{} epoch{}", number(count), if count == 1.0 { "" } else { "s" })
+}
+
 /// A number with about four digits that count: `0.4312`, `12.5`, `2e-5`.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -208,6 +213,7 @@ mod tests {
     fn numbers_print_with_the_digits_that_count() {
         let shown = [0.0, 0.431_24, 12.5, 2e-5, 1234.6, 1.0, 0.05].map(number);
         assert_eq!(shown, ["0", "0.4312", "12.5", "2e-5", "1235", "1", "0.05"]);
+        assert_eq!([1.0, 2.5, 4.0].map(epochs), ["1 epoch", "2.5 epochs", "4 epochs"]);
         assert_eq!([0.0, 1023.0, 1536.0, 3e8].map(bytes), ["0 B", "1023 B", "1.5 KiB", "286 MiB"]);
         assert_eq!([0.000_21, 0.0042, 0.43, 185.0].map(duration), ["210 µs", "4.2 ms", "430 ms", "3 min 05 s"]);
     }

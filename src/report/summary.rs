@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::ReportError;
-use super::axes::{number, time_of_day};
+use super::axes::{epochs, number, time_of_day};
 use super::material::{Material, effect, gather};
 use super::result::{Measured, about_intervals};
 use super::width::{columns_within, fold};
@@ -194,8 +194,8 @@ fn by_epoch(material: &Material, page: &mut Page) {
 fn progress(material: &Material, page: &mut Page) {
     let ending = material.ending();
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    let epochs = ending.map_or(String::new(), |summary| format!(", {} epochs", number(summary.epochs)));
-    page.line("steps", &format!("{}{planned}{epochs}", material.steps().unwrap_or(0)));
+    let length = ending.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
+    page.line("steps", &format!("{}{planned}{length}", material.steps().unwrap_or(0)));
     let rate =
         |what: &str, rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {} {what}/s", number(rate)));
     let speed = ending.map_or(String::new(), |summary| {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{number, time_of_day};
+use crate::report::axes::{epochs, number, time_of_day};
 use crate::report::material::Material;
 use crate::report::page::document::code;
 use crate::results::format::Outcome;
@@ -60,7 +60,7 @@ fn facts(material: &Material) -> Markup {
         .flatten()
         .collect();
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    let epochs = ending.map(|summary| format!("{} epochs", number(summary.epochs)));
+    let epochs = ending.map(|summary| epochs(summary.epochs));
     html! {
         dl {
             (fact("Run", &material.id, None))

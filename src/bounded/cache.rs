@@ -1,7 +1,7 @@
 //! A cache bounded by bytes: the least recently used item goes first.
 //!
 //! The cap is in bytes because items differ in size: a cache of "500 frames" holds whatever 500 frames happen to
-//! weigh, which is the fault of seed 003 (root cause 4). A map bounded by count alone does not exist in xrun.
+//! weigh, which is how a cache of 500 frames a video grew (docs/origins.md). A map bounded by count alone does not exist in xrun.
 
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -22,8 +22,8 @@ use crate::pipelines::{self, Prepared};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, forecast};
 use crate::probe::{self, Probe, ProbeError, remembered};
-use crate::results::format::{Forecast, LoopState, Outcome, PoolPage};
-use crate::results::read;
+use crate::results::format::{Forecast, LoopState, Outcome, PoolPage, Summary};
+use crate::results::{printable, read};
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::{self, Launch};
 use crate::run::start::Aside;
@@ -370,58 +370,11 @@ pub fn train(
     }
 }
 
-/// A word as a shell takes it.
-fn shell_word(word: &str) -> String {
-    let plain = |character: char| character.is_alphanumeric() || "/._-~+:,=@%".contains(character);
-    match word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
 fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
-    if let Some(summary) = summary.as_ref().filter(|_| !terminal.events) {
-        // What it was all for comes first.
-        let plan = read::plan(run).ok();
-        report::result::lines(run, summary, plan.as_ref()).iter().for_each(|line| terminal.say(line));
-    }
-    if terminal.events {
-        let verdict = read::verdict(run).ok().flatten();
-        let report = run.join(layout::REPORT);
-        terminal.event(&serde_json::json!({
-            "event": "ended", "time": manifest::now(), "run": run.display().to_string(),
-            "outcome": ending.outcome, "exit_code": if as_asked { 0 } else { ending.exit_code() },
-            "message": ending.message,
-            "report": report.is_file().then(|| report.display().to_string()),
-            "verdict": verdict.map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
-            "steps": summary.as_ref().map(|summary| summary.steps),
-            "seconds": summary.as_ref().map(|summary| summary.seconds),
-            "metrics_first": summary.as_ref().map(|summary| &summary.metrics_first),
-            "metrics_last": summary.as_ref().map(|summary| &summary.metrics_last),
-            "best": summary.as_ref().and_then(|summary| summary.best.as_ref()),
-        }));
-    } else if let Ok(Some(verdict)) = read::verdict(run) {
-        if let Ok(table) = report::epochs::table(run) {
-            terminal.say(table.trim_end());
-        }
-        terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
-    }
-    if terminal.events {
-        // All is said.
-    } else if as_asked {
-        terminal.say(&ending.message);
-    } else if ending.exit_code() == 0 {
-        let time = summary.as_ref().map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
-        terminal.say(&format!("{}{time}", ending.message));
-    } else {
-        terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
-        if ending.outcome.resumable() {
-            let dead = read::post_mortem(run).ok().flatten().filter(|_| ending.outcome == Outcome::MemoryLimit);
-            let with = dead.and_then(|dead| post_mortem::to_go_on(&dead, resume::may_change));
-            let with = with.map_or_else(String::new, |with| format!(" {with}"));
-            terminal.say(&format!("to continue: xrun resume {}{with}", shell_word(&run.to_string_lossy())));
-        }
+    match terminal.events {
+        true => tell_programs(run, ending, as_asked, summary.as_ref(), terminal),
+        false => tell_people(run, ending, as_asked, summary.as_ref(), terminal),
     }
     if display.json {
         terminal.json(&serde_json::json!({
@@ -432,5 +385,52 @@ fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal
             "parameters": read::plan(run).ok().map(|plan| plan.parameters),
             "summary": summary,
         }));
+    }
+}
+
+/// The last event of a stream of them.
+fn tell_programs(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Summary>, terminal: Terminal) {
+    let verdict = read::verdict(run).ok().flatten();
+    let report = run.join(layout::REPORT);
+    terminal.event(&serde_json::json!({
+        "event": "ended", "time": manifest::now(), "run": run.display().to_string(),
+        "outcome": ending.outcome, "exit_code": if as_asked { 0 } else { ending.exit_code() },
+        "message": ending.message,
+        "report": report.is_file().then(|| report.display().to_string()),
+        "verdict": verdict.map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
+        "steps": summary.map(|summary| summary.steps),
+        "seconds": summary.map(|summary| summary.seconds),
+        "metrics_first": summary.map(|summary| &summary.metrics_first),
+        "metrics_last": summary.map(|summary| &summary.metrics_last),
+        "best": summary.and_then(|summary| summary.best.as_ref()),
+    }));
+}
+
+fn tell_people(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Summary>, terminal: Terminal) {
+    if let Some(summary) = summary {
+        // What it was all for comes first.
+        let plan = read::plan(run).ok();
+        report::result::lines(run, summary, plan.as_ref()).iter().for_each(|line| terminal.say(line));
+    }
+    if let Ok(Some(verdict)) = read::verdict(run) {
+        if let Ok(table) = report::epochs::table(run) {
+            terminal.say(table.trim_end());
+        }
+        terminal.say(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
+    }
+    if as_asked {
+        terminal.say(&ending.message);
+    } else if ending.exit_code() == 0 {
+        let time = summary.map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
+        terminal.say(&format!("{}{time}", ending.message));
+    } else {
+        terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
+        if ending.outcome.resumable() {
+            let dead = read::post_mortem(run).ok().flatten().filter(|_| ending.outcome == Outcome::MemoryLimit);
+            let with = dead.and_then(|dead| post_mortem::to_go_on(&dead, resume::may_change));
+            let with = with.map_or_else(String::new, |with| format!(" {with}"));
+            let run = printable::shell_word(&run.to_string_lossy());
+            terminal.say(&format!("to continue: xrun resume {run}{with}"));
+        }
     }
 }

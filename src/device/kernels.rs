@@ -37,11 +37,19 @@ pub struct Kernels {
     pub damaged: Vec<PathBuf>,
 }
 
-/// Another one than before means that something was compiled or tuned in between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+/// How long CubeCL's files are, which it only appends to: others than before mean that something was compiled or tuned in
+/// between. Looked at after each step, so that nothing is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lengths {
     kernels: u64,
-    tuned_bytes: u64,
+    tuned: u64,
+}
+
+impl Lengths {
+    /// Whether kernels were compiled since then.
+    pub fn compiled_since(&self, before: &Self) -> bool {
+        self.kernels > before.kernels
+    }
 }
 
 impl Kernels {
@@ -115,11 +123,11 @@ impl Kernels {
     }
 
     /// How much is kept now.
-    pub fn kept(&self) -> Kept {
+    pub fn lengths(&self) -> Lengths {
         let mut files = Vec::new();
         below(&self.folder.join("tuning"), &mut files);
-        let bytes = |file: &PathBuf| fs::metadata(file).map_or(0, |file| file.len());
-        Kept { kernels: self.count(), tuned_bytes: files.iter().map(bytes).sum() }
+        let length = |file: &Path| fs::metadata(file).map_or(0, |file| file.len());
+        Lengths { kernels: length(&self.contents()), tuned: files.iter().map(|file| length(file)).sum() }
     }
 
     /// Forgets what was tuned, so that the next start tunes anew. Kernels stay.
@@ -138,9 +146,14 @@ impl Kernels {
         self.folder.join("cuda").join(CUBECL).join("ptx")
     }
 
-    /// Kernels that are kept: lines of CubeCL's table of contents.
+    /// CubeCL's table of contents.
+    fn contents(&self) -> PathBuf {
+        self.compiled().join("toc.json.log")
+    }
+
+    /// Kernels that are kept: lines of the table of contents.
     fn count(&self) -> u64 {
-        let text = fs::read(self.compiled().join("toc.json.log")).unwrap_or_default();
+        let text = fs::read(self.contents()).unwrap_or_default();
         text.iter().filter(|byte| **byte == b'\n').count() as u64
     }
 }

@@ -1,7 +1,7 @@
 //! Between which values do activations lie? Of a calibration the least and the greatest; then, if the range moves, an
 //! average with each batch's own.
 //!
-//! When it moves, the old range keeps its share and the batch has the rest (seed 004: 0.9 and 0.1). What is held is two
+//! When it moves, the old range keeps its share and the batch has the rest (0.9 and 0.1 in the GPT-2 of docs/origins.md). What is held is two
 //! tensors on the plain device, whatever the number of batches: no graph, and nothing of older batches.
 
 use super::Tensor;
@@ -81,7 +81,7 @@ mod tests {
         close(&values(bounds.high), &[0.5, 3.0], 0.0);
     }
 
-    /// The statistics of seed 004 kept a tensor of each batch.
+    /// Statistics that keep a tensor of each batch are what made GPT-2 lose 3 GB in a hundred steps.
     #[test]
     fn a_thousand_batches_hold_no_more_than_one() {
         const CHANNELS: usize = 65_536;

@@ -115,7 +115,7 @@ fn csv(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     out(&finish(row, &start, &names, &mut rows))
 }
 
-/// Memory at the start, by epoch, and at the end, with the change since the start, as seed 001 prints it: the floor of
+/// Memory at the start, by epoch, and at the end, with the change since the start, as in docs/origins.md: the floor of
 /// what is in use, and what is resident or reserved. Then the total and the largest growth. Of many epochs the first and the
 /// last few; of a resumed run the newest process.
 pub fn table(run: &Path) -> Result<String, ReportError> {

@@ -1,4 +1,4 @@
-//! How does text that others wrote (names of classes, files, folders) become harmless on a terminal?
+//! How does text that others wrote (names of classes, files, folders) become harmless on a terminal and in a shell?
 //!
 //! Escape sequences could repaint or reprogram a terminal, and direction marks could swap the order of what is read.
 
@@ -47,10 +47,27 @@ pub fn dangerous(character: char) -> bool {
             '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
+/// A word as a shell takes it literally.
+pub fn shell_word(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=:,+%@~".contains(character);
+    if !word.is_empty() && !word.starts_with('~') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn commands_can_be_pasted_into_a_shell_whatever_the_names() {
+        assert_eq!(shell_word("experiments/stage2.toml"), "experiments/stage2.toml");
+        assert_eq!(shell_word("a b; rm -rf $HOME"), "'a b; rm -rf $HOME'");
+        assert_eq!(shell_word("it's"), "'it'\\''s'");
+        assert_eq!(shell_word(""), "''");
+    }
 
     #[test]
     fn escape_sequences_and_direction_marks_lose_their_power() {

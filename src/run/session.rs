@@ -11,7 +11,7 @@ use super::post_mortem;
 use super::recorder::Recorder;
 use super::start::{AsOfNow, Teller, Until, Watched};
 use super::stop::{Ending, StopSignal};
-use crate::device::kernels::{Kept, Kernels};
+use crate::device::kernels::{Kernels, Lengths};
 use crate::panics;
 use crate::plan::{Plan, forecast};
 use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PictureEntry, Pictures, Summary, VERSION};
@@ -47,10 +47,10 @@ pub struct Session<'a> {
     run: String,
     kernels: Option<Kernels>,
     tell: Option<Teller>,
-    /// Kernels that were compiled when the newest step was done.
-    compiled: u64,
-    /// What was kept of compiling and tuning then.
-    kept: Option<Kept>,
+    /// Whether kernels were compiled since the newest step was done.
+    compiled: bool,
+    /// How much was kept of compiling and tuning when the device was last looked at.
+    kept: Option<Lengths>,
     steps_here: u64,
     newest_step: Duration,
     steps_before: u64,
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
             run: String::new(),
             kernels: None,
             tell: None,
-            compiled: 0,
+            compiled: false,
             kept: None,
             steps_here: 0,
             newest_step: Duration::ZERO,
@@ -108,7 +108,7 @@ impl<'a> Session<'a> {
     pub fn begins(&mut self, run: &str, kernels: Option<Kernels>, tell: Option<Teller>) {
         self.run = run.to_owned();
         self.tell = tell;
-        self.kept = kernels.as_ref().map(Kernels::kept);
+        self.kept = kernels.as_ref().map(Kernels::lengths);
         self.kernels = kernels;
         if self.is_probe() {
             self.limit_from = None;
@@ -134,11 +134,12 @@ impl<'a> Session<'a> {
     /// The panic.
     pub fn device_is_well(&mut self) -> Result<(), RunError> {
         let panic = panics::survived();
-        let kept = self.kernels.as_ref().map(Kernels::kept);
-        let tuned = kept != self.kept;
-        self.kept = kept;
+        let Some((kernels, before)) = self.kernels.as_ref().zip(self.kept) else { return Ok(()) };
+        let now = kernels.lengths();
+        self.compiled |= now.compiled_since(&before);
+        self.kept = Some(now);
         match panic {
-            Some(panic) if self.kept.is_some() && !tuned => Err(RunError::Device(panic)),
+            Some(panic) if now == before => Err(RunError::Device(panic)),
             _ => Ok(()),
         }
     }
@@ -147,12 +148,11 @@ impl<'a> Session<'a> {
     pub fn stepped(&mut self, time: Duration) {
         self.steps_here += 1;
         self.newest_step = time;
-        let compiled = self.kernels.as_ref().map_or(0, Kernels::new_ones);
+        let compiled = std::mem::take(&mut self.compiled);
         // How long kernels take says nothing of the steps, of which a probe is to do some.
-        if self.is_probe() && (self.limit_from.is_none() || compiled > self.compiled) {
+        if self.is_probe() && (self.limit_from.is_none() || compiled) {
             self.limit_from = Some(Instant::now());
         }
-        self.compiled = compiled;
     }
 
     /// Watches what comes next, if kernels may be compiled in it, until what is returned is dropped.

@@ -1,4 +1,4 @@
-//! Few-shot reference detection over video frames: stage 2 of seed 003.
+//! Few-shot reference detection over video frames, as in docs/origins.md.
 
 pub mod assignment;
 pub mod batch;

@@ -1,4 +1,4 @@
-//! The leaks of seed 004, restored as they can happen with Burn. Off unless `[leaks]` says so.
+//! The leaks of the GPT-2 in docs/origins.md, restored as they can happen with Burn. Off unless `[leaks]` says so.
 
 use burn::module::AutodiffModule;
 use burn::tensor::TensorData;

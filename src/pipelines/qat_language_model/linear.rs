@@ -3,7 +3,7 @@
 //! ```text
 //! y = Q(x) (Q(W) + alpha / r · Q(A) Q(B)) + b      W as GPT-2 has it: [inputs, outputs]
 //! ```
-//! Hu et al. 2021 (LoRA); a LoRA of its own for each width, quantised as the weight is: seed 004. `Q(x) Q(A)` comes first:
+//! Hu et al. 2021 (LoRA); a LoRA of its own for each width, quantised as the weight is. `Q(x) Q(A)` comes first:
 //! the product of A and B is as large as the weight. Quantised weights live as long as the pass that needs them.
 
 use burn::DispatchDevice;

@@ -1,4 +1,4 @@
-//! Quantisation-aware training of a language model with switchable precision and LoRA: seed 004.
+//! Quantisation-aware training of a language model with switchable precision and LoRA, as in docs/origins.md.
 
 #[cfg(feature = "train")]
 pub mod answer;

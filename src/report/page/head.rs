@@ -131,7 +131,7 @@ fn thousands(count: u64) -> String {
 fn commands(material: &Material) -> Markup {
     let again = material.run.join(layout::RESOLVED).display().to_string();
     let typed = material.manifest.as_ref().map(|manifest| {
-        let words: Vec<String> = manifest.command.iter().map(|word| quoted(word)).collect();
+        let words: Vec<String> = manifest.command.iter().map(|word| printable::shell_word(word)).collect();
         (manifest.working_directory.clone(), words.join(" "))
     });
     html! {
@@ -142,38 +142,21 @@ fn commands(material: &Material) -> Markup {
                 pre { (printable::line(&words, 2_000)) }
             }
             p.note { "Again with the same values, whatever has changed in the files it was made of:" }
-            pre { "xrun " (printable::line(&quoted(&again), 1_000)) }
+            pre { "xrun " (printable::line(&printable::shell_word(&again), 1_000)) }
             @if material.resumable() {
                 p.note {
                     @if material.checkpoints.is_empty() { "It has no checkpoint; this begins it again:" }
                     @else { "On from the last checkpoint:" }
                 }
-                pre { "xrun resume " (printable::line(&quoted(&material.name()), 400)) }
+                pre { "xrun resume " (printable::line(&printable::shell_word(&material.name()), 400)) }
             }
         }
     }
 }
 
-/// A word as a shell takes it literally.
-fn quoted(word: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=:,+%@~".contains(character);
-    if !word.is_empty() && !word.starts_with('~') && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commands_can_be_pasted_into_a_shell_whatever_the_names() {
-        assert_eq!(quoted("experiments/stage2.toml"), "experiments/stage2.toml");
-        assert_eq!(quoted("a b; rm -rf $HOME"), "'a b; rm -rf $HOME'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 
     #[test]
     fn large_counts_are_grouped() {

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use xrun::Program;
+use xrun::bounded::ledger::{Cap, Ledger, Policy};
 use xrun::data::feed::{Feed, FeedSettings};
 use xrun::experiment::read;
 use xrun::memory::heap::CountingAllocator;
-use xrun::memory::ledger::{Cap, Ledger, Policy};
 use xrun::memory::trace::{Moment, Tracer};
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
-use xrun::pipelines::{self, Prepared};
+use xrun::pipelines::fewshot_detection::prepare::Prepared;
 use xrun::results::format::Point;
 
 fn main() {
@@ -62,6 +63,7 @@ fn a_thousand_allocations(bencher: Bencher, which: &str) {
 #[divan::bench(args = [0, 1, 2], sample_count = 12, sample_size = 1)]
 fn decode_and_augment(bencher: Bencher, workers: usize) {
     const BATCHES: usize = 8;
+    Program::new().built_in().register();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/stage2.toml");
     let settings = |key: &str| format!("limits.{key}");
     let overrides = [
@@ -71,8 +73,8 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     ];
     let experiment = read::read(&file, &overrides, std::env::vars()).unwrap().experiment;
     let ledger = Ledger::default();
-    let (facts, prepared) = pipelines::prepare(&experiment, &ledger).unwrap();
-    let Prepared::FewshotDetection(prepared) = prepared else { unreachable!("the main job is of that kind") };
+    let (facts, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().expect("the main job is of that kind");
     let bytes = facts.owners.iter().find(|owner| owner.name == "feed_in_use").unwrap().bytes;
     let batches = prepared.batches.clone();
     let feed_settings = FeedSettings { workers, prefetch: 4, first: 0, item_bytes_max: bytes, leak: None };

@@ -9,10 +9,10 @@
 use std::path::Path;
 use std::time::Instant;
 
+use xrun::Program;
+use xrun::bounded::ledger::Ledger;
 use xrun::device;
 use xrun::experiment::read;
-use xrun::memory::ledger::Ledger;
-use xrun::pipelines;
 use xrun::plan::{self, Plan};
 use xrun::results::format::LoopState;
 use xrun::run::directory;
@@ -38,11 +38,12 @@ fn open(ledger: &Ledger) -> (Plan, Box<dyn Task>) {
         "validation.at_start=false".into(),
         "checkpoint.every_steps=0".into(),
     ];
+    Program::new().built_in().register();
     let checked = read::read(&file, &overrides, std::env::vars()).unwrap();
     let chosen = device::choose(&checked.experiment.experiment.device).unwrap();
-    let (facts, prepared) = pipelines::prepare(&checked.experiment, ledger).unwrap();
+    let (facts, prepared) = checked.experiment.prepare(ledger).unwrap();
     let plan = plan::resolve(checked.experiment, facts);
-    let task = pipelines::open(&plan, prepared, &chosen, ledger, 1).unwrap();
+    let task = prepared.open(&plan.experiment, chosen.kind, ledger, 1).unwrap();
     (plan, task)
 }
 

@@ -14,13 +14,14 @@ use burn::data::dataloader::DataLoaderBuilder;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset;
 use burn::tensor::TensorData;
+use xrun::Program;
+use xrun::bounded::ledger::Ledger;
 use xrun::device::Kind;
 use xrun::device::dispatch::TensorDevice;
 use xrun::experiment::read;
-use xrun::memory::ledger::Ledger;
 use xrun::nn::Backend;
 use xrun::pipelines::fewshot_detection::batch::{Batches, HostBatch};
-use xrun::pipelines::{self, Prepared};
+use xrun::pipelines::fewshot_detection::prepare::Prepared;
 
 type Tensor<const D: usize> = burn::tensor::Tensor<Backend, D>;
 type Device = burn::tensor::Device<Backend>;
@@ -59,11 +60,12 @@ fn resident_peak() -> u64 {
 }
 
 fn main() {
+    Program::new().built_in().register();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/stage2.toml");
     let experiment = read::read(&file, &[], std::env::vars()).unwrap().experiment;
     let ledger = Ledger::default();
-    let (_, prepared) = pipelines::prepare(&experiment, &ledger).unwrap();
-    let Prepared::FewshotDetection(prepared) = prepared else { unreachable!("the main job is of that kind") };
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().expect("the main job is of that kind");
     println!("before: resident peak {} MiB", resident_peak());
     let loader = DataLoaderBuilder::<Backend, _, _>::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)

@@ -62,6 +62,7 @@ fn options() -> Options {
 }
 
 fn main() {
+    xrun::Program::new().built_in().register();
     let options = options();
     match &options.worker {
         Some(said) => work(&options, said),
@@ -133,7 +134,7 @@ fn work(options: &Options, said: &Path) {
         if began.elapsed() > options.limit {
             break;
         }
-        let mut random = xrun::data::seed::generator(options.seed, target.name, number);
+        let mut random = xrun::seed::generator(options.seed, target.name, number);
         // Before the input: what it takes down with it is known by this number.
         (progress.next, progress.heap) = (number, progress.heap);
         progress.write(&file);

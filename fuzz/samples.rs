@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use xrun::bounded::ledger::Ledger;
 use xrun::experiment::{read, resolved};
-use xrun::memory::ledger::Ledger;
 use xrun::pipelines::qat_language_model::ranges_file;
 use xrun::results::format::LoopState;
 use xrun::results::write;
 use xrun::run::launch::{self, Launch};
 use xrun::run::{directory, fingerprint, manifest, observer, stop};
-use xrun::{device, pipelines, plan, report};
+use xrun::{Program, device, plan, report};
 
 /// Experiment files that need no other file, and some that are wrong.
 pub fn experiments() -> Vec<Vec<u8>> {
@@ -111,11 +111,12 @@ pub fn put(path: &Path, bytes: &[u8]) {
 
 /// A run of the dummy pipeline: 30 steps and their checkpoints; of one that is `killed` without its summary.
 pub fn run(place: &Path, killed: bool) -> PathBuf {
+    Program::new().built_in().register();
     let file = place.join("sample.toml");
     put(&file, b"[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 3\n[validation]\nevery_steps = 5\n[checkpoint]\nevery_steps = 10\n[experiment]\npatch = false\n");
     let checked = read::read(&file, &[], std::iter::empty()).unwrap();
     let ledger = Ledger::default();
-    let (facts, prepared) = pipelines::prepare(&checked.experiment, &ledger).unwrap();
+    let (facts, prepared) = checked.experiment.prepare(&ledger).unwrap();
     let plan = plan::resolve(checked.experiment.clone(), facts);
     let chosen = device::choose("cpu").unwrap();
     let fingerprint = fingerprint::fingerprint(&plan);
@@ -124,7 +125,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     let manifest = manifest::manifest(&plan, &directory.id, &fingerprint, &chosen, None, &[], &checked.origins);
     let resolved = resolved::to_toml(&plan.experiment, None);
     launch::describe(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
-    let task = pipelines::open(&plan, prepared, &chosen, &ledger, 1).unwrap();
+    let task = prepared.open(&plan.experiment, chosen.kind, &ledger, 1).unwrap();
     let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
     let launch = Launch {
         plan: &plan,

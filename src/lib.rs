@@ -4,7 +4,7 @@
 //! experiments/stage2.toml
 //!    | experiment::read     text, layers     -> Experiment      every value known, each with its origin
 //!    | plan::resolve        Experiment       -> Plan            every buffer has an owner, a cap and bytes
-//!    | pipelines::open      Plan, Device     -> Box<dyn Task>   a thing that can step, validate, save, load
+//!    | Prepared::open       Experiment, Device -> Box<dyn Task>  a thing that can step, validate, save, load
 //!    | run::train           Task             -> events          the main flow, top to bottom, one file
 //!    | results::write       events           -> results/<experiment>/<run>/
 //!    v report               a directory      -> text, JSON, HTML
@@ -27,13 +27,18 @@ pub mod pipelines;
 pub mod plan;
 pub mod probe;
 pub mod problem;
+pub mod program;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod seed;
+pub mod settings;
 pub mod sweep;
 pub mod task;
 pub mod units;
 pub mod verdict;
+
+pub use program::Program;
 
 /// Counts the heap: see [`memory::heap`].
 #[global_allocator]

@@ -8,12 +8,13 @@ use std::path::Path;
 
 use crate::data::error::{Broken, DataError};
 use crate::data::sample::Picture;
-use crate::experiment::sections::CleanupAction;
+pub use crate::results::format::DeviceMemory;
 use crate::results::format::PlannedOwner;
 pub use crate::results::metric::Better;
 use crate::results::metric::{Interval, PlannedMetric};
 use crate::results::smaller::Smaller;
 use crate::results::write::WriteError;
+use crate::settings::sections::CleanupAction;
 
 /// A thing that can step, validate, save and load.
 pub trait Task {
@@ -160,17 +161,6 @@ pub struct ValidationReport {
     pub intervals: Vec<(String, Interval)>,
     /// Pictures with what was found drawn in, and captions, for the report; at most `validation.pictures`.
     pub pictures: Vec<(Picture, String)>,
-}
-
-/// The device's memory pool as it describes itself, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceMemory {
-    /// Held by live tensors.
-    pub in_use: u64,
-    /// Taken from the driver.
-    pub reserved: u64,
-    /// Live allocations.
-    pub allocations: u64,
 }
 
 /// Why a task could not go on.

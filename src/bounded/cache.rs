@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lru::LruCache;
 
 use super::HeldBytes;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 
 /// Shared between threads; values are cloned out, so make them cheap to clone (`Arc`). Policy: evict.
 #[derive(Debug)]

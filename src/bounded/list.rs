@@ -1,7 +1,7 @@
 //! A list that refuses to grow past its capacity.
 
 use super::HeldBytes;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 
 /// Holds at most `cap.items` items of together at most `cap.bytes`. Policy: refuse.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 //! Only these. Each has a cap in items and bytes, a policy at the cap, and an owner in the ledger.
 
 pub mod cache;
+pub mod kept;
+pub mod ledger;
 pub mod list;
 pub mod queue;
 pub mod ring;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::HeldBytes;
-use crate::memory::ledger::{Cap, Holding, Ledger, NO_CAP, Policy};
+use crate::bounded::ledger::{Cap, Holding, Ledger, NO_CAP, Policy};
 
 /// Shared by the workers and the consumer. Policy: block.
 #[derive(Debug)]

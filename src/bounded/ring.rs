@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::HeldBytes;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 
 /// Holds at most `capacity` items of fixed size. Policy: evict.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 
 /// Room of a number of bytes. Policy: block.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use super::CheckArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::tell_left_out;
 use crate::data::error::{Broken, DataError, FATAL, NAMED_MAX, UNUSABLE_CLASS};
+use crate::experiment::look::{self, Look};
 use crate::experiment::read::Checked;
 use crate::experiment::{read, read_sweep, render, resolved};
-use crate::pipelines::look::{self, Look};
 use crate::problem::{Problem, Problems};
 use crate::run::stop::EXIT_BAD_INPUT;
 use crate::sweep::plan;
@@ -46,7 +46,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             }
             Found::Correct { checked, points, look } => {
                 let sweep = points.map_or_else(String::new, |points| format!(", a sweep of {points} points"));
-                terminal.say(&format!("{name}: correct ({}{sweep})", checked.experiment.pipeline.kind()));
+                terminal.say(&format!("{name}: correct ({}{sweep})", checked.experiment.pipeline.name()));
                 tell_left_out(&name, &look.left_out, NAMED_MAX, *terminal);
                 for smaller in &look.smaller {
                     terminal.say(&format!("{name}: {smaller}"));

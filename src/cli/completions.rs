@@ -11,8 +11,8 @@ use clap_complete::Shell;
 
 use super::terminal::{Failure, Terminal};
 use super::{CommandLine, CompletionsArguments};
+use crate::experiment::pipeline::Pipeline;
 use crate::experiment::{habits, schema};
-use crate::pipelines::Pipeline;
 use crate::results::index;
 
 /// More runs are not offered.
@@ -85,7 +85,7 @@ fn with_values(argument: Arg) -> Arg {
     let values: Vec<String> = match argument.get_id().as_str() {
         "set" => habits::all_keys().into_iter().map(|key| format!("{key}=")).collect(),
         "solve" => habits::all_keys(),
-        "pipeline" => Pipeline::KINDS.iter().map(|kind| (*kind).to_owned()).collect(),
+        "pipeline" => Pipeline::names().map(str::to_owned).collect(),
         "record" => {
             let records = schema::result_schemas().into_iter().map(|(name, _)| name.to_owned());
             std::iter::once("experiment".to_owned()).chain(records).collect()

@@ -31,10 +31,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::data;
 use crate::experiment::Experiment;
-use crate::experiment::sections::FailOn;
 use crate::export::{Format, Table};
+use crate::settings::sections::FailOn;
 use enter::environment;
 pub use enter::main;
 use terminal::Terminal;
@@ -188,7 +187,7 @@ impl Data {
     /// Before the data is opened.
     fn prepare(self, experiment: &Experiment) {
         if let Some(dataset) = experiment.dataset.as_ref().filter(|_| self.verify_data) {
-            data::verify(dataset);
+            dataset.verify();
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::NewArguments;
 use super::terminal::{Failure, Terminal};
+use crate::experiment::pipeline::Pipeline;
 use crate::experiment::{schema, shape, template};
-use crate::pipelines::Pipeline;
 use crate::problem::nearest;
 use crate::results::write;
 
@@ -14,7 +14,7 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
     };
     let text = template::template(pipeline).ok_or_else(|| {
         let hint = meant(pipeline).map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
-        let known = Pipeline::KINDS.join(", ");
+        let known = Pipeline::names().collect::<Vec<_>>().join(", ");
         Failure::Usage(format!("there is no pipeline `{pipeline}`{hint} (known: {known})"))
     })?;
     let Some(path) = &arguments.output else {
@@ -33,14 +33,14 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
 /// The kind that is nearly this one, or that has it as a part of its name.
 fn meant(word: &str) -> Option<&'static str> {
     let part = |kind: &&str| word.len() > 2 && kind.contains(&word.to_lowercase());
-    Pipeline::KINDS.iter().copied().find(part).or_else(|| nearest(word, Pipeline::KINDS.iter().copied()))
+    Pipeline::names().find(part).or_else(|| nearest(word, Pipeline::names()))
 }
 
 /// Each kind with its meaning.
 fn pipelines() -> String {
-    let width = Pipeline::KINDS.iter().map(|kind| kind.len()).max().unwrap_or_default();
+    let width = Pipeline::names().map(str::len).max().unwrap_or_default();
     let mut text = String::from("pipelines, each for `xrun new PIPELINE`:\n");
-    for kind in Pipeline::KINDS {
+    for kind in Pipeline::names() {
         let part = shape::at(schema::shared(), &format!("pipeline.{kind}"));
         let meaning = part.map(shape::meaning).unwrap_or_default();
         let first = meaning.find(". ").map_or(meaning, |end| &meaning[..=end]);

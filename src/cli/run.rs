@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::{NewRun, Place, Planned};
-use crate::data;
+use crate::data::Dataset;
 use crate::experiment::{Experiment, read};
 use crate::plan::{describe, fit, shorten};
 use crate::results::format::Outcome;
@@ -75,7 +75,7 @@ fn shortened(
 ) -> Result<Vec<String>, Failure> {
     experiment.sweep = None;
     // What is told of the data is told once, by the run itself; generating it may take minutes.
-    let pending = experiment.dataset.as_ref().and_then(data::pending).is_some();
+    let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
     let whole = Planned::new(experiment, Terminal { quiet: terminal.quiet || !pending, verbose: false, ..terminal })?;
     let experiment = &whole.plan.experiment;
     let mut set = shorten::shortened(experiment, whole.plan.steps, steps);

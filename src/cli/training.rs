@@ -7,18 +7,17 @@ use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, progress, resume};
-use crate::data;
+use crate::bounded::ledger::Ledger;
 use crate::data::error::Broken;
+use crate::data::{self, Dataset};
 use crate::device::kernels::Kernels;
 use crate::device::{self, Chosen, Kind, Tuning, pages};
-use crate::experiment::sections::{Autotune, DeviceUse};
+use crate::experiment::pipeline::Prepared;
 use crate::experiment::{Experiment, resolved};
-use crate::memory::ledger::Ledger;
 use crate::memory::sources::GpuInUse;
 use crate::memory::{heap, sources};
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
-use crate::pipelines::{self, Prepared};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, forecast};
 use crate::probe::{self, Probe, ProbeError, remembered};
@@ -29,6 +28,7 @@ use crate::run::launch::{self, Launch};
 use crate::run::start::Aside;
 use crate::run::stop::{Ending, StopSignal, exit_code};
 use crate::run::{directory, limits, manifest, post_mortem};
+use crate::settings::sections::{Autotune, DeviceUse};
 use crate::task::{Task, TaskError};
 use crate::units::{Bytes, counted, seconds};
 use crate::{report, results::layout};
@@ -57,13 +57,13 @@ impl Planned {
         let kernels = kept_kernels(&chosen, &experiment.device, terminal);
         let ledger = Ledger::default();
         let begun = Instant::now();
-        let pending = experiment.dataset.as_ref().and_then(data::pending);
+        let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
         data::known::tell(move |word| terminal.say(word));
         if let Some(what) = &pending {
             terminal.say(&format!("data: generating {what}"));
         }
         let waiting = pending.as_ref().and_then(|_| progress::waiting(terminal, "generating data"));
-        let prepared = pipelines::prepare(&experiment, &ledger);
+        let prepared = experiment.prepare(&ledger);
         drop(waiting);
         let (facts, prepared) = prepared.map_err(Failure::failed)?;
         if pending.is_some() {
@@ -150,7 +150,7 @@ impl Planned {
     pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), Failure> {
         let Self { plan, ledger, chosen, kernels, prepared, .. } = self;
         // A backend may panic where a library of its driver is missing.
-        let opened = panics::caught(|| pipelines::open(&plan, prepared, &chosen, &ledger, first_step));
+        let opened = panics::caught(|| prepared.open(&plan.experiment, chosen.kind, &ledger, first_step));
         let task = opened.map_err(|panic| not_opened(&chosen, &panic))?.map_err(|error| match error {
             TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
             other => Failure::failed(other),

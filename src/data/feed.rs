@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 
 use super::error::DataError;
 use crate::bounded::HeldBytes;
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::bounded::queue::OrderedQueue;
-use crate::experiment::sections::Limits;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
+use crate::settings::sections::Limits;
 
 /// Batches that are ready, or that a worker is at.
 pub const FEED_READY: &str = "feed_ready";

@@ -5,32 +5,23 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-use super::Dataset;
 use super::digest::hexadecimal;
 use super::known::{Stamp, nanoseconds};
-use super::question_answers::settings::Source as QuestionSource;
-use super::reference_video::settings::Source as FolderSource;
 
 /// Of more files the stamp is not taken: asking for their times takes minutes.
 const FILES_MAX: usize = 2_000_000;
 /// Folders within folders.
 const DEPTH_MAX: usize = 16;
 
-/// A digest over names, sizes, times and inodes of all files of the data; `None` where it says nothing: of generated data,
-/// of files that were written a moment ago and may be written again at once, and of what cannot be listed.
-pub fn stamp(dataset: &Dataset) -> Option<String> {
+/// A digest over names, sizes, times and inodes of all these files and of all files in these folders; `None` where it says
+/// nothing: of files that were written a moment ago and may be written again at once, and of what cannot be listed.
+pub fn stamp(paths: &[PathBuf]) -> Option<String> {
     let mut files = Files { digest: Sha256::new(), left: FILES_MAX, now: nanoseconds(SystemTime::now()) };
-    match dataset {
-        Dataset::ReferenceVideo(settings) if settings.source == FolderSource::Folder => {
-            files.folder(Path::new(settings.path.as_deref()?), 0)?;
+    for path in paths {
+        match path.is_dir() {
+            true => files.folder(path, 0)?,
+            false => files.file(path)?,
         }
-        Dataset::QuestionAnswers(settings) if settings.source == QuestionSource::File => {
-            let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
-            for path in named.into_iter().flatten() {
-                files.file(Path::new(path))?;
-            }
-        }
-        Dataset::ReferenceVideo(_) | Dataset::QuestionAnswers(_) => return None,
     }
     Some(hexadecimal(&files.digest.finalize()))
 }

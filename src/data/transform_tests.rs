@@ -1,7 +1,7 @@
 //! Do the transforms keep sizes, colours and boxes?
 
 use super::*;
-use crate::data::seed::generator;
+use crate::seed::generator;
 use proptest::prelude::*;
 
 fn painted(width: usize, height: usize, paint: impl Fn(usize, usize) -> [u8; 3]) -> Picture {

@@ -16,7 +16,7 @@ pub use super::streams::current as stream;
 use super::toolkit::Toolkit;
 use super::{Found, Kind, Tuning, streams, visible};
 use crate::memory::sources;
-use crate::task::DeviceMemory;
+use crate::results::format::DeviceMemory;
 
 /// The GPUs that can be used, or what is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {

@@ -22,7 +22,7 @@ pub fn opens(_: u32) -> Result<(), Missing> {
 
 #[cfg(feature = "train")]
 mod tensors {
-    use crate::task::DeviceMemory;
+    use crate::results::format::DeviceMemory;
 
     pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
         None

@@ -8,7 +8,7 @@ use cubecl::client::ComputeClient;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::stream_id::StreamId;
 
-use crate::task::DeviceMemory;
+use crate::results::format::DeviceMemory;
 
 /// The number of the calling thread's stream.
 pub fn current() -> u64 {

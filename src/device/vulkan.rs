@@ -9,7 +9,7 @@ use super::missing::Missing;
 pub use super::streams::current as stream;
 use super::{Found, Kind, streams};
 use crate::panics;
-use crate::task::DeviceMemory;
+use crate::results::format::DeviceMemory;
 
 /// The loader of Vulkan drivers.
 const LOADER: &[&str] = &["libvulkan.so.1", "libvulkan.so"];

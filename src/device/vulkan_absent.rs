@@ -12,7 +12,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
 
 #[cfg(feature = "train")]
 mod tensors {
-    use crate::task::DeviceMemory;
+    use crate::results::format::DeviceMemory;
 
     pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
         None

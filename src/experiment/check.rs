@@ -4,10 +4,11 @@
 
 use super::Experiment;
 use super::launcher::Launcher;
-use super::sections::{Optimizer, Schedule};
+use super::pipeline::Model;
+use crate::data::Dataset;
 use crate::problem::{Problem, Problems, nearest};
+use crate::settings::sections::{Optimizer, Schedule};
 use crate::units::Bytes;
-use crate::{data, pipelines};
 
 /// Less than this, the process holds before its first step.
 const HOST_MEMORY_MIN: Bytes = Bytes::mebibytes(16);
@@ -20,9 +21,53 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     checkpoint(experiment, problems);
     launcher(experiment, problems);
     if let Some(dataset) = &experiment.dataset {
-        data::check(dataset, problems);
+        dataset.check(problems);
     }
-    pipelines::check(experiment, problems);
+    needs(experiment, problems);
+    leaks(experiment, problems);
+    experiment.pipeline.kind().check(experiment.pipeline.any(), experiment, problems);
+    if let Some(model) = &experiment.model {
+        model.check(problems);
+    }
+}
+
+/// The pipeline has the model and the data that it can work with.
+fn needs(experiment: &Experiment, problems: &mut Problems) {
+    let (kind, name) = (experiment.pipeline.kind(), experiment.pipeline.name());
+    let model = experiment.model.as_ref().map(Model::name);
+    let dataset = experiment.dataset.as_ref().map(Dataset::name);
+    for (section, found, known) in [("model", model, kind.models()), ("dataset", dataset, kind.datasets())] {
+        let tables: Vec<String> = known.iter().map(|kind| format!("[{section}.{kind}]")).collect();
+        let tables = tables.join(" or ");
+        match found {
+            None if !known.is_empty() => {
+                let problem = Problem::new(section, format!("`{name}` needs a {section}, and there is none"));
+                problems.add(problem.help(format!("add {tables}")).related("pipeline"));
+            }
+            Some(found) if known.is_empty() => {
+                let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` uses no {section}"));
+                problems.add(problem.help("take the table out").related("pipeline"));
+            }
+            Some(found) if !known.contains(&found) => {
+                let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` cannot use this {section}"));
+                problems.add(problem.help(format!("write {tables}")).related("pipeline"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The pipeline has the leaks that are switched on.
+fn leaks(experiment: &Experiment, problems: &mut Problems) {
+    let known: Vec<&str> = experiment.pipeline.kind().leaks().iter().map(|leak| leak.key).collect();
+    for key in experiment.leaks.keys().filter(|key| !known.contains(key)) {
+        let name = experiment.pipeline.name();
+        let problem = Problem::new(format!("leaks.{key}"), format!("`{name}` has no such leak")).related("pipeline");
+        problems.add(match known.as_slice() {
+            [] => problem.help("it has none: take the key out"),
+            known => problem.help(format!("it has {}", known.join(", "))),
+        });
+    }
 }
 
 fn limits(experiment: &Experiment, problems: &mut Problems) {
@@ -103,10 +148,10 @@ fn launcher(experiment: &Experiment, problems: &mut Problems) {
 
 fn checkpoint(experiment: &Experiment, problems: &mut Problems) {
     let Some(best) = &experiment.checkpoint.best else { return };
-    let metrics: Vec<&str> = pipelines::metrics(&experiment.pipeline).iter().map(|metric| metric.name).collect();
+    let metrics: Vec<&str> = experiment.pipeline.kind().metrics().iter().map(|metric| metric.name).collect();
     if !metrics.contains(&best.as_str()) {
-        let kind = experiment.pipeline.kind();
-        let problem = Problem::new("checkpoint.best", format!("`{kind}` has no validation metric of this name"));
+        let name = experiment.pipeline.name();
+        let problem = Problem::new("checkpoint.best", format!("`{name}` has no validation metric of this name"));
         problems.add(problem.help(match nearest(best, metrics.iter().copied()) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("its metrics are {}", metrics.join(", ")),

@@ -9,7 +9,7 @@ use super::{schema, shape, tree, walk};
 use crate::problem::Source;
 use crate::units::{Bytes, Span};
 
-crate::experiment::kinds::kinds! {
+crate::settings::kinds::kinds! {
     /// What a cluster is asked for, when `xrun sweep --launcher` hands the runs of a sweep to one. Without `--launcher`
     /// the section is left out.
     pub enum Launcher {

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::template;
 use super::tree::{self, Entry, Tree};
 use super::walk::join;
 use crate::problem::{Place, Problem, Problems, Source};
@@ -112,8 +113,8 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let message = format!("{name} is not text: the byte at offset {at} is not UTF-8");
-            let help = "an experiment is a TOML file; `xrun new fewshot-detection` writes one to start from";
-            return refuse(files, message, Some(help.into()));
+            let help = format!("an experiment is a TOML file; `{}` writes one to start from", template::command());
+            return refuse(files, message, Some(help));
         }
     };
     let source = Arc::new(Source { name: name.clone(), text });

@@ -1,54 +1,120 @@
 //! Which leaks are switched on, to see that they are found?
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
 
-use crate::memory::kept::Kept;
-use crate::memory::ledger::{Ledger, NO_CAP, Policy};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::pipeline::AnyPipeline;
+use crate::bounded::kept::Kept;
+use crate::bounded::ledger::{Ledger, NO_CAP, Policy};
 use crate::results::format::{Keeps, PlannedOwner};
 use crate::results::verdict::OWNER;
+use crate::settings::chosen::Family;
 
-/// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
-/// a pipeline that does not have one refuses it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+/// A leak that a pipeline can be told to have, to see that it is found. [`leak!`](crate::leak) makes one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// The key below `[leaks]`.
+    pub key: &'static str,
+    /// The name in the ledger: `leak_` and the key.
+    pub owner: &'static str,
+    /// Whether what is kept is tensors, which are where the device is.
+    pub keeps_tensors: bool,
+    /// What is kept, for the manual.
+    pub about: &'static str,
+}
+
+/// `leak!("log_history", on_host, "Keep a line of text for each step.")`, or `with_tensors` for what the device holds.
+#[macro_export]
+macro_rules! leak {
+    ($key:literal, on_host, $about:expr) => {
+        $crate::leak!($key, false, $about)
+    };
+    ($key:literal, with_tensors, $about:expr) => {
+        $crate::leak!($key, true, $about)
+    };
+    ($key:literal, $keeps_tensors:literal, $about:expr) => {
+        $crate::experiment::leaks::Leak {
+            key: $key,
+            owner: concat!("leak_", $key),
+            keeps_tensors: $keeps_tensors,
+            about: $about,
+        }
+    };
+}
+
+/// Leaks that are switched on, and what is to be seen of them. All are off unless set here; a pipeline that does not have one
+/// refuses it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Leaks {
-    /// Keep the gradients of each step (zeroed and not released).
-    pub gradients: bool,
-    /// Keep outputs of a forward pass with their graph (such as the outputs of an adapter, batch by batch).
-    pub outputs_with_graph: bool,
-    /// Keep the embeddings of reference pictures with their graph (a cache of embeddings that were not detached).
-    pub embeddings_with_graph: bool,
-    /// Keep the pictures of each batch as tensors on the device (as a data set does that is moved as a whole).
-    pub batches_on_device: bool,
-    /// Add up the losses with their graphs, as a progress line does that shows their mean.
-    pub loss_with_graph: bool,
-    /// Keep every detection of every validation.
-    pub validation_predictions: bool,
-    /// Run the validation with autodiff and keep what it gives (validation accumulates over the whole set).
-    pub validation_with_graph: bool,
-    /// Keep each decoded frame: a cache bounded by a count that is never reached.
-    pub frame_cache: bool,
-    /// Each worker keeps a copy of the data that it has seen.
-    pub data_per_worker: bool,
-    /// Let the queue of the workers grow by a batch with each batch taken (workers each with large batches).
-    pub worker_queue: bool,
-    /// Keep a line of text for each step (a logger's history).
-    pub log_history: bool,
-    /// Keep the ranges of activations as they were at each step (statistics that keep old tensors).
-    pub range_history: bool,
-    /// Keep the quantised weights of each forward pass (made anew and kept).
-    pub quantised_weights: bool,
-    /// Keep the tokenised examples of each batch (the whole data set preprocessed).
-    pub preprocessed_examples: bool,
-    /// Keep what went into each block (checkpointing that keeps activations).
-    pub block_inputs: bool,
-    /// Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader of
-    /// Burn 0.21). Does nothing on the CPU, which has no pools.
-    pub thread_pools: bool,
+    on: BTreeSet<String>,
     /// What is to be seen when `xrun leaks` runs this file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
+}
+
+const EXPECTED: &str = "expected";
+
+impl Serialize for Leaks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for key in &self.on {
+            map.serialize_entry(key, &true)?;
+        }
+        if let Some(expected) = &self.expected {
+            map.serialize_entry(EXPECTED, expected)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Leaks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Leaks;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("keys of leaks, true or false, and `expected`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Leaks, A::Error> {
+                let mut leaks = Leaks::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    if key == EXPECTED {
+                        leaks.expected = Some(map.next_value()?);
+                    } else if map.next_value()? {
+                        leaks.on.insert(key);
+                    }
+                }
+                Ok(leaks)
+            }
+        }
+
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+impl JsonSchema for Leaks {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Leaks".into()
+    }
+
+    /// The leaks of all pipelines; which of them this one has is looked at when the whole file is checked.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut properties = serde_json::Map::new();
+        for leak in <dyn AnyPipeline>::registered().all().iter().flat_map(|kind| kind.leaks()) {
+            let about = serde_json::json!({ "type": "boolean", "description": leak.about, "default": false });
+            properties.entry(leak.key).or_insert(about);
+        }
+        properties.insert(EXPECTED.into(), generator.subschema_for::<Option<Expected>>().to_value());
+        properties[EXPECTED]["description"] = "What is to be seen when `xrun leaks` runs this file.".into();
+        schemars::json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
+    }
 }
 
 /// What a leak must look like for the instrument to be trusted.
@@ -144,126 +210,33 @@ impl Expected {
     }
 }
 
-/// One of [`Leaks`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leak {
-    Gradients,
-    OutputsWithGraph,
-    EmbeddingsWithGraph,
-    BatchesOnDevice,
-    LossWithGraph,
-    ValidationPredictions,
-    ValidationWithGraph,
-    FrameCache,
-    DataPerWorker,
-    WorkerQueue,
-    LogHistory,
-    RangeHistory,
-    QuantisedWeights,
-    PreprocessedExamples,
-    BlockInputs,
-    ThreadPools,
-}
-
-impl Leak {
-    /// The key below `[leaks]`.
-    pub fn key(self) -> &'static str {
-        &self.owner()[OWNER_PREFIX.len()..]
-    }
-
-    /// The name in the ledger.
-    pub fn owner(self) -> &'static str {
-        match self {
-            Self::Gradients => "leak_gradients",
-            Self::OutputsWithGraph => "leak_outputs_with_graph",
-            Self::EmbeddingsWithGraph => "leak_embeddings_with_graph",
-            Self::BatchesOnDevice => "leak_batches_on_device",
-            Self::LossWithGraph => "leak_loss_with_graph",
-            Self::ValidationPredictions => "leak_validation_predictions",
-            Self::ValidationWithGraph => "leak_validation_with_graph",
-            Self::FrameCache => "leak_frame_cache",
-            Self::DataPerWorker => "leak_data_per_worker",
-            Self::WorkerQueue => "leak_worker_queue",
-            Self::LogHistory => "leak_log_history",
-            Self::RangeHistory => "leak_range_history",
-            Self::QuantisedWeights => "leak_quantised_weights",
-            Self::PreprocessedExamples => "leak_preprocessed_examples",
-            Self::BlockInputs => "leak_block_inputs",
-            Self::ThreadPools => "leak_thread_pools",
-        }
-    }
-
-    /// Whether what is kept is tensors, which are where the device is.
-    pub fn keeps_tensors(self) -> bool {
-        match self {
-            Self::Gradients
-            | Self::OutputsWithGraph
-            | Self::EmbeddingsWithGraph
-            | Self::BatchesOnDevice
-            | Self::LossWithGraph
-            | Self::ValidationWithGraph
-            | Self::RangeHistory
-            | Self::QuantisedWeights
-            | Self::BlockInputs
-            | Self::ThreadPools => true,
-            Self::ValidationPredictions
-            | Self::FrameCache
-            | Self::DataPerWorker
-            | Self::WorkerQueue
-            | Self::LogHistory
-            | Self::PreprocessedExamples => false,
-        }
-    }
-}
-
-/// What the names of leaks in the ledger begin with.
-const OWNER_PREFIX: &str = "leak_";
-
 impl Leaks {
-    /// Those that are switched on.
-    pub fn on(&self) -> Vec<Leak> {
-        let all = [
-            (self.gradients, Leak::Gradients),
-            (self.outputs_with_graph, Leak::OutputsWithGraph),
-            (self.embeddings_with_graph, Leak::EmbeddingsWithGraph),
-            (self.batches_on_device, Leak::BatchesOnDevice),
-            (self.loss_with_graph, Leak::LossWithGraph),
-            (self.validation_predictions, Leak::ValidationPredictions),
-            (self.validation_with_graph, Leak::ValidationWithGraph),
-            (self.frame_cache, Leak::FrameCache),
-            (self.data_per_worker, Leak::DataPerWorker),
-            (self.worker_queue, Leak::WorkerQueue),
-            (self.log_history, Leak::LogHistory),
-            (self.range_history, Leak::RangeHistory),
-            (self.quantised_weights, Leak::QuantisedWeights),
-            (self.preprocessed_examples, Leak::PreprocessedExamples),
-            (self.block_inputs, Leak::BlockInputs),
-            (self.thread_pools, Leak::ThreadPools),
-        ];
-        all.into_iter().filter_map(|(on, leak)| on.then_some(leak)).collect()
+    /// Keys of those that are switched on.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.on.iter().map(String::as_str)
     }
 
-    pub fn has(&self, leak: Leak) -> bool {
-        self.on().contains(&leak)
+    pub fn has(&self, leak: &Leak) -> bool {
+        self.on.contains(leak.key)
     }
 
-    /// Those that are switched on as the plan lists them; `keeps` is for the pipeline to say.
-    pub fn planned_owners(&self, keeps: impl Fn(Leak) -> Keeps) -> Vec<PlannedOwner> {
-        let owner = |leak: Leak| PlannedOwner {
+    /// Switches one on.
+    pub fn switch_on(&mut self, leak: &Leak) {
+        self.on.insert(leak.key.to_owned());
+    }
+
+    /// Those of a pipeline that are switched on as the plan lists them; `keeps` is for the pipeline to say.
+    pub fn planned_owners(&self, all: &[&Leak], keeps: impl Fn(&Leak) -> Keeps) -> Vec<PlannedOwner> {
+        let owner = |leak: &&Leak| PlannedOwner {
             keeps: Some(keeps(leak)),
-            ..PlannedOwner::on_host(
-                leak.owner(),
-                Policy::Leak,
-                NO_CAP,
-                format!("`leaks.{}` is switched on", leak.key()),
-            )
+            ..PlannedOwner::on_host(leak.owner, Policy::Leak, NO_CAP, format!("`leaks.{}` is switched on", leak.key))
         };
-        self.on().into_iter().map(owner).collect()
+        all.iter().filter(|leak| self.has(leak)).map(owner).collect()
     }
 
     /// Where a leak keeps things; nowhere unless it is switched on.
-    pub fn kept<T>(&self, leak: Leak, ledger: &Ledger) -> Kept<T> {
-        Kept::new(self.has(leak), leak.owner(), ledger)
+    pub fn kept<T>(&self, leak: &Leak, ledger: &Ledger) -> Kept<T> {
+        Kept::new(self.has(leak), leak.owner, ledger)
     }
 
     /// Nothing is switched on and nothing expected.

@@ -4,21 +4,21 @@ pub mod axes;
 mod check;
 mod expand;
 pub mod habits;
-pub mod kinds;
 pub mod launcher;
 mod layers;
 pub mod leaks;
+pub mod look;
 mod merge;
 mod overrides;
 mod overrides_sweep;
 pub mod pattern;
+pub mod pipeline;
 pub mod read;
 pub mod read_sweep;
 pub mod reference;
 pub mod render;
 pub mod resolved;
 pub mod schema;
-pub mod sections;
 pub mod shape;
 pub mod sweep;
 pub mod template;
@@ -30,10 +30,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::data::Dataset;
-use crate::pipelines::{Model, Pipeline};
+use crate::settings::sections::{
+    About, AdamW, Checkpoint, Cleanup, DeviceUse, Limits, Memory, Optimizer, Training, Validation,
+};
 use launcher::Launcher;
 use leaks::Leaks;
-use sections::{About, Checkpoint, Cleanup, DeviceUse, Limits, Memory, Optimizer, Training, Validation};
+use pipeline::{Model, Pipeline};
 use sweep::Sweep;
 
 /// An experiment: what to train, on what, within which limits.
@@ -87,5 +89,5 @@ pub struct Experiment {
 }
 
 fn default_optimizer() -> Optimizer {
-    Optimizer::AdamW(sections::AdamW::default())
+    Optimizer::AdamW(AdamW::default())
 }

@@ -9,7 +9,9 @@ use serde_json::Value;
 use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::Merged;
+use super::pipeline::Model;
 use super::{Experiment, check, overrides, pattern, schema, walk, walk_sweep};
+use crate::data::Dataset;
 use crate::problem::{Place, Problem, Problems};
 
 /// An experiment in which every value is known and allowed.
@@ -114,7 +116,7 @@ impl Loaded {
 
     fn data(&self, experiment: &Experiment) -> (String, Option<Place>) {
         let merged = Merged::new(&self.layers, self.name.as_deref());
-        let key = experiment.dataset.as_ref().map_or_else(String::new, |data| format!("dataset.{}.path", data.kind()));
+        let key = experiment.dataset.as_ref().map_or_else(String::new, |data| format!("dataset.{}.path", data.name()));
         let place = merged.place(&key);
         (key, place)
     }
@@ -176,7 +178,7 @@ pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Pr
 }
 
 /// A key that names a file or folder, and how the path was written; `None` where it names none.
-type Written = (&'static str, Option<String>);
+type Written = (String, Option<String>);
 
 /// Makes the paths of data and model absolute: a relative one is meant from the file that names it, or, in the
 /// environment and on the command line, from the current folder.
@@ -187,11 +189,11 @@ fn locate(
     problems: &mut Problems,
 ) -> Vec<Written> {
     let variable = |name: &str| environment.get(name).cloned();
-    let data = experiment.dataset.iter_mut().flat_map(crate::data::paths);
-    let model = experiment.model.iter_mut().flat_map(crate::pipelines::paths);
+    let data = experiment.dataset.iter_mut().flat_map(Dataset::paths);
+    let model = experiment.model.iter_mut().flat_map(Model::paths);
     let mut all = Vec::new();
     for (key, path) in data.chain(model) {
-        let folder = merged.layer(key).and_then(|layer| layer.folder.clone()).unwrap_or_default();
+        let folder = merged.layer(&key).and_then(|layer| layer.folder.clone()).unwrap_or_default();
         let absolute = expand(path, &variable).and_then(|expanded| {
             match std::path::absolute(folder.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string) {
                 Ok(Ok(text)) => Ok(text),
@@ -202,7 +204,7 @@ fn locate(
         match absolute {
             Ok(absolute) => all.push((key, Some(std::mem::replace(path, absolute)))),
             Err(message) => {
-                problems.add(Problem::new(key, message));
+                problems.add(Problem::new(key.as_str(), message));
                 all.push((key, None));
             }
         }

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::pipeline::Pipeline;
 use super::schema;
 use super::shape::{self, Shape};
-use crate::pipelines::{Needs, Pipeline, needs};
 
 /// Comments are wrapped at this column.
 const COLUMN_MAX: usize = 100;
@@ -12,15 +12,13 @@ const COLUMN_MAX: usize = 100;
 /// A file for a kind of pipeline in which every key stands with its meaning and its default; `None` for a kind that
 /// does not exist.
 pub fn template(kind: &str) -> Option<String> {
-    if !Pipeline::KINDS.contains(&kind) {
-        return None;
-    }
+    let pipeline = Pipeline::find(kind)?;
     let schema = schema::shared();
     let mut text = String::from(
         "# An experiment for xrun. `xrun check` says what is wrong with it, `xrun` runs it.\n\
          # A line that begins with `#` and a key shows the default. A key that has none is named with what it takes.\n",
     );
-    let Needs { models, datasets } = needs(kind);
+    let (models, datasets) = (pipeline.models(), pipeline.datasets());
     for (section, part) in properties(schema) {
         match section.as_str() {
             // For whole files, for trying the instrument, for many runs: not what a first file needs.
@@ -32,6 +30,11 @@ pub fn template(kind: &str) -> Option<String> {
         }
     }
     Some(text)
+}
+
+/// What prints a file to start from: for the pipeline that was registered first.
+pub fn command() -> String {
+    format!("xrun new {}", Pipeline::names().next().unwrap_or("PIPELINE"))
 }
 
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
@@ -134,15 +137,15 @@ mod tests {
 
     #[test]
     fn every_template_checks_clean_as_it_is() {
-        for kind in Pipeline::KINDS {
-            assert_eq!(check(&template(kind).unwrap()).pipeline.kind(), *kind);
+        for kind in Pipeline::names() {
+            assert_eq!(check(&template(kind).unwrap()).pipeline.name(), kind);
         }
         assert_eq!(template("no-such-pipeline"), None);
     }
 
     #[test]
     fn the_values_shown_are_the_defaults() {
-        for kind in Pipeline::KINDS {
+        for kind in Pipeline::names() {
             let text = template(kind).unwrap();
             let bare = resolved::to_toml(&check(&text), None);
             // A key without a default shows an example, so only those of the resolved file are compared.

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::habits;
 use super::shape::{self, Shape, list};
 use super::tree::{Entry, Node, Tree, place_of};
+use super::{habits, template};
 use crate::problem::{Place, Problem, Problems, nearest};
 use crate::units::{Bytes, Span};
 
@@ -283,7 +283,7 @@ pub fn missing(entries: &[Entry], schema: &Value, start: &Place, findings: &mut 
         if entries.iter().all(|entry| entry.key != section) && !findings.doubtful.contains(section) {
             let kinds = kinds_of(shape::at(schema, section), section);
             let problem = Problem::new(section, format!("`[{section}.…]` is missing"))
-                .help(format!("add {kinds}; `xrun new fewshot-detection` writes a whole file to start from"));
+                .help(format!("add {kinds}; `{}` writes a whole file to start from", template::command()));
             findings.add(problem.at(Some(start.clone())));
         }
     }

@@ -109,7 +109,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::{DevicePool, DriverMemory, HostMemory, VERSION};
+    use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, VERSION};
 
     const MIB: u64 = 1 << 20;
 
@@ -167,7 +167,7 @@ mod tests {
         let mut collector = Collector::default();
         let mut with = |process, device| {
             let driver = DriverMemory { process, device, before: Some(3 * MIB), total: None };
-            let pool = DevicePool { in_use: MIB, reserved: 20 * MIB, allocations: 1 };
+            let pool = DeviceMemory { in_use: MIB, reserved: 20 * MIB, allocations: 1 };
             collector.add(&MemoryLine {
                 device: Some(pool),
                 driver: Some(driver),

@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::ledger::Ledger;
 use super::{heap, sources};
-use crate::results::format::{DevicePool, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
-use crate::task::DeviceMemory;
+use crate::bounded::ledger::Ledger;
+use crate::results::format::{DeviceMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
 
 /// Takes samples.
 #[derive(Debug)]
@@ -75,11 +74,7 @@ impl Tracer {
                 file: parts.file,
                 swap: parts.swap,
             },
-            device: moment.device.map(|pool| DevicePool {
-                in_use: pool.in_use,
-                reserved: pool.reserved,
-                allocations: pool.allocations,
-            }),
+            device: moment.device,
             driver: slow.then(|| self.driver.as_ref()?.read()).flatten(),
             container: slow.then(sources::container).flatten(),
             owners: self.ledger.read().into_iter().map(|owner| (owner.name.to_owned(), owner.bytes)).collect(),
@@ -130,7 +125,7 @@ fn microseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::ledger::{Cap, Policy};
+    use crate::bounded::ledger::{Cap, Policy};
 
     fn moment(step: u64, point: Point) -> Moment {
         Moment { begun: Instant::now(), step, epoch: 1, point, device: None, freed: None, phases: BTreeMap::new() }

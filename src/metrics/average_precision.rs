@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::matching::{Marked, Matched, SIZES, THRESHOLDS};
 use crate::bounded::HeldBytes;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
 
 const RECALL_POINTS: usize = 101;

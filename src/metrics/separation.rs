@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
 
 const EMBEDDINGS: &str = "validation_embeddings";

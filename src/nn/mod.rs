@@ -14,6 +14,7 @@ pub mod normalise;
 pub mod one_pass;
 pub mod optimizer;
 pub mod parameters;
+pub mod step;
 pub mod triplet_loss;
 
 /// The backend: one instantiation of the code for all devices, chosen at run time.

@@ -14,8 +14,8 @@ use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer as _, Sgd, SgdC
 use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder, Recorder};
 
 use super::Backend;
-use crate::experiment::sections::{Decay, Optimizer};
 use crate::results::layout;
+use crate::settings::sections::{Decay, Optimizer};
 use crate::task::TaskError;
 
 /// An optimiser of module `M`.
@@ -133,7 +133,7 @@ mod tests {
     use super::super::Tensor;
     use super::super::tests::{autodiff, close, plain, values};
     use super::*;
-    use crate::experiment::sections::{AdamW as AdamWSettings, Sgd as SgdSettings};
+    use crate::settings::sections::{AdamW as AdamWSettings, Sgd as SgdSettings};
 
     #[derive(Module, Debug)]
     struct Three<B: burn::tensor::backend::Backend> {

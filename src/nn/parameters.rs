@@ -8,7 +8,7 @@ use burn::tensor::{DType, TensorData};
 use rand::{Rng, RngExt};
 
 use super::{Backend, Tensor};
-use crate::data::seed::generator;
+use crate::seed::generator;
 
 /// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance
 /// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its

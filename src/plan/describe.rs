@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Plan;
-use crate::memory::ledger::Policy;
+use crate::bounded::ledger::Policy;
 use crate::results::format::{Basis, Forecast, Place, PoolPage};
 use crate::units::Bytes;
 
@@ -19,7 +19,7 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
         text.push('\n');
     };
     line(format!("experiment  {}", experiment.experiment.name));
-    line(format!("pipeline    {}", experiment.pipeline.kind()));
+    line(format!("pipeline    {}", experiment.pipeline.name()));
     line(format!("device      {device}"));
     let trained = plan.facts.trained_parameters.map(|trained| format!(", {trained} trained at a time"));
     line(format!("parameters  {parameters}{}", trained.unwrap_or_default()));

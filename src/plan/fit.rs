@@ -1,8 +1,8 @@
 //! Does what a run needs fit what there is? The file's own limits, the container, the machine, the device.
 
-use crate::experiment::sections::Limits;
 use crate::memory::sources;
 use crate::results::format::{Forecast, Place};
+use crate::settings::sections::Limits;
 use crate::units::Bytes;
 
 /// How much there is, and who says so.

@@ -3,13 +3,13 @@
 //! The probe is a run of the same experiment, a few steps long, in a process of its own. It holds everything that the
 //! run will hold except what fills up later: caches, and what leaks.
 
+use crate::bounded::ledger::Policy;
 use crate::experiment::Experiment;
-use crate::experiment::sections::Optimizer;
-use crate::memory::ledger::Policy;
 use crate::results::format::{
     Basis, Demand, Forecast, ForecastRow, Growth, Keeps, Occasion, OwnerDemand, Place, PlanFile, PlannedAndActual,
     PlannedOwner,
 };
+use crate::settings::sections::Optimizer;
 
 /// Bytes of a weight, a gradient, and a value of the optimiser.
 const FLOAT_BYTES: u64 = 4;

@@ -6,9 +6,9 @@ pub mod fit;
 pub mod forecast;
 pub mod shorten;
 
+use crate::bounded::ledger::{Cap, Policy};
 use crate::experiment::Experiment;
-use crate::experiment::sections::Training;
-use crate::memory::ledger::{Cap, Policy};
+use crate::experiment::leaks::Leak;
 use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, PoolPage, VERSION};
 use crate::results::metric::PlannedMetric;
 use crate::results::write::LINE_BYTES_MAX;
@@ -38,16 +38,9 @@ pub const METRICS_LINES: &str = "metrics_lines";
 pub const MEMORY_LINES: &str = "memory_lines";
 pub const LOG_LINES: &str = "log_lines";
 
-/// Optimiser steps in an epoch of that many batches, and in all.
-pub fn steps(training: &Training, batches_per_epoch: u64) -> (u64, u64) {
-    let steps_per_epoch = batches_per_epoch.div_ceil(training.accumulation as u64).max(1);
-    let steps = steps_per_epoch.saturating_mul(training.epochs);
-    (steps_per_epoch, training.max_steps.map_or(steps, |most| steps.min(most)))
-}
-
 /// Puts the experiment and its data together.
 pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
-    let (steps_per_epoch, steps) = steps(&experiment.training, facts.batches_per_epoch);
+    let (steps_per_epoch, steps) = experiment.training.steps(facts.batches_per_epoch);
     let limits = &experiment.limits;
     let lines = |name: &str, count: usize, key: &str| {
         PlannedOwner::on_host(
@@ -75,8 +68,8 @@ impl Plan {
     /// The same on a device with a memory pool: what is kept of tensors is there.
     pub fn with_pool(mut self, pages: Vec<PoolPage>) -> Self {
         self.pool_pages = pages;
-        let on = self.experiment.leaks.on();
-        let of_tensors = |name: &str| on.iter().any(|leak| leak.keeps_tensors() && leak.owner() == name);
+        let on: Vec<&Leak> = self.experiment.leaks_on().filter(|leak| leak.keeps_tensors).collect();
+        let of_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
         for owner in self.owners.iter_mut().filter(|owner| of_tensors(&owner.name)) {
             owner.place = Place::Device;
         }
@@ -137,7 +130,7 @@ pub(crate) mod tests {
     /// The plan of a dummy experiment.
     pub fn plan_of(text: &str) -> Plan {
         let experiment: Experiment = toml::from_str(text).unwrap();
-        let (facts, _) = crate::pipelines::prepare(&experiment, &crate::memory::ledger::Ledger::default()).unwrap();
+        let (facts, _) = experiment.prepare(&crate::bounded::ledger::Ledger::default()).unwrap();
         resolve(experiment, facts)
     }
 
@@ -154,9 +147,10 @@ pub(crate) mod tests {
     #[test]
     fn what_leaks_tensors_is_where_the_device_is() {
         let mut plan = plan_of("[pipeline.dummy]\n");
-        plan.experiment.leaks.gradients = true;
-        plan.experiment.leaks.log_history = true;
-        plan.owners.extend(plan.experiment.leaks.planned_owners(|_| Keeps::InAll(0)));
+        plan.experiment =
+            toml::from_str("[pipeline.fewshot-detection]\n[leaks]\ngradients = true\nlog_history = true\n").unwrap();
+        let all = plan.experiment.pipeline.kind().leaks();
+        plan.owners.extend(plan.experiment.leaks.planned_owners(all, |_| Keeps::InAll(0)));
         let on_device = |plan: &Plan| {
             let owners = plan.owners.iter().filter(|owner| owner.place == Place::Device);
             owners.map(|owner| owner.name.clone()).collect::<Vec<_>>()

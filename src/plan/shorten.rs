@@ -1,8 +1,7 @@
 //! How does an experiment become a short one in which everything still happens? For `--steps` and `--smoke`.
 
 use crate::experiment::Experiment;
-use crate::experiment::sections::Schedule;
-use crate::pipelines;
+use crate::settings::sections::Schedule;
 
 /// Steps of a smoke run.
 pub const SMOKE_STEPS: u64 = 20;
@@ -40,7 +39,7 @@ pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
         }
     };
     scale(&schedule, warmup);
-    for (key, at) in pipelines::steps_of_phases(&experiment.pipeline) {
+    for (key, at) in experiment.pipeline.steps_of_phases() {
         scale(key, at);
     }
     // Every so many steps: at least once.

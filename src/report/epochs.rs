@@ -11,7 +11,7 @@ use std::path::Path;
 use super::axes::bytes;
 use super::listing::columns;
 use super::{ReportError, each_sample};
-use crate::memory::ledger::OWNERS_MAX;
+use crate::bounded::ledger::OWNERS_MAX;
 use crate::results::format::MemoryLine;
 use crate::results::{layout, write};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::ReportError;
 use super::curves::{self, Curves};
 use super::trace::{self, Trace};
-use crate::memory::ledger::{OWNERS_MAX, Policy};
+use crate::bounded::ledger::{OWNERS_MAX, Policy};
 use crate::results::format::{
     Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary,
 };

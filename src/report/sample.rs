@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::memory::ledger::{Cap, Policy};
+use crate::bounded::ledger::{Cap, Policy};
 use crate::results::format::*;
 use crate::results::loss::{self, KindLoss};
 use crate::results::metric::{Better, Interval, PlannedMetric};
@@ -272,7 +272,7 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
                 resident_peak: slow.then_some(resident + 9 * MIB),
                 ..HostMemory::default()
             },
-            device: Some(DevicePool { in_use, reserved, allocations: 300 }),
+            device: Some(DeviceMemory { in_use, reserved, allocations: 300 }),
             driver: slow.then_some(DriverMemory {
                 process: Some(reserved + 190 * MIB),
                 device: 3 << 30,

@@ -144,7 +144,7 @@ fn a_leak_has_no_cap_and_a_full_bar() {
     let run = finished(results.path(), PLAIN);
     let mut summary = crate::results::read::summary(&run).unwrap().unwrap();
     let leak = &mut summary.owners[0];
-    (leak.policy, leak.cap_bytes) = (crate::memory::ledger::Policy::Leak, crate::memory::ledger::NO_CAP.bytes);
+    (leak.policy, leak.cap_bytes) = (crate::bounded::ledger::Policy::Leak, crate::bounded::ledger::NO_CAP.bytes);
     crate::results::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
     let page = page::html(&material::gather(&run).unwrap());
     well_formed(&page);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::series::{Marks, Series};
-use crate::memory::ledger::OWNERS_MAX;
+use crate::bounded::ledger::OWNERS_MAX;
 use crate::results::format::{MemoryLine, MemorySummary, Point};
 use crate::results::read::{self, ReadError};
 

@@ -14,7 +14,7 @@ pub use super::need::*;
 pub use super::picture::*;
 use super::smaller::Smaller;
 pub use super::state::*;
-use crate::memory::ledger::{Cap, Policy};
+use crate::bounded::ledger::{Cap, Policy};
 
 /// The version of every record below. One number while the format is young.
 pub const VERSION: u32 = 1;
@@ -252,7 +252,7 @@ pub struct MemoryLine {
     pub point: Point,
     pub host: HostMemory,
     /// `null` where the device has no pool to ask.
-    pub device: Option<DevicePool>,
+    pub device: Option<DeviceMemory>,
     /// What the driver says; only at the slower cadence.
     pub driver: Option<DriverMemory>,
     /// What the container says; only at the slower cadence.
@@ -307,11 +307,14 @@ pub struct HostMemory {
     pub swap: Option<u64>,
 }
 
-/// The device's memory pool on the training thread's stream, in bytes.
+/// The device's memory pool on the training thread's stream as it describes itself, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DevicePool {
+pub struct DeviceMemory {
+    /// Held by live tensors.
     pub in_use: u64,
+    /// Taken from the driver.
     pub reserved: u64,
+    /// Live allocations.
     pub allocations: u64,
 }
 

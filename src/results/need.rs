@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::format::{MemoryLine, OwnerSummary, Place};
 use super::verdict::Judgement;
-use crate::memory::ledger::Policy;
+use crate::bounded::ledger::Policy;
 
 /// What a run will need, from sizes that are known and from a probe: some steps in a process of its own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -10,8 +10,8 @@ use serde::Serialize;
 use tempfile::TempPath;
 
 use super::{file, seal};
+use crate::bounded::ledger::{Cap, Ledger};
 use crate::bounded::list::CappedList;
-use crate::memory::ledger::{Cap, Ledger};
 
 /// A file of the results could not be written.
 #[derive(Debug, thiserror::Error)]

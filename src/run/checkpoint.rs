@@ -127,7 +127,7 @@ fn remove_old(run: &Path, state: &LoopState, keep_last: usize) -> Result<(), Wri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::ledger::Ledger;
+    use crate::bounded::ledger::Ledger;
     use crate::pipelines::dummy::settings::Settings;
     use crate::pipelines::dummy::task::Dummy;
     use crate::results::format::Best;

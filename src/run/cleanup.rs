@@ -1,8 +1,8 @@
 //! What does a cleanup do, and what does it give back?
 
 use super::clock::{Clock, LOOP};
-use crate::experiment::sections::CleanupAction;
 use crate::memory::{heap, sources};
+use crate::settings::sections::CleanupAction;
 use crate::task::{Phases, Task};
 
 /// Performs the actions in their order; returns the bytes given back, as far as that is known.

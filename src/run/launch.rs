@@ -10,9 +10,8 @@ use super::session::Session;
 use super::start::Teller;
 use super::stop::{Ending, StopSignal};
 use super::{RunError, train};
+use crate::bounded::ledger::Ledger;
 use crate::device::kernels::Kernels;
-use crate::experiment::sections::FailOn;
-use crate::memory::ledger::Ledger;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
@@ -21,6 +20,7 @@ use crate::results::format::{LoopState, Manifest, Outcome};
 use crate::results::layout;
 use crate::results::seal;
 use crate::results::write::{self, WriteError};
+use crate::settings::sections::FailOn;
 use crate::task::{Task, TaskError};
 
 /// A task about to be trained, and where its results go.

@@ -1,9 +1,9 @@
 //! Is a memory limit reached? Asked at every rest point: of the file's own limits, and of the container's, so that a run
 //! ends by itself and not by the kernel.
 
-use crate::experiment::sections::Limits;
 use crate::plan::fit;
 use crate::results::format::{Demand, MemoryLine, Place, PoolPage};
+use crate::settings::sections::Limits;
 use crate::units::Bytes;
 
 /// The key of the device's limit.
@@ -144,7 +144,7 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::{DevicePool, DriverMemory, HostMemory, Point, VERSION};
+    use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, Point, VERSION};
 
     const MIB: u64 = 1 << 20;
 
@@ -157,7 +157,7 @@ mod tests {
             epoch: 1,
             point: Point::Step,
             host: HostMemory { heap, resident: Some(resident), ..HostMemory::default() },
-            device: reserved.map(|reserved| DevicePool { in_use: 0, reserved, allocations: 0 }),
+            device: reserved.map(|reserved| DeviceMemory { in_use: 0, reserved, allocations: 0 }),
             driver: None,
             container: None,
             owners: [].into(),

@@ -1,7 +1,7 @@
 //! How large are gradients usually? The last N norms and their median.
 
+use crate::bounded::ledger::Ledger;
 use crate::bounded::ring::Ring;
-use crate::memory::ledger::Ledger;
 use crate::plan::GRADIENT_NORMS;
 
 /// A window over gradient norms, carried through checkpoints.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::limits::{Reached, When};
 use super::recorder::Recorder;
+use crate::bounded::ledger::Policy;
 use crate::experiment::Experiment;
 use crate::experiment::schema;
 use crate::experiment::shape::{self, Shape};
-use crate::memory::ledger::Policy;
 use crate::plan::Plan;
 use crate::results::format::{
     Demand, GrowthToLimit, MemoryLine, OwnerSummary, Place, PlannedOwner, PostMortem, Suggestion, VERSION,
@@ -109,9 +109,9 @@ fn suggestions(
     let excess = reached.excess().max(expected.saturating_sub(reached.limit));
     let excess = (excess as f64 * MARGIN) as u64;
     let mut found: Vec<Suggestion> = Vec::new();
-    for leak in experiment.leaks.on() {
-        let held = line.owners.get(leak.owner()).copied().unwrap_or_default();
-        found.push(Suggestion { key: format!("leaks.{}", leak.key()), value: "false".into(), frees: held });
+    for leak in experiment.leaks_on() {
+        let held = line.owners.get(leak.owner).copied().unwrap_or_default();
+        found.push(Suggestion { key: format!("leaks.{}", leak.key), value: "false".into(), frees: held });
     }
     // Where memory grows, a smaller batch, other buffers that are smaller and a higher limit only put it off.
     if growth.is_none() {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
+use crate::bounded::ledger::{Ledger, Policy};
 use crate::memory::demand::Collector;
-use crate::memory::ledger::{Ledger, Policy};
 use crate::memory::sources::GpuInUse;
 use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};

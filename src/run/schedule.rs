@@ -1,6 +1,6 @@
 //! What is the learning rate at step n? Pure, so that a resumed run goes on with the same rates.
 
-use crate::experiment::sections::Schedule;
+use crate::settings::sections::Schedule;
 
 /// The steps of a run, and the phases that they fall into. A new phase begins with a new optimiser.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::sections::{Constant, Cosine};
+    use crate::settings::sections::{Constant, Cosine};
 
     const WHOLE: Steps<'static> = Steps { count: 110, phase_ends: &[] };
     const TWO: Steps<'static> = Steps { count: 170, phase_ends: &[110] };

@@ -17,11 +17,11 @@ use super::schedule::{Steps, learning_rate};
 use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint};
-use crate::experiment::sections::CleanupAction;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::results::loss;
 use crate::results::metric::Interval;
+use crate::settings::sections::CleanupAction;
 use crate::task::{Phases, StepReport, Task};
 
 /// Trains from where the session stands until there is a reason to stop.

@@ -9,7 +9,7 @@ use super::points::RunId;
 use super::record::run_folder;
 use super::standing::{self, Standing};
 use super::table;
-use crate::memory::ledger::Ledger;
+use crate::bounded::ledger::Ledger;
 use crate::report;
 use crate::results::format::VERSION;
 use crate::results::layout;

@@ -3,10 +3,9 @@
 use serde_json::Value;
 
 use super::points::{points, words};
+use crate::bounded::ledger::Ledger;
 use crate::experiment::axes::Swept;
 use crate::experiment::read_sweep::Family;
-use crate::memory::ledger::Ledger;
-use crate::pipelines;
 use crate::plan;
 use crate::problem::{PROBLEMS_MAX, Problem, Problems};
 
@@ -55,7 +54,7 @@ fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Vec<Planne
         if !data {
             continue;
         }
-        match pipelines::prepare(&experiment, &Ledger::default()) {
+        match experiment.prepare(&Ledger::default()) {
             Ok((facts, _)) => {
                 let plan = plan::resolve(experiment, facts);
                 let buffer_bytes = plan.owners.iter().map(|owner| owner.bytes).sum();

@@ -8,7 +8,7 @@ use super::floors::Cutter;
 use super::judge::{BYTES, COUNT, Scale, Series, Z, judge, suspicious};
 use super::trend;
 use super::words::RunInWords;
-use crate::memory::ledger::NO_CAP;
+use crate::bounded::ledger::NO_CAP;
 use crate::memory::sources;
 use crate::results::axis::Axis;
 use crate::results::format::{MemoryLine, Place, PlanFile, PlannedOwner, VERSION};

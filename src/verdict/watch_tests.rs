@@ -1,8 +1,8 @@
 //! Growth that is declared to end is not a leak; and it hides none.
 
 use super::*;
-use crate::memory::ledger::{Cap, Policy};
-use crate::results::format::{ContainerMemory, DevicePool, HostMemory, Point};
+use crate::bounded::ledger::{Cap, Policy};
+use crate::results::format::{ContainerMemory, DeviceMemory, HostMemory, Point};
 
 const KIB: u64 = 1024;
 const STEPS: u64 = 200;
@@ -179,7 +179,7 @@ fn a_limit_is_reached_by_what_it_limits() {
         for step in 1..=STEPS {
             let sample = line(0, step, step * MIB);
             let host = HostMemory { resident: Some((step + 50) * MIB), ..sample.host };
-            let pool = DevicePool { in_use: step * MIB, reserved: (step + 300) * MIB, allocations: 1 };
+            let pool = DeviceMemory { in_use: step * MIB, reserved: (step + 300) * MIB, allocations: 1 };
             let container = container.map(|limit| ContainerMemory {
                 current: (step + 50) * MIB,
                 anonymous: None,

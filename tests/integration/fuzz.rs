@@ -1,7 +1,7 @@
 //! A few inputs for each target of `.ci/fuzz`: none panics, none is accepted and then wrong.
 
-use xrun::data::seed::generator;
 use xrun::panics;
+use xrun::seed::generator;
 
 #[path = "../../fuzz/mutate.rs"]
 mod mutate;

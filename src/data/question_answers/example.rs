@@ -13,7 +13,7 @@ use super::squad::{Paragraph, at};
 use super::tokenizer::Tokenizer;
 use crate::bounded::HeldBytes;
 use crate::data::error::DataError;
-use crate::data::seed::generator;
+use crate::seed::generator;
 
 /// A question as a language model sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::settings::Generated;
 use crate::data::cache;
 use crate::data::error::DataError;
-use crate::data::seed::generator;
 use crate::results::write;
+use crate::seed::generator;
 
 /// A change to what is written needs a new number: old files stay valid for old code.
 const VERSION: u32 = 1;

@@ -10,3 +10,56 @@ pub mod settings;
 pub mod squad;
 pub mod store;
 pub mod tokenizer;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::DataError;
+use super::kind::{DatasetKind, Look};
+use crate::problem::Problems;
+use corpus::Corpus;
+use settings::{Settings, Source};
+
+/// `[dataset.question-answers]`.
+#[derive(Debug)]
+pub struct QuestionAnswers;
+
+/// What a look at it tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Questions to train on.
+    pub train: u64,
+}
+
+impl DatasetKind for QuestionAnswers {
+    const NAME: &'static str = "question-answers";
+    type Settings = Settings;
+    type Seen = Seen;
+
+    fn check(settings: &Settings, problems: &mut Problems) {
+        check::check(settings, problems);
+    }
+
+    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![
+            ("path", &mut settings.path),
+            ("validation_path", &mut settings.validation_path),
+            ("encoder", &mut settings.encoder),
+            ("merges", &mut settings.merges),
+        ]
+    }
+
+    fn files(settings: &Settings) -> Vec<PathBuf> {
+        if settings.source != Source::File {
+            return Vec::new();
+        }
+        let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
+        named.into_iter().flatten().map(PathBuf::from).collect()
+    }
+
+    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
+        let ([train, _], left_out) = Corpus::look(settings)?;
+        Ok(Look { left_out, seen: Seen { train } })
+    }
+}

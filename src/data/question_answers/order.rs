@@ -5,7 +5,7 @@
 
 use rand::RngExt;
 
-use crate::data::seed::generator;
+use crate::seed::generator;
 
 const ROUNDS: usize = 4;
 

@@ -7,8 +7,8 @@ use super::example::{Cut, Example, example};
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::data::error::DataError;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
 
 const EXAMPLE_CACHE: &str = "example_cache";

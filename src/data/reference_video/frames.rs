@@ -12,12 +12,12 @@ use super::settings::ExifOrientation;
 use super::whole::FILE_BYTES_MAX;
 use crate::bounded::HeldBytes;
 use crate::bounded::cache::{ByteCache, CacheCounters};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::bounded::room::Room;
 use crate::data::error::DataError;
 use crate::data::sample::{Picture, PictureSource};
-use crate::experiment::sections;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
+use crate::settings::sections;
 use crate::units::Bytes;
 
 const FRAME_CACHE: &str = "frame_cache";

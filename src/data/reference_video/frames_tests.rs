@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::ledger::Reading;
+use crate::bounded::ledger::Reading;
 
 /// Pictures `0.png`, `1.png` … of the sides given.
 fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {

@@ -15,9 +15,9 @@ use super::paint::{Appearance, Background, Canvas, Pose};
 use super::settings::Generated;
 use crate::data::digest::{digest, digest_of_file};
 use crate::data::error::DataError;
-use crate::data::seed::generator;
 use crate::data::{cache, known};
 use crate::results::write;
+use crate::seed::generator;
 
 /// A change to what is painted needs a new number: old folders stay valid for old code.
 const VERSION: u32 = 2;

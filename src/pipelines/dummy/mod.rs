@@ -2,3 +2,35 @@
 
 pub mod settings;
 pub mod task;
+
+use crate::bounded::ledger::Ledger;
+use crate::device::Kind;
+use crate::experiment::Experiment;
+use crate::experiment::pipeline::PipelineKind;
+use crate::task::{Metric, Task, TaskError, TaskFacts};
+use settings::Settings;
+
+/// `[pipeline.dummy]`.
+#[derive(Debug)]
+pub struct Dummy;
+
+impl PipelineKind for Dummy {
+    const NAME: &'static str = "dummy";
+    const METRICS: &'static [Metric] = task::METRICS;
+    type Settings = Settings;
+    type Prepared = Settings;
+
+    fn prepare(settings: &Settings, _: &Experiment, _: &Ledger) -> Result<(TaskFacts, Settings), TaskError> {
+        Ok((task::facts(settings), settings.clone()))
+    }
+
+    fn open(
+        settings: Settings,
+        experiment: &Experiment,
+        _: Kind,
+        ledger: &Ledger,
+        _: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(task::Dummy::new(settings, experiment.experiment.seed, ledger)))
+    }
+}

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::settings::Settings;
+use crate::bounded::ledger::{Holding, Ledger, NO_CAP, Policy};
 use crate::data::error::Broken;
-use crate::experiment::sections::CleanupAction;
-use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
 use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
+use crate::settings::sections::CleanupAction;
 use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
 /// Validation metrics by name.

@@ -15,9 +15,9 @@ use crate::bounded::HeldBytes;
 use crate::data::error::DataError;
 use crate::data::reference_video::library::{Frame, Object, Split};
 use crate::data::sample::{Picture, PictureSource, Rectangle};
-use crate::data::seed::generator;
 use crate::data::transform::{self, Mapping};
-use crate::experiment::sections::Limits;
+use crate::seed::generator;
+use crate::settings::sections::Limits;
 
 /// Objects of a frame that are kept; those of the episode's classes come first. The generated data and the cards have
 /// fewer; COCO has 7 a picture on average.

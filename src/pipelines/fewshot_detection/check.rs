@@ -1,8 +1,7 @@
 //! Which settings of few-shot reference detection contradict each other?
 
 use super::settings::{Model, Settings};
-use crate::data::Dataset;
-use crate::data::reference_video::settings::Source;
+use crate::data::reference_video::settings::{Settings as ReferenceVideo, Source};
 use crate::problem::{Problem, Problems};
 
 /// The backbone halves a picture this many times over, so sides are multiples of it.
@@ -11,7 +10,7 @@ const STRIDE: usize = 16;
 const PIPELINE: &str = "pipeline.fewshot-detection";
 
 /// Adds what is wrong; places are filled in by the caller.
-pub fn check(settings: &Settings, dataset: Option<&Dataset>, problems: &mut Problems) {
+pub fn check(settings: &Settings, dataset: Option<&ReferenceVideo>, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     match (settings.auto_episodes, settings.episodes) {
         (true, Some(count)) => {
@@ -34,7 +33,7 @@ pub fn check(settings: &Settings, dataset: Option<&Dataset>, problems: &mut Prob
             problems.add(Problem::new(key(name), message).help(format!("for example `{name} = {near}`")));
         }
     }
-    let Some(Dataset::ReferenceVideo(dataset)) = dataset else { return };
+    let Some(dataset) = dataset else { return };
     if dataset.source == Source::Generated && settings.n_way > dataset.generated.train_classes {
         let classes = dataset.generated.train_classes;
         let message = format!("an episode of {} classes, and {classes} are generated to train on", settings.n_way);

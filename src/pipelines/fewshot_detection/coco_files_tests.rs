@@ -12,9 +12,9 @@ use super::super::scoring::{Scores, Scoring};
 use super::super::settings::Settings;
 use super::*;
 use crate::data::reference_video::library::Library;
-use crate::data::seed::generator;
-use crate::experiment::sections::Limits;
 use crate::results::{sums, write};
+use crate::seed::generator;
+use crate::settings::sections::Limits;
 
 const EPISODES: u64 = 5;
 

@@ -7,62 +7,19 @@
 //! class are left out, unless a class has hardly any others: then the object is masked out of the frames, where it is
 //! neither found nor background (see `batch`), and may be seen around a reference that was cut from one.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use rand::RngExt;
 use rand::seq::{SliceRandom, index};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
 use super::mix::{StepKind, kind_of};
 use super::settings::Settings;
 use crate::data::error::DataError;
-use crate::data::reference_video::library::{Library, Object, Split};
-use crate::data::sample::Rectangle;
-use crate::data::seed::generator;
-
-/// A frame of the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Query {
-    /// Index into [`Library::videos`].
-    pub video: usize,
-    /// Index into its frames.
-    pub frame: usize,
-}
-
-/// A picture of one object of a class: one of the class's reference pictures, or cut out of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Exemplar {
-    /// Index into the references of the class.
-    Reference { class: usize, reference: usize },
-    /// Index into the objects of the frame.
-    Object { class: usize, query: Query, object: usize },
-}
-
-impl Exemplar {
-    /// Index into [`Library::classes`].
-    pub fn class(&self) -> usize {
-        match *self {
-            Self::Reference { class, .. } | Self::Object { class, .. } => class,
-        }
-    }
-
-    /// Where the picture is, relative to the root, and which part of it the object is; `None` is all of it.
-    pub fn place<'a>(&self, library: &'a Library) -> (&'a Path, Option<&'a Rectangle>) {
-        match *self {
-            Self::Reference { class, reference } => {
-                let reference = &library.classes[class].references[reference];
-                (&reference.path, reference.rectangle.as_ref())
-            }
-            Self::Object { query, object, .. } => {
-                let frame = &library.videos[query.video].frames[query.frame];
-                (&frame.path, Some(&frame.objects[object].rectangle))
-            }
-        }
-    }
-}
+use crate::data::reference_video::classes::{ClassIndex, Drawn, index_classes, usable};
+pub use crate::data::reference_video::classes::{Exemplar, Query};
+use crate::data::reference_video::library::{Library, Split};
+use crate::seed::generator;
 
 /// What is to be found by which references, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,19 +63,6 @@ pub struct Episodes {
     held_out: Vec<usize>,
 }
 
-/// Where one class is to be seen. Sorted, so that the library's order alone decides.
-#[derive(Clone, Debug, Default)]
-struct ClassIndex {
-    /// Frames with an object of the class that is not to be ignored.
-    frames: Vec<Query>,
-    /// Those objects, but for those that are reference pictures.
-    objects: Vec<Exemplar>,
-    /// Reference pictures, none of them twice.
-    references: Vec<Exemplar>,
-    /// For each of the library's references of the class the frame that it is cut from, as far as the library says.
-    reference_frames: Vec<Option<Query>>,
-}
-
 /// Why frames are not to be asked for: they show the references.
 #[derive(Default)]
 struct Seen {
@@ -136,41 +80,20 @@ impl Seen {
     }
 }
 
-/// How many classes there are to draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drawn {
-    pub train: usize,
-    pub held_out: usize,
-}
-
-/// The classes of a library that episodes can be drawn from.
-pub fn drawn_classes(library: &Library) -> Drawn {
-    let classes = index_classes(library);
-    let count = |split| usable(library, &classes, split).len();
-    Drawn { train: count(Split::Train), held_out: count(Split::Validation) }
-}
-
-impl Drawn {
-    /// # Errors
-    /// There are too few to train or to validate.
-    pub fn enough(self, settings: &Settings) -> Result<(), DataError> {
-        let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
-        let (purpose, found, needed) = match self {
-            Self { train, .. } if train < needed => ("train on", train, needed),
-            Self { held_out: 0, .. } => ("validate on", 0, 1),
-            _ => return Ok(()),
-        };
-        Err(DataError::Content(format!(
-            "the data set has {found} classes to {purpose}, and at least {needed} are needed; a class counts when it has a \
-             reference picture, or an object to cut one from, and a frame with the object that is not the same picture. \
-             `train_classes` and `validation_classes` say which classes are for what"
-        )))
-    }
-}
-
-fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
-    let of_split = |&class: &usize| library.classes[class].split == split && classes[class].usable();
-    (0..classes.len()).filter(of_split).collect()
+/// # Errors
+/// There are too few classes to train or to validate.
+pub fn enough(drawn: Drawn, settings: &Settings) -> Result<(), DataError> {
+    let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
+    let (purpose, found, needed) = match drawn {
+        Drawn { train, .. } if train < needed => ("train on", train, needed),
+        Drawn { held_out: 0, .. } => ("validate on", 0, 1),
+        _ => return Ok(()),
+    };
+    Err(DataError::Content(format!(
+        "the data set has {found} classes to {purpose}, and at least {needed} are needed; a class counts when it has a \
+         reference picture, or an object to cut one from, and a frame with the object that is not the same picture. \
+         `train_classes` and `validation_classes` say which classes are for what"
+    )))
 }
 
 impl Episodes {
@@ -180,7 +103,7 @@ impl Episodes {
         let classes = index_classes(&library);
         let (train, held_out) =
             (usable(&library, &classes, Split::Train), usable(&library, &classes, Split::Validation));
-        Drawn { train: train.len(), held_out: held_out.len() }.enough(&settings)?;
+        enough(Drawn { train: train.len(), held_out: held_out.len() }, &settings)?;
         let mut episodes = Self { library, settings, draws, classes, train, held_out };
         episodes.draws.accumulation = episodes.draws.accumulation.max(1);
         Ok(episodes)
@@ -354,40 +277,6 @@ impl Episodes {
     }
 }
 
-impl ClassIndex {
-    fn reference_pool(&self) -> &[Exemplar] {
-        if self.references.is_empty() { &self.objects } else { &self.references }
-    }
-
-    /// The frame that shows an exemplar, if one does.
-    fn shown_in(&self, exemplar: &Exemplar) -> Option<Query> {
-        match *exemplar {
-            Exemplar::Reference { reference, .. } => self.reference_frames[reference],
-            Exemplar::Object { query, .. } => Some(query),
-        }
-    }
-
-    fn usable(&self) -> bool {
-        let leaves_a_frame = |exemplar: &Exemplar| {
-            let shown = self.shown_in(exemplar);
-            self.frames.iter().any(|query| Some(*query) != shown)
-        };
-        self.reference_pool().iter().any(leaves_a_frame)
-    }
-
-    /// `count` pictures of the class, references and objects alike, none twice in a row and none twice at all as far as
-    /// there are.
-    fn exemplars(&self, count: usize, generator: &mut ChaCha8Rng) -> Vec<Exemplar> {
-        let length = self.references.len() + self.objects.len();
-        let different = index::sample(generator, length, count.min(length)).into_vec();
-        let at = |place: usize| match place.checked_sub(self.references.len()) {
-            Some(object) => self.objects[object],
-            None => self.references[place],
-        };
-        different.into_iter().map(at).cycle().take(count).collect()
-    }
-}
-
 /// `count` of `from`, or all of them, in a drawn order.
 fn choose(from: &[usize], count: usize, generator: &mut ChaCha8Rng) -> Vec<usize> {
     let count = count.min(from.len());
@@ -395,63 +284,6 @@ fn choose(from: &[usize], count: usize, generator: &mut ChaCha8Rng) -> Vec<usize
     let mut chosen = Vec::with_capacity(count);
     chosen.extend(index::sample(generator, from.len(), count).into_iter().map(|place| from[place]));
     chosen
-}
-
-/// What tells two pictures of an object apart.
-fn place<'a>(path: &'a Path, rectangle: Option<&Rectangle>) -> (&'a Path, Option<[u32; 4]>) {
-    (path, rectangle.map(|r| [r.left, r.top, r.right, r.bottom].map(f32::to_bits)))
-}
-
-fn index_classes(library: &Library) -> Vec<ClassIndex> {
-    let mut classes = vec![ClassIndex::default(); library.classes.len()];
-    let mut frames_by_path = BTreeMap::new();
-    for (video, frames) in library.videos.iter().map(|video| &video.frames).enumerate() {
-        for (frame, content) in frames.iter().enumerate() {
-            let query = Query { video, frame };
-            frames_by_path.insert(content.path.as_path(), query);
-            for (object, Object { class, ignored, .. }) in content.objects.iter().enumerate() {
-                if ignored.is_some() || !library.serves(&library.videos[video], *class) {
-                    continue;
-                }
-                let index = &mut classes[*class];
-                index.objects.push(Exemplar::Object { class: *class, query, object });
-                if index.frames.last() != Some(&query) {
-                    index.frames.push(query);
-                }
-            }
-        }
-    }
-    for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {
-        let mut places = BTreeSet::new();
-        for (reference, picture) in known.references.iter().enumerate() {
-            if places.insert(place(&picture.path, picture.rectangle.as_ref())) {
-                index.references.push(Exemplar::Reference { class, reference });
-            }
-            index.reference_frames.push(frames_by_path.get(picture.path.as_path()).copied());
-        }
-        let named = |object: &Exemplar| {
-            let (path, rectangle) = object.place(library);
-            places.contains(&place(path, rectangle))
-        };
-        index.objects.retain(|object| !named(object));
-    }
-    // What validation will ask for is not trained on, not even around the held-out object, as long as a class has more.
-    let frames = library.videos.iter().flat_map(|video| &video.frames);
-    let held_out = |object: &Object| library.classes[object.class].split == Split::Validation;
-    let asked_for: BTreeSet<&Path> =
-        frames.filter(|frame| frame.objects.iter().any(held_out)).map(|frame| frame.path.as_path()).collect();
-    let is_free = |query: &Query| {
-        let frame = &library.videos[query.video].frames[query.frame];
-        !asked_for.contains(frame.path.as_path())
-    };
-    for (index, known) in classes.iter_mut().zip(&library.classes) {
-        if known.split == Split::Train && index.frames.iter().filter(|query| is_free(query)).count() > 1 {
-            index.frames.retain(is_free);
-            index.objects.retain(|object| !asked_for.contains(object.place(library).0));
-            index.references.retain(|reference| !asked_for.contains(reference.place(library).0));
-        }
-    }
-    classes
 }
 
 #[cfg(test)]

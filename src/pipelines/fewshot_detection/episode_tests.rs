@@ -1,11 +1,12 @@
 //! Are draws of the right classes, apart from their references, and the same each time?
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::*;
-use crate::data::reference_video::library::{Class, Frame, Reference, Video};
+use crate::data::reference_video::library::{Class, Frame, Object, Reference, Video};
 use crate::data::reference_video::settings::ExifOrientation;
-use crate::data::sample::Ignored;
+use crate::data::sample::{Ignored, Rectangle};
 use proptest::prelude::*;
 
 /// How a library for tests is made.

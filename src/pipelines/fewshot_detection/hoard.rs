@@ -5,21 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
+use super::leaks;
 use crate::bounded::HeldBytes;
+use crate::bounded::ledger::{Holding, Ledger, NO_CAP, Policy};
 use crate::data::error::DataError;
 use crate::data::sample::{Picture, PictureSource};
-use crate::experiment::leaks::{Leak, Leaks};
-use crate::memory::ledger::{Holding, Ledger, NO_CAP, Policy};
+use crate::experiment::leaks::Leaks;
 
 /// The source itself, with the leaks in front of it that are switched on.
-pub fn source(source: Arc<dyn PictureSource>, leaks: &Leaks, ledger: &Ledger) -> Arc<dyn PictureSource> {
-    [(Leak::FrameCache, false), (Leak::DataPerWorker, true)].into_iter().filter(|(leak, _)| leaks.has(*leak)).fold(
-        source,
-        |source, (leak, per_worker)| {
-            let holding = ledger.register(leak.owner(), NO_CAP, Policy::Leak);
+pub fn source(source: Arc<dyn PictureSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn PictureSource> {
+    [(&leaks::FRAME_CACHE, false), (&leaks::DATA_PER_WORKER, true)]
+        .into_iter()
+        .filter(|(leak, _)| switched.has(leak))
+        .fold(source, |source, (leak, per_worker)| {
+            let holding = ledger.register(leak.owner, NO_CAP, Policy::Leak);
             Arc::new(Hoard { source, per_worker, kept: Mutex::new((HashMap::new(), holding)) })
-        },
-    )
+        })
 }
 
 /// Keeps each picture that it was asked for: once for all workers, or a copy for each.
@@ -66,10 +67,9 @@ mod tests {
 
     #[test]
     fn a_copy_is_kept_for_each_worker_or_one_for_all() {
-        for (leaks, copies) in [
-            (Leaks { frame_cache: true, ..Leaks::default() }, 2),
-            (Leaks { data_per_worker: true, ..Leaks::default() }, 4),
-        ] {
+        for (leak, copies) in [(&leaks::FRAME_CACHE, 2), (&leaks::DATA_PER_WORKER, 4)] {
+            let mut leaks = Leaks::default();
+            leaks.switch_on(leak);
             let ledger = Ledger::default();
             let source = source(Arc::new(Grey), &leaks, &ledger);
             let ask = || ["a.png", "b.png", "a.png"].map(|name| source.picture(Path::new(name)).unwrap());

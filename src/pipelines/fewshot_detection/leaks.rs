@@ -1,157 +1,298 @@
-//! Real leaks, restored: what the post-mortems found, as it can happen with Burn. Off unless `[leaks]` says so.
+//! Which leaks can be switched on, and how much will each have kept when the run ends? What it grows with, or all that it will
+//! be given, counted.
+//!
+//! What a run looks at is a pure function of its seed, so that pictures can be counted before anything is decoded.
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use super::batch::DetectionBatch;
-use super::model::ReferenceDetector;
-use super::pixels::pictures;
-use super::settings::Settings;
-use crate::device::dispatch::{LeftStream, TensorDevice};
-use crate::experiment::leaks::{Leak, Leaks};
-use crate::memory::kept::Kept;
-use crate::memory::ledger::Ledger;
-use crate::nn::{Backend, Tensor, parameters};
-use crate::task::TaskError;
+use super::episode::{Episode, Episodes, Exemplar};
+use super::mix::StepKind;
+use crate::data::feed;
+use crate::data::reference_video::library::Library;
+use crate::data::sample::Picture;
+use crate::experiment::Experiment;
+use crate::experiment::leaks::Leak;
+use crate::leak;
+use crate::results::format::{Growth, Keeps, Occasion};
 
-/// Query frames in the forward pass whose outputs are kept: of a step, and of a validation, which comes seldom.
-const FRAMES_KEPT: usize = 2;
-const VALIDATION_FRAMES_KEPT: usize = 6;
+pub const GRADIENTS: Leak =
+    leak!("gradients", with_tensors, "Keep the gradients of each step (zeroed and not released).");
+pub const OUTPUTS_WITH_GRAPH: Leak = leak!(
+    "outputs_with_graph",
+    with_tensors,
+    "Keep outputs of a forward pass with their graph (such as the outputs of an adapter, batch by batch)."
+);
+pub const EMBEDDINGS_WITH_GRAPH: Leak = leak!(
+    "embeddings_with_graph",
+    with_tensors,
+    "Keep the embeddings of reference pictures with their graph (a cache of embeddings that were not detached)."
+);
+pub const BATCHES_ON_DEVICE: Leak = leak!(
+    "batches_on_device",
+    with_tensors,
+    "Keep the pictures of each batch as tensors on the device (as a data set does that is moved as a whole)."
+);
+pub const LOSS_WITH_GRAPH: Leak = leak!(
+    "loss_with_graph",
+    with_tensors,
+    "Add up the losses with their graphs, as a progress line does that shows their mean."
+);
+pub const VALIDATION_PREDICTIONS: Leak =
+    leak!("validation_predictions", on_host, "Keep every detection of every validation.");
+pub const VALIDATION_WITH_GRAPH: Leak = leak!(
+    "validation_with_graph",
+    with_tensors,
+    "Run the validation with autodiff and keep what it gives (validation accumulates over the whole set)."
+);
+pub const FRAME_CACHE: Leak =
+    leak!("frame_cache", on_host, "Keep each decoded frame: a cache bounded by a count that is never reached.");
+pub const DATA_PER_WORKER: Leak =
+    leak!("data_per_worker", on_host, "Each worker keeps a copy of the data that it has seen.");
+pub const WORKER_QUEUE: Leak = leak!(
+    "worker_queue",
+    on_host,
+    "Let the queue of the workers grow by a batch with each batch taken (workers each with large batches)."
+);
+pub const LOG_HISTORY: Leak = leak!("log_history", on_host, "Keep a line of text for each step (a logger's history).");
+pub const THREAD_POOLS: Leak = leak!(
+    "thread_pools",
+    with_tensors,
+    "Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader \
+     of Burn 0.21). Does nothing on the CPU, which has no pools."
+);
 
-/// What the training steps keep.
-pub struct StepLeaks {
-    gradients: Kept<GradientsParams>,
-    outputs: Kept<Tensor<3>>,
-    embeddings: Kept<Tensor<2>>,
-    batches: Kept<Tensor<4>>,
-    log: Kept<String>,
-    validation: Kept<Tensor<3>>,
-    total: Kept<Tensor<1>>,
-    threads: Kept<LeftStream>,
+/// All of them.
+pub const LEAKS: &[&Leak] = &[
+    &GRADIENTS,
+    &OUTPUTS_WITH_GRAPH,
+    &EMBEDDINGS_WITH_GRAPH,
+    &BATCHES_ON_DEVICE,
+    &LOSS_WITH_GRAPH,
+    &VALIDATION_PREDICTIONS,
+    &VALIDATION_WITH_GRAPH,
+    &FRAME_CACHE,
+    &DATA_PER_WORKER,
+    &WORKER_QUEUE,
+    &LOG_HISTORY,
+    &THREAD_POOLS,
+];
+
+/// A run of more batches is taken to look at pictures as these many do: to draw as many takes about a second.
+const BATCHES_DRAWN_MAX: u64 = 50_000;
+
+/// What `leak` comes to keep.
+pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> Keeps {
+    let training = &experiment.training;
+    let accumulation = training.accumulation as f64;
+    match *leak {
+        OUTPUTS_WITH_GRAPH | EMBEDDINGS_WITH_GRAPH | BATCHES_ON_DEVICE => {
+            Keeps::with(Occasion::Step, accumulation * (1.0 - episodes.settings().triplet_ratio))
+        }
+        VALIDATION_WITH_GRAPH => Keeps::with(Occasion::Validation, 1.0),
+        VALIDATION_PREDICTIONS => Keeps::with(Occasion::Episode, 1.0),
+        THREAD_POOLS => Keeps::with(Occasion::Epoch, 1.0),
+        WORKER_QUEUE => {
+            // Without workers nobody fills the queue ahead.
+            let each = if experiment.limits.workers == 0 { 0.0 } else { accumulation };
+            let at_start = feed::batches_ahead(&experiment.limits) as u64;
+            Keeps::Growing(Growth { with: Occasion::Step, each, at_start })
+        }
+        FRAME_CACHE | DATA_PER_WORKER => {
+            let steps = training.steps(batches_per_epoch).1;
+            let ahead = if experiment.limits.workers == 0 { 0 } else { feed::batches_ahead(&experiment.limits) as u64 };
+            let looks = Looks::of(
+                episodes,
+                steps.saturating_mul(training.accumulation as u64).saturating_add(ahead),
+                experiment,
+            );
+            let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
+            let with_training = experiment.limits.workers == 0 || *leak == FRAME_CACHE;
+            Keeps::InAll(looks.bytes(episodes.library(), copies as f64, with_training))
+        }
+        _ => Keeps::with(Occasion::Step, 1.0),
+    }
 }
 
-impl StepLeaks {
-    pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
-        Self {
-            gradients: leaks.kept(Leak::Gradients, ledger),
-            outputs: leaks.kept(Leak::OutputsWithGraph, ledger),
-            embeddings: leaks.kept(Leak::EmbeddingsWithGraph, ledger),
-            batches: leaks.kept(Leak::BatchesOnDevice, ledger),
-            log: leaks.kept(Leak::LogHistory, ledger),
-            validation: leaks.kept(Leak::ValidationWithGraph, ledger),
-            total: leaks.kept(Leak::LossWithGraph, ledger),
-            threads: leaks.kept(Leak::ThreadPools, ledger),
+/// Which pictures a run looks at.
+#[derive(Debug, Default, PartialEq)]
+struct Looks<'a> {
+    /// Batches of training that look at a picture, by its path.
+    training: BTreeMap<&'a Path, f64>,
+    validation: BTreeSet<&'a Path>,
+}
+
+impl<'a> Looks<'a> {
+    fn of(episodes: &'a Episodes, batches: u64, experiment: &Experiment) -> Self {
+        let mut looks = Self::default();
+        let drawn = batches.min(BATCHES_DRAWN_MAX);
+        for number in 0..drawn {
+            let pictures = match episodes.kind_of_batch(number) {
+                StepKind::Detection => of_episode(&episodes.draw(number), episodes.library()),
+                StepKind::Triplet => {
+                    let triplets = episodes.draw_triplets(number);
+                    let pictures =
+                        triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]);
+                    pictures.map(|exemplar| path_of(&exemplar, episodes.library())).collect()
+                }
+            };
+            for path in pictures {
+                *looks.training.entry(path).or_default() += batches as f64 / drawn as f64;
+            }
+        }
+        let cadence = &experiment.validation;
+        if cadence.at_start || cadence.every_steps > 0 || cadence.every_epochs > 0 {
+            for number in 0..cadence.episodes as u64 {
+                looks.validation.extend(of_episode(&episodes.draw_validation(number), episodes.library()));
+            }
+        }
+        looks
+    }
+
+    /// Bytes of these pictures, once decoded. `workers` keep those of training, each a copy of what it has seen; whoever
+    /// validates keeps those of the validation, and `shares` those of training with them.
+    fn bytes(&self, library: &Library, workers: f64, shares: bool) -> u64 {
+        let sizes = Sizes::of(library);
+        // A worker has seen a picture unless each of its batches went to the others.
+        let copies = |batches: f64| workers * (1.0 - (1.0 - 1.0 / workers).powf(batches));
+        let training: f64 = self.training.iter().map(|(path, batches)| copies(*batches) * sizes.bytes(path)).sum();
+        let besides = self.validation.iter().filter(|path| !(shares && self.training.contains_key(*path)));
+        (training + besides.map(|path| sizes.bytes(path)).sum::<f64>()) as u64
+    }
+}
+
+fn of_episode<'a>(episode: &Episode, library: &'a Library) -> BTreeSet<&'a Path> {
+    let references = episode.references.iter().flatten().map(|exemplar| path_of(exemplar, library));
+    let queries = episode.queries.iter().map(|query| &*library.videos[query.video].frames[query.frame].path);
+    references.chain(queries).collect()
+}
+
+fn path_of<'a>(exemplar: &Exemplar, library: &'a Library) -> &'a Path {
+    exemplar.place(library).0
+}
+
+/// Bytes of decoded pictures.
+struct Sizes<'a> {
+    root: &'a Path,
+    frames: BTreeMap<&'a Path, f64>,
+    /// Of a frame, on average.
+    average: f64,
+}
+
+impl<'a> Sizes<'a> {
+    fn of(library: &'a Library) -> Self {
+        let frames = library.videos.iter().flat_map(|video| &video.frames);
+        let frames: BTreeMap<&Path, f64> =
+            frames.map(|frame| (&*frame.path, decoded(frame.width, frame.height))).collect();
+        let average = frames.values().sum::<f64>() / frames.len().max(1) as f64;
+        Self { root: &library.root, frames, average }
+    }
+
+    /// Nobody but the file says how large a reference picture is. One that cannot be read is taken to be as a frame.
+    fn bytes(&self, path: &Path) -> f64 {
+        let in_file = || image::image_dimensions(self.root.join(path)).ok();
+        let of_file = || in_file().map(|(width, height)| decoded(width as usize, height as usize));
+        self.frames.get(path).copied().or_else(of_file).unwrap_or(self.average)
+    }
+}
+
+fn decoded(width: usize, height: usize) -> f64 {
+    (size_of::<Picture>() + width * height * 3) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::batch::Batches;
+    use super::super::episode::tests::{SHAPE, episodes, library};
+    use super::super::hoard;
+    use super::super::settings::Settings;
+    use super::*;
+    use crate::bounded::ledger::Ledger;
+    use crate::data::error::DataError;
+    use crate::data::sample::PictureSource;
+    use crate::experiment::leaks::Leaks;
+
+    /// Pictures as large as the frames of [`library`].
+    struct Grey;
+
+    impl PictureSource for Grey {
+        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
+            Ok(Picture { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
         }
     }
 
-    /// After a detection batch: what a trainer keeps that collects outputs, caches embeddings, or moves all its data.
-    pub fn batch(
-        &mut self,
-        network: &ReferenceDetector<Backend>,
-        batch: &DetectionBatch,
-        settings: &Settings,
-        device: &TensorDevice,
-    ) {
-        let in_use = || device.in_use();
-        // With a graph, and without the backward pass that would have consumed it: so weights are kept, too, as they were.
-        let weights = || parameters::bytes(network);
-        let frames = || first_frames(FRAMES_KEPT, batch, settings, &device.autodiff);
-        self.outputs.keep_measured(in_use, weights, || network.dense(frames()).embeddings);
-        let references = || pictures(&batch.reference_pixels, settings.reference_size, &device.autodiff);
-        self.embeddings.keep_measured(in_use, weights, || network.embed(references()));
-        self.batches.keep(|| {
-            let values = batch.query_pixels.len() as u64;
-            (pictures(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
-        });
+    fn drawn() -> Episodes {
+        let small = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
+        episodes(library(SHAPE), small, 7).unwrap()
     }
 
-    /// Once an epoch: what a loader leaves behind whose threads put batches on the device and live for an epoch. The frames
-    /// of one batch, black, by one thread.
-    pub fn epoch(&mut self, settings: &Settings, device: &TensorDevice) -> Result<(), TaskError> {
-        let side = settings.image_size;
-        let pixels = settings.n_way * settings.n_query * side.pow(2) * 3;
-        let put = || drop(pictures(&vec![0; pixels], side, &device.plain));
-        self.threads.keep_once(|| device.on_new_thread(put), |stream| device.left_behind(stream))
-    }
-
-    pub fn keeps_losses(&self) -> bool {
-        self.total.is_on()
-    }
-
-    /// A sum of losses for the progress line, each with its graph.
-    pub fn loss(&mut self, loss: Option<Tensor<1>>, device: &TensorDevice) {
-        let Some(loss) = loss else { return };
-        self.total.keep_measured_with(
-            || device.in_use(),
-            |before| match before {
-                Some(sum) => sum.clone() + loss,
-                None => loss,
-            },
+    fn experiment(leak: &str, steps: u64, workers: usize) -> Experiment {
+        let text = format!(
+            "[pipeline.fewshot-detection]\n[training]\nepochs = 1000\nmax_steps = {steps}\n[limits]\nworkers = {workers}\n\
+             prefetch = 1\n[validation]\nepisodes = 3\n[leaks]\n{leak} = true\n"
         );
+        toml::from_str(&text).unwrap()
     }
 
-    /// A validation episode with autodiff, of which nothing is released: there is no backward pass.
-    pub fn validation(
-        &mut self,
-        network: &ReferenceDetector<Backend>,
-        batch: impl FnOnce() -> Result<DetectionBatch, TaskError>,
-        settings: &Settings,
-        device: &TensorDevice,
-    ) -> Result<(), TaskError> {
-        if self.validation.is_on() {
-            let batch = batch()?;
-            let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, settings, &device.autodiff);
-            let weights = || parameters::bytes(network);
-            self.validation.keep_measured(|| device.in_use(), weights, || network.dense(frames()).embeddings);
+    /// What the leak held after so many batches, of which `workers` threads prepared one after the other, and a validation.
+    fn held(leaks: &Leaks, batches: u64, workers: u64) -> u64 {
+        let ledger = Ledger::default();
+        let all = Batches::new(drawn(), hoard::source(Arc::new(Grey), leaks, &ledger));
+        let prepare = |worker: u64| {
+            for number in (0..batches).filter(|number| number % workers == worker) {
+                all.prepare(number).unwrap();
+            }
+        };
+        match workers {
+            1 => prepare(0),
+            _ => std::thread::scope(|scope| (0..workers).for_each(|worker| drop(scope.spawn(move || prepare(worker))))),
         }
-        Ok(())
+        (0..3).for_each(|number| drop(all.prepare_validation(number).unwrap()));
+        ledger.read()[0].bytes
     }
 
-    /// Before the optimiser takes them.
-    pub fn gradients(
-        &mut self,
-        network: &ReferenceDetector<Backend>,
-        gradients: &GradientsParams,
-        device: &TensorDevice,
-    ) {
-        // Their containers are new; the values are shared with those that the optimiser takes.
-        self.gradients.keep_measured(
-            || device.in_use(),
-            || parameters::bytes(network),
-            || {
-                let mut copy = Copy { of: gradients, copy: GradientsParams::new() };
-                network.visit(&mut copy);
-                copy.copy
-            },
-        );
-    }
-
-    /// A line that was said.
-    pub fn said(&mut self, line: impl FnOnce() -> String) {
-        self.log.keep(|| {
-            let line = line();
-            let bytes = line.capacity() as u64;
-            (line, bytes)
-        });
-    }
-}
-
-fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &burn::DispatchDevice) -> Tensor<4> {
-    let bytes = count * settings.image_size.pow(2) * 3;
-    let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
-    pictures(frames, settings.image_size, device)
-}
-
-/// Gradients that share their values with others.
-struct Copy<'a> {
-    of: &'a GradientsParams,
-    copy: GradientsParams,
-}
-
-impl ModuleVisitor<Backend> for Copy<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.of.get::<Backend, D>(param.id) {
-            self.copy.register::<Backend, D>(param.id, gradient);
+    #[test]
+    fn pictures_that_are_kept_were_counted_before() {
+        for (leak, key) in [(&FRAME_CACHE, "frame_cache"), (&DATA_PER_WORKER, "data_per_worker")] {
+            for steps in [1, 5, 40] {
+                let experiment = experiment(key, steps, 0);
+                let counted = keeps(leak, &drawn(), &experiment, 10);
+                assert_eq!(counted, Keeps::InAll(held(&experiment.leaks, steps, 1)), "{key}, {steps} steps");
+            }
         }
+    }
+
+    #[test]
+    fn each_worker_keeps_a_copy_of_what_it_has_seen() {
+        let experiment = experiment("data_per_worker", 20, 3);
+        let Keeps::InAll(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
+            panic!("it ends when all is kept");
+        };
+        // The workers are three batches ahead of the last step.
+        let held = held(&experiment.leaks, 23, 3);
+        assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "{counted} were counted and {held} held");
+        let alone = keeps(&FRAME_CACHE, &drawn(), &experiment, 10);
+        assert!(matches!(alone, Keeps::InAll(bytes) if bytes * 3 / 2 < counted), "{alone:?} and {counted}");
+    }
+
+    #[test]
+    fn a_queue_that_nobody_fills_ahead_does_not_grow() {
+        let grown = |workers, steps| match keeps(&WORKER_QUEUE, &drawn(), &experiment("worker_queue", 9, workers), 10) {
+            Keeps::Growing(growth) => growth.given(steps),
+            Keeps::InAll(_) => panic!("it has no end"),
+        };
+        assert_eq!([grown(0, 8), grown(0, 80)], [1, 1]);
+        assert_eq!([grown(2, 8), grown(2, 80)], [10, 82], "two ahead, and one more with each batch");
+    }
+
+    #[test]
+    fn what_is_kept_of_detection_batches_is_not_kept_of_triplets() {
+        let Keeps::Growing(growth) = keeps(&BATCHES_ON_DEVICE, &drawn(), &experiment("batches_on_device", 9, 0), 10)
+        else {
+            panic!("it has no end");
+        };
+        assert_eq!([0, 1, 8, 10, 400].map(|steps| growth.given(steps)), [0, 1, 6, 7, 280], "three of ten are triplets");
     }
 }

@@ -6,9 +6,7 @@ pub mod check;
 pub mod coco_files;
 pub mod decode;
 pub mod episode;
-mod growth;
 mod hoard;
-#[cfg(feature = "train")]
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod losses;
@@ -22,6 +20,83 @@ pub mod prepare;
 pub mod scoring;
 pub mod settings;
 #[cfg(feature = "train")]
+pub mod step_leaks;
+#[cfg(feature = "train")]
 pub mod task;
 #[cfg(feature = "train")]
 pub mod validation;
+
+use crate::bounded::ledger::Ledger;
+use crate::data::error::DataError;
+use crate::data::reference_video::{Seen, frames};
+use crate::device::Kind;
+use crate::experiment::Experiment;
+use crate::experiment::leaks::Leak;
+use crate::experiment::pipeline::{ModelKind, PipelineKind};
+use crate::problem::Problems;
+use crate::results::smaller::Smaller;
+use crate::task::{Metric, Task, TaskError, TaskFacts};
+use settings::{Model, Settings};
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use task::open;
+
+/// `[pipeline.fewshot-detection]`.
+#[derive(Debug)]
+pub struct FewshotDetection;
+
+impl PipelineKind for FewshotDetection {
+    const NAME: &'static str = "fewshot-detection";
+    const MODELS: &'static [&'static str] = &[ReferenceDetector::NAME];
+    const DATASETS: &'static [&'static str] = &["reference-video"];
+    const METRICS: &'static [Metric] = prepare::METRICS;
+    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        check::check(settings, experiment.dataset_settings().ok(), problems);
+    }
+
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
+        let Seen { drawn, largest } =
+            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        frames::fits(largest.as_ref(), &experiment.limits)?;
+        episode::enough(drawn, settings)?;
+        Ok(prepare::smaller(settings, drawn))
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
+        prepare::prepare(settings, model, dataset, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.reference-detector]`.
+#[derive(Debug)]
+pub struct ReferenceDetector;
+
+impl ModelKind for ReferenceDetector {
+    const NAME: &'static str = "reference-detector";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        check::check_model(settings, problems);
+    }
+}

@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
 use super::coco_files;
-use super::episode::{DrawSettings, Drawn, Episodes, drawn_classes};
-use super::growth::keeps;
+use super::episode::{DrawSettings, Episodes};
 use super::hoard;
+use super::leaks::{LEAKS, WORKER_QUEUE, keeps};
 use super::mix::batches_per_epoch;
 use super::pictures::picture_bytes_max;
 use super::scoring;
 use super::settings::{Model, Settings};
+use crate::bounded::ledger::{Cap, Ledger, Policy};
 use crate::data::feed;
+use crate::data::reference_video::classes::{Drawn, drawn_classes};
 use crate::data::reference_video::frames::{self, FrameStore};
 use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
 use crate::data::reference_video::settings::Settings as Data;
 use crate::data::sample::Picture;
 use crate::experiment::Experiment;
-use crate::experiment::leaks::Leak;
-use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::metrics::separation;
 use crate::results::format::PlannedOwner;
 use crate::results::smaller::Smaller;
@@ -169,7 +169,7 @@ pub fn prepare(
     let mut owners = frames::planned_owners(&library, limits, validation_frames);
     let leaks = &experiment.leaks;
     // A queue that leaks stands in the ledger in place of the one with a cap.
-    let queued = |owner: &PlannedOwner| owner.name != feed::FEED_READY || !leaks.has(Leak::WorkerQueue);
+    let queued = |owner: &PlannedOwner| owner.name != feed::FEED_READY || !leaks.has(&WORKER_QUEUE);
     owners.extend(feed::planned_owners(limits, bytes).into_iter().filter(queued));
     owners.extend(scoring::planned_owners(settings, limits));
     owners.extend(settings.save_detections.then(coco_files::planned_owner));
@@ -188,7 +188,7 @@ pub fn prepare(
         "`validation.pictures`, for the report",
     ));
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
-    owners.extend(leaks.planned_owners(|leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
+    owners.extend(leaks.planned_owners(LEAKS, |leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
     let facts = TaskFacts {
         batches_per_epoch,
         owners,

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use super::decode::Detection;
 use super::episode::Query;
 use super::settings::Settings;
+use crate::bounded::ledger::Ledger;
 use crate::data::reference_video::library::{Library, Object};
 use crate::data::sample::Rectangle;
-use crate::experiment::sections::Limits;
-use crate::memory::ledger::Ledger;
 use crate::metrics::average_precision::{self, AveragePrecision};
 use crate::metrics::episodes::EpisodeMean;
 use crate::metrics::matching::{self, DETECTIONS_MAX, matched};
 use crate::metrics::st_iou::StIou;
 use crate::results::format::PlannedOwner;
 use crate::results::metric::Interval;
+use crate::settings::sections::Limits;
 
 const PREDICTIONS: &str = "validation_predictions";
 const EPISODE_PREDICTIONS: &str = "episode_predictions";

@@ -3,29 +3,28 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::module::{AutodiffModule, Module};
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::module::Module;
 
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch, batch_bytes_max};
-use super::leaks::StepLeaks;
+use super::leaks;
 use super::losses::{centres, detection_loss};
 use super::mix::batches_per_epoch;
 use super::model::ReferenceDetector;
-use super::pixels::{fetch, pictures};
+use super::pixels::pictures;
 use super::prepare::Prepared;
 use super::settings::{Settings, TripletMining};
+use super::step_leaks::StepLeaks;
 use super::validation::Validation;
+use crate::bounded::ledger::Ledger;
 use crate::data::feed::{Feed, FeedSettings};
 use crate::data::reference_video::frames::FrameStore;
-use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
+use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
-use crate::experiment::leaks::Leak;
-use crate::experiment::sections::CleanupAction;
-use crate::memory::ledger::Ledger;
-use crate::nn::optimizer::ModuleOptimizer;
-use crate::nn::{Backend, Tensor, checkpoint_weights, gradients, triplet_loss};
+use crate::nn::step::{Gathered, Trained};
+use crate::nn::{Backend, Tensor, triplet_loss};
+use crate::settings::sections::CleanupAction;
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 type Network = ReferenceDetector<Backend>;
@@ -36,13 +35,9 @@ pub struct FewshotDetection {
     batch_size: usize,
     accumulation: usize,
     steps_per_epoch: u64,
-    clip_norm: Option<f64>,
     cache_low_water: f64,
     device: TensorDevice,
-    /// `None` only while the optimiser has it: so weights are not held twice.
-    network: Option<Network>,
-    /// `None` only while it is loaded.
-    optimizer: Option<ModuleOptimizer<Network>>,
+    trained: Trained<Network>,
     feed: Feed<HostBatch>,
     validation: Validation,
     store: Arc<FrameStore>,
@@ -54,21 +49,29 @@ pub struct FewshotDetection {
     leaks: StepLeaks,
 }
 
-/// Gradients and numbers of a step while it is put together. Losses are sums, and are divided once, by what the whole step
-/// counted: so it does not matter how its frames are split into batches and parts.
-#[derive(Default)]
-struct Gathered {
-    gradients: GradientsAccumulator<Network>,
-    /// Names and values `[1]` without their graphs; fetched in one transfer at the end.
-    parts: Vec<(&'static str, Tensor<1>)>,
-    /// Cells with an object, or rows of triplets that are compared.
-    counted: usize,
-    images: u64,
+/// A step while it is put together, and what is told of it.
+struct Step {
+    gathered: Gathered<Network>,
     kind: &'static str,
-    batch: String,
+    /// Objects that no cell answers for.
     unanswered: usize,
     /// For the leak that keeps it.
     loss: Option<Tensor<1>>,
+}
+
+/// Puts the model on the device and starts the workers at the batch of step `first_step`.
+///
+/// # Errors
+/// The device, or a file of weights.
+pub fn open(
+    prepared: Prepared,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    threads::start()?;
+    Ok(Box::new(FewshotDetection::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
 impl FewshotDetection {
@@ -93,7 +96,7 @@ impl FewshotDetection {
             prefetch: experiment.limits.prefetch,
             first: first_step.saturating_sub(1) * training.accumulation as u64,
             item_bytes_max: batch_bytes_max(&prepared.settings, &experiment.limits),
-            leak: experiment.leaks.has(Leak::WorkerQueue).then(|| Leak::WorkerQueue.owner()),
+            leak: experiment.leaks.has(&leaks::WORKER_QUEUE).then_some(leaks::WORKER_QUEUE.owner),
         };
         let batches = prepared.batches.clone();
         let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.prepare(number)))?;
@@ -103,12 +106,10 @@ impl FewshotDetection {
             steps_per_epoch: batches_per_epoch(prepared.library(), &prepared.settings)
                 .div_ceil(training.accumulation as u64)
                 .max(1),
-            clip_norm: training.clip_norm,
             cache_low_water: experiment.cleanup.cache_low_water,
             centres: centres(&cells(prepared.settings.image_size), &device.autodiff),
             parameters: network.num_params() as u64,
-            network: Some(network),
-            optimizer: Some(ModuleOptimizer::new(&experiment.optimizer)),
+            trained: Trained::new(network, &experiment.optimizer, training),
             validation: Validation::new(&prepared, experiment, ledger),
             unanswered: 0,
             leaks: StepLeaks::new(&experiment.leaks, ledger),
@@ -119,18 +120,9 @@ impl FewshotDetection {
         })
     }
 
-    fn network(&self) -> Result<&Network, TaskError> {
-        self.network.as_ref().ok_or_else(TaskError::model_lost)
-    }
-
     /// One episode: references, then queries in parts of at most `limits.batch_size`.
-    fn detection(
-        &self,
-        batch: &DetectionBatch,
-        gathered: &mut Gathered,
-        phases: &mut dyn Phases,
-    ) -> Result<(), TaskError> {
-        let network = self.network()?;
+    fn detection(&self, batch: &DetectionBatch, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
+        let network = self.trained.network()?;
         let (side, device) = (self.settings.image_size, &self.device.autodiff);
         let picture_bytes = side * side * 3;
         let mut from = 0;
@@ -143,28 +135,24 @@ impl FewshotDetection {
             let dense = network.dense(pictures(pixels, side, device));
             let similarity = network.similarity(dense.embeddings.clone(), prototypes);
             let targets = targets(batch.queries[from..to].iter().map(|query| &*query.truths), side);
-            gathered.counted += targets.positives;
-            gathered.unanswered += targets.unanswered;
+            let counted = targets.positives;
+            step.gathered.count(counted as f64);
+            step.unanswered += targets.unanswered;
             let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
             for (name, part) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
-                gathered.parts.push((name, part));
+                step.gathered.note(name, part, counted as f64);
             }
-            gathered.images += (to - from) as u64;
-            self.backward(loss.total(), gathered, phases)?;
+            step.gathered.items += (to - from) as u64;
+            self.backward(loss.total(), step, phases)?;
             from = to;
         }
-        gathered.images += (batch.reference_pixels.len() / (self.settings.reference_size.pow(2) * 3)) as u64;
+        step.gathered.items += (batch.reference_pixels.len() / (self.settings.reference_size.pow(2) * 3)) as u64;
         Ok(())
     }
 
-    fn triplets(
-        &self,
-        batch: &TripletBatch,
-        gathered: &mut Gathered,
-        phases: &mut dyn Phases,
-    ) -> Result<(), TaskError> {
+    fn triplets(&self, batch: &TripletBatch, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
         phases.enter("forward");
-        let network = self.network()?;
+        let network = self.trained.network()?;
         let embeddings = network.embed(pictures(&batch.pixels, self.settings.reference_size, &self.device.autodiff));
         let count = batch.classes.len() / 3;
         let margin = self.settings.triplet_margin;
@@ -175,82 +163,75 @@ impl FewshotDetection {
                 triplet_loss::given(part(0), part(1), part(2), margin)
             }
         };
-        gathered.counted += loss.counted;
+        let counted = loss.counted as f64;
+        step.gathered.count(counted);
         let loss = loss.sum.mul_scalar(self.settings.triplet_weight as f32);
-        gathered.parts.push(("triplet", loss.clone().inner()));
-        gathered.images += batch.classes.len() as u64;
-        self.backward(loss, gathered, phases)
+        step.gathered.note("triplet", loss.clone().inner(), counted);
+        step.gathered.items += batch.classes.len() as u64;
+        self.backward(loss, step, phases)
     }
 
     /// Adds the gradients of one part of one batch; its graph is gone afterwards.
-    fn backward(&self, loss: Tensor<1>, gathered: &mut Gathered, phases: &mut dyn Phases) -> Result<(), TaskError> {
+    fn backward(&self, loss: Tensor<1>, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
         phases.enter("backward");
-        gathered.loss = self.leaks.keeps_losses().then(|| loss.clone());
-        let network = self.network()?;
-        let gradients = GradientsParams::from_grads(loss.backward(), network);
-        gathered.gradients.accumulate(network, gradients);
+        step.loss = self.leaks.keeps_losses().then(|| loss.clone());
+        step.gathered.backward(self.trained.network()?, loss);
         Ok(())
     }
 }
 
 impl Task for FewshotDetection {
-    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
-        let mut gathered = Gathered::default();
-        if step.is_multiple_of(self.steps_per_epoch) {
+    fn train_step(
+        &mut self,
+        number: u64,
+        learning_rate: f64,
+        phases: &mut dyn Phases,
+    ) -> Result<StepReport, TaskError> {
+        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
+        if number.is_multiple_of(self.steps_per_epoch) {
             self.leaks.epoch(&self.settings, &self.device)?;
         }
         for _ in 0..self.accumulation {
             phases.enter("data");
             let batch = self.feed.next()?;
-            match gathered.batch.is_empty() {
-                true => gathered.batch = batch.describe().to_owned(),
-                // The names of all would be as long as the step is large.
-                false if !gathered.batch.ends_with('…') => gathered.batch += " and those after it …",
-                false => {}
-            }
+            step.gathered.describe(batch.describe());
             match &*batch {
                 HostBatch::Detection(detection) => {
-                    gathered.kind = "detection";
-                    self.detection(detection, &mut gathered, phases)?;
-                    let network = self.network.as_ref().ok_or_else(TaskError::model_lost)?;
-                    self.leaks.batch(network, detection, &self.settings, &self.device);
+                    step.kind = "detection";
+                    self.detection(detection, &mut step, phases)?;
+                    self.leaks.batch(self.trained.network()?, detection, &self.settings, &self.device);
                 }
                 HostBatch::Triplet(triplet) => {
-                    gathered.kind = "triplet";
-                    self.triplets(triplet, &mut gathered, phases)?;
+                    step.kind = "triplet";
+                    self.triplets(triplet, &mut step, phases)?;
                 }
             }
         }
-        self.leaks.loss(gathered.loss.take(), &self.device);
+        self.leaks.loss(step.loss.take(), &self.device);
         phases.enter("optimizer");
-        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        let counted = gathered.counted.max(1) as f64;
-        let (gradients, norm) = gradients::mean_and_clip(&network, gathered.gradients.grads(), counted, self.clip_norm);
-        self.leaks.gradients(&network, &gradients, &self.device);
-        let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
-        self.network = Some(optimizer.step(learning_rate, network, gradients));
+        let counted = step.gathered.counted().max(1.0);
+        let (gradients, norm) = self.trained.mean_and_clip(&mut step.gathered)?;
+        self.leaks.gradients(self.trained.network()?, &gradients, &self.device);
+        self.trained.update(learning_rate, gradients)?;
         phases.enter("transfer");
-        let mut tensors: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value)| value.clone()).collect();
-        tensors.extend(norm.clone());
-        let mut numbers =
-            fetch(tensors).into_iter().map(|values| f64::from(values.first().copied().unwrap_or(f32::NAN)));
+        let fetched = step.gathered.fetch(norm);
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
-        for (name, _) in &gathered.parts {
-            let value = numbers.next().unwrap_or(f64::NAN) / counted;
-            match values.iter_mut().find(|(known, _)| known == name) {
+        for part in &fetched.numbers {
+            let value = part.sum / counted;
+            match values.iter_mut().find(|(known, _)| *known == part.name) {
                 Some((_, sum)) => *sum += value,
-                None => values.push((name, value)),
+                None => values.push((part.name, value)),
             }
         }
-        self.unanswered += gathered.unanswered as u64;
-        self.leaks.said(|| format!("step {step}: {} {values:?}; {}", gathered.kind, gathered.batch));
+        self.unanswered += step.unanswered as u64;
+        self.leaks.said(|| format!("step {number}: {} {values:?}; {}", step.kind, fetched.batch));
         Ok(StepReport {
-            kind: gathered.kind,
+            kind: step.kind,
             loss: values.iter().map(|(_, value)| value).sum(),
-            gradient_norm: norm.and_then(|_| numbers.next()),
+            gradient_norm: fetched.norm,
             values,
-            items: gathered.images,
-            batch: gathered.batch,
+            items: fetched.items,
+            batch: fetched.batch,
         })
     }
 
@@ -259,24 +240,18 @@ impl Task for FewshotDetection {
     }
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
-        let (network, leaks) = (self.network.as_ref().ok_or_else(TaskError::model_lost)?, &mut self.leaks);
         let batch = || self.validation.first_batch();
-        leaks.validation(network, batch, &self.settings, &self.device)?;
-        // The plain model shares its weights with the trained one; it builds no graph.
-        let plain = self.network()?.valid();
+        self.leaks.validation(self.trained.network()?, batch, &self.settings, &self.device)?;
+        let plain = self.trained.plain()?;
         self.validation.run(&plain, &self.device, phases)
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
-        checkpoint_weights::save(&self.network()?.valid(), "reference-detector", directory)?;
-        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)
+        self.trained.save("reference-detector", directory)
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        checkpoint_weights::load(self.network.as_mut().ok_or_else(TaskError::model_lost)?, directory)?;
-        let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
-        self.optimizer = Some(optimizer.load(directory, &self.device.plain)?);
-        Ok(())
+        self.trained.load(directory, &self.device.plain)
     }
 
     fn clean(&mut self, action: CleanupAction) -> u64 {

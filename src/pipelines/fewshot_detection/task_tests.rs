@@ -1,13 +1,12 @@
 //! Does a step give the same gradients, however its frames are split into batches and parts?
 
 use burn::module::{ModuleVisitor, Param};
+use burn::optim::GradientsParams;
 
 use super::*;
-use crate::data::Dataset;
 use crate::data::reference_video::generate::generate_in;
-use crate::data::reference_video::settings::Source;
+use crate::data::reference_video::settings::{Settings as Data, Source};
 use crate::nn::tests::values;
-use crate::pipelines;
 
 struct Silent;
 
@@ -43,18 +42,19 @@ fn opened(overrides: &str) -> FewshotDetection {
         prefetch = 1"
     );
     let mut experiment: Experiment = toml::from_str(&text).unwrap();
-    let Some(Dataset::ReferenceVideo(data)) = &mut experiment.dataset else { panic!("another data set") };
+    let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();
     let path = generate_in(&data.generated, folder.path()).unwrap();
     (data.source, data.path) = (Source::Folder, Some(path.to_str().unwrap().to_owned()));
     let ledger = Ledger::default();
-    let (_, prepared) = pipelines::prepare(&experiment, &ledger).unwrap();
-    let pipelines::Prepared::FewshotDetection(prepared) = prepared else { panic!("another pipeline") };
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
     let batches = prepared.batches.clone();
-    let mut task = FewshotDetection::open(*prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = FewshotDetection::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
     // All pictures are needed while the folder is there.
     let all: Vec<HostBatch> = (0..4).map(|number| batches.prepare(number).unwrap()).collect();
     let waiting = Arc::new(move |number: u64| Ok(all[number as usize].clone()));
     let feed = FeedSettings { workers: 0, prefetch: 1, first: 0, item_bytes_max: 1 << 30, leak: None };
+    task.trained.clip_norm = Some(1.0);
     task.feed = Feed::new(&Ledger::default(), feed, waiting).unwrap();
     task
 }
@@ -76,13 +76,13 @@ fn part(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> Detectio
 
 /// The mean gradients of batches that make one step, the norm before clipping, and what was counted.
 fn gradients(task: &FewshotDetection, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
-    let mut gathered = Gathered::default();
+    let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
     for batch in batches {
-        task.detection(batch, &mut gathered, &mut Silent).unwrap();
+        task.detection(batch, &mut step, &mut Silent).unwrap();
     }
-    let network = task.network().unwrap();
-    let counted = gathered.counted;
-    let (gradients, _) = gradients::mean_and_clip(network, gathered.gradients.grads(), counted as f64, Some(1.0));
+    let network = task.trained.network().unwrap();
+    let counted = step.gathered.counted() as usize;
+    let (gradients, _) = task.trained.mean_and_clip(&mut step.gathered).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
     (all.found, counted)

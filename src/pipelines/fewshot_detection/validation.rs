@@ -16,18 +16,17 @@ use super::prepare::{Prepared, VALIDATION_BATCH, VALIDATION_PICTURES, held_out, 
 use super::scoring::Scoring;
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
+use crate::bounded::kept::Kept;
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::data::error::DataError;
 use crate::data::reference_video::frames::FrameStore;
 use crate::data::sample::{Picture, PictureSource, Rectangle};
 use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
-use crate::experiment::leaks::Leak;
-use crate::experiment::sections::{Limits, Validation as Cadence};
-use crate::memory::kept::Kept;
-use crate::memory::ledger::{Cap, Holding, Ledger, Policy};
 use crate::metrics::separation::Separation;
 use crate::nn::Backend;
+use crate::settings::sections::{Limits, Validation as Cadence};
 use crate::task::{Phases, TaskError, ValidationReport};
 
 /// Reference pictures of a class whose embeddings are compared.
@@ -84,7 +83,7 @@ impl Validation {
                 pictures_cap(cadence.pictures, prepared.settings.image_size),
                 Policy::Refuse,
             ),
-            leaked: experiment.leaks.kept(Leak::ValidationPredictions, ledger),
+            leaked: experiment.leaks.kept(&leaks::VALIDATION_PREDICTIONS, ledger),
             left_out: 0,
         }
     }

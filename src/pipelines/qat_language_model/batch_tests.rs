@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use rand::RngExt;
 
 use super::*;
+use crate::bounded::ledger::Ledger;
 use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::{Generated, Settings as Data, Source};
-use crate::data::seed::generator;
-use crate::memory::ledger::Ledger;
 use crate::metrics::answers::Answers;
+use crate::seed::generator;
 
 fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, Batches) {
     let folder = tempfile::tempdir().unwrap();

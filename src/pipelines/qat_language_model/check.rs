@@ -1,32 +1,24 @@
 //! Which settings of quantisation-aware training contradict each other?
 
+use super::leaks::RANGE_HISTORY;
 use super::precision::FULL;
 use super::settings::{Base, Granularity, Layer, Model, Ranges, Scheme, Settings, WeightScale};
 use crate::data::question_answers::check::file;
-use crate::experiment::leaks::{Leak, Leaks};
-use crate::experiment::sections::Training;
+use crate::experiment::leaks::Leaks;
 use crate::problem::{Problem, Problems};
+use crate::settings::sections::Training;
 
 const PIPELINE: &str = "pipeline.qat-language-model";
 const MODEL: &str = "model.gpt2";
 /// The widest that is quantised: more levels than this a 32-bit float cannot tell apart.
 const QUANTISED_BITS_MAX: u32 = 16;
 
-/// The leaks that this pipeline has.
-pub const LEAKS: [Leak; 5] =
-    [Leak::LossWithGraph, Leak::RangeHistory, Leak::QuantisedWeights, Leak::PreprocessedExamples, Leak::BlockInputs];
-
-/// Adds leaks that this pipeline does not have.
+/// Adds a leak of ranges where none are held.
 pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) {
-    if settings.ranges == Ranges::PerToken && leaks.on().contains(&Leak::RangeHistory) {
-        let key = format!("leaks.{}", Leak::RangeHistory.key());
+    if settings.ranges == Ranges::PerToken && leaks.has(&RANGE_HISTORY) {
+        let key = format!("leaks.{}", RANGE_HISTORY.key);
         let problem = Problem::new(key, "no range is held that could be kept").related(format!("{PIPELINE}.ranges"));
         problems.add(problem.help("write `ranges = \"moving\"`"));
-    }
-    for leak in leaks.on().into_iter().filter(|leak| !LEAKS.contains(leak)) {
-        let known: Vec<&str> = LEAKS.iter().map(|leak| leak.key()).collect();
-        let problem = Problem::new(format!("leaks.{}", leak.key()), "`qat-language-model` has no such leak");
-        problems.add(problem.help(format!("it has {}", known.join(", "))).related("pipeline"));
     }
 }
 

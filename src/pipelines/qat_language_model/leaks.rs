@@ -1,86 +1,28 @@
-//! The leaks of the GPT-2 in docs/origins.md, restored as they can happen with Burn. Off unless `[leaks]` says so.
+//! Which leaks can be switched on?
 
-use burn::module::AutodiffModule;
-use burn::tensor::TensorData;
+use crate::experiment::leaks::Leak;
+use crate::leak;
 
-use super::batch::TokenBatch;
-use super::gpt2::{Gpt2, Layout, Tokens, tokens};
-use super::pass::{Pass, Rules};
-use super::precision::Precision;
-use super::ranges::Ranges;
-use crate::bounded::HeldBytes;
-use crate::device::dispatch::TensorDevice;
-use crate::experiment::leaks::{Leak, Leaks};
-use crate::memory::kept::Kept;
-use crate::memory::ledger::Ledger;
-use crate::nn::fake_quantise::Bounds;
-use crate::nn::next_token_loss::next_token_loss;
-use crate::nn::parameters;
-use crate::nn::{Backend, Tensor};
+pub const LOSS_WITH_GRAPH: Leak = leak!(
+    "loss_with_graph",
+    with_tensors,
+    "Add up the losses with their graphs, as a progress line does that shows their mean."
+);
+pub const RANGE_HISTORY: Leak = leak!(
+    "range_history",
+    with_tensors,
+    "Keep the ranges of activations as they were at each step (statistics that keep old tensors)."
+);
+pub const QUANTISED_WEIGHTS: Leak =
+    leak!("quantised_weights", with_tensors, "Keep the quantised weights of each forward pass (made anew and kept).");
+pub const PREPROCESSED_EXAMPLES: Leak = leak!(
+    "preprocessed_examples",
+    on_host,
+    "Keep the tokenised examples of each batch (the whole data set preprocessed)."
+);
+pub const BLOCK_INPUTS: Leak =
+    leak!("block_inputs", with_tensors, "Keep what went into each block (checkpointing that keeps activations).");
 
-/// What the training steps keep.
-#[derive(Debug)]
-pub struct StepLeaks {
-    losses: Kept<Tensor<1>>,
-    ranges: Kept<Vec<Bounds>>,
-    weights: Kept<Vec<Tensor<2>>>,
-    examples: Kept<TokenBatch>,
-    inputs: Kept<Vec<Tensor<2>>>,
-}
-
-impl StepLeaks {
-    pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
-        Self {
-            losses: leaks.kept(Leak::LossWithGraph, ledger),
-            ranges: leaks.kept(Leak::RangeHistory, ledger),
-            weights: leaks.kept(Leak::QuantisedWeights, ledger),
-            examples: leaks.kept(Leak::PreprocessedExamples, ledger),
-            inputs: leaks.kept(Leak::BlockInputs, ledger),
-        }
-    }
-
-    /// After a batch at a precision: what a trainer keeps that has one of the root causes. Its own passes change no range.
-    pub fn batch(
-        &mut self,
-        network: &Gpt2<Backend>,
-        batch: &TokenBatch,
-        at: Option<(usize, Precision)>,
-        rules: &Rules,
-        ranges: &Ranges,
-        device: &TensorDevice,
-    ) {
-        let in_use = || device.in_use();
-        let nothing = || 0;
-        let ranges = &mut ranges.clone();
-        let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
-        self.ranges.keep_measured(in_use, nothing, || pass.ranges.copies());
-        self.examples.keep(|| (batch.clone(), batch.held_bytes()));
-        // With a graph, and without the backward pass that would have used it up. It holds the weights as they were, which
-        // are its own when the optimiser replaces them; those of LoRA are few.
-        let frozen = pass.frozen;
-        let weights = || if frozen { 0 } else { parameters::bytes(network) };
-        self.losses.keep_measured(in_use, weights, || loss(network, batch, &mut pass));
-        self.weights.keep_measured(in_use, nothing, || network.valid().quantised_weights(&pass));
-        self.inputs.keep_measured(in_use, nothing, || inputs(&network.valid(), batch, &mut pass));
-    }
-}
-
-fn loss(network: &Gpt2<Backend>, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
-    let (count, device) = (batch.size * batch.length, burn::DispatchDevice::autodiff(network.plain_device()));
-    let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
-    let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device);
-    let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), &device);
-    next_token_loss(logits, targets, weights, None).total
-}
-
-/// What goes into each block, as checkpointing saves it.
-fn inputs(plain: &Gpt2<Backend>, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2>> {
-    let device = plain.plain_device();
-    let at = Layout::new(batch.size, batch.length, &device);
-    let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];
-    for number in 1..plain.blocks() {
-        let next = plain.block(number - 1, inputs[number - 1].clone(), &at, pass);
-        inputs.push(next);
-    }
-    inputs
-}
+/// All of them.
+pub const LEAKS: &[&Leak] =
+    &[&LOSS_WITH_GRAPH, &RANGE_HISTORY, &QUANTISED_WEIGHTS, &PREPROCESSED_EXAMPLES, &BLOCK_INPUTS];

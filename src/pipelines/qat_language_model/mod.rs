@@ -8,7 +8,6 @@ pub mod check;
 pub mod export;
 #[cfg(feature = "train")]
 pub mod gpt2;
-#[cfg(feature = "train")]
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod linear;
@@ -24,8 +23,94 @@ pub mod recompute;
 pub mod settings;
 pub mod sizes;
 #[cfg(feature = "train")]
+pub mod step_leaks;
+#[cfg(feature = "train")]
 pub mod task;
 #[cfg(feature = "train")]
 pub mod validation;
 #[cfg(feature = "train")]
 pub mod weights;
+
+use crate::bounded::ledger::Ledger;
+use crate::data::error::DataError;
+use crate::data::question_answers::Seen;
+use crate::device::Kind;
+use crate::experiment::Experiment;
+use crate::experiment::leaks::Leak;
+use crate::experiment::pipeline::{ModelKind, PipelineKind};
+use crate::problem::Problems;
+use crate::results::smaller::Smaller;
+use crate::task::{Metric, Task, TaskError, TaskFacts};
+use settings::{Model, Settings};
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use task::open;
+
+/// `[pipeline.qat-language-model]`.
+#[derive(Debug)]
+pub struct QatLanguageModel;
+
+impl PipelineKind for QatLanguageModel {
+    const NAME: &'static str = "qat-language-model";
+    const MODELS: &'static [&'static str] = &[Gpt2::NAME];
+    const DATASETS: &'static [&'static str] = &["question-answers"];
+    const METRICS: &'static [Metric] = precision::METRICS;
+    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        check::check(settings, experiment.model_settings().ok(), problems);
+        check::check_steps(settings, &experiment.training, problems);
+        check::check_leaks(&experiment.leaks, settings, problems);
+    }
+
+    fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
+        vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
+    }
+
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
+        let Seen { train } = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let batches = train.div_ceil(experiment.limits.batch_size as u64);
+        prepare::quantises(settings, &experiment.training, batches)?;
+        Ok(Vec::new())
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
+        prepare::prepare(settings, model, dataset, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.gpt2]`.
+#[derive(Debug)]
+pub struct Gpt2;
+
+impl ModelKind for Gpt2 {
+    const NAME: &'static str = "gpt2";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        check::check_model(settings, problems);
+    }
+
+    fn paths(settings: &mut Model) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("weights", &mut settings.weights)]
+    }
+}

@@ -3,7 +3,7 @@
 use rand::RngExt;
 
 use super::settings::{PrecisionPolicy, Settings};
-use crate::data::seed::generator;
+use crate::seed::generator;
 use crate::task::Metric;
 
 /// That many bits are as many as a number has: nothing is quantised.

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max, validation_bytes_max};
+use super::leaks::LEAKS;
 use super::precision::{METRICS, drawn};
 use super::settings::{Model, PrecisionPolicy, Settings};
 use super::sizes::Sizes;
+use crate::bounded::ledger::{Cap, Ledger, Policy};
 use crate::data::digest::digest_of_file;
 use crate::data::error::DataError;
 use crate::data::feed;
@@ -15,10 +17,8 @@ use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
 use crate::experiment::Experiment;
-use crate::experiment::sections::Training;
-use crate::memory::ledger::{Cap, Ledger, Policy};
-use crate::plan;
 use crate::results::format::{Keeps, Occasion, PlannedOwner};
+use crate::settings::sections::Training;
 use crate::task::{TaskError, TaskFacts};
 
 /// The batch that a validation or a calibration is looking at.
@@ -100,7 +100,7 @@ pub fn prepare(
         "one batch of a validation, with all windows of its questions, or of the calibration",
     ));
     // After each batch that is trained on, at each precision.
-    owners.extend(experiment.leaks.planned_owners(|_| {
+    owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
         let passes = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
         let passes = passes * experiment.training.accumulation;
         Keeps::with(Occasion::Step, passes as f64)
@@ -128,7 +128,7 @@ pub fn prepare(
 
 /// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.
 pub fn quantises(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), DataError> {
-    let (pretraining, (_, steps)) = (settings.pretraining_steps, plan::steps(training, batches_per_epoch));
+    let (pretraining, (_, steps)) = (settings.pretraining_steps, training.steps(batches_per_epoch));
     match pretraining < steps {
         true => Ok(()),
         false => Err(DataError::content(format!(

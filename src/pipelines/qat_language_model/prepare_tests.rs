@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::*;
-use crate::data::Dataset;
 use crate::data::question_answers::corpus::Split;
 use crate::data::question_answers::generate::generate_in;
 use crate::data::question_answers::settings::{Generated, Source};
 use crate::data::question_answers::tokenizer::END_OF_TEXT;
-use crate::pipelines;
 use crate::results::write;
 
 fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
@@ -21,7 +19,7 @@ fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, Task
          [dataset.question-answers]\nsource = \"file\"\npath = {path:?}\n{dataset}"
     );
     let experiment: Experiment = toml::from_str(&text).unwrap();
-    pipelines::prepare(&experiment, &Ledger::default()).map(|(facts, _)| facts)
+    experiment.prepare(&Ledger::default()).map(|(facts, _)| facts)
 }
 
 #[test]
@@ -96,11 +94,11 @@ fn a_probe_meets_every_precision_whatever_the_policy() {
 fn the_small_experiment_shows_every_context_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut experiment: Experiment = toml::from_str(include_str!("../../../experiments/qat_gpt2.toml")).unwrap();
-    let Some(Dataset::QuestionAnswers(data)) = &mut experiment.dataset else { panic!("another data set") };
+    let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();
     let path = generate_in(&data.generated, folder.path()).unwrap();
     *data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..data.clone() };
-    let (_, prepared) = pipelines::prepare(&experiment, &Ledger::default()).unwrap();
-    let pipelines::Prepared::QatLanguageModel(prepared) = prepared else { panic!("another pipeline") };
+    let (_, prepared) = experiment.prepare(&Ledger::default()).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
     let store = prepared.batches.store();
     for number in 0..store.count(Split::Train) {
         let example = store.example(Split::Train, number).unwrap();

@@ -3,33 +3,32 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::module::{AutodiffModule, Module};
-use burn::optim::GradientsAccumulator;
+use burn::module::Module;
 use burn::tensor::TensorData;
 
 use super::batch::{TokenBatch, batch_bytes_max};
 use super::export::Export;
 use super::gpt2::{Gpt2, Tokens, text, tokens};
-use super::leaks::StepLeaks;
 use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
 use super::settings::{self, MatmulDtype, Settings};
+use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use super::{recompute, weights};
 use crate::bounded::HeldBytes;
+use crate::bounded::ledger::Ledger;
 use crate::data::feed::{Feed, FeedSettings};
-use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
+use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
-use crate::experiment::sections::{CleanupAction, Optimizer};
-use crate::memory::ledger::Ledger;
 use crate::nn::matmul::Factors;
 use crate::nn::next_token_loss::{Teacher, next_token_loss};
-use crate::nn::optimizer::ModuleOptimizer;
-use crate::nn::{Backend, Tensor, checkpoint_weights, gradients};
+use crate::nn::step::{Gathered, Trained};
+use crate::nn::{Backend, Tensor, gradients};
 use crate::results::write;
+use crate::settings::sections::CleanupAction;
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 type Network = Gpt2<Backend>;
@@ -41,16 +40,11 @@ pub struct QatLanguageModel {
     precisions: Vec<Precision>,
     seed: u32,
     accumulation: usize,
-    clip_norm: Option<f64>,
     cache_low_water: f64,
     /// Compute activations again in the backward pass.
     recompute: bool,
     device: TensorDevice,
-    /// `None` only while the optimiser has it: so weights are not held twice.
-    network: Option<Network>,
-    optimizer_settings: Optimizer,
-    /// `None` only while it is loaded.
-    optimizer: Option<ModuleOptimizer<Network>>,
+    trained: Trained<Network>,
     ranges: Ranges,
     feed: Feed<TokenBatch>,
     validation: Validation,
@@ -58,40 +52,6 @@ pub struct QatLanguageModel {
     /// The last step that was made.
     step: u64,
     leaks: StepLeaks,
-}
-
-/// Gradients and numbers of a step while it is put together. All are sums over tokens that count, and are divided once, by
-/// all of the step: so it does not matter how its sequences are split into batches.
-struct Gathered {
-    /// One for each precision of the step, as each is clipped by itself; gradients of one for all that are not clipped.
-    gradients: Vec<GradientsAccumulator<Network>>,
-    /// Names and sums `[1]` of each pass without their graphs, and how many tokens it counted; fetched in one transfer at
-    /// the end.
-    parts: Vec<(&'static str, Tensor<1>, f64)>,
-    /// Tokens of all batches that count.
-    counted: f64,
-    sequences: u64,
-    batch: String,
-}
-
-impl Gathered {
-    fn new(sets: usize) -> Self {
-        Self {
-            gradients: (0..sets).map(|_| GradientsAccumulator::new()).collect(),
-            parts: Vec::new(),
-            counted: 0.0,
-            sequences: 0,
-            batch: String::new(),
-        }
-    }
-
-    fn describe(&mut self, batch: &TokenBatch) {
-        match self.batch.is_empty() {
-            true => self.batch = batch.describe().to_owned(),
-            false if !self.batch.ends_with('…') => self.batch += " and those after it …",
-            false => {}
-        }
-    }
 }
 
 /// What a pass is in its step.
@@ -103,6 +63,21 @@ struct Part {
     set: usize,
     /// Whether its logits are kept for the passes after it.
     teaches: bool,
+}
+
+/// Puts the model on the device and starts the workers at the batch of step `first_step`.
+///
+/// # Errors
+/// The device, or a file of weights.
+pub fn open(
+    prepared: Prepared,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    threads::start()?;
+    Ok(Box::new(QatLanguageModel::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
 impl QatLanguageModel {
@@ -145,14 +120,11 @@ impl QatLanguageModel {
             rules: Rules::new(&settings).on(&device.plain, settings.matmul_dtype)?,
             seed,
             accumulation: training.accumulation,
-            clip_norm: training.clip_norm,
             cache_low_water: experiment.cleanup.cache_low_water,
             recompute: training.activation_checkpointing,
             parameters: network.num_params() as u64,
             ranges: Ranges::new(precisions.len(), network.blocks()),
-            network: Some(network),
-            optimizer_settings: experiment.optimizer.clone(),
-            optimizer: Some(ModuleOptimizer::new(&experiment.optimizer)),
+            trained: Trained::new(network, &experiment.optimizer, training),
             validation: Validation::new(&prepared, experiment, ledger),
             step: first_step.saturating_sub(1),
             leaks: StepLeaks::new(&experiment.leaks, ledger),
@@ -162,19 +134,14 @@ impl QatLanguageModel {
             feed,
         };
         if first_step <= 1 {
-            task.begin_quantisation()?;
+            task.calibrate()?;
         }
         Ok(task)
     }
 
-    fn network(&self) -> Result<&Network, TaskError> {
-        self.network.as_ref().ok_or_else(TaskError::model_lost)
-    }
-
-    /// Ranges from batches for calibration, and an optimiser without a past.
-    fn begin_quantisation(&mut self) -> Result<(), TaskError> {
-        let plain = self.network()?.valid();
-        self.optimizer = Some(ModuleOptimizer::new(&self.optimizer_settings));
+    /// Ranges from batches for calibration.
+    fn calibrate(&mut self) -> Result<(), TaskError> {
+        let plain = self.trained.plain()?;
         let mut found = Ranges::new(self.precisions.len(), plain.blocks());
         if self.settings.ranges == settings::Ranges::PerToken {
             self.ranges = found;
@@ -201,7 +168,7 @@ impl QatLanguageModel {
 
     /// The logits of the widest precision, on the plain device.
     fn teacher(&mut self, batch: &TokenBatch) -> Result<Tensor<2>, TaskError> {
-        let plain = self.network()?.valid();
+        let plain = self.trained.plain()?;
         let mut pass = Pass {
             rules: &self.rules,
             at: Some((0, self.precisions[0])),
@@ -219,7 +186,7 @@ impl QatLanguageModel {
         batch: &TokenBatch,
         part: Part,
         teacher: &mut Option<Tensor<2>>,
-        gathered: &mut Gathered,
+        gathered: &mut Gathered<Network>,
         phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
         let Part { at, set, teaches } = part;
@@ -243,48 +210,38 @@ impl QatLanguageModel {
                 .then(|| Observe::Move(text(batch, &self.device.plain))),
             frozen: at.is_some() && self.rules.base_frozen,
         };
-        let network = self.network.as_ref().ok_or_else(TaskError::model_lost)?;
+        let network = self.trained.network()?;
         let loss_of = |logits: Tensor<2>| {
             if teaches {
                 *teacher = Some(logits.clone().inner());
             }
             next_token_loss(logits, targets, weights, taught_by)
         };
-        let gradients = &mut gathered.gradients[set];
-        let loss = recompute::backward(network, batch, &mut pass, self.recompute, loss_of, gradients);
+        let loss = recompute::backward(network, batch, &mut pass, self.recompute, loss_of, gathered.set(set));
         let counted = batch.counted();
-        gathered.parts.push(("loss", loss.total, counted));
-        gathered.parts.push(("cross_entropy", loss.cross_entropy, counted));
+        gathered.note("loss", loss.total, counted);
+        gathered.note("cross_entropy", loss.cross_entropy, counted);
         if let Some(divergence) = loss.divergence {
-            gathered.parts.push(("divergence", divergence, counted));
+            gathered.note("divergence", divergence, counted);
         }
-        gathered.sequences += batch.size as u64;
+        gathered.items += batch.size as u64;
         let at = at.map(|at| (at, self.precisions[at]));
         self.leaks.batch(network, batch, at, &self.rules, &self.ranges, &self.device);
         Ok(())
     }
 
-    /// Makes the optimiser's step of what was gathered. Returns the norm of the gradients before clipping.
-    fn update(&mut self, learning_rate: f64, gathered: &mut Gathered) -> Result<Option<Tensor<1>>, TaskError> {
-        let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
-        let mut all = GradientsAccumulator::new();
-        let mut norms = Vec::with_capacity(gathered.gradients.len());
-        for sums in &mut gathered.gradients {
-            let (clipped, norm) = gradients::mean_and_clip(&network, sums.grads(), gathered.counted, self.clip_norm);
-            all.accumulate(&network, clipped);
-            norms.extend(norm);
-        }
-        let mut rest = all.grads();
+    /// Makes the optimiser's step of what was gathered; learnt scales may have a learning rate of their own. Returns the norm of
+    /// the gradients before clipping.
+    fn update(&mut self, learning_rate: f64, gathered: &mut Gathered<Network>) -> Result<Option<Tensor<1>>, TaskError> {
+        let (mut rest, norm) = self.trained.mean_and_clip(gathered)?;
         let factor = self.settings.scale_learning_rate_factor;
-        let scales = if factor == 1.0 { Vec::new() } else { network.scales() };
+        let scales = if factor == 1.0 { Vec::new() } else { self.trained.network()?.scales() };
         let of_scales = gradients::take(&mut rest, &scales);
-        let mut network = optimizer.step(learning_rate, network, rest);
+        self.trained.update(learning_rate, rest)?;
         if !of_scales.is_empty() {
-            network = optimizer.step(learning_rate * factor, network, of_scales);
+            self.trained.update(learning_rate * factor, of_scales)?;
         }
-        self.network = Some(network);
-        Ok(gradients::norm_of(norms))
+        Ok(norm)
     }
 
     /// Which precisions a step trains, and what it is called.
@@ -305,17 +262,19 @@ impl Task for QatLanguageModel {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         if step == self.settings.pretraining_steps + 1 && step > 1 {
             phases.enter("calibration");
-            self.begin_quantisation()?;
+            self.trained.forget();
+            self.calibrate()?;
         }
         let (drawn, kind) = self.drawn(step);
-        let sets = if self.clip_norm.is_some() { drawn.len() } else { 1 };
+        // Each precision is clipped by itself.
+        let sets = if self.trained.clip_norm.is_some() { drawn.len() } else { 1 };
         let mut gathered = Gathered::new(sets);
         let several = drawn.len() > 1 && self.settings.distillation > 0.0;
         for _ in 0..self.accumulation {
             phases.enter("data");
             let batch = self.feed.next()?;
-            gathered.describe(&batch);
-            gathered.counted += batch.counted();
+            gathered.describe(batch.describe());
+            gathered.count(batch.counted());
             let mut teacher = None;
             for (number, at) in drawn.iter().enumerate() {
                 let part = Part { at: *at, set: number.min(sets - 1), teaches: several && *at == Some(0) };
@@ -325,29 +284,20 @@ impl Task for QatLanguageModel {
         phases.enter("optimizer");
         let norm = self.update(learning_rate, &mut gathered)?;
         phases.enter("transfer");
-        let mut values: Vec<Tensor<1>> = gathered.parts.iter().map(|(_, value, _)| value.clone()).collect();
-        values.extend(norm.clone());
-        let mut numbers =
-            Tensor::cat(values, 0).into_data().iter::<f32>().map(f64::from).collect::<Vec<_>>().into_iter();
-        let mut sums: Vec<(&'static str, f64, f64)> = Vec::with_capacity(3);
-        for (name, _, counted) in &gathered.parts {
-            let value = numbers.next().unwrap_or(f64::NAN);
-            match sums.iter_mut().find(|(known, ..)| known == name) {
-                Some((_, sum, count)) => (*sum, *count) = (*sum + value, *count + counted),
-                None => sums.push((name, value, *counted)),
-            }
-        }
-        let (_, loss, _) = sums.remove(0);
+        let counted = gathered.counted().max(1.0);
+        let fetched = gathered.fetch(norm);
+        let mut sums = fetched.by_name();
+        let loss = sums.remove(0).sum;
         self.step = step;
         Ok(StepReport {
             kind,
             // The sum over precisions of the mean over tokens (Yu and Huang 2019).
-            loss: loss / gathered.counted.max(1.0),
-            gradient_norm: norm.and_then(|_| numbers.next()),
+            loss: loss / counted,
+            gradient_norm: fetched.norm,
             // Of the passes that have them: the widest precision has no teacher.
-            values: sums.into_iter().map(|(name, sum, count)| (name, sum / count.max(1.0))).collect(),
-            items: gathered.sequences,
-            batch: gathered.batch,
+            values: sums.into_iter().map(|number| (number.name, number.sum / number.counted.max(1.0))).collect(),
+            items: fetched.items,
+            batch: fetched.batch,
         })
     }
 
@@ -355,22 +305,18 @@ impl Task for QatLanguageModel {
         if self.step > 0 && self.step <= self.settings.pretraining_steps {
             // Ranges of a base that has changed since say nothing of it.
             phases.enter("calibration");
-            let optimizer = self.optimizer.take();
-            self.begin_quantisation()?;
-            self.optimizer = optimizer;
+            self.calibrate()?;
         }
-        // The plain model shares its weights with the trained one; it builds no graph.
-        let plain = self.network()?.valid();
+        let plain = self.trained.plain()?;
         self.validation.run(&plain, &self.precisions, &self.rules, &mut self.ranges, phases)
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
-        checkpoint_weights::save(&self.network()?.valid(), "gpt2", directory)?;
-        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)?;
+        self.trained.save("gpt2", directory)?;
         let ranges = directory.join(ranges::FILE);
         write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
         if self.settings.export_merged || self.settings.export_parts {
-            let network = self.network()?.valid();
+            let network = self.trained.plain()?;
             let store = self.validation.batches.store().clone();
             let (settings, rules, precisions) = (&self.settings, &self.rules, &self.precisions);
             let tokenizer = &store.corpus().tokenizer;
@@ -380,12 +326,9 @@ impl Task for QatLanguageModel {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        checkpoint_weights::load(self.network.as_mut().ok_or_else(TaskError::model_lost)?, directory)?;
+        self.trained.load(directory, &self.device.plain)?;
         let ranges = directory.join(ranges::FILE);
-        self.ranges.read(&ranges, &self.device.plain).map_err(|error| TaskError::file(&ranges, error))?;
-        let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
-        self.optimizer = Some(optimizer.load(directory, &self.device.plain)?);
-        Ok(())
+        self.ranges.read(&ranges, &self.device.plain).map_err(|error| TaskError::file(&ranges, error))
     }
 
     fn clean(&mut self, action: CleanupAction) -> u64 {

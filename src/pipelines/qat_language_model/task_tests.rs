@@ -53,8 +53,8 @@ fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageMode
     );
     let experiment: Experiment = toml::from_str(&text).unwrap();
     let ledger = Ledger::default();
-    let (_, prepared) = pipelines::prepare(&experiment, &ledger).unwrap();
-    let pipelines::Prepared::QatLanguageModel(prepared) = prepared else { unreachable!() };
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
     let mut task = QatLanguageModel::open(*prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
     for step in 1..=STEPS_BEFORE {
         task.train_step(step, 0.05, &mut Entered::default()).unwrap();
@@ -96,29 +96,29 @@ fn a_narrow_precision_alone_has_a_teacher_and_a_sandwich_teaches_itself() {
 fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "sandwich");
-    task.begin_quantisation().unwrap();
+    task.calibrate().unwrap();
+    task.trained.clip_norm = None;
     let (mut losses, mut parts, mut squares) = (0.0, Vec::new(), 0.0);
     for at in 0..3 {
         let mut gathered = Gathered::new(1);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.validation.batches.train(number).unwrap();
-            gathered.counted += batch.counted();
+            gathered.count(batch.counted());
             let part = Part { at: Some(at), set: 0, teaches: false };
             task.train(&batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
         }
-        let counted = gathered.counted;
-        for (name, value, _) in gathered.parts {
-            let value = f64::from(values(value)[0]);
-            match name {
-                "loss" => losses += value / counted,
-                name => parts.push((name, value / counted)),
+        let counted = gathered.counted();
+        let (_, norm) = task.trained.mean_and_clip(&mut gathered).unwrap();
+        let fetched = gathered.fetch(norm);
+        for number in fetched.numbers {
+            match number.name {
+                "loss" => losses += number.sum / counted,
+                name => parts.push((name, number.sum / counted)),
             }
         }
-        let sums = gathered.gradients[0].grads();
-        let (_, norm) = gradients::mean_and_clip(task.network().unwrap(), sums, counted, None);
-        squares += f64::from(values(norm.unwrap())[0]).powi(2);
+        squares += fetched.norm.unwrap().powi(2);
     }
-    task.clip_norm = Some(1e9);
+    task.trained.clip_norm = Some(1e9);
     let report = task.train_step(STEPS_BEFORE + 1, 0.0, &mut Entered::default()).unwrap();
     let close = |found: f64, expected: f64| {
         assert!((found - expected).abs() < 1e-4 * expected, "{found}, expected {expected}");
@@ -176,10 +176,10 @@ fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
     const MOST: f64 = 1e-3;
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened_with(folder.path(), "policy = \"sandwich\"", SGD);
-    task.clip_norm = Some(MOST);
-    let before = All::of(task.network().unwrap());
+    task.trained.clip_norm = Some(MOST);
+    let before = All::of(task.trained.network().unwrap());
     let report = task.train_step(STEPS_BEFORE + 1, 1.0, &mut Entered::default()).unwrap();
-    let after = All::of(task.network().unwrap());
+    let after = All::of(task.trained.network().unwrap());
     assert!(report.gradient_norm.unwrap() > 10.0 * MOST, "{report:?}");
     for name in [".lora.0.", ".lora.1.", ".lora.2."] {
         let moved = after.moved(&before, name);
@@ -197,9 +197,9 @@ fn learnt_scales_have_a_learning_rate_of_their_own() {
         let mut task = opened_with(folder.path(), &pipeline, SGD);
         let mut entered = Entered::default();
         task.train_step(STEPS_BEFORE + 1, 0.0, &mut entered).unwrap();
-        let before = All::of(task.network().unwrap());
+        let before = All::of(task.trained.network().unwrap());
         task.train_step(STEPS_BEFORE + 2, 1e-3, &mut entered).unwrap();
-        let after = All::of(task.network().unwrap());
+        let after = All::of(task.trained.network().unwrap());
         (after.moved(&before, ".scale_logarithms.1"), after.moved(&before, ".lora.1."))
     };
     let ((one, lora), (four, same), (none, still)) = (moved("1.0"), moved("4.0"), moved("0.0"));
@@ -224,14 +224,15 @@ fn mean_gradients(
 ) -> (Vec<(String, Vec<f32>)>, f64) {
     let mut gathered = Gathered::new(1);
     for batch in batches {
-        gathered.counted += batch.counted();
+        gathered.count(batch.counted());
         let part = Part { at, set: 0, teaches: false };
         task.train(batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
     }
-    let (sums, counted) = (gathered.gradients[0].grads(), gathered.counted);
-    let (gradients, _) = gradients::mean_and_clip(task.network().unwrap(), sums, counted, Some(1.0));
+    let counted = gathered.counted();
+    task.trained.clip_norm = Some(1.0);
+    let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
     let mut found = Gradients(gradients, Vec::new(), Vec::new());
-    task.network().unwrap().visit(&mut found);
+    task.trained.network().unwrap().visit(&mut found);
     (found.1, counted)
 }
 
@@ -257,7 +258,7 @@ impl ModuleVisitor<Backend> for Gradients {
 fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "cyclic");
-    task.begin_quantisation().unwrap();
+    task.calibrate().unwrap();
     let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossOn::Answer, 0, "");
     let (few, many, none) = (counting(1), counting(9), counting(0));
     let together = batch(&[few.clone(), many.clone()]);

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::memory::ledger::OWNERS_MAX;
+use crate::bounded::ledger::OWNERS_MAX;
 use crate::report::axes::{Unit, bytes, duration, number};
 use crate::report::material::{Buffer, Material, effect};
 use crate::report::page::document::code;

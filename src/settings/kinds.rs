@@ -33,16 +33,21 @@ macro_rules! kinds {
             fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 let mut properties = serde_json::Map::new();
                 $(properties.insert($kind.into(), generator.subschema_for::<$settings>().to_value());)+
-                schemars::json_schema!({
-                    "type": "object",
-                    "properties": properties,
-                    "additionalProperties": false,
-                    "minProperties": 1,
-                    "maxProperties": 1
-                })
+                $crate::settings::kinds::one_of(properties)
             }
         }
     };
 }
 
 pub(crate) use kinds;
+
+/// The schema of a table that holds exactly one of these.
+pub fn one_of(properties: serde_json::Map<String, serde_json::Value>) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+        "minProperties": 1,
+        "maxProperties": 1
+    })
+}

@@ -233,6 +233,15 @@ pub struct Training {
     pub schedule: Schedule,
 }
 
+impl Training {
+    /// Optimiser steps in an epoch of that many batches, and in all.
+    pub fn steps(&self, batches_per_epoch: u64) -> (u64, u64) {
+        let steps_per_epoch = batches_per_epoch.div_ceil(self.accumulation as u64).max(1);
+        let steps = steps_per_epoch.saturating_mul(self.epochs);
+        (steps_per_epoch, self.max_steps.map_or(steps, |max_steps| steps.min(max_steps)))
+    }
+}
+
 impl Default for Training {
     fn default() -> Self {
         Self {
@@ -247,7 +256,7 @@ impl Default for Training {
     }
 }
 
-crate::experiment::kinds::kinds! {
+crate::settings::kinds::kinds! {
     /// How the learning rate changes over the steps.
     pub enum Schedule {
         "constant" => Constant(Constant),
@@ -378,7 +387,7 @@ impl Default for Memory {
     }
 }
 
-crate::experiment::kinds::kinds! {
+crate::settings::kinds::kinds! {
     /// The rule that turns gradients into new weights.
     pub enum Optimizer {
         "adamw" => AdamW(AdamW),

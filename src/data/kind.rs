@@ -1,0 +1,174 @@
+//! What is a kind of data set? One type that says all of itself; `Program::dataset` registers it.
+
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use schemars::{Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::{Broken, DataError};
+use crate::problem::Problems;
+use crate::settings::chosen::{AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings};
+
+/// A kind of data set. Only a name and settings are needed; the rest has a default that suits data which is made in memory.
+pub trait DatasetKind: Send + Sync + 'static {
+    /// The name of its table: `[dataset.NAME]`.
+    const NAME: &'static str;
+    /// What may stand in the table. Doc comments of fields are the manual.
+    type Settings: SettingsTable;
+    /// What a look at the data tells pipelines, kept until a file of it changes; `()` for nothing.
+    type Seen: Serialize + DeserializeOwned;
+
+    /// Adds what contradicts itself in the settings, and files that are not there.
+    fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
+
+    /// Files and folders that the settings name, by the field's name. Relative ones are made absolute, from the file that
+    /// names them.
+    fn paths(_settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        Vec::new()
+    }
+
+    /// What opening the data writes first, for people; `None` when it is there. Writing may take minutes.
+    fn pending(_settings: &Self::Settings) -> Option<String> {
+        None
+    }
+
+    /// The files of the data are hashed again when it is opened next, whatever is known of them.
+    fn verify(_settings: &Self::Settings) {}
+
+    /// Files and folders that people made and that a look reads; empty where xrun generates the data, which is as it should
+    /// be and is not looked at.
+    fn files(_settings: &Self::Settings) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Looks at all of the data, without a device.
+    ///
+    /// # Errors
+    /// All that would end a run before its first step.
+    fn look(_settings: &Self::Settings) -> Result<Look<Self::Seen>, DataError>;
+}
+
+/// What there is to say about data that can be used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Look<T> {
+    /// What was left out of it, and why.
+    pub left_out: Broken,
+    /// What a pipeline wants to know of it.
+    pub seen: T,
+}
+
+/// A [`DatasetKind`] whose type is known at run time only.
+pub trait AnyDataset: Kind {
+    fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
+    fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
+    fn pending(&self, settings: &dyn AnySettings) -> Option<String>;
+    fn verify(&self, settings: &dyn AnySettings);
+    fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
+    /// As [`DatasetKind::look`], with what was seen as JSON.
+    ///
+    /// # Errors
+    /// As there.
+    fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError>;
+}
+
+/// A data set: its kind and its settings.
+pub type Dataset = Chosen<dyn AnyDataset>;
+
+static DATASETS: Registered<dyn AnyDataset> = Registered::new();
+
+impl Family for dyn AnyDataset {
+    const TITLE: &'static str = "Dataset";
+
+    fn registered() -> &'static Registered<Self> {
+        &DATASETS
+    }
+}
+
+/// The kind as it is registered.
+pub const fn any<D: DatasetKind>() -> &'static dyn AnyDataset {
+    &Of::<D>(PhantomData)
+}
+
+struct Of<D>(PhantomData<fn() -> D>);
+
+impl<D: DatasetKind> Kind for Of<D> {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<D::Settings>()
+    }
+
+    fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
+        read_settings::<D::Settings>(from)
+    }
+}
+
+/// Settings of a kind are read by that kind, so they are of its type.
+const OF_THIS_KIND: &str = "settings belong to their kind";
+
+impl<D: DatasetKind> Of<D> {
+    fn of(settings: &dyn AnySettings) -> &D::Settings {
+        settings.as_any().downcast_ref().expect(OF_THIS_KIND)
+    }
+}
+
+impl<D: DatasetKind> AnyDataset for Of<D> {
+    fn check(&self, settings: &dyn AnySettings, problems: &mut Problems) {
+        D::check(Self::of(settings), problems);
+    }
+
+    fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)> {
+        D::paths(settings.as_any_mut().downcast_mut().expect(OF_THIS_KIND))
+    }
+
+    fn pending(&self, settings: &dyn AnySettings) -> Option<String> {
+        D::pending(Self::of(settings))
+    }
+
+    fn verify(&self, settings: &dyn AnySettings) {
+        D::verify(Self::of(settings));
+    }
+
+    fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf> {
+        D::files(Self::of(settings))
+    }
+
+    fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError> {
+        let Look { left_out, seen } = D::look(Self::of(settings))?;
+        // What was seen always serialises: it is written into a file next.
+        Ok(Look { left_out, seen: serde_json::to_value(seen).unwrap_or_default() })
+    }
+}
+
+impl Dataset {
+    /// Adds what contradicts itself in the settings, and files that are not there.
+    pub fn check(&self, problems: &mut Problems) {
+        self.kind().check(self.any(), problems);
+    }
+
+    /// Files and folders that the settings name, with their keys.
+    pub fn paths(&mut self) -> impl Iterator<Item = (String, &mut String)> {
+        let (kind, name) = (self.kind(), self.name());
+        let all = kind.paths(self.any_mut()).into_iter();
+        all.filter_map(move |(field, path)| Some((format!("dataset.{name}.{field}"), path.as_mut()?)))
+    }
+
+    /// What opening the data writes first, for people; `None` when it is there. Writing may take minutes.
+    pub fn pending(&self) -> Option<String> {
+        self.kind().pending(self.any())
+    }
+
+    /// The files of the data are hashed again when it is opened next, whatever is known of them.
+    pub fn verify(&self) {
+        self.kind().verify(self.any());
+    }
+
+    /// Files and folders that people made and that a look reads.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.kind().files(self.any())
+    }
+}

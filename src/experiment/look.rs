@@ -1,0 +1,25 @@
+//! What would a run say about its data? `xrun check` asks.
+
+use super::Experiment;
+use crate::data;
+use crate::data::error::{Broken, DataError};
+use crate::results::smaller::Smaller;
+
+/// What there is to say about data that can be used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    pub left_out: Broken,
+    pub smaller: Vec<Smaller>,
+}
+
+/// Looks at data that people made; what xrun generates is as it should be.
+///
+/// # Errors
+/// All that would end a run before its first step.
+pub fn look(experiment: &Experiment) -> Result<Look, DataError> {
+    let Some(dataset) = &experiment.dataset else { return Ok(Look::default()) };
+    let Some(found) = data::look::look(dataset)? else { return Ok(Look::default()) };
+    let pipeline = &experiment.pipeline;
+    let smaller = pipeline.kind().look(pipeline.any(), experiment, found.seen)?;
+    Ok(Look { left_out: found.left_out, smaller })
+}

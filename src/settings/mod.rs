@@ -1,0 +1,5 @@
+//! What may be set in an experiment file: the sections that all experiments share, and choices between kinds.
+
+pub mod chosen;
+pub mod kinds;
+pub mod sections;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::batch::{Batches, batch_bytes_max, validation_bytes_max};
 use super::leaks::LEAKS;
 use super::precision::{METRICS, drawn};
-use super::settings::{Model, PrecisionPolicy, Settings};
+use super::settings::{Model, PrecisionPolicy, Settings, batch_size};
 use super::sizes::Sizes;
 use crate::bounded::ledger::{Cap, Ledger, Policy};
 use crate::data::digest::digest_of_file;
@@ -89,14 +89,14 @@ pub fn prepare(
     let left_out = corpus.left_out.clone();
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
-    let limits = &experiment.limits;
-    let bytes = batch_bytes_max(settings, limits.batch_size);
+    let (limits, size) = (&experiment.limits, batch_size(&experiment.training));
+    let bytes = batch_bytes_max(settings, size);
     let mut owners = store.planned_owners();
     owners.extend(feed::planned_owners(limits, bytes));
     owners.push(PlannedOwner::on_host(
         VALIDATION_BATCH,
         Policy::Refuse,
-        Cap { items: 1, bytes: validation_bytes_max(settings, limits.batch_size, store.windows()) },
+        Cap { items: 1, bytes: validation_bytes_max(settings, size, store.windows()) },
         "one batch of a validation, with all windows of its questions, or of the calibration",
     ));
     // After each batch that is trained on, at each precision.
@@ -106,7 +106,7 @@ pub fn prepare(
         Keeps::with(Occasion::Step, passes as f64)
     }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
-    let batches = Batches::new(store, settings, seed, limits.batch_size);
+    let batches = Batches::new(store, settings, seed, size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         batches_per_epoch: batches.per_epoch(),
@@ -116,8 +116,8 @@ pub fn prepare(
         smaller: Vec::new(),
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
-        batch_items: limits.batch_size as u64,
-        batch_keys: &[],
+        batch_items: size as u64,
+        batch_keys: &["training.batch_size"],
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         metrics: METRICS.to_vec(),

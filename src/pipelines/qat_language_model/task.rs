@@ -13,7 +13,7 @@ use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
-use super::settings::{self, MatmulDtype, Settings};
+use super::settings::{self, MatmulDtype, Settings, batch_size};
 use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use super::{recompute, weights};
@@ -39,6 +39,8 @@ pub struct QatLanguageModel {
     rules: Rules,
     precisions: Vec<Precision>,
     seed: u32,
+    /// Sequences that are on the device at once.
+    part_size: usize,
     accumulation: usize,
     cache_low_water: f64,
     /// Compute activations again in the backward pass.
@@ -103,7 +105,7 @@ impl QatLanguageModel {
             workers: experiment.limits.workers,
             prefetch: experiment.limits.prefetch,
             first: first_step.saturating_sub(1) * training.accumulation as u64,
-            item_bytes_max: batch_bytes_max(&settings, experiment.limits.batch_size),
+            item_bytes_max: batch_bytes_max(&settings, batch_size(training)),
             leak: None,
         };
         let batches = prepared.batches.clone();
@@ -119,6 +121,7 @@ impl QatLanguageModel {
         let mut task = Self {
             rules: Rules::new(&settings).on(&device.plain, settings.matmul_dtype)?,
             seed,
+            part_size: experiment.limits.batch_size,
             accumulation: training.accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
             recompute: training.activation_checkpointing,
@@ -150,15 +153,17 @@ impl QatLanguageModel {
         for number in 0..self.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration(number)?;
             self.validation.counted(batch.held_bytes(), || {
-                for (at, precision) in self.precisions.iter().enumerate() {
-                    let mut pass = Pass {
-                        rules: &self.rules,
-                        at: Some((at, *precision)),
-                        ranges: &mut found,
-                        observe: Some(Observe::Widen(text(&batch, &self.device.plain))),
-                        frozen: true,
-                    };
-                    plain.hidden(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass);
+                for batch in batch.parts(self.part_size) {
+                    for (at, precision) in self.precisions.iter().enumerate() {
+                        let mut pass = Pass {
+                            rules: &self.rules,
+                            at: Some((at, *precision)),
+                            ranges: &mut found,
+                            observe: Some(Observe::Widen(text(&batch, &self.device.plain))),
+                            frozen: true,
+                        };
+                        plain.hidden(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass);
+                    }
                 }
             });
         }
@@ -275,10 +280,12 @@ impl Task for QatLanguageModel {
             let batch = self.feed.next()?;
             gathered.describe(batch.describe());
             gathered.count(batch.counted());
-            let mut teacher = None;
-            for (number, at) in drawn.iter().enumerate() {
-                let part = Part { at: *at, set: number.min(sets - 1), teaches: several && *at == Some(0) };
-                self.train(&batch, part, &mut teacher, &mut gathered, phases)?;
+            for sequences in batch.parts(self.part_size) {
+                let mut teacher = None;
+                for (number, at) in drawn.iter().enumerate() {
+                    let part = Part { at: *at, set: number.min(sets - 1), teaches: several && *at == Some(0) };
+                    self.train(&sequences, part, &mut teacher, &mut gathered, phases)?;
+                }
             }
         }
         phases.enter("optimizer");

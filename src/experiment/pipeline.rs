@@ -26,6 +26,9 @@ pub trait PipelineKind: Send + Sync + 'static {
     /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
     /// another.
     const METRICS: &'static [Metric];
+    /// Whether it holds gradients between steps, which the cleanup action `gradients` gives back. One whose gradients go with
+    /// the step, as [`nn::step`](crate::nn::step) has it, holds none, and refuses the action.
+    const HOLDS_GRADIENTS: bool = false;
     /// Leaks that can be switched on in it.
     const LEAKS: &'static [&'static Leak] = &[];
 
@@ -101,6 +104,7 @@ pub trait AnyPipeline: Kind {
     fn datasets(&self) -> &'static [&'static str];
     fn metrics(&self) -> &'static [Metric];
     fn leaks(&self) -> &'static [&'static Leak];
+    fn holds_gradients(&self) -> bool;
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
     /// # Errors
@@ -212,6 +216,10 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
 
     fn leaks(&self) -> &'static [&'static Leak] {
         P::LEAKS
+    }
+
+    fn holds_gradients(&self) -> bool {
+        P::HOLDS_GRADIENTS
     }
 
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems) {

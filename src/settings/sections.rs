@@ -159,7 +159,7 @@ impl Default for Cleanup {
             every_steps: 10,
             after_validation: true,
             after_epoch: true,
-            actions: vec![CleanupAction::Gradients, CleanupAction::DevicePool, CleanupAction::Heap],
+            actions: vec![CleanupAction::DevicePool, CleanupAction::Heap],
             cache_low_water: 0.5,
         }
     }

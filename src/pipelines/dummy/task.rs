@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::settings::Settings;
 use crate::bounded::ledger::{Holding, Ledger, NO_CAP, Policy};
-use crate::data::error::Broken;
 use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
@@ -29,21 +28,7 @@ pub struct Dummy {
 const LEAK: &str = "dummy_leak";
 
 pub fn facts(settings: &Settings) -> TaskFacts {
-    TaskFacts {
-        batches_per_epoch: settings.steps_per_epoch,
-        owners: owners(settings),
-        data_digests: Vec::new(),
-        data_left_out: Broken::default(),
-        smaller: Vec::new(),
-        trained_parameters: None,
-        phase_ends: Vec::new(),
-        batch_items: 1,
-        batch_keys: &[],
-        probe_steps: 2,
-        probe_overrides: Vec::new(),
-        metrics: METRICS.to_vec(),
-        pictures: "",
-    }
+    TaskFacts { owners: owners(settings), probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
 fn owners(settings: &Settings) -> Vec<PlannedOwner> {

@@ -7,6 +7,8 @@ pub mod feed;
 pub mod json;
 pub mod known;
 pub mod question_answers;
+#[cfg(test)]
+mod real_data;
 pub mod reference_video;
 pub mod sample;
 pub mod seed;

@@ -8,8 +8,8 @@ use crate::memory::ledger::{Ledger, NO_CAP, Policy};
 use crate::results::format::{Keeps, PlannedOwner};
 use crate::results::verdict::OWNER;
 
-/// Leaks of the post-mortems, each to be switched on, seen in the verdict, and seen gone. All are off unless set here;
-/// a pipeline that does not have one refuses it.
+/// Leaks that real trainers had (`docs/origins.md`), each with a switch, to see that the verdict finds it. All are off
+/// unless set here; a pipeline that does not have one refuses it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Leaks {

@@ -19,34 +19,34 @@ pub struct Leaks {
     pub outputs_with_graph: bool,
     /// Keep the embeddings of reference pictures with their graph (a cache of embeddings that were not detached).
     pub embeddings_with_graph: bool,
-    /// Keep the pictures of each batch as tensors on the device (as a data set does that is moved as a whole).
+    /// Keep the pictures of each batch as tensors on the device (as a data set that moves there as a whole does).
     pub batches_on_device: bool,
-    /// Add up the losses with their graphs, as a progress line does that shows their mean.
+    /// Add up the losses with their graphs (as a progress line that shows their mean does).
     pub loss_with_graph: bool,
     /// Keep every detection of every validation.
     pub validation_predictions: bool,
-    /// Run the validation with autodiff and keep what it gives (validation accumulates over the whole set).
+    /// Run the validation with autodiff and keep its outputs (validation accumulates over the whole set).
     pub validation_with_graph: bool,
     /// Keep each decoded frame: a cache bounded by a count that is never reached.
     pub frame_cache: bool,
     /// Each worker keeps a copy of the data that it has seen.
     pub data_per_worker: bool,
-    /// Let the queue of the workers grow by a batch with each batch taken (workers each with large batches).
+    /// Let the queue of the workers grow by one batch with each batch taken.
     pub worker_queue: bool,
     /// Keep a line of text for each step (a logger's history).
     pub log_history: bool,
     /// Keep the ranges of activations as they were at each step (statistics that keep old tensors).
     pub range_history: bool,
-    /// Keep the quantised weights of each forward pass (made anew and kept).
+    /// Keep the quantised weights of each forward pass.
     pub quantised_weights: bool,
     /// Keep the tokenised examples of each batch (the whole data set preprocessed).
     pub preprocessed_examples: bool,
-    /// Keep what went into each block (checkpointing that keeps activations).
+    /// Keep the inputs of each block (checkpointing that keeps activations).
     pub block_inputs: bool,
     /// Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader of
     /// Burn 0.21). Does nothing on the CPU, which has no pools.
     pub thread_pools: bool,
-    /// What is to be seen when `xrun leaks` runs this file.
+    /// What `xrun leaks` must find when it runs this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
 }
@@ -73,10 +73,10 @@ pub struct Expected {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1e-6, max = 1e6))]
     pub pages_per_step: Option<f64>,
-    /// How far the measured slope may be from it, as a share. Default: 0.1.
+    /// How far the measured slope may differ from it, as a fraction. Default: 0.1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
-    /// The buffer that is to be named; empty when what grows is in no buffer of the ledger.
+    /// The owner that must be named; empty if the growth is in no buffer of the ledger.
     pub owner: String,
 }
 

@@ -17,6 +17,7 @@ pub fn real_data(path: &str) -> Option<PathBuf> {
         }
     };
     let thread = std::thread::current();
-    writeln!(std::io::stderr(), "SKIPPED: {}: {why}", thread.name().unwrap_or("a test")).unwrap();
+    let mut terminal = std::io::stderr().lock();
+    writeln!(terminal, "SKIPPED: {}: {why}", thread.name().unwrap_or("a test")).unwrap();
     None
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 /// Says that a test cannot run here and why, past the capture of `cargo test`, so that `.ci/run` can count it.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
-    writeln!(std::io::stderr(), "SKIPPED: {}: {why}", thread.name().unwrap_or("a test")).unwrap();
+    let mut terminal = std::io::stderr().lock();
+    writeln!(terminal, "SKIPPED: {}: {why}", thread.name().unwrap_or("a test")).unwrap();
 }
 
 pub struct Workplace {

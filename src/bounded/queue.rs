@@ -49,7 +49,7 @@ impl<T: HeldBytes> OrderedQueue<T> {
         Self::with(ledger.register(name, cap, Policy::Block), capacity, first, false)
     }
 
-    /// A leak of a post-mortem that `[leaks]` switched on: a queue that takes one more item with each item taken.
+    /// A leak that `[leaks]` switches on: a queue that takes one more item with each item taken.
     pub fn leaking(ledger: &Ledger, name: &'static str, capacity: usize, first: u64) -> Self {
         Self::with(ledger.register(name, NO_CAP, Policy::Leak), capacity.max(1) as u64, first, true)
     }

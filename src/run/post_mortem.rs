@@ -127,7 +127,7 @@ fn suggestions(
     let here = |owner: &&PlannedOwner| owner.place == reached.place && owner.policy != Policy::Leak;
     for owner in plan.owners.iter().filter(here).filter(|owner| concerned(&owner.name)) {
         let held = line.owners.get(&owner.name).copied().unwrap_or_default();
-        if let Some(key) = owner.because.split('`').nth(1).filter(|_| held > excess) {
+        if let Some(key) = owner.key.as_deref().filter(|_| held > excess) {
             found.extend(smaller(experiment, key, held, excess));
         }
     }

@@ -112,7 +112,8 @@ pub fn watch(
     stop: &StopSignal,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Watched, SlurmError> {
-    let mut journal = LineWriter::open(&Ledger::default(), "sweep_processes", &sweep.join(layout::PROCESSES), 1)?;
+    let buffer = write::lines("sweep_processes", 1);
+    let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
     let arrays = arrays_of(sweep, record.order.len())?;
     let places: BTreeMap<RunId, usize> = record.runs().zip(0..).collect();
     let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed)

@@ -9,12 +9,14 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
-use super::training::{NewRun, Place, Planned};
+use super::training;
 use super::{Display, Overrides, Progress};
 use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
 use crate::results::read as results;
 use crate::results::verdict::Verdict;
+use crate::run::begin::{NewRun, Place};
+use crate::run::prepare::Planned;
 use crate::run::stop::exit_code;
 
 /// What came of one.
@@ -86,11 +88,11 @@ impl Runs {
         let mut experiment = checked.experiment.clone();
         experiment.sweep = None;
         let mut planned = Planned::new(experiment, QUIET)?;
-        planned.expect(file, &self.overrides, QUIET);
+        planned.forecast_if_asked(file, &self.overrides);
         let (opened, task) = planned.open(1)?;
         let place = Place::Results(self.results.path());
         let new = NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None };
-        new.train(opened, task, started, &DISPLAY, QUIET)
+        training::begin(&new, &opened, task, started, &DISPLAY, QUIET)
     }
 
     fn in_a_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {

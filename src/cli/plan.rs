@@ -2,13 +2,13 @@
 
 use super::PlanArguments;
 use super::terminal::{Failure, Terminal};
-use super::training::Planned;
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{read, schema};
 use crate::plan::{Plan, describe, fit};
 use crate::probe::ProbeError;
 use crate::probe::solve::{End, Solution, solve};
 use crate::results::format::{Forecast, ForecastRow};
+use crate::run::prepare::Planned;
 use crate::run::stop::EXIT_DOES_NOT_FIT;
 use crate::units::Bytes;
 

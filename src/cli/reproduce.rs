@@ -7,14 +7,16 @@ use clap::Args;
 
 use super::resume::refuse_other_keys;
 use super::terminal::{Failure, Terminal};
-use super::training::{NewRun, Place, Planned};
+use super::training;
 use super::{Data, Display, Overrides, Results};
 use crate::device::{self, Kind};
 use crate::experiment::read;
 use crate::report;
 use crate::results::format::Outcome;
 use crate::results::{index, layout, resolved, write};
+use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::LEFT_OUT;
+use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
 use crate::run::stop::exit_code;
 
@@ -83,7 +85,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     };
     let mut display = arguments.display.clone();
     display.json = false;
-    let (directory, code) = new.train(opened, task, started, &display, terminal)?;
+    let (directory, code) = training::begin(&new, &opened, task, started, &display, terminal)?;
     if code == exit_code(Outcome::Interrupted) {
         terminal.say("nothing was compared; `xrun reproduce` begins anew");
         return Ok(code);
@@ -120,11 +122,11 @@ fn plan(
     experiment.limits.device_memory = experiment.limits.device_memory.filter(|_| named("limits.device_memory"));
     let device = &original.manifest.device.chosen;
     if overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
-        return Planned::new(experiment, terminal);
+        return Ok(Planned::new(experiment, terminal)?);
     }
     experiment.experiment.device.clone_from(device);
     device::choose(device).map_err(|error| {
         Failure::Failed(format!("the run was on `{device}`: {error}; --device reproduces it on another one"))
     })?;
-    Planned::new(experiment, terminal)
+    Ok(Planned::new(experiment, terminal)?)
 }

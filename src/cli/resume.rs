@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::ResumeArguments;
 use super::terminal::Failure;
-use super::training::{self, Planned};
+use super::training;
 use crate::experiment::{read, resolved};
 use crate::panics;
 use crate::problem::{Problem, Problems};
@@ -13,6 +13,7 @@ use crate::results::{index, layout, read as read_results, resolved as resolved_t
 use crate::run::checkpoint::CHANGED;
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::Launch;
+use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
 use crate::run::{directory, manifest};
 
@@ -86,12 +87,12 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     match overrides.is_empty() {
         true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
         // Another batch size may be why it is resumed: does that fit?
-        false => planned.expect(&path.join(layout::RESOLVED), &overrides, terminal),
+        false => planned.forecast_if_asked(&path.join(layout::RESOLVED), &overrides),
     }
     let (opened, mut task) = planned.open(continuation.state.step + 1)?;
     if let Some(checkpoint) = &continuation.checkpoint {
         let loaded = panics::caught(|| task.load(checkpoint));
-        loaded.map_err(|panic| training::not_opened(&opened.chosen, &panic))?.map_err(Failure::failed)?;
+        loaded.map_err(|panic| Failure::from(prepare::not_opened(&opened.chosen, &panic)))?.map_err(Failure::failed)?;
     }
     if !overrides.is_empty() {
         let text = resolved::to_toml(&opened.plan.experiment, None);

@@ -5,13 +5,15 @@ use std::time::Instant;
 
 use super::RunArguments;
 use super::terminal::{Failure, Terminal};
-use super::training::{NewRun, Place, Planned};
+use super::training;
 use crate::data::Dataset;
 use crate::experiment::{Experiment, read};
 use crate::plan::{describe, fit, shorten};
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
+use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::fingerprint;
+use crate::run::prepare::Planned;
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
@@ -39,7 +41,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             return Ok(unchanged(&run, arguments, terminal));
         }
     }
-    planned.expect(file, &overrides, terminal);
+    planned.forecast_if_asked(file, &overrides);
     let rooms = planned.rooms();
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {
@@ -62,7 +64,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         origins: &checked.origins,
         stop_after: arguments.probe,
     };
-    let (_, code) = new.train(opened, task, started, &arguments.display, terminal)?;
+    let (_, code) = training::begin(&new, &opened, task, started, &arguments.display, terminal)?;
     Ok(code)
 }
 

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use super::sweep::{Lines, SweepArguments, how_to_go_on};
 use super::terminal::{Failure, Terminal};
-use super::training::Planned;
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
 use crate::experiment::read;
 use crate::results::format::Outcome;
 use crate::results::layout;
 use crate::results::sweep::Record;
+use crate::run::prepare::{NotStarted, Planned};
 use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::points::RunId;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
@@ -194,9 +194,9 @@ fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, 
         Failure::Failed(format!("{message}; write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]"))
     };
     let checked = read::read_resolved(base, overrides)?;
-    let mut planned = Planned::new(checked.experiment, terminal).map_err(|failure| match failure {
-        Failure::Failed(why) => advice(why),
-        other => other,
+    let mut planned = Planned::new(checked.experiment, terminal).map_err(|error| match error {
+        NotStarted::Failed(why) => advice(why),
+        other => other.into(),
     })?;
     let (forecast, _) = planned.forecast(base, overrides).map_err(|error| advice(error.to_string()))?;
     Ok(forecast.resident_peak.unwrap_or(forecast.heap_peak))

@@ -1,322 +1,69 @@
-//! What do running and resuming share? From a checked experiment to an open task, and from an ending to an answer.
+//! What do running and resuming share? From a run that begins to an answer.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, progress, resume};
-use crate::bounded::ledger::Ledger;
 use crate::data::error::Broken;
-use crate::data::{self, Dataset};
-use crate::device::kernels::Kernels;
-use crate::device::{self, Chosen, Kind, Tuning, pages};
-use crate::experiment::pipeline::Prepared;
-use crate::experiment::{Experiment, resolved};
-use crate::memory::sources::GpuInUse;
-use crate::memory::{heap, sources};
-use crate::panics::words::Cause;
-use crate::panics::{self, Panic};
-use crate::plan::fit::{self, Room};
-use crate::plan::{self, Plan, forecast};
-use crate::probe::{self, Probe, ProbeError, remembered};
-use crate::results::format::{Forecast, LoopState, Outcome, PoolPage, Summary};
+use crate::results::format::{Outcome, Summary};
 use crate::results::{printable, read};
-use crate::run::fingerprint::fingerprint;
-use crate::run::launch::{self, Launch};
+use crate::run::begin::NewRun;
+use crate::run::launch::Launch;
+use crate::run::prepare::{Listener, NotStarted, Opened, Work, left_out};
 use crate::run::start::Aside;
 use crate::run::stop::{Ending, StopSignal, exit_code};
-use crate::run::{directory, limits, manifest, post_mortem};
-use crate::settings::sections::{Autotune, DeviceUse};
-use crate::task::{Task, TaskError};
-use crate::units::{Bytes, counted, seconds};
+use crate::run::{manifest, post_mortem};
+use crate::task::Task;
+use crate::units::seconds;
 use crate::{report, results::layout};
 
-/// An experiment with its data looked at and its device chosen.
-pub struct Planned {
-    pub plan: Plan,
-    pub ledger: Ledger,
-    pub chosen: Chosen,
-    /// Where the device's kernels are kept, if it compiles any and they can be.
-    pub kernels: Option<Kernels>,
-    prepared: Prepared,
+impl Listener for Terminal {
+    fn say(&self, text: &str) {
+        Self::say(*self, text);
+    }
+
+    fn detail(&self, text: &str) {
+        Self::detail(*self, text);
+    }
+
+    fn begin(&self, work: Work) -> Box<dyn std::any::Any> {
+        match work {
+            Work::GeneratingData => Box::new(progress::waiting(*self, "generating data")),
+            Work::Measuring(kernels) => Box::new(progress::measuring(*self, kernels)),
+        }
+    }
+}
+
+impl From<NotStarted> for Failure {
+    fn from(error: NotStarted) -> Self {
+        match error {
+            NotStarted::Failed(message) => Self::Failed(message),
+            NotStarted::OutOfMemory(message) => Self::OutOfMemory(message),
+        }
+    }
+}
+
+/// Says what was left out of the data.
+pub fn tell_left_out(what: &str, broken: &Broken, named: usize, terminal: Terminal) {
+    left_out(what, broken, named).iter().for_each(|line| terminal.say(line));
+}
+
+/// Makes the directory of a new run and trains; returns the directory and the exit code.
+pub fn begin(
+    new: &NewRun<'_>,
+    opened: &Opened,
+    task: Box<dyn Task>,
+    started: Instant,
+    display: &Display,
     terminal: Terminal,
-}
-
-impl Planned {
-    /// Chooses the device and looks at the data.
-    pub fn new(mut experiment: Experiment, terminal: Terminal) -> Result<Self, Failure> {
-        // Who starts a run is no part of it.
-        experiment.launcher = None;
-        let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
-        terminal.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
-        if let Some(missing) = &chosen.instead_of {
-            terminal.say(&format!("on the CPU, since the GPU cannot be used: {missing}"));
-        }
-        let kernels = kept_kernels(&chosen, &experiment.device, terminal);
-        let ledger = Ledger::default();
-        let begun = Instant::now();
-        let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
-        data::known::tell(move |word| terminal.say(word));
-        if let Some(what) = &pending {
-            terminal.say(&format!("data: generating {what}"));
-        }
-        let waiting = pending.as_ref().and_then(|_| progress::waiting(terminal, "generating data"));
-        let prepared = experiment.prepare(&ledger);
-        drop(waiting);
-        let (facts, prepared) = prepared.map_err(Failure::failed)?;
-        if pending.is_some() {
-            terminal.say(&format!("data: generated in {}", seconds(begun.elapsed().as_secs_f64())));
-        }
-        // Data that were generated or read for the first time leave free pages behind, which training would come on top of.
-        heap::return_free_pages();
-        tell_left_out("data", &facts.data_left_out, LEFT_OUT_NAMED, terminal);
-        for smaller in &facts.smaller {
-            terminal.say(&smaller.to_string());
-        }
-        let plan = plan::resolve(experiment, facts);
-        let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
-        Ok(Self { plan, ledger, chosen, kernels, prepared, terminal })
-    }
-
-    /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.
-    pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
-        let probe = self.probe(file, overrides)?;
-        let planned = self.plan.to_file(probe.parameters);
-        let forecast = forecast::forecast(&planned, &self.plan.experiment, &probe.demand);
-        self.plan.forecast = Some(forecast.clone());
-        Ok((forecast, probe.parameters))
-    }
-
-    /// Puts into the plan what memory the run will need, if the experiment asks for that. A probe that fails stops
-    /// nothing: the run will say why better.
-    pub fn expect(&mut self, file: &Path, overrides: &[String], terminal: Terminal) {
-        if !self.plan.experiment.memory.probe {
-            return;
-        }
-        let (mut expected, _) = match self.forecast(file, overrides) {
-            Ok(expected) => expected,
-            Err(error) => return terminal.say(&format!("no forecast of memory: {error}")),
-        };
-        // Data that were generated or read for the first time may have taken more than training will.
-        forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
-        let (fits, sentence) = fit::sentence(&expected, &self.rooms());
-        self.plan.forecast = Some(expected);
-        match fits {
-            true => terminal.detail(&format!("plan {sentence}")),
-            false => {
-                terminal.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display()))
-            }
-        }
-    }
-
-    /// What bounds it here and now.
-    pub fn rooms(&self) -> Vec<Room> {
-        let device = (self.chosen.kind != Kind::Cpu).then_some(self.chosen.found.free).flatten();
-        fit::rooms(&self.plan.experiment.limits, device)
-    }
-
-    /// What a few steps of the experiment need; remembered from an earlier time, or seen now.
-    fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
-        let known = remembered::recall(&self.probe_key());
-        known.map_or_else(|| self.measure(file, overrides), Ok)
-    }
-
-    fn probe_key(&self) -> String {
-        remembered::key(&self.plan.experiment, &self.plan.facts.data_digests, &self.chosen.found.name)
-    }
-
-    /// What a few steps of the experiment need, seen now.
-    pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
-        let steps = self.plan.facts.probe_steps.min(self.plan.steps);
-        self.terminal.say(&format!("measuring memory: {}", counted(steps, "step")));
-        let _measuring = progress::measuring(self.terminal, self.kernels.clone());
-        let mut overrides = overrides.to_vec();
-        overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
-        let compiled = || self.kernels.as_ref().map_or(0, Kernels::new_ones);
-        let before = compiled();
-        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
-        // The compiler keeps what it compiled until its process ends, and tuning tries what training does not need: a probe
-        // that did either says more than the run will take.
-        if compiled() > before {
-            probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
-        }
-        remembered::keep(&self.probe_key(), &probe);
-        Ok(probe)
-    }
-
-    /// Opens the task. `first_step` is the first one that it will be asked for.
-    pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), Failure> {
-        let Self { plan, ledger, chosen, kernels, prepared, .. } = self;
-        // A backend may panic where a library of its driver is missing.
-        let opened = panics::caught(|| prepared.open(&plan.experiment, chosen.kind, &ledger, first_step));
-        let task = opened.map_err(|panic| not_opened(&chosen, &panic))?.map_err(|error| match error {
-            TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
-            other => Failure::failed(other),
-        })?;
-        Ok((Opened { plan, ledger, chosen, kernels }, task))
-    }
-}
-
-/// At the start of a run as many broken items are named; `xrun check` names more.
-const LEFT_OUT_NAMED: usize = 3;
-
-/// What was left out of the data: how many by reason, and the first of them.
-pub fn tell_left_out(where_: &str, left_out: &Broken, named: usize, terminal: Terminal) {
-    if left_out.total() == 0 {
-        return;
-    }
-    terminal.say(&format!("{where_}: {} left out: {}", left_out.total(), left_out.by_reason()));
-    for item in left_out.first.iter().take(named) {
-        terminal.say(&format!("  {}", item.error));
-    }
-    match left_out.total().saturating_sub(named.min(left_out.first.len()) as u64) {
-        0 => {}
-        more => terminal.say(&format!("  and {more} more")),
-    }
-}
-
-/// The device failed before the first step, by what was said. Without room for the model nothing was begun that could be
-/// continued, so there is no post-mortem.
-pub fn not_opened(chosen: &Chosen, panic: &Panic) -> Failure {
-    match panic.cause() {
-        Cause::OutOfMemory { asked } => {
-            let pages = pool_pages(chosen);
-            if let Some(words) = asked.and_then(|bytes| limits::larger_than_a_page(bytes, &pages)) {
-                return Failure::OutOfMemory(words);
-            }
-            let page = asked.map_or_else(String::new, |bytes| format!("; a page of {} was refused", Bytes(bytes)));
-            let memory = chosen.found.memory.zip(chosen.found.free);
-            let memory = memory.map_or_else(String::new, |(all, free)| {
-                format!("; {} of {} were free when the program began", Bytes(free), Bytes(all))
-            });
-            Failure::OutOfMemory(format!(
-                "the device `{}` has no memory for the model{page}{memory}; other programs may use it (`nvidia-smi`), or \
-                 the model is too large for it",
-                chosen.kind
-            ))
-        }
-        _ => Failure::Failed(format!("the device `{}` cannot be opened: {panic}", chosen.kind)),
-    }
-}
-
-/// Where the device's kernels are kept. Before the device is opened: it is not asked again.
-fn kept_kernels(chosen: &Chosen, device: &DeviceUse, terminal: Terminal) -> Option<Kernels> {
-    let mut kernels = Kernels::of(&data::cache::folder(), &chosen.found)?;
-    let prepared = kernels.prepare();
-    let tuning = match device.autotune {
-        Autotune::Minimal => Tuning::Minimal,
-        Autotune::Balanced => Tuning::Balanced,
-        Autotune::Full => Tuning::Full,
-    };
-    let ours = device::cuda::keep_kernels(prepared.is_ok().then(|| kernels.folder()), tuning);
-    match prepared {
-        _ if !ours => terminal.detail("a file of CubeCL's own (cubecl.toml) says where kernels are kept"),
-        Err(why) => terminal.say(&format!("kernels are not kept, every start compiles them anew: {why}")),
-        Ok(()) => {
-            if !kernels.damaged.is_empty() {
-                terminal
-                    .say(&format!("kernels that were kept were damaged, and are compiled anew: {:?}", kernels.damaged));
-            }
-            return Some(kernels);
-        }
-    }
-    None
-}
-
-/// The pages of the device's pool, where they are known.
-fn pool_pages(chosen: &Chosen) -> Vec<PoolPage> {
-    let pages = match (chosen.kind, chosen.found.memory) {
-        (Kind::Cuda(_), Some(memory)) => pages::of_cuda(memory),
-        _ => Vec::new(),
-    };
-    pages.into_iter().map(|page| PoolPage { bytes: page.bytes, tensor_max: page.tensor_max }).collect()
-}
-
-/// What is left beside an opened task.
-pub struct Opened {
-    pub plan: Plan,
-    pub ledger: Ledger,
-    pub chosen: Chosen,
-    pub kernels: Option<Kernels>,
-}
-
-impl Opened {
-    /// The GPU in use, where its driver tells of it.
-    pub fn gpu(&self) -> Option<GpuInUse> {
-        let found = &self.chosen.found;
-        let used_before = found.memory.zip(found.free).map(|(all, free)| all.saturating_sub(free));
-        found.driver_number.map(|index| GpuInUse { index, used_before })
-    }
-}
-
-/// Where the directory of a run is made.
-pub enum Place<'a> {
-    /// Below these results, as the newest of its experiment.
-    Results(&'a Path),
-    /// Below these results, apart from the runs of its experiment.
-    Reproductions(&'a Path),
-    /// Exactly this folder.
-    Folder(&'a Path),
-}
-
-/// A run that begins: where its directory is made, and what is written there as it was given.
-pub struct NewRun<'a> {
-    pub place: Place<'a>,
-    /// The author's file.
-    pub text: &'a [u8],
-    pub origins: &'a BTreeMap<String, String>,
-    /// Ends the run after this many steps, with the plan of all of them.
-    pub stop_after: Option<u64>,
-}
-
-impl NewRun<'_> {
-    /// Makes the directory and trains; returns the directory and the exit code.
-    pub fn train(
-        &self,
-        opened: Opened,
-        task: Box<dyn Task>,
-        started: Instant,
-        display: &Display,
-        terminal: Terminal,
-    ) -> Result<(PathBuf, u8), Failure> {
-        let plan = &opened.plan;
-        let resolved = resolved::to_toml(&plan.experiment, None);
-        let fingerprint = fingerprint(plan);
-        // Until here a signal ends the program as it ends any other.
-        let stop = listen(display, terminal)?;
-        let name = &plan.experiment.experiment.name;
-        let now = manifest::time();
-        let directory = match self.place {
-            Place::Folder(path) => directory::create_at(path),
-            Place::Results(results) => directory::create(results, name, &fingerprint, now),
-            Place::Reproductions(results) => {
-                directory::create(&results.join(name), layout::REPRODUCTIONS, &fingerprint, now)
-            }
-        };
-        let directory = directory.map_err(Failure::failed)?;
-        let command = manifest::command();
-        let kernels = opened.kernels.as_ref();
-        let manifest =
-            manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, kernels, &command, self.origins);
-        launch::describe(&directory.path, self.text, &resolved, &manifest, plan, task.parameters())
-            .map_err(Failure::failed)?;
-        let launch = Launch {
-            plan,
-            ledger: &opened.ledger,
-            directory: &directory,
-            state: LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() },
-            segment: 0,
-            gpu: opened.gpu(),
-            kernels: opened.kernels.clone(),
-            tell: None,
-            started,
-            stop_after: self.stop_after,
-        };
-        let code = train(launch, task, &stop, display, terminal);
-        Ok((directory.path.clone(), code))
-    }
+) -> Result<(PathBuf, u8), Failure> {
+    // Until here a signal ends the program as it ends any other.
+    let stop = listen(display, terminal)?;
+    let begun = new.begin(opened, task.parameters())?;
+    let code = train(begun.launch(opened, started), task, &stop, display, terminal);
+    Ok((begun.directory.path.clone(), code))
 }
 
 /// What the first signal is answered with, at once.

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::WarmArguments;
 use super::terminal::{Failure, Terminal};
-use super::training::Planned;
 use crate::experiment::read;
 use crate::probe::ProbeError;
+use crate::run::prepare::Planned;
 use crate::run::stop::EXIT_DOES_NOT_FIT;
 use crate::units::seconds;
 

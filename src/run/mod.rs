@@ -1,5 +1,6 @@
 //! How is a planned task trained, stopped, saved and continued?
 
+pub mod begin;
 pub mod checkpoint;
 pub mod cleanup;
 pub mod clock;
@@ -12,6 +13,7 @@ pub mod manifest;
 pub mod norms;
 pub mod observer;
 pub mod post_mortem;
+pub mod prepare;
 pub mod recorder;
 pub mod reproduce;
 pub mod resume;

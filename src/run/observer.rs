@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::prepare::Listener;
 use super::start::Teller;
 use super::stop::Ending;
 use crate::plan::Plan;
@@ -61,4 +62,8 @@ pub struct Silent;
 
 impl Observer for Silent {
     fn event(&mut self, _: Event<'_>) {}
+}
+
+impl Listener for Silent {
+    fn say(&self, _: &str) {}
 }

@@ -69,9 +69,9 @@ pub enum Autotune {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Query images in one forward and backward pass; a larger batch is split and its gradients are added up, with the
-    /// same result. Of a language model the sequences of a batch: half as many, with twice the `training.accumulation`, are
-    /// the same step. Lower it when memory is short. Default: 32, one whole episode of `n_way` 4 and `n_query` 8.
+    /// Items (query images, sequences) that are on the device at once: in one forward and backward pass, and in one pass of a
+    /// validation. A larger batch is split and its gradients are added up, so the step is the same up to rounding. Lower it
+    /// when memory is short. Default: 32.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
     /// Triplets in one triplet batch, three images each. Default: 8; pictures of 640 pixels in batches of 64
@@ -218,6 +218,12 @@ pub struct Training {
     /// Stop in good order, with a checkpoint, after this time. For clusters that kill. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
+    /// Items whose gradient makes a batch, such as the sequences of a language model. An episode has a size of its own, by keys
+    /// of its pipeline, and refuses this one. How many of them are on the device at once is for `limits.batch_size` to say.
+    /// Default: the pipeline's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub batch_size: Option<usize>,
     /// Batches whose gradients are added up into one step. Losses are sums over what counts (tokens, objects) and are
     /// divided once, by all of the step, so that several batches train as one large batch does. Default: 1.
     #[schemars(range(min = 1, max = 4096))]
@@ -248,6 +254,7 @@ impl Default for Training {
             epochs: 1,
             max_steps: None,
             time_limit: None,
+            batch_size: None,
             accumulation: 1,
             clip_norm: None,
             activation_checkpointing: false,

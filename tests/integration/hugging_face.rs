@@ -37,7 +37,6 @@ learning_rate = 1e-2
 [training]
 max_steps = 30
 epochs = 100
-[limits]
 batch_size = 4
 [validation]
 episodes = 50

@@ -35,7 +35,6 @@ learning_rate = 1e-2
 max_steps = 20
 epochs = 100
 clip_norm = 1.0
-[limits]
 batch_size = 4
 [validation]
 episodes = 2
@@ -98,7 +97,7 @@ fn a_step_of_several_batches_is_the_step_of_one_large_batch() {
     let whole = steps(&workplace.trained("whole", &[]));
     for (name, size, accumulation) in [("halves", 2, 2), ("single", 1, 4)] {
         let (size, accumulation) =
-            (format!("limits.batch_size={size}"), format!("training.accumulation={accumulation}"));
+            (format!("training.batch_size={size}"), format!("training.accumulation={accumulation}"));
         let several = steps(&workplace.trained(name, &[&size, &accumulation]));
         assert_eq!(several.len(), whole.len());
         for (step, (found, expected)) in several.iter().zip(&whole).enumerate() {
@@ -333,7 +332,7 @@ fn windows_of_a_context_are_bounded_and_do_not_depend_on_what_is_kept() {
         "dataset.question-answers.generated.sentences_per_paragraph=8",
         "dataset.question-answers.generated.articles=3",
         "dataset.question-answers.window_stride=6",
-        "limits.batch_size=3",
+        "training.batch_size=3",
     ];
     let run = workplace.trained("windows", &long);
     let with = |more: &'static str| [&long[..], &[more]].concat();

@@ -4,6 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
 use super::batch::DetectionBatch;
+use super::leaks;
 use super::model::ReferenceDetector;
 use super::pixels::pictures;
 use super::settings::Settings;

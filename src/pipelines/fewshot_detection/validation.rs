@@ -9,6 +9,7 @@ use super::assignment::{Cell, cells};
 use super::batch::{Batches, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
+use super::leaks;
 use super::model::ReferenceDetector;
 use super::pictures;
 use super::pixels::{fetch, pictures as to_tensor};

@@ -1,5 +1,6 @@
 //! How do questions become a batch on the host? Tokens in, tokens to be said next, and which of them count.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::settings::{LossOn, Settings};
@@ -65,6 +66,28 @@ impl TokenBatch {
             }
         }
         batch
+    }
+
+    /// The same sequences, at most so many at a time; the batch itself where that is all of them.
+    pub fn parts(&self, size: usize) -> impl Iterator<Item = Cow<'_, Self>> {
+        let size = size.max(1);
+        (0..self.size).step_by(size).map(move |from| match size >= self.size {
+            true => Cow::Borrowed(self),
+            false => Cow::Owned(self.rows(from, (from + size).min(self.size))),
+        })
+    }
+
+    fn rows(&self, from: usize, to: usize) -> Self {
+        let numbers = from * self.length..to * self.length;
+        Self {
+            size: to - from,
+            length: self.length,
+            inputs: self.inputs[numbers.clone()].to_vec(),
+            targets: self.targets[numbers.clone()].to_vec(),
+            weights: self.weights[numbers].to_vec(),
+            texts: self.texts[from..to].to_vec(),
+            described: self.described.clone(),
+        }
     }
 
     /// Inputs that have a target, by their number in the batch. What fills up is not among them, nor the end of a text.

@@ -16,10 +16,10 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// A held-out question has `windows` windows of its context at most.
-    pub fn new(settings: &Settings, limits: &Limits, windows: usize) -> Self {
-        let bytes = batch_bytes_max(settings, limits.batch_size);
-        let with_windows = bytes + windows_bytes_max(settings, limits.batch_size, windows);
+    /// Of batches of `size` questions. A held-out question has `windows` windows of its context at most.
+    pub fn new(settings: &Settings, limits: &Limits, size: usize, windows: usize) -> Self {
+        let bytes = batch_bytes_max(settings, size);
+        let with_windows = bytes + windows_bytes_max(settings, size, windows);
         Self {
             feed: feed::Buffers::new(limits, bytes),
             validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes: with_windows })

@@ -2,8 +2,9 @@
 
 use super::leaks::RANGE_HISTORY;
 use super::precision::FULL;
-use super::settings::{Base, Granularity, Layer, Model, Ranges, Scheme, Settings, WeightScale};
+use super::settings::{Base, Granularity, Layer, Model, Ranges, Scheme, Settings, WeightScale, batch_size};
 use crate::data::question_answers::check::file;
+use crate::experiment::Experiment;
 use crate::experiment::leaks::Leaks;
 use crate::problem::{Problem, Problems};
 use crate::settings::sections::Training;
@@ -106,6 +107,20 @@ pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Prob
         let message = format!("{pretraining} steps, and the training ends after {most}: nothing would be quantised");
         let problem = Problem::new(format!("{PIPELINE}.pretraining_steps"), message).related("training.max_steps");
         problems.add(problem.help(format!("write less than {most}, or a larger `max_steps`")));
+    }
+}
+
+/// The same for batches that are split into parts.
+pub fn check_parts(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+    let (batch, part) = (batch_size(&experiment.training), experiment.limits.batch_size);
+    if settings.ranges == Ranges::Moving && part < batch {
+        let message =
+            format!("{part} sequences at once would split a batch of {batch}, and moving ranges follow whole batches");
+        let problem = Problem::new("limits.batch_size", message).related("training.batch_size");
+        problems.add(problem.help(format!(
+            "write {batch} or more, or a smaller `training.batch_size` with more `training.accumulation`, or `ranges = \
+             \"frozen\"` or \"per-token\""
+        )));
     }
 }
 

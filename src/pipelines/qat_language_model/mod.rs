@@ -65,6 +65,7 @@ impl PipelineKind for QatLanguageModel {
     fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
         check::check(settings, experiment.model_settings().ok(), problems);
         check::check_steps(settings, &experiment.training, problems);
+        check::check_parts(settings, experiment, problems);
         check::check_leaks(&experiment.leaks, settings, problems);
     }
 
@@ -74,7 +75,7 @@ impl PipelineKind for QatLanguageModel {
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
         let Seen { train } = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        let batches = train.div_ceil(experiment.limits.batch_size as u64);
+        let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
         prepare::quantises(settings, &experiment.training, batches)?;
         Ok(Vec::new())
     }

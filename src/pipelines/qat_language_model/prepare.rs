@@ -8,7 +8,7 @@ use super::batch::Batches;
 use super::buffers::Buffers;
 use super::leaks::LEAKS;
 use super::precision::{METRICS, drawn};
-use super::settings::{Model, PrecisionPolicy, Settings};
+use super::settings::{Model, PrecisionPolicy, Settings, batch_size};
 use super::sizes::Sizes;
 use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest_of_file;
@@ -87,8 +87,8 @@ pub fn prepare(
     let left_out = corpus.left_out.clone();
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
-    let limits = &experiment.limits;
-    let buffers = Buffers::new(settings, limits, store.windows());
+    let size = batch_size(&experiment.training);
+    let buffers = Buffers::new(settings, &experiment.limits, size, store.windows());
     let mut owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     // After each batch that is trained on, at each precision.
     owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
@@ -97,7 +97,7 @@ pub fn prepare(
         Keeps::with(Occasion::Step, passes as f64)
     }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
-    let batches = Batches::new(store, settings, seed, limits.batch_size);
+    let batches = Batches::new(store, settings, seed, size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         batches_per_epoch: batches.per_epoch(),
@@ -107,8 +107,8 @@ pub fn prepare(
         smaller: Vec::new(),
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
-        batch_items: limits.batch_size as u64,
-        batch_keys: &[],
+        batch_items: size as u64,
+        batch_keys: &["training.batch_size"],
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         metrics: METRICS.to_vec(),

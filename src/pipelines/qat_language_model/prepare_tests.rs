@@ -15,7 +15,7 @@ fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, Task
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
     let path = generate_in(&generated, folder).unwrap();
     let text = format!(
-        "[pipeline.qat-language-model]\n{pipeline}\n[model.gpt2]\n[limits]\nbatch_size = 4\n\
+        "[pipeline.qat-language-model]\n{pipeline}\n[model.gpt2]\n[training]\nbatch_size = 4\n\
          [dataset.question-answers]\nsource = \"file\"\npath = {path:?}\n{dataset}"
     );
     let experiment: Experiment = toml::from_str(&text).unwrap();

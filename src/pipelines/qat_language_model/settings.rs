@@ -3,9 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::settings::sections::Training;
+
 /// Quantisation-aware training of a language model at several bit widths together: one frozen base, and for
 /// each width its own LoRA and its own ranges. A step draws a width; the widest teaches the others by its logits
-/// (LLM-QAT, Liu et al. 2023). `limits.batch_size` counts sequences.
+/// (LLM-QAT, Liu et al. 2023). `training.batch_size` counts sequences; it is 8 where the file says nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -84,6 +86,14 @@ pub struct Settings {
     /// Write the same in parts: the base, the base on each precision's grid, the LoRA as adapters of PEFT, scales and
     /// ranges. Default: false.
     pub export_parts: bool,
+}
+
+/// Sequences in a batch where the file does not say how many.
+const BATCH_SIZE: usize = 8;
+
+/// Sequences in a batch.
+pub fn batch_size(training: &Training) -> usize {
+    training.batch_size.unwrap_or(BATCH_SIZE)
 }
 
 impl Default for Settings {

@@ -5,6 +5,7 @@ use burn::tensor::TensorData;
 
 use super::batch::TokenBatch;
 use super::gpt2::{Gpt2, Layout, Tokens, tokens};
+use super::leaks;
 use super::pass::{Pass, Rules};
 use super::precision::Precision;
 use super::ranges::Ranges;

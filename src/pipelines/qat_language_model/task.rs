@@ -39,6 +39,8 @@ pub struct QatLanguageModel {
     rules: Rules,
     precisions: Vec<Precision>,
     seed: u32,
+    /// Sequences that are on the device at once.
+    part_size: usize,
     accumulation: usize,
     cache_low_water: f64,
     /// Compute activations again in the backward pass.
@@ -117,6 +119,7 @@ impl QatLanguageModel {
         let mut task = Self {
             rules: Rules::new(&settings).on(&device.plain, settings.matmul_dtype)?,
             seed,
+            part_size: experiment.limits.batch_size,
             accumulation: training.accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
             recompute: training.activation_checkpointing,
@@ -148,15 +151,17 @@ impl QatLanguageModel {
         for number in 0..self.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration(number)?;
             self.validation.counted(batch.held_bytes(), || {
-                for (at, precision) in self.precisions.iter().enumerate() {
-                    let mut pass = Pass {
-                        rules: &self.rules,
-                        at: Some((at, *precision)),
-                        ranges: &mut found,
-                        observe: Some(Observe::Widen(text(&batch, &self.device.plain))),
-                        frozen: true,
-                    };
-                    plain.hidden(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass);
+                for batch in batch.parts(self.part_size) {
+                    for (at, precision) in self.precisions.iter().enumerate() {
+                        let mut pass = Pass {
+                            rules: &self.rules,
+                            at: Some((at, *precision)),
+                            ranges: &mut found,
+                            observe: Some(Observe::Widen(text(&batch, &self.device.plain))),
+                            frozen: true,
+                        };
+                        plain.hidden(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass);
+                    }
                 }
             });
         }
@@ -273,10 +278,12 @@ impl Task for QatLanguageModel {
             let batch = self.feed.next()?;
             gathered.describe(batch.describe());
             gathered.count(batch.counted());
-            let mut teacher = None;
-            for (number, at) in drawn.iter().enumerate() {
-                let part = Part { at: *at, set: number.min(sets - 1), teaches: several && *at == Some(0) };
-                self.train(&batch, part, &mut teacher, &mut gathered, phases)?;
+            for sequences in batch.parts(self.part_size) {
+                let mut teacher = None;
+                for (number, at) in drawn.iter().enumerate() {
+                    let part = Part { at: *at, set: number.min(sets - 1), teaches: several && *at == Some(0) };
+                    self.train(&sequences, part, &mut teacher, &mut gathered, phases)?;
+                }
             }
         }
         phases.enter("optimizer");

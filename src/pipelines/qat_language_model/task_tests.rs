@@ -45,8 +45,8 @@ fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageMode
         [training]
         epochs = 10
         accumulation = 2
-        [limits]
         batch_size = 2
+        [limits]
         workers = 0
         prefetch = 1
         {sections}"

@@ -12,7 +12,7 @@ use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
 use super::ranges::Ranges;
-use super::settings::Settings;
+use super::settings::{Settings, batch_size};
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
@@ -29,7 +29,8 @@ pub struct Validation {
     pub batches: Batches,
     settings: Settings,
     episodes: u64,
-    batch_size: usize,
+    /// Sequences that are on the device at once.
+    part_size: usize,
     batch: Holding,
 }
 
@@ -50,7 +51,7 @@ impl Validation {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
             episodes: experiment.validation.episodes as u64,
-            batch_size: experiment.limits.batch_size,
+            part_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
             batch: prepared.buffers.validation_batch.register(ledger),
         }
     }
@@ -101,20 +102,22 @@ impl Validation {
         sums: &mut Sums,
     ) {
         let device = network.plain_device();
-        let count = batch.size * batch.length;
-        let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
-        let targets = Tokens::<2>::from_data(TensorData::new(batch.targets.clone(), [count, 1]), &device);
-        let said = log_softmax(logits, 1).gather(1, targets).reshape([count]);
-        let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), &device);
-        let surprise = (said * weights).sum().neg().into_data();
-        sums.surprise += surprise.iter::<f32>().next().map_or(f64::NAN, f64::from);
+        for part in batch.parts(self.part_size) {
+            let count = part.size * part.length;
+            let logits = network.forward(tokens(&part.inputs, part.size, part.length, &device), pass);
+            let targets = Tokens::<2>::from_data(TensorData::new(part.targets.clone(), [count, 1]), &device);
+            let log_probability = log_softmax(logits, 1).gather(1, targets).reshape([count]);
+            let weights = Tensor::<1>::from_data(TensorData::new(part.weights.clone(), [count]), &device);
+            let surprise = (log_probability * weights).sum().neg().into_data();
+            sums.surprise += surprise.iter::<f32>().next().map_or(f64::NAN, f64::from);
+        }
         sums.tokens += batch.weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
         let tokenizer = &self.batches.store().corpus().tokenizer;
         sums.bytes += batch.counted_bytes(tokenizer) as f64;
         let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
         let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();
         let answered =
-            surest(&prompts, self.batch_size, |prompts| answers(network, prompts, length, most, tokenizer.end(), pass));
+            surest(&prompts, self.part_size, |prompts| answers(network, prompts, length, most, tokenizer.end(), pass));
         for (said, example) in answered.iter().zip(examples) {
             sums.answers.add(&tokenizer.decode(said), &example.answers);
         }

@@ -1,0 +1,98 @@
+//! A run that begins: its folder, and what is written there before the first step.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use super::directory::{self, RunDirectory};
+use super::fingerprint::fingerprint;
+use super::launch::{self, Launch};
+use super::manifest;
+use super::prepare::{NotStarted, Opened};
+use crate::experiment::read::Checked;
+use crate::experiment::resolved;
+use crate::results::format::LoopState;
+use crate::results::layout;
+
+/// Where the directory of a run is made.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// Below these results, as the newest of its experiment.
+    Results(&'a Path),
+    /// Below these results, apart from the runs of its experiment.
+    Reproductions(&'a Path),
+    /// Exactly this folder.
+    Folder(&'a Path),
+}
+
+/// Where its directory is made, and what is written there as it was given.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRun<'a> {
+    pub place: Place<'a>,
+    /// The author's file.
+    pub text: &'a [u8],
+    pub origins: &'a BTreeMap<String, String>,
+    /// Ends the run after this many steps, with the plan of all of them.
+    pub stop_after: Option<u64>,
+}
+
+/// A run whose directory is there.
+#[derive(Debug)]
+pub struct Begun {
+    pub directory: RunDirectory,
+    state: LoopState,
+    stop_after: Option<u64>,
+}
+
+impl<'a> NewRun<'a> {
+    /// All steps of an experiment that was read.
+    pub fn of(checked: &'a Checked, place: Place<'a>) -> Self {
+        Self { place, text: &checked.text, origins: &checked.origins, stop_after: None }
+    }
+
+    /// Makes the directory and describes the run there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(&self, opened: &Opened, parameters: u64) -> Result<Begun, NotStarted> {
+        let plan = &opened.plan;
+        let resolved = resolved::to_toml(&plan.experiment, None);
+        let fingerprint = fingerprint(plan);
+        let name = &plan.experiment.experiment.name;
+        let now = manifest::time();
+        let directory = match self.place {
+            Place::Folder(path) => directory::create_at(path),
+            Place::Results(results) => directory::create(results, name, &fingerprint, now),
+            Place::Reproductions(results) => {
+                directory::create(&results.join(name), layout::REPRODUCTIONS, &fingerprint, now)
+            }
+        };
+        let directory = directory.map_err(NotStarted::failed)?;
+        let command = manifest::command();
+        let kernels = opened.kernels.as_ref();
+        let manifest =
+            manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, kernels, &command, self.origins);
+        launch::describe(&directory.path, self.text, &resolved, &manifest, plan, parameters)
+            .map_err(NotStarted::failed)?;
+        let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
+        Ok(Begun { directory, state, stop_after: self.stop_after })
+    }
+}
+
+impl Begun {
+    /// What trains it. `started` is when the program began: `training.time_limit` counts from there.
+    pub fn launch<'a>(&'a self, opened: &'a Opened, started: Instant) -> Launch<'a> {
+        Launch {
+            plan: &opened.plan,
+            ledger: &opened.ledger,
+            directory: &self.directory,
+            state: self.state.clone(),
+            segment: 0,
+            gpu: opened.gpu(),
+            kernels: opened.kernels.clone(),
+            tell: None,
+            started,
+            stop_after: self.stop_after,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! From a checked experiment to an open task: device, data, plan, forecast.
+//!
+//! Nothing here knows of a command line. What happens is told to a [`Listener`]; the command line has one, and so may a
+//! program that trains from code:
+//!
+//! ```
+//! use std::time::Instant;
+//! use xrun::run::begin::{NewRun, Place};
+//! use xrun::run::observer::Silent;
+//! use xrun::run::prepare::Planned;
+//! use xrun::run::stop::StopSignal;
+//!
+//! xrun::Program::new().built_in().register();
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("mine.toml");
+//! std::fs::write(&file, "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n")?;
+//! let checked = xrun::experiment::read::read(&file, &[], std::iter::empty())?;
+//!
+//! let planned = Planned::new(checked.experiment.clone(), Silent)?;
+//! let (opened, task) = planned.open(1)?;
+//! let new = NewRun::of(&checked, Place::Results(folder.path()));
+//! let begun = new.begin(&opened, task.parameters())?;
+//! let launch = begun.launch(&opened, Instant::now());
+//! let ending = launch.train(task, &StopSignal::never(), &mut Silent);
+//! assert_eq!(ending.exit_code(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::limits;
+use crate::bounded::ledger::Ledger;
+use crate::data::error::Broken;
+use crate::data::{self, Dataset};
+use crate::device::kernels::Kernels;
+use crate::device::{self, Chosen, Kind, Tuning, pages};
+use crate::experiment::Experiment;
+use crate::experiment::pipeline::Prepared;
+use crate::memory::sources::GpuInUse;
+use crate::memory::{heap, sources};
+use crate::panics::words::Cause;
+use crate::panics::{self, Panic};
+use crate::plan::fit::{self, Room};
+use crate::plan::{self, Plan, forecast};
+use crate::probe::{self, Probe, ProbeError, remembered};
+use crate::results::format::{Forecast, PoolPage};
+use crate::settings::sections::{Autotune, DeviceUse};
+use crate::task::{Task, TaskError};
+use crate::units::{Bytes, counted, seconds};
+
+/// Hears what happens before a run begins.
+pub trait Listener: Send + Sync {
+    /// A line for people.
+    fn say(&self, text: &str);
+
+    /// A line for the curious.
+    fn detail(&self, _text: &str) {}
+
+    /// Work begins that takes a while; it ends when what is returned is dropped.
+    fn begin(&self, _work: Work) -> Box<dyn Any> {
+        Box::new(())
+    }
+}
+
+/// Work that takes a while.
+#[derive(Debug)]
+pub enum Work {
+    GeneratingData,
+    /// A probe measures; kernels that it compiles are counted there.
+    Measuring(Option<Kernels>),
+}
+
+/// Why a run did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// Data, device or disk.
+    #[error("{0}")]
+    Failed(String),
+    /// The device has no memory for even the model.
+    #[error("{0}")]
+    OutOfMemory(String),
+}
+
+impl NotStarted {
+    pub fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// An experiment with its data looked at and its device chosen.
+pub struct Planned {
+    pub plan: Plan,
+    pub ledger: Ledger,
+    pub chosen: Chosen,
+    /// Where the device's kernels are kept, if it compiles any and they can be.
+    pub kernels: Option<Kernels>,
+    prepared: Prepared,
+    listener: Arc<dyn Listener>,
+}
+
+impl Planned {
+    /// Chooses the device and looks at the data.
+    ///
+    /// # Errors
+    /// No device, or data that cannot be used.
+    pub fn new(mut experiment: Experiment, listener: impl Listener + 'static) -> Result<Self, NotStarted> {
+        let listener: Arc<dyn Listener> = Arc::new(listener);
+        // The launcher does not affect the result.
+        experiment.launcher = None;
+        let chosen = device::choose(&experiment.experiment.device).map_err(NotStarted::failed)?;
+        listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
+        if let Some(missing) = &chosen.instead_of {
+            listener.say(&format!("on the CPU, since the GPU cannot be used: {missing}"));
+        }
+        let kernels = kept_kernels(&chosen, &experiment.device, listener.as_ref());
+        let ledger = Ledger::default();
+        let begun = Instant::now();
+        let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
+        let told = listener.clone();
+        data::known::tell(move |word| told.say(word));
+        if let Some(what) = &pending {
+            listener.say(&format!("data: generating {what}"));
+        }
+        let waiting = pending.as_ref().map(|_| listener.begin(Work::GeneratingData));
+        let prepared = experiment.prepare(&ledger);
+        drop(waiting);
+        let (facts, prepared) = prepared.map_err(NotStarted::failed)?;
+        if pending.is_some() {
+            listener.say(&format!("data: generated in {}", seconds(begun.elapsed().as_secs_f64())));
+        }
+        // Data that were generated or read for the first time leave free pages behind, which training would come on top of.
+        heap::return_free_pages();
+        for line in left_out("data", &facts.data_left_out, LEFT_OUT_NAMED) {
+            listener.say(&line);
+        }
+        for smaller in &facts.smaller {
+            listener.say(&smaller.to_string());
+        }
+        let plan = plan::resolve(experiment, facts);
+        let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
+        Ok(Self { plan, ledger, chosen, kernels, prepared, listener })
+    }
+
+    /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.
+    pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
+        let probe = self.probe(file, overrides)?;
+        let planned = self.plan.to_file(probe.parameters);
+        let forecast = forecast::forecast(&planned, &self.plan.experiment, &probe.demand);
+        self.plan.forecast = Some(forecast.clone());
+        Ok((forecast, probe.parameters))
+    }
+
+    /// Puts into the plan what memory the run will need, if the experiment asks for that. A probe that fails stops
+    /// nothing: the run will say why better.
+    pub fn forecast_if_asked(&mut self, file: &Path, overrides: &[String]) {
+        let listener = self.listener.clone();
+        if !self.plan.experiment.memory.probe {
+            return;
+        }
+        let (mut expected, _) = match self.forecast(file, overrides) {
+            Ok(expected) => expected,
+            Err(error) => return listener.say(&format!("no forecast of memory: {error}")),
+        };
+        // Data that were generated or read for the first time may have taken more than training will.
+        forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
+        let (fits, sentence) = fit::sentence(&expected, &self.rooms());
+        self.plan.forecast = Some(expected);
+        match fits {
+            true => listener.detail(&format!("plan {sentence}")),
+            false => {
+                listener.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display()))
+            }
+        }
+    }
+
+    /// What bounds it here and now.
+    pub fn rooms(&self) -> Vec<Room> {
+        let device = (self.chosen.kind != Kind::Cpu).then_some(self.chosen.found.free).flatten();
+        fit::rooms(&self.plan.experiment.limits, device)
+    }
+
+    /// What a few steps of the experiment need; remembered from an earlier time, or seen now.
+    fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
+        let known = remembered::recall(&self.probe_key());
+        known.map_or_else(|| self.measure(file, overrides), Ok)
+    }
+
+    fn probe_key(&self) -> String {
+        remembered::key(&self.plan.experiment, &self.plan.facts.data_digests, &self.chosen.found.name)
+    }
+
+    /// What a few steps of the experiment need, seen now.
+    pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
+        let steps = self.plan.facts.probe_steps.min(self.plan.steps);
+        self.listener.say(&format!("measuring memory: {}", counted(steps, "step")));
+        let _measuring = self.listener.begin(Work::Measuring(self.kernels.clone()));
+        let mut overrides = overrides.to_vec();
+        overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
+        let compiled = || self.kernels.as_ref().map_or(0, Kernels::new_ones);
+        let before = compiled();
+        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+        // The compiler keeps what it compiled until its process ends, and tuning tries what training does not need: a probe
+        // that did either says more than the run will take.
+        if compiled() > before {
+            probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+        }
+        remembered::keep(&self.probe_key(), &probe);
+        Ok(probe)
+    }
+
+    /// Opens the task. `first_step` is the first one that it will be asked for.
+    ///
+    /// # Errors
+    /// The device has no memory for the model, or fails.
+    pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), NotStarted> {
+        let Self { plan, ledger, chosen, kernels, prepared, .. } = self;
+        // A backend may panic where a library of its driver is missing.
+        let opened = panics::caught(|| prepared.open(&plan.experiment, chosen.kind, &ledger, first_step));
+        let task = opened.map_err(|panic| not_opened(&chosen, &panic))?.map_err(|error| match error {
+            TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
+            other => NotStarted::failed(other),
+        })?;
+        Ok((Opened { plan, ledger, chosen, kernels }, task))
+    }
+}
+
+/// At the start of a run as many broken items are named; `xrun check` names more.
+const LEFT_OUT_NAMED: usize = 3;
+
+/// What was left out of the data, a line each: how many by reason, and the first of them.
+pub fn left_out(what: &str, left_out: &Broken, named: usize) -> Vec<String> {
+    if left_out.total() == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![format!("{what}: {} left out: {}", left_out.total(), left_out.by_reason())];
+    lines.extend(left_out.first.iter().take(named).map(|item| format!("  {}", item.error)));
+    match left_out.total().saturating_sub(named.min(left_out.first.len()) as u64) {
+        0 => {}
+        more => lines.push(format!("  and {more} more")),
+    }
+    lines
+}
+
+/// The device failed before the first step, by what was said. Without room for the model nothing was begun that could be
+/// continued, so there is no post-mortem.
+pub fn not_opened(chosen: &Chosen, panic: &Panic) -> NotStarted {
+    match panic.cause() {
+        Cause::OutOfMemory { asked } => {
+            let pages = pool_pages(chosen);
+            if let Some(words) = asked.and_then(|bytes| limits::larger_than_a_page(bytes, &pages)) {
+                return NotStarted::OutOfMemory(words);
+            }
+            let page = asked.map_or_else(String::new, |bytes| format!("; a page of {} was refused", Bytes(bytes)));
+            let memory = chosen.found.memory.zip(chosen.found.free);
+            let memory = memory.map_or_else(String::new, |(all, free)| {
+                format!("; {} of {} were free when the program began", Bytes(free), Bytes(all))
+            });
+            NotStarted::OutOfMemory(format!(
+                "the device `{}` has no memory for the model{page}{memory}; other programs may use it (`nvidia-smi`), or \
+                 the model is too large for it",
+                chosen.kind
+            ))
+        }
+        _ => NotStarted::Failed(format!("the device `{}` cannot be opened: {panic}", chosen.kind)),
+    }
+}
+
+/// Where the device's kernels are kept. Before the device is opened: it is not asked again.
+fn kept_kernels(chosen: &Chosen, device: &DeviceUse, listener: &dyn Listener) -> Option<Kernels> {
+    let mut kernels = Kernels::of(&data::cache::folder(), &chosen.found)?;
+    let prepared = kernels.prepare();
+    let tuning = match device.autotune {
+        Autotune::Minimal => Tuning::Minimal,
+        Autotune::Balanced => Tuning::Balanced,
+        Autotune::Full => Tuning::Full,
+    };
+    let ours = device::cuda::keep_kernels(prepared.is_ok().then(|| kernels.folder()), tuning);
+    match prepared {
+        _ if !ours => listener.detail("a file of CubeCL's own (cubecl.toml) says where kernels are kept"),
+        Err(why) => listener.say(&format!("kernels are not kept, every start compiles them anew: {why}")),
+        Ok(()) => {
+            if !kernels.damaged.is_empty() {
+                listener
+                    .say(&format!("kernels that were kept were damaged, and are compiled anew: {:?}", kernels.damaged));
+            }
+            return Some(kernels);
+        }
+    }
+    None
+}
+
+/// The pages of the device's pool, where they are known.
+fn pool_pages(chosen: &Chosen) -> Vec<PoolPage> {
+    let pages = match (chosen.kind, chosen.found.memory) {
+        (Kind::Cuda(_), Some(memory)) => pages::of_cuda(memory),
+        _ => Vec::new(),
+    };
+    pages.into_iter().map(|page| PoolPage { bytes: page.bytes, tensor_max: page.tensor_max }).collect()
+}
+
+/// What is left beside an opened task.
+pub struct Opened {
+    pub plan: Plan,
+    pub ledger: Ledger,
+    pub chosen: Chosen,
+    pub kernels: Option<Kernels>,
+}
+
+impl Opened {
+    /// The GPU in use, where its driver tells of it.
+    pub fn gpu(&self) -> Option<GpuInUse> {
+        let found = &self.chosen.found;
+        let used_before = found.memory.zip(found.free).map(|(all, free)| all.saturating_sub(free));
+        found.driver_number.map(|index| GpuInUse { index, used_before })
+    }
+}

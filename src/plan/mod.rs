@@ -183,4 +183,15 @@ pub(crate) mod tests {
         ];
         assert_eq!(keys, expected);
     }
+
+    #[test]
+    fn a_plan_of_an_older_xrun_reads_and_has_no_keys() {
+        let mut file = serde_json::to_value(plan_of("[pipeline.dummy]\n").to_file(1)).unwrap();
+        for owner in file["owners"].as_array_mut().unwrap() {
+            owner.as_object_mut().unwrap().remove("key");
+        }
+        let read: PlanFile = serde_json::from_value(file).unwrap();
+        assert_eq!(read.owners.len(), 4);
+        assert!(read.owners.iter().all(|owner| owner.key.is_none()));
+    }
 }

@@ -66,13 +66,13 @@ impl Buffers {
     pub fn new(settings: &Settings, limits: &Limits) -> Self {
         let key = "limits.validation_predictions";
         let of_an_episode = episode_predictions(settings, limits);
+        let episode = average_precision::buffer("episode_predictions", of_an_episode)
+            .because(format!("those of one episode; at most `{key}`"));
         Self {
             all: average_precision::buffer("validation_predictions", limits.validation_predictions)
                 .key(key)
                 .because(format!("`{key}`")),
-            episode: average_precision::buffer("episode_predictions", of_an_episode)
-                .key(key)
-                .because(format!("those of one episode; at most `{key}`")),
+            episode: if of_an_episode == limits.validation_predictions { episode.key(key) } else { episode },
         }
     }
 

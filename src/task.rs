@@ -36,7 +36,9 @@ pub trait Task {
     fn load(&mut self, directory: &Path) -> Result<(), TaskError>;
 
     /// Performs one cleanup action; returns the bytes that it knows it gave back. `Heap` is the loop's own.
-    fn clean(&mut self, action: CleanupAction) -> u64;
+    fn clean(&mut self, _action: CleanupAction) -> u64 {
+        0
+    }
 
     /// Waits until the device has done what it was asked. After this, memory is at rest.
     fn synchronise(&mut self) -> Result<(), TaskError>;
@@ -121,6 +123,30 @@ impl Metric {
         Self { about, ..self }
     }
 }
+
+impl TaskFacts {
+    /// Of a task with so many batches in a pass over its data. What it says beside that, its author adds: buffers first of all.
+    pub fn new(batches_per_epoch: u64, metrics: &[Metric]) -> Self {
+        Self {
+            batches_per_epoch,
+            owners: Vec::new(),
+            data_digests: Vec::new(),
+            data_left_out: Broken::default(),
+            smaller: Vec::new(),
+            trained_parameters: None,
+            phase_ends: Vec::new(),
+            batch_items: 1,
+            batch_keys: &[],
+            probe_steps: PROBE_STEPS,
+            probe_overrides: Vec::new(),
+            metrics: metrics.to_vec(),
+            pictures: "",
+        }
+    }
+}
+
+/// Steps of a probe where all steps are alike: allocators settle.
+const PROBE_STEPS: u64 = 8;
 
 impl From<&Metric> for PlannedMetric {
     fn from(metric: &Metric) -> Self {

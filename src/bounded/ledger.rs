@@ -22,7 +22,7 @@ pub enum Policy {
     Reduce,
     /// Adding is an error.
     Refuse,
-    /// Nothing: a leak of a post-mortem that `[leaks]` switched on.
+    /// Nothing happens: a leak that `[leaks]` switched on.
     Leak,
 }
 

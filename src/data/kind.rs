@@ -15,6 +15,9 @@ use crate::settings::chosen::{AnySettings, Chosen, Family, Kind, Registered, Set
 pub trait DatasetKind: Send + Sync + 'static {
     /// The name of its table: `[dataset.NAME]`.
     const NAME: &'static str;
+    /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
+    /// one is told the new one.
+    const MOVED: &'static [(&'static str, &'static str)] = &[];
     /// What may stand in the table. Doc comments of fields are the manual.
     type Settings: SettingsTable;
     /// What a look at the data tells pipelines, kept until a file of it changes; `()` for nothing.
@@ -100,6 +103,10 @@ impl<D: DatasetKind> Kind for Of<D> {
 
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<D::Settings>()
+    }
+
+    fn moved(&self) -> &'static [(&'static str, &'static str)] {
+        D::MOVED
     }
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {

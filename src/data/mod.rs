@@ -9,6 +9,8 @@ pub mod kind;
 pub mod known;
 pub mod look;
 pub mod question_answers;
+#[cfg(test)]
+mod real_data;
 pub mod reference_video;
 pub mod sample;
 pub mod stamp;

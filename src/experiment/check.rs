@@ -7,7 +7,7 @@ use super::launcher::Launcher;
 use super::pipeline::Model;
 use crate::data::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{Optimizer, Schedule};
+use crate::settings::sections::{CleanupAction, Optimizer, Schedule};
 use crate::units::Bytes;
 
 /// Less than this, the process holds before its first step.
@@ -25,6 +25,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     }
     needs(experiment, problems);
     leaks(experiment, problems);
+    gradients(experiment, problems);
     experiment.pipeline.kind().check(experiment.pipeline.any(), experiment, problems);
     if let Some(model) = &experiment.model {
         model.check(problems);
@@ -54,6 +55,15 @@ fn needs(experiment: &Experiment, problems: &mut Problems) {
             }
             _ => {}
         }
+    }
+}
+
+/// A cleanup gives back what is held.
+fn gradients(experiment: &Experiment, problems: &mut Problems) {
+    if experiment.cleanup.actions.contains(&CleanupAction::Gradients) && !experiment.pipeline.kind().holds_gradients() {
+        let name = experiment.pipeline.name();
+        let message = format!("`{name}` holds no gradients between steps: \"gradients\" would give nothing back");
+        problems.add(Problem::new("cleanup.actions", message).help("take it out of the list").related("pipeline"));
     }
 }
 

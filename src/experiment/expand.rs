@@ -39,8 +39,7 @@ fn value(text: &str, inside: &str, variable: &dyn Fn(&str) -> Option<String>) ->
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(default)) => Ok(default.into()),
         (None, None) => Err(format!(
-            "{text:?} needs the environment variable {name}, which is not set; set it, or write \
-             \"${{{name}:-some/default}}\""
+            "{text:?} needs the environment variable {name}, which is not set; set it to the folder that has the rest of the path"
         )),
     }
 }

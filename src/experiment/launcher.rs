@@ -10,14 +10,14 @@ use crate::problem::Source;
 use crate::units::{Bytes, Span};
 
 crate::settings::kinds::kinds! {
-    /// What a cluster is asked for, when `xrun sweep --launcher` hands the runs of a sweep to one. Without `--launcher`
-    /// the section is left out.
+    /// What to request from a cluster when `xrun sweep --launcher` runs a sweep there. Without `--launcher` the section
+    /// is left out.
     pub enum Launcher {
         "slurm" => Slurm(Slurm),
     }
 }
 
-/// All runs of a sweep as a job array, for `xrun sweep --launcher slurm`. What is asked for, each run gets.
+/// All runs of a sweep as a job array, for `xrun sweep --launcher slurm`. Each run gets what is requested here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {

@@ -55,12 +55,12 @@ macro_rules! leak {
     };
 }
 
-/// Leaks that are switched on, and what is to be seen of them. All are off unless set here; a pipeline that does not have one
-/// refuses it.
+/// Leaks that real trainers had (`docs/origins.md`), each with a switch, to see that the verdict finds it. All are off
+/// unless set here; a pipeline that does not have one refuses it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Leaks {
     on: BTreeSet<String>,
-    /// What is to be seen when `xrun leaks` runs this file.
+    /// What `xrun leaks` must find when it runs this file.
     pub expected: Option<Expected>,
 }
 
@@ -120,7 +120,7 @@ impl JsonSchema for Leaks {
             properties.entry(leak.key).or_insert(about);
         }
         properties.insert(EXPECTED.into(), generator.subschema_for::<Option<Expected>>().to_value());
-        properties[EXPECTED]["description"] = "What is to be seen when `xrun leaks` runs this file.".into();
+        properties[EXPECTED]["description"] = "What `xrun leaks` must find when it runs this file.".into();
         schemars::json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
     }
 }
@@ -147,10 +147,10 @@ pub struct Expected {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1e-6, max = 1e6))]
     pub pages_per_step: Option<f64>,
-    /// How far the measured slope may be from it, as a share. Default: 0.1.
+    /// How far the measured slope may differ from it, as a fraction. Default: 0.1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
-    /// The buffer that is to be named; empty when what grows is in no buffer of the ledger.
+    /// The owner that must be named; empty if the growth is in no buffer of the ledger.
     pub owner: String,
 }
 

@@ -56,7 +56,7 @@ pub struct Experiment {
     /// The rule that turns gradients into new weights. Default: AdamW.
     #[serde(default = "default_optimizer")]
     pub optimizer: Optimizer,
-    /// How long and how training goes.
+    /// How long training lasts, and how it proceeds.
     #[serde(default)]
     pub training: Training,
     /// How a GPU is used.
@@ -68,7 +68,7 @@ pub struct Experiment {
     /// What is given back, and how often.
     #[serde(default)]
     pub cleanup: Cleanup,
-    /// When held-out data is looked at, and how much of it.
+    /// When the model is validated on held-out data, and on how much of it.
     #[serde(default)]
     pub validation: Validation,
     /// What is saved, and how often.
@@ -77,13 +77,13 @@ pub struct Experiment {
     /// When memory is measured.
     #[serde(default)]
     pub memory: Memory,
-    /// Leaks to be switched on, to see that they are found.
+    /// Leaks that can be switched on, to see that xrun finds them.
     #[serde(default, skip_serializing_if = "Leaks::are_off")]
     pub leaks: Leaks,
     /// One experiment for each of many values, run and compared by `xrun sweep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
-    /// What a cluster is asked for, when `xrun sweep --launcher` hands the runs of a sweep to one.
+    /// What to request from a cluster when `xrun sweep --launcher` runs a sweep there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
 }

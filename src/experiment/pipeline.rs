@@ -23,9 +23,15 @@ pub trait PipelineKind: Send + Sync + 'static {
     const MODELS: &'static [&'static str] = &[];
     /// Names of the data sets that it can be trained on, in the same way.
     const DATASETS: &'static [&'static str] = &[];
+    /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
+    /// one is told the new one.
+    const MOVED: &'static [(&'static str, &'static str)] = &[];
     /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
     /// another.
     const METRICS: &'static [Metric];
+    /// Whether it holds gradients between steps, which the cleanup action `gradients` gives back. One whose gradients go with
+    /// the step, as [`nn::step`](crate::nn::step) has it, holds none, and refuses the action.
+    const HOLDS_GRADIENTS: bool = false;
     /// Leaks that can be switched on in it.
     const LEAKS: &'static [&'static Leak] = &[];
 
@@ -83,6 +89,9 @@ pub trait PipelineKind: Send + Sync + 'static {
 pub trait ModelKind: Send + Sync + 'static {
     /// The name of its table: `[model.NAME]`.
     const NAME: &'static str;
+    /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
+    /// one is told the new one.
+    const MOVED: &'static [(&'static str, &'static str)] = &[];
     /// What may stand in the table. Doc comments of fields are the manual.
     type Settings: SettingsTable;
 
@@ -101,6 +110,7 @@ pub trait AnyPipeline: Kind {
     fn datasets(&self) -> &'static [&'static str];
     fn metrics(&self) -> &'static [Metric];
     fn leaks(&self) -> &'static [&'static Leak];
+    fn holds_gradients(&self) -> bool;
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
     /// # Errors
@@ -186,6 +196,10 @@ impl<P: PipelineKind> Kind for OfPipeline<P> {
         generator.subschema_for::<P::Settings>()
     }
 
+    fn moved(&self) -> &'static [(&'static str, &'static str)] {
+        P::MOVED
+    }
+
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
         read_settings::<P::Settings>(from)
     }
@@ -212,6 +226,10 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
 
     fn leaks(&self) -> &'static [&'static Leak] {
         P::LEAKS
+    }
+
+    fn holds_gradients(&self) -> bool {
+        P::HOLDS_GRADIENTS
     }
 
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems) {
@@ -261,6 +279,10 @@ impl<M: ModelKind> Kind for OfModel<M> {
 
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<M::Settings>()
+    }
+
+    fn moved(&self) -> &'static [(&'static str, &'static str)] {
+        M::MOVED
     }
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {

@@ -143,8 +143,9 @@ impl Loaded {
                 Some((_, None)) => continue,
                 Some((_, Some(written))) if written.contains("${") => {
                     problem.help = Some(format!(
-                        "`{}` is written as {written}: set the environment variable, or write another path",
-                        problem.key.rsplit('.').next().unwrap_or_default()
+                        "the path is written as {written}: set the environment variable to the folder that has it, or \
+                         name another place with `-s {}=PATH`",
+                        problem.key
                     ));
                 }
                 // The help is about files that name a path; this one was typed.
@@ -204,7 +205,14 @@ fn locate(
         match absolute {
             Ok(absolute) => all.push((key, Some(std::mem::replace(path, absolute)))),
             Err(message) => {
-                problems.add(Problem::new(key.as_str(), message));
+                let mut problem = Problem::new(key.as_str(), message);
+                if path.contains("${") {
+                    problem = problem.help(format!(
+                        "`-s {key}=PATH` names the place without a variable; look for a comment in the file that says \
+                         where to get the data"
+                    ));
+                }
+                problems.add(problem);
                 all.push((key, None));
             }
         }

@@ -16,7 +16,7 @@ pub struct Sweep {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub samples: Option<u64>,
-    /// How often each point is run, to see the noise: the second time with the experiment's seed plus 1, and so on.
+    /// How often each point is run, to measure the noise: the second time with the experiment's seed plus 1, and so on.
     /// Default: 1, which measures no noise.
     #[schemars(range(min = 1, max = 1000))]
     pub repeats: u64,

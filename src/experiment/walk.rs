@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::pipeline::{Model, Pipeline};
 use super::shape::{self, Shape, list};
 use super::tree::{Entry, Node, Tree, place_of};
 use super::{habits, template};
+use crate::data::Dataset;
 use crate::problem::{Place, Problem, Problems, nearest};
 use crate::units::{Bytes, Span};
 
@@ -93,6 +95,10 @@ impl Walk<'_> {
             (false, _) => format!("unknown key {name}"),
         };
         let mut problem = Problem::new(key, what).at(Some(entry.key_place.clone()));
+        if let Some((section, field)) = moved(key) {
+            self.findings.doubtful.insert(join(&section, field));
+            return self.findings.add(problem.help(format!("it is `{field}` in `[{section}]` now")));
+        }
         let key = habits::meant(&entry.key).unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
         // Without a section before it, a key that another section has is more likely than a section with a like name.
@@ -273,6 +279,14 @@ pub(super) fn quote_text(text: &str) -> String {
 pub fn join(path: &str, key: &str) -> String {
     let key = shortened(key);
     if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+/// The section and the field that a key of older files is now.
+fn moved(key: &str) -> Option<(String, &'static str)> {
+    let of = |section: &str, (kind, field): (&str, &'static str)| (format!("{section}.{kind}"), field);
+    let pipeline = || Pipeline::moved(key).map(|found| of("pipeline", found));
+    let dataset = || Dataset::moved(key).map(|found| of("dataset", found));
+    pipeline().or_else(dataset).or_else(|| Model::moved(key).map(|found| of("model", found)))
 }
 
 /// What the whole lacks: required sections, and the kind in a section that has none.

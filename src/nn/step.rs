@@ -15,7 +15,7 @@ use burn_store::ModuleSnapshot;
 use super::optimizer::ModuleOptimizer;
 use super::{Backend, Tensor, checkpoint_weights, gradients};
 use crate::settings::sections::{Optimizer, Training};
-use crate::task::TaskError;
+use crate::task::{StepReport, TaskError};
 
 type Inner = <Backend as AutodiffBackend>::InnerBackend;
 
@@ -50,6 +50,11 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     /// As [`Self::network`].
     pub fn plain(&self) -> Result<M::InnerModule, TaskError> {
         Ok(self.network()?.valid())
+    }
+
+    /// How many numbers are trained.
+    pub fn parameters(&self) -> u64 {
+        self.network.as_ref().map_or(0, |network| network.num_params() as u64)
     }
 
     /// Begins with an optimiser without a past.
@@ -225,6 +230,14 @@ pub struct Fetched {
 }
 
 impl Fetched {
+    /// What a step reports whose numbers are the parts of its loss: their means, and the sum of these.
+    pub fn report(self, kind: &'static str) -> StepReport {
+        let mean = |number: Number| (number.name, number.sum / number.counted.max(1.0));
+        let values: Vec<(&'static str, f64)> = self.by_name().into_iter().map(mean).collect();
+        let loss = values.iter().map(|(_, value)| value).sum();
+        StepReport { kind, loss, values, gradient_norm: self.norm, items: self.items, batch: self.batch }
+    }
+
     /// Numbers of one name added up, in the order in which the names came first.
     pub fn by_name(&self) -> Vec<Number> {
         let mut sums: Vec<Number> = Vec::with_capacity(4);
@@ -235,5 +248,87 @@ impl Fetched {
             }
         }
         sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::{Module, Param, ParamId};
+
+    use super::super::tests::{autodiff, close, plain, values};
+    use super::*;
+    use crate::settings::sections::Sgd;
+
+    #[derive(Module, Debug)]
+    struct Line<B: burn::tensor::backend::Backend> {
+        slope: Param<burn::tensor::Tensor<B, 1>>,
+    }
+
+    /// A line through 0 with slopes 1 and 1, moved by plain gradient descent.
+    fn line(clip_norm: Option<f64>) -> Trained<Line<Backend>> {
+        let slope = Tensor::from_floats([1.0, 1.0], &autodiff()).require_grad();
+        let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
+        let sgd = Sgd { momentum: 0.0, weight_decay: 0.0, ..Sgd::default() };
+        Trained::new(network, &Optimizer::Sgd(sgd), &Training { clip_norm, ..Training::default() })
+    }
+
+    /// The sum of `slope · factors`, whose gradient is the factors.
+    fn loss(trained: &Trained<Line<Backend>>, factors: [f32; 2]) -> Tensor<1> {
+        (trained.network().unwrap().slope.val() * Tensor::from_floats(factors, &autodiff())).sum()
+    }
+
+    fn slope(trained: &Trained<Line<Backend>>) -> Vec<f32> {
+        values(trained.plain().unwrap().slope.val())
+    }
+
+    #[test]
+    fn a_step_is_the_same_however_it_is_split() {
+        for parts in [vec![[6.0, 8.0]], vec![[6.0, 0.0], [0.0, 8.0]], vec![[1.0, 2.0], [2.0, 3.0], [3.0, 3.0]]] {
+            let mut trained = line(None);
+            let mut gathered = Gathered::new(1);
+            gathered.count(2.0);
+            for part in &parts {
+                let loss = loss(&trained, *part);
+                gathered.note("error", loss.clone().inner(), 2.0 / parts.len() as f64);
+                gathered.backward(trained.network().unwrap(), loss);
+            }
+            let (gradients, norm) = trained.mean_and_clip(&mut gathered).unwrap();
+            trained.update(0.1, gradients).unwrap();
+            close(&slope(&trained), &[1.0 - 0.1 * 3.0, 1.0 - 0.1 * 4.0], 1e-6);
+            let report = gathered.fetch(norm).report("line");
+            assert_eq!((report.kind, report.values.len()), ("line", 1));
+            assert!((report.loss - 7.0).abs() < 1e-6 && (report.gradient_norm.unwrap() - 5.0).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn each_set_is_clipped_by_its_own_norm() {
+        let trained = line(Some(1.0));
+        let mut gathered = Gathered::new(2);
+        gathered.count(1.0);
+        for (set, factors) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
+            let gradients = GradientsParams::from_grads(loss(&trained, factors).backward(), trained.network().unwrap());
+            gathered.set(set).accumulate(trained.network().unwrap(), gradients);
+        }
+        let (gradients, norm) = trained.mean_and_clip(&mut gathered).unwrap();
+        close(&values(gradients.get::<Backend, 1>(ParamId::from(1)).unwrap()), &[0.6, 0.8 + 0.5], 1e-5);
+        close(&values(norm.unwrap()), &[(25.0f32 + 0.25).sqrt()], 1e-5);
+    }
+
+    #[test]
+    fn numbers_of_one_name_are_added_up_in_the_order_of_the_first() {
+        let mut gathered: Gathered<Line<Backend>> = Gathered::new(1);
+        let note = |value: f32| Tensor::<1>::from_floats([value], &plain());
+        gathered.describe("batch 1");
+        gathered.describe("batch 2");
+        gathered.describe("batch 3");
+        gathered.note("loss", note(1.0), 2.0);
+        gathered.note("box", note(4.0), 1.0);
+        gathered.note("loss", note(2.0), 3.0);
+        let fetched = gathered.fetch(None);
+        let of = |name, sum, counted| Number { name, sum, counted };
+        assert_eq!(fetched.by_name(), [of("loss", 3.0, 5.0), of("box", 4.0, 1.0)]);
+        assert_eq!((fetched.norm, fetched.batch.as_str()), (None, "batch 1 and those after it …"));
+        assert!(Gathered::<Line<Backend>>::new(1).fetch(None).numbers.is_empty());
     }
 }

@@ -61,6 +61,8 @@ pub trait Kind: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// The schema of its settings.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
+    /// Keys that stood elsewhere in older files, dotted, and the field that each is now.
+    fn moved(&self) -> &'static [(&'static str, &'static str)];
     /// Reads its settings.
     ///
     /// # Errors
@@ -166,6 +168,14 @@ impl<K: Family + ?Sized> Chosen<K> {
     /// All names that may be written.
     pub fn names() -> impl Iterator<Item = &'static str> + Clone {
         K::registered().all().iter().map(|kind| kind.name())
+    }
+
+    /// Where a key stands now that stood elsewhere in older files: the kind's name and its field.
+    pub fn moved(key: &str) -> Option<(&'static str, &'static str)> {
+        K::registered().all().iter().find_map(|kind| {
+            let moved = kind.moved().iter().find(|(old, _)| *old == key)?;
+            Some((kind.name(), moved.1))
+        })
     }
 
     /// The kind of this name.

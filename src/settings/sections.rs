@@ -24,8 +24,8 @@ pub struct About {
     /// `auto` takes the first GPU that works and the CPU otherwise; or `cpu`, `cuda`, `cuda:1`, `vulkan`.
     #[schemars(regex(pattern = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$"))]
     pub device: String,
-    /// Keep what git knows to be changed in the current folder in `manifest.json`, at most 1 MiB, so that the code that
-    /// ran can be had again. `false` leaves it out: who gets the result reads it. Default: true.
+    /// Keep the changes that git sees in the current folder in `manifest.json`, at most 1 MiB, so that the code that
+    /// ran can be restored. `false` leaves them out: everyone who gets the result can read them. Default: true.
     pub patch: bool,
 }
 
@@ -39,8 +39,8 @@ impl Default for About {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceUse {
-    /// How finely operations are tuned on a GPU. Each is tried in several ways for each kind of sizes that it meets, and each
-    /// way is compiled first; with `minimal` more sizes count as one kind, with `full` none do. Default: `minimal`, since
+    /// How finely operations are tuned on a GPU. Each operation is tried in several ways for each group of sizes, and
+    /// each way is compiled first. `minimal` groups most sizes together, `full` none. Default: `minimal`, since
     /// compiling takes minutes at the first start. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
     pub autotune: Autotune,
 }
@@ -86,28 +86,28 @@ pub struct Limits {
     /// `workers`, or some of them could never work. Default: 2.
     #[schemars(range(min = 1, max = 1024))]
     pub prefetch: usize,
-    /// Bytes of decoded frames kept for reuse, least recently used out first. 0 keeps none. Default: 64 MiB.
+    /// Bytes of decoded frames kept for reuse; the least recently used is evicted first. 0 keeps none. Default: 64 MiB.
     pub frame_cache: Bytes,
-    /// Bytes that decoding pictures may take, all threads together; a thread that finds no room waits. A picture takes 12
-    /// bytes a pixel at most, and its file; one that does not fit is refused with its name. Default: 512 MiB, enough for
+    /// Bytes that all threads together may use to decode pictures; a thread that finds no room waits. A picture takes
+    /// at most 12 bytes a pixel plus its file; one that does not fit is refused by name. Default: 512 MiB, enough for
     /// one of 44 megapixels.
     pub decoding: Bytes,
-    /// Detections of one validation that are kept until its end, as 32 bytes each. When there are more, those with the
-    /// lowest score go, and the result says how many. Default: 100,000 (3.1 MiB).
+    /// Detections of one validation that are kept until its end, 32 bytes each. If there are more, those with the
+    /// lowest scores are dropped, and the result says how many. Default: 100,000 (3.1 MiB).
     #[schemars(range(min = 100, max = 100_000_000))]
     pub validation_predictions: usize,
     /// Gradient norms kept for the running median in the progress line and the metrics. Default: 100.
     #[schemars(range(min = 1, max = 100_000))]
     pub gradient_norm_window: usize,
-    /// Lines of metrics and memory samples held before they are written out; at most this many are lost by a
-    /// kill. Default: 16.
+    /// Lines of metrics and memory samples held before they are written out; a kill loses at most this many. Default:
+    /// 16.
     #[schemars(range(min = 1, max = 10_000))]
     pub metrics_queue: usize,
     /// Lines of the log held before they are written out. Default: 16.
     #[schemars(range(min = 1, max = 10_000))]
     pub log_queue: usize,
-    /// The resident memory of the process at which the run stops in good order: a checkpoint, a report of who holds
-    /// what, its own exit code. Checked at rest points. Default: none.
+    /// If the process has more resident memory than this, the run saves a checkpoint, writes who held what, and ends
+    /// with exit code 5. Checked at rest points. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_memory: Option<Bytes>,
     /// The same for the device's memory pool. Default: none.
@@ -138,17 +138,16 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cleanup {
-    /// Clean after every this many steps; 0 never. Default: 10: rarely enough to cost little time.
+    /// Steps between two cleanups; 0 turns them off. Default: 10: rarely enough to cost little time.
     pub every_steps: u64,
-    /// Clean after each validation. Default: true; what a validation leaves
-    /// behind is often what grows most.
+    /// Clean up after each validation. Default: true; a validation often leaves most behind.
     pub after_validation: bool,
-    /// Clean after each epoch. Default: true.
+    /// Clean up after each epoch. Default: true.
     pub after_epoch: bool,
     /// What a cleanup does, in this order. Default: everything except `caches`, which would only be filled again.
     #[schemars(length(max = 4))]
     pub actions: Vec<CleanupAction>,
-    /// The share of its cap down to which the action `caches` evicts. Default: 0.5.
+    /// The action `caches` evicts down to this fraction of the cap. Default: 0.5.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub cache_low_water: f64,
 }
@@ -159,7 +158,7 @@ impl Default for Cleanup {
             every_steps: 10,
             after_validation: true,
             after_epoch: true,
-            actions: vec![CleanupAction::Gradients, CleanupAction::DevicePool, CleanupAction::Heap],
+            actions: vec![CleanupAction::DevicePool, CleanupAction::Heap],
             cache_low_water: 0.5,
         }
     }
@@ -179,21 +178,21 @@ pub enum CleanupAction {
     Heap,
 }
 
-/// When held-out data is looked at, and how much of it.
+/// When the model is validated on held-out data, and on how much of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Validation {
-    /// Validate after every this many steps; 0 leaves it to `every_epochs`. Default: 0.
+    /// Steps between two validations; 0 leaves it to `every_epochs`. Default: 0.
     pub every_steps: u64,
-    /// Validate after every this many epochs; 0 leaves it to `every_steps`. The last step always validates unless
-    /// both are 0. Default: 1.
+    /// Epochs between two validations; 0 leaves it to `every_steps`. The last step always validates unless both are 0.
+    /// Default: 1.
     pub every_epochs: u64,
     /// Validate before the first step, so that the result shows what training changed. Default: true.
     pub at_start: bool,
     /// Episodes (or batches) in one validation; the same ones each time. Default: 10.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: usize,
-    /// Pictures with the detections drawn in, kept of the last validation for the report. Default: 6.
+    /// Pictures of the last validation, with the detections drawn in, for the report. Default: 6.
     #[schemars(range(min = 0, max = 64))]
     pub pictures: usize,
 }
@@ -204,18 +203,18 @@ impl Default for Validation {
     }
 }
 
-/// How long and how training goes.
+/// How long training lasts, and how it proceeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
     /// Passes over the data; how many steps that is follows from the data. Default: 1.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub epochs: u64,
-    /// Stop after this many steps even when epochs are left. Default: no such end.
+    /// Stop after this many steps, even if epochs are left. Default: no such end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_steps: Option<u64>,
-    /// Stop in good order, with a checkpoint, after this time. For clusters that kill. Default: none.
+    /// Save a checkpoint and stop after this time. For clusters that end jobs. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
     /// Items whose gradient makes a batch, such as the sequences of a language model. An episode has a size of its own, by keys
@@ -224,8 +223,8 @@ pub struct Training {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: Option<usize>,
-    /// Batches whose gradients are added up into one step. Losses are sums over what counts (tokens, objects) and are
-    /// divided once, by all of the step, so that several batches train as one large batch does. Default: 1.
+    /// Batches whose gradients are summed for one step. Losses are sums over tokens or objects and are divided once, by
+    /// the number in the whole step, so several batches train like one large batch. Default: 1.
     #[schemars(range(min = 1, max = 4096))]
     pub accumulation: usize,
     /// The norm over all gradients above which they are scaled down; absent means no clipping. In a sandwich step of
@@ -285,7 +284,7 @@ pub struct Constant {
 pub struct Cosine {
     /// Steps over which the rate rises linearly from zero, in each phase of the pipeline. Default: 0.
     pub warmup_steps: u64,
-    /// The share of the learning rate at which the last step arrives. Default: 0.
+    /// The learning rate of the last step, as a fraction of the optimiser's. Default: 0.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub final_share: f64,
     /// Run the cosine once in each phase of a pipeline that has several. `qat-language-model` has two, pretraining and
@@ -304,12 +303,12 @@ impl Default for Cosine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Checkpoint {
-    /// Save after every this many steps; 0 saves only at the end and when the run is stopped. Default: 100.
+    /// Steps between two checkpoints; 0 saves only at the end and when the run is stopped. Default: 100.
     pub every_steps: u64,
-    /// How many of the newest checkpoints are kept. The best one is kept besides. Default: 1.
+    /// How many of the newest checkpoints are kept. The best one is kept too. Default: 1.
     #[schemars(range(min = 1, max = 1000))]
     pub keep_last: usize,
-    /// The validation metric by which a checkpoint is best; absent means the pipeline's own choice.
+    /// The validation metric that chooses the best checkpoint; if absent, the pipeline's first metric.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
 }
@@ -324,19 +323,19 @@ impl Default for Checkpoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Sample at rest after every this many steps; 0 leaves only the start, epochs, validations, cleanups and the
-    /// end. Default: 1.
+    /// Steps between two samples, which are taken at rest; 0 leaves only the start, epochs, validations, cleanups and
+    /// the end. Default: 1.
     pub every_steps: u64,
-    /// Read the slower sources (the parts of resident memory, the container, the driver) after every this many
+    /// Read the slower sources (the parts of resident memory, the container, the driver) once in this many
     /// samples. Default: 20; one such reading costs about as much as forty others.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub parts_every_samples: u64,
-    /// Before the run, do a few steps of it in a process of their own, to say what memory it will need. What was
-    /// measured is remembered. Default: true.
+    /// Before the run, do a few of its steps in another process, to forecast the memory that it will need. The
+    /// measurement is cached. Default: true.
     pub probe: bool,
-    /// The verdict at which a run that did all its steps still ends with an exit code of its own (6). Default: never.
+    /// The verdict that makes a run fail with exit code 6, even if it did all its steps. Default: never.
     pub fail_on: FailOn,
-    /// Less growth than this over the windows of a verdict is not called growth. Default: 16 MiB; smaller leaks need a
+    /// The smallest growth over the windows of a verdict that is called growth. Default: 16 MiB; smaller leaks need a
     /// run with little noise.
     pub growth_min: Bytes,
 }
@@ -345,17 +344,17 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum FailOn {
-    /// No verdict does.
+    /// No verdict fails a run.
     #[default]
     Never,
     /// Memory is growing, or a buffer passed its cap.
     Growing,
-    /// Also when memory that is not in use is kept, and grows: resident memory beyond the heap, a pool's pages beyond its
+    /// Also when memory that is kept but not in use grows: resident memory beyond the heap, a pool's pages beyond its
     /// tensors.
     Retained,
     /// Also when memory still rises, slower than before.
     Slowing,
-    /// Also when it only may be growing.
+    /// Also when memory may be growing.
     Suspect,
 }
 
@@ -418,7 +417,7 @@ pub struct AdamW {
     /// Keeps the division finite. Default: 1e-8.
     #[schemars(range(min = 1e-16, max = 1.0))]
     pub epsilon: f64,
-    /// The share of each weight taken away at each step, times the learning rate. Default: 0.01.
+    /// The fraction of each weight that a step subtracts, times the learning rate. Default: 0.01.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
     /// Which parameters decay. Default: matrices.
@@ -456,7 +455,7 @@ pub struct Sgd {
     /// The size of a step, before the schedule. Default: 0.01.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
-    /// Share of the last update that is carried on; 0 carries nothing. Default: 0.9.
+    /// Fraction of the previous update that is added to the next one; 0 is no momentum. Default: 0.9.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub momentum: f64,
     /// Look ahead (Nesterov 1983). Needs momentum. Default: false.

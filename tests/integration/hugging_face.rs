@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json};
+use crate::workplace::{Workplace, json, skipped};
 
 /// Activations, keys and values are not quantised: what is exported is then all of the model.
 const EXPERIMENT: &str = r#"
@@ -62,7 +62,7 @@ fn python(modules: &str) -> Option<String> {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "what was left out, and the figures")]
+#[expect(clippy::print_stderr, reason = "the figures that were compared")]
 fn perplexity_in_transformers_is_that_of_the_run() {
     let workplace = Workplace::new();
     workplace.file("tiny.toml", EXPERIMENT);
@@ -74,8 +74,7 @@ fn perplexity_in_transformers_is_that_of_the_run() {
         assert!(checkpoint.join(name).is_dir(), "{name}");
     }
     let Some(python) = python("torch, transformers") else {
-        eprintln!("SKIPPED: there is no python3 with torch and transformers; `XRUN_PYTHON` can name one");
-        return;
+        return skipped("there is no python3 with torch and transformers; `XRUN_PYTHON` can name one");
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/merged_in_transformers.py");
     let said = Command::new(python).arg(script).args([&checkpoint, &questions]).arg("160").output().unwrap();

@@ -17,6 +17,8 @@ mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
 mod interruption;
+#[cfg(feature = "train")]
+mod limits;
 mod listing;
 mod outcomes;
 mod plan;

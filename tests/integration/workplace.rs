@@ -1,8 +1,16 @@
 //! A temporary folder with experiment files and results.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+/// Says that a test cannot run here and why, past the capture of `cargo test`, so that `.ci/run` can count it.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let mut terminal = std::io::stderr().lock();
+    writeln!(terminal, "SKIPPED: {}: {why}", thread.name().unwrap_or("a test")).unwrap();
+}
 
 pub struct Workplace {
     pub folder: tempfile::TempDir,

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::data::reference_video::settings::OnBroken;
 use crate::units::Bytes;
 
-/// Questions whose answers stand in a paragraph: a JSON file in SQuAD v1.1's form (Rajpurkar et al. 2016), or a
-/// generated one of the same form. An index of the file is held; examples are read and tokenised when they are needed.
+/// Questions whose answers are parts of a paragraph: a JSON file in the format of SQuAD v1.1 (Rajpurkar et al. 2016),
+/// or a generated one of the same format. Memory holds an index of the file; examples are read and tokenised when they
+/// are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -23,7 +24,7 @@ pub struct Settings {
     /// The share of the articles that are held out for validation, the last ones of the file. Default: 0.1.
     #[schemars(range(min = 0.001, max = 0.9))]
     pub validation_share: f64,
-    /// What becomes of answers that do not stand where the file says.
+    /// What to do with answers that are not where the file says.
     pub on_broken: OnBroken,
     /// GPT-2's `encoder.json`. Needs `merges`. Default: a byte-level vocabulary is learnt from the training articles.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,17 +36,18 @@ pub struct Settings {
     /// Default: 512.
     #[schemars(range(min = 257, max = 65536))]
     pub vocabulary_size: usize,
-    /// Tokenise all examples before the first step and keep them, as scripts do that preprocess a whole data set. The examples are the
-    /// same; the plan says what they weigh. Default: false.
+    /// Tokenise all examples before the first step and keep them, as scripts that preprocess a whole data set do. The
+    /// examples are the same; the plan shows their size. Default: false.
     pub preprocess_all: bool,
-    /// Bytes of tokenised examples kept for reuse, least recently used out first; 0 keeps none. Default: 1 MiB.
+    /// Bytes of tokenised examples kept for reuse; the least recently used is evicted first. 0 keeps none. Default: 1
+    /// MiB.
     pub example_cache: Bytes,
     /// Tokens between the beginnings of two windows of a held-out question's context that does not fit into a sequence; at
     /// most half a window. Default: 128, as in SQuAD's own baselines (`doc_stride`).
     #[schemars(range(min = 1, max = 65536))]
     pub window_stride: usize,
-    /// The most windows of a context that a validation looks at: those that share most words with the question. The model
-    /// answers in each, and what it gives the greatest likelihood is its answer. Default: 16.
+    /// The maximum number of windows of a context that a validation uses: those that share most words with the
+    /// question. The model answers in each; the answer with the highest likelihood counts. Default: 16.
     #[schemars(range(min = 1, max = 4096))]
     pub validation_windows: usize,
     /// What to generate, for `source = "generated"`.

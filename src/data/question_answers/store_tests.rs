@@ -1,9 +1,8 @@
 //! Are examples the same whatever is kept, and is what is kept bounded?
 
-use std::path::Path;
-
 use super::super::settings::{Generated, Source};
 use super::*;
+use crate::data::real_data::real_data;
 use crate::results::write;
 use crate::units::Bytes;
 
@@ -110,14 +109,9 @@ fn the_generated_corpus_has_short_words_of_one_token() {
     assert!(store.example(Split::Train, 0).unwrap().tokens.len() < 49);
 }
 
-/// `XRUN_REAL_DATA`, or `../../shared/data` from the repository; absent in most places.
 #[test]
 fn the_real_file_is_indexed_in_full() {
-    let data = std::env::var("XRUN_REAL_DATA").unwrap_or_else(|_| "../../shared/data".into());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(data).join("text/squad/dev-v1.1.json");
-    if !path.is_file() {
-        return; // the file is no part of the repository
-    }
+    let Some(path) = real_data("text/squad/dev-v1.1.json") else { return };
     let settings = Settings { source: Source::File, path: Some(path.to_str().unwrap().into()), ..Settings::default() };
     let store = store(&settings, &Ledger::default());
     assert_eq!(store.count(Split::Train) + store.count(Split::Validation), 10_570);

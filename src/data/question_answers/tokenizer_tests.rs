@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
+use crate::data::real_data::real_data;
 use crate::results::write;
 
 const TEXTS: [&str; 4] = ["the cat sat on the mat", "the dog sat on the log", "the cat and the dog", "on and on"];
@@ -128,15 +129,10 @@ proptest! {
     }
 }
 
-/// Expected values: GPT-2's rules written out in Python, and transformers (`tests/reference/gpt2_tokens.py`). The files
-/// are where `XRUN_REAL_DATA` says, or in `../../shared/data`; absent in most places.
+/// Expected values: GPT-2's rules written out in Python, and transformers (`tests/reference/gpt2_tokens.py`).
 #[test]
 fn the_real_files_give_the_tokens_of_gpt2() {
-    let data = std::env::var("XRUN_REAL_DATA").unwrap_or_else(|_| "../../shared/data".into());
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(data).join("text/gpt2");
-    if !folder.is_dir() {
-        return; // the files are no part of the repository
-    }
+    let Some(folder) = real_data("text/gpt2") else { return };
     let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
     assert_eq!((tokenizer.size(), tokenizer.end()), (50257, 50256));
     let cases: serde_json::Value =

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::library::{Library, Split};
 use super::super::settings::{Format, OnBroken, Settings, Source};
 use super::open;
+use crate::data::real_data::real_data;
 
 #[path = "coordinate_tests.rs"]
 mod coordinates;
@@ -286,11 +287,7 @@ fn voc_is_read_and_a_picture_without_objects_is_background() {
 
 #[test]
 fn the_photographs_of_playing_cards_are_read_with_every_card() {
-    let data = std::env::var("XRUN_REAL_DATA").unwrap_or_else(|_| "../../shared/data".into());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(data).join("detection/cards");
-    if !path.is_dir() {
-        return; // the photographs are no part of the repository
-    }
+    let Some(path) = real_data("detection/cards") else { return };
     let settings = Settings {
         source: Source::Folder,
         path: Some(path.display().to_string()),

@@ -30,8 +30,8 @@ pub struct Settings {
     pub validation_annotations: Option<String>,
     /// How the corners of a box are counted in Pascal VOC's XML, for `format = "voc"`.
     pub voc_corners: VocCorners,
-    /// Which way up pictures are that say so themselves (EXIF, as phones write it). Boxes, and sizes that annotations
-    /// give, are those of the picture that comes out.
+    /// What to do with the orientation that a picture states in EXIF, as phones write it. Boxes and sizes in the
+    /// annotations are those of the resulting picture.
     pub exif_orientation: ExifOrientation,
     /// Names of the classes held out for validation: never trained on, not even as background. Pictures that show them are
     /// not used in training, as long as a training class has two others. Default: the categories whose `supercategory`
@@ -41,8 +41,8 @@ pub struct Settings {
     /// Names of the classes to train on. Default: all that are not held out.
     #[schemars(length(max = 10_000))]
     pub train_classes: Vec<String>,
-    /// What becomes of broken pictures, boxes outside the picture and unknown categories. A picture that is whole but
-    /// cannot be decoded is found only when it is used, and ends the run whatever is written here.
+    /// What to do with broken pictures, boxes outside the picture and unknown categories. A picture that is complete
+    /// but cannot be decoded is found only when it is used; it ends the run in either case.
     pub on_broken: OnBroken,
     /// What to generate, for `source = "generated"`.
     pub generated: Generated,
@@ -103,9 +103,9 @@ pub enum VocCorners {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExifOrientation {
-    /// As people see it: turned and mirrored as its EXIF orientation says.
+    /// As people see it: rotated and mirrored as EXIF says.
     Apply,
-    /// As its pixels are stored, for boxes that were drawn by a program that does not turn pictures.
+    /// As the pixels are stored, for boxes from a program that does not rotate pictures.
     Ignore,
 }
 

@@ -25,14 +25,14 @@ pub struct Settings {
     /// The step that panics, as a backend may. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub panic_at_step: Option<u64>,
-    /// The step in which a device has no memory left, said as CubeCL says it: by a panic of the device's own thread, and
-    /// one of ours that knows no reason. Default: none.
+    /// The step in which a device has no memory left, reported as CubeCL does: by a panic in the device's own thread,
+    /// and one in the training thread that gives no reason. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_full_at_step: Option<u64>,
     /// Bytes that each step keeps for ever. Default: 0.
     pub leak_per_step: Bytes,
-    /// Enter what is kept in the ledger, as `dummy_leak`; otherwise nobody in the ledger explains the growth. Default:
-    /// false.
+    /// Enter what is kept in the ledger, as `dummy_leak`; otherwise no owner in the ledger explains the growth.
+    /// Default: false.
     pub leak_in_ledger: bool,
     /// Bytes written into each checkpoint. Default: 1 KiB.
     pub checkpoint_size: Bytes,

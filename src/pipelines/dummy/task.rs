@@ -7,7 +7,6 @@ use super::settings::Settings;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::kept;
 use crate::bounded::ledger::{Holding, Ledger};
-use crate::data::error::Broken;
 use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
@@ -29,21 +28,8 @@ pub struct Dummy {
 }
 
 pub fn facts(settings: &Settings) -> TaskFacts {
-    TaskFacts {
-        batches_per_epoch: settings.steps_per_epoch,
-        owners: leak(settings).iter().map(PlannedOwner::from).collect(),
-        data_digests: Vec::new(),
-        data_left_out: Broken::default(),
-        smaller: Vec::new(),
-        trained_parameters: None,
-        phase_ends: Vec::new(),
-        batch_items: 1,
-        batch_keys: &[],
-        probe_steps: 2,
-        probe_overrides: Vec::new(),
-        metrics: METRICS.to_vec(),
-        pictures: "",
-    }
+    let owners = leak(settings).iter().map(PlannedOwner::from).collect();
+    TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
 /// What keeps bytes for ever, where the ledger is to know of it.

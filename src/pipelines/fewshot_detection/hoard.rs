@@ -1,4 +1,5 @@
-//! Leaks of decoded pictures and of batches: what the post-mortems' caches and workers kept. Off unless `[leaks]` says so.
+//! Leaks of decoded pictures and of batches, kept by a cache or by the workers (`docs/origins.md`). Off unless `[leaks]` says
+//! so.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -32,29 +32,26 @@ pub const EMBEDDINGS_WITH_GRAPH: Leak = leak!(
 pub const BATCHES_ON_DEVICE: Leak = leak!(
     "batches_on_device",
     with_tensors,
-    "Keep the pictures of each batch as tensors on the device (as a data set does that is moved as a whole)."
+    "Keep the pictures of each batch as tensors on the device (as a data set that moves there as a whole does)."
 );
 pub const LOSS_WITH_GRAPH: Leak = leak!(
     "loss_with_graph",
     with_tensors,
-    "Add up the losses with their graphs, as a progress line does that shows their mean."
+    "Add up the losses with their graphs (as a progress line that shows their mean does)."
 );
 pub const VALIDATION_PREDICTIONS: Leak =
     leak!("validation_predictions", on_host, "Keep every detection of every validation.");
 pub const VALIDATION_WITH_GRAPH: Leak = leak!(
     "validation_with_graph",
     with_tensors,
-    "Run the validation with autodiff and keep what it gives (validation accumulates over the whole set)."
+    "Run the validation with autodiff and keep its outputs (validation accumulates over the whole set)."
 );
 pub const FRAME_CACHE: Leak =
     leak!("frame_cache", on_host, "Keep each decoded frame: a cache bounded by a count that is never reached.");
 pub const DATA_PER_WORKER: Leak =
     leak!("data_per_worker", on_host, "Each worker keeps a copy of the data that it has seen.");
-pub const WORKER_QUEUE: Leak = leak!(
-    "worker_queue",
-    on_host,
-    "Let the queue of the workers grow by a batch with each batch taken (workers each with large batches)."
-);
+pub const WORKER_QUEUE: Leak =
+    leak!("worker_queue", on_host, "Let the queue of the workers grow by one batch with each batch taken.");
 pub const LOG_HISTORY: Leak = leak!("log_history", on_host, "Keep a line of text for each step (a logger's history).");
 pub const THREAD_POOLS: Leak = leak!(
     "thread_pools",

@@ -155,19 +155,15 @@ pub fn prepare(
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
     owners.extend(leaks.planned_owners(LEAKS, |leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
     let facts = TaskFacts {
-        batches_per_epoch,
         owners,
         data_digests: vec![("reference-video".into(), library.digest.clone())],
         data_left_out: library.left_out.clone(),
         smaller,
-        trained_parameters: None,
-        phase_ends: Vec::new(),
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, "pipeline.fewshot-detection.n_query"],
         probe_steps: probe_steps(settings, experiment.training.accumulation),
-        probe_overrides: Vec::new(),
-        metrics: METRICS.to_vec(),
         pictures: PICTURES,
+        ..TaskFacts::new(batches_per_epoch, METRICS)
     };
     let batches = Batches::new(episodes, hoard::source(store.clone(), leaks, ledger));
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store, buffers }))

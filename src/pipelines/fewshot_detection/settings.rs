@@ -51,7 +51,7 @@ pub struct Settings {
     /// The exponent of the focal loss on objectness; 0 is cross-entropy (Lin et al. 2017). Default: 2.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub focal_gamma: f64,
-    /// The weight of positives in the focal loss, that of negatives being 1 less it. Default: 0.25.
+    /// The weight of positives in the focal loss; negatives weigh 1 minus this. Default: 0.25.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub focal_alpha: f64,
     /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. The model has levels
@@ -73,8 +73,8 @@ pub struct Settings {
     /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU. Default: 0.3.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub presence_threshold: f64,
-    /// Leave what the last validation found in `detections.json`, and what there was to find in `ground_truth.json`, as
-    /// pycocotools reads them. About 150 bytes on the disk for each detection. Default: true.
+    /// Write the detections of the last validation to `detections.json` and the true boxes to `ground_truth.json`, in
+    /// the format of pycocotools. About 150 bytes on disk per detection. Default: true.
     pub save_detections: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Real leaks, restored: what the post-mortems found, as it can happen with Burn. Off unless `[leaks]` says so.
+//! Leaks that real trainers had (`docs/origins.md`), as they can happen with Burn. Off unless `[leaks]` says so.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;

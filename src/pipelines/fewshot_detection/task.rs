@@ -255,7 +255,7 @@ impl Task for FewshotDetection {
         match action {
             CleanupAction::Caches => self.store.evict_to_share(self.cache_low_water),
             CleanupAction::DevicePool => self.device.clean_pool(),
-            // Gradients never outlive their step here; the heap is the loop's.
+            // The heap is the loop's, and gradients go with the step.
             CleanupAction::Gradients | CleanupAction::Heap => 0,
         }
     }

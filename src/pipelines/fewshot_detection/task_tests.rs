@@ -147,10 +147,10 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
     let mut task = opened("");
     let batches: Vec<DetectionBatch> = (0..2).map(|_| episode(&mut task)).collect();
     let sums = |batches: &[DetectionBatch]| {
-        let mut gathered = Gathered::default();
-        batches.iter().for_each(|batch| task.detection(batch, &mut gathered, &mut Silent).unwrap());
-        let sum: f64 = gathered.parts.iter().map(|(_, value)| f64::from(values(value.clone())[0])).sum();
-        (sum, gathered.counted as f64)
+        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
+        batches.iter().for_each(|batch| task.detection(batch, &mut step, &mut Silent).unwrap());
+        let counted = step.gathered.counted();
+        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
     };
     let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
     let expected = (one + two) / (few + many);
@@ -165,24 +165,24 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
 #[test]
 fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
     let sums = |task: &mut FewshotDetection, batches: usize| {
-        let mut gathered = Gathered::default();
+        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
         for _ in 0..batches {
             match &*task.feed.next().unwrap() {
-                HostBatch::Triplet(batch) => task.triplets(batch, &mut gathered, &mut Silent).unwrap(),
+                HostBatch::Triplet(batch) => task.triplets(batch, &mut step, &mut Silent).unwrap(),
                 HostBatch::Detection(_) => panic!("all are triplets"),
             }
         }
-        let sum: f64 = gathered.parts.iter().map(|(_, value)| f64::from(values(value.clone())[0])).sum();
-        (sum, gathered.counted)
+        let counted = step.gathered.counted();
+        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
     };
     for mining in ["given", "batch-hard"] {
         let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
         let (sum, counted) = sums(&mut opened(&overrides), 2);
-        assert_eq!(counted, if mining == "given" { 8 } else { 24 });
+        assert_eq!(counted, if mining == "given" { 8.0 } else { 24.0 });
         let mut task = opened(&overrides);
         task.accumulation = 2;
         let report = task.train_step(1, 0.0, &mut Silent).unwrap();
-        let expected = sum / counted as f64;
+        let expected = sum / counted;
         assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
     }
 }

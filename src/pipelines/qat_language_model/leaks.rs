@@ -6,7 +6,7 @@ use crate::leak;
 pub const LOSS_WITH_GRAPH: Leak = leak!(
     "loss_with_graph",
     with_tensors,
-    "Add up the losses with their graphs, as a progress line does that shows their mean."
+    "Add up the losses with their graphs (as a progress line that shows their mean does)."
 );
 pub const RANGE_HISTORY: Leak = leak!(
     "range_history",
@@ -14,14 +14,14 @@ pub const RANGE_HISTORY: Leak = leak!(
     "Keep the ranges of activations as they were at each step (statistics that keep old tensors)."
 );
 pub const QUANTISED_WEIGHTS: Leak =
-    leak!("quantised_weights", with_tensors, "Keep the quantised weights of each forward pass (made anew and kept).");
+    leak!("quantised_weights", with_tensors, "Keep the quantised weights of each forward pass.");
 pub const PREPROCESSED_EXAMPLES: Leak = leak!(
     "preprocessed_examples",
     on_host,
     "Keep the tokenised examples of each batch (the whole data set preprocessed)."
 );
 pub const BLOCK_INPUTS: Leak =
-    leak!("block_inputs", with_tensors, "Keep what went into each block (checkpointing that keeps activations).");
+    leak!("block_inputs", with_tensors, "Keep the inputs of each block (checkpointing that keeps activations).");
 
 /// All of them.
 pub const LEAKS: &[&Leak] =

@@ -100,19 +100,16 @@ pub fn prepare(
     let batches = Batches::new(store, settings, seed, size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
-        batches_per_epoch: batches.per_epoch(),
         owners,
         data_digests: digests,
         data_left_out: left_out,
-        smaller: Vec::new(),
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
-        metrics: METRICS.to_vec(),
-        pictures: "",
+        ..TaskFacts::new(batches.per_epoch(), METRICS)
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
 }

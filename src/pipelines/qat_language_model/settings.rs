@@ -11,7 +11,7 @@ use crate::settings::sections::Training;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Tokens of a sequence, at most the model's `context`. Shorter texts are filled up. Default: 64.
+    /// Tokens of a sequence, at most the model's `context`. Shorter texts are padded. Default: 64.
     #[schemars(range(min = 32, max = 65536))]
     pub sequence_length: usize,
     /// Which tokens the loss and the perplexity count.
@@ -20,51 +20,52 @@ pub struct Settings {
     /// Default: 32, 8, 4.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub weight_bits: Vec<u32>,
-    /// Bits of what goes into a linear layer, in the same order. Default: 32, 8, 8.
+    /// Bits of the inputs of linear layers, in the same order. Default: 32, 8, 8.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub activation_bits: Vec<u32>,
     /// Bits of keys and values, in the same order. Default: 32, 8, 8.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub key_value_bits: Vec<u32>,
-    /// Where the levels of a weight lie. Default: symmetric.
+    /// How the levels of a weight are placed. Default: symmetric.
     pub weight_scheme: Scheme,
-    /// What shares a scale in a weight. Default: per-channel.
+    /// Which values of a weight share a scale. Default: per-channel.
     pub weight_granularity: Granularity,
     /// Where the scale of a weight comes from. Default: min-max.
     pub weight_scale: WeightScale,
-    /// The learning rate of learnt scales, times the optimiser's. What is trained is a scale's logarithm, so that a step of
-    /// AdamW changes the scale by about this share of itself. Default: 1.
+    /// The learning rate of learnt scales, as a multiple of the optimiser's. The logarithm of a scale is trained, so a
+    /// step of AdamW changes the scale by about this fraction of itself. Default: 1.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub scale_learning_rate_factor: f64,
-    /// Where the levels of activations, keys and values lie. Default: asymmetric.
+    /// How the levels of activations, keys and values are placed. Default: asymmetric.
     pub activation_scheme: Scheme,
-    /// What shares a scale in activations, keys and values. Default: per-tensor.
+    /// Which values of activations, keys and values share a scale. Default: per-tensor.
     pub activation_granularity: Granularity,
-    /// The share of the old range of activations that stays when a step of training moves it. Default: 0.9.
+    /// The weight of the old range when a training step moves the range of activations (a moving average). Default:
+    /// 0.9.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub range_momentum: f64,
-    /// Training batches before the first quantised step, whose least and greatest values ranges begin with. Default: 8.
+    /// Training batches before the first quantised step. Ranges start from their minimum and maximum. Default: 8.
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
     /// Where the ranges of activations, keys and values come from. Default: moving.
     pub ranges: Ranges,
     /// Which precision a step trains.
     pub policy: PrecisionPolicy,
-    /// The floats of what is multiplied in linear layers, attention and output. Weights, gradients, normalisation and loss
-    /// are in 32 bits. Default: tf32.
+    /// The element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
+    /// normalisation and loss are in 32 bits. Default: tf32.
     pub matmul_dtype: MatmulDtype,
-    /// The share of the loss of the narrower precisions that compares with the widest one's logits, the rest being
-    /// cross-entropy with the text. Default: 0.5; LLM-QAT's own is 1.
+    /// The fraction of the loss of the narrower precisions that compares them with the logits of the widest; the rest is
+    /// cross-entropy with the text. Default: 0.5; LLM-QAT uses 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub distillation: f64,
-    /// What both logits are divided by before they are compared; above 1 unlikely tokens weigh more. The divergence is
+    /// Both logits are divided by this before they are compared; above 1, unlikely tokens weigh more. The divergence is
     /// multiplied by its square (Hinton et al. 2015). Default: 1, as in LLM-QAT.
     #[schemars(range(min = 0.05, max = 100.0))]
     pub distillation_temperature: f64,
     /// Steps that train the base in full precision before it is quantised, for a model that starts from nothing.
     /// Default: 0.
     pub pretraining_steps: u64,
-    /// What becomes of the base afterwards. Default: frozen.
+    /// Whether the base is trained after pretraining. Default: frozen.
     pub base: Base,
     /// Rank of the LoRA matrices (Hu et al. 2021); 0 has none, and then the base must be trained. Default: 8.
     #[schemars(range(min = 0, max = 1024))]
@@ -77,7 +78,7 @@ pub struct Settings {
     pub lora_layers: Vec<Layer>,
     /// Quantise the LoRA matrices to the bits of the weights. Default: true.
     pub lora_quantised: bool,
-    /// The most tokens of an answer in validation. Default: 12.
+    /// The maximum number of tokens of an answer in validation. Default: 12.
     #[schemars(range(min = 1, max = 1024))]
     pub answer_tokens: usize,
     /// Write into each checkpoint, for each precision, a folder that Hugging Face's transformers reads: the weights that
@@ -146,7 +147,7 @@ pub enum LossOn {
 pub enum Scheme {
     /// As many below zero as above.
     Symmetric,
-    /// From the least value to the greatest; zero is a level.
+    /// From the minimum to the maximum; zero is a level.
     Asymmetric,
 }
 
@@ -164,7 +165,7 @@ pub enum Granularity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightScale {
-    /// From its least and greatest value at each step.
+    /// From its minimum and maximum at each step.
     MinMax,
     /// A parameter for each precision, trained with the rest (LSQ, Esser et al. 2020). Symmetric only.
     Learned,
@@ -174,11 +175,11 @@ pub enum WeightScale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ranges {
-    /// From the calibration; they stay.
+    /// From the calibration, then fixed.
     Frozen,
     /// From the calibration; then they follow the batches of training, each batch of a step by itself.
     Moving,
-    /// Each token has its own, from its values in each pass. Nothing is calibrated, and no range is held. LLM-QAT's are
+    /// Each token has its own, from its values in each pass. Nothing is calibrated, and no range is held. LLM-QAT uses
     /// these, with `activation_scheme = "symmetric"`.
     PerToken,
 }
@@ -187,12 +188,12 @@ pub enum Ranges {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrecisionPolicy {
-    /// One of them, each as likely.
+    /// One of them, drawn with equal probability.
     Uniform,
     /// One after another.
     Cyclic,
-    /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019). Their losses are added
-    /// up, and the widest one's own pass teaches the others.
+    /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019). Their losses are
+    /// summed, and the pass of the widest one teaches the others.
     Sandwich,
 }
 
@@ -202,11 +203,13 @@ pub enum PrecisionPolicy {
 pub enum MatmulDtype {
     /// bfloat16 where the device has units for it, tf32 elsewhere.
     Auto,
-    /// 32-bit floats throughout. Refused on a GPU of compute capability 8.0 or more, where the backend has no way to it.
+    /// 32-bit floats throughout. Refused on a GPU of compute capability 8.0 or more, where the backend does not support
+    /// it.
     Float32,
     /// 32-bit floats, of which such a GPU multiplies the first ten bits of the mantissa. Elsewhere the same as `float32`.
     Tf32,
-    /// Half the memory of what is kept of a product, and rounded to eight bits. The CPU only emulates it, slowly.
+    /// Products are rounded to eight bits of precision, and what is kept of them takes half the memory. The CPU only
+    /// emulates it, slowly.
     Bfloat16,
 }
 
@@ -216,7 +219,7 @@ pub enum MatmulDtype {
 pub enum Base {
     /// Only LoRA, and learnt scales, are trained.
     Frozen,
-    /// All is trained.
+    /// All parameters are trained.
     Trained,
 }
 
@@ -277,8 +280,8 @@ pub struct Model {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 32, max = 65536))]
     pub context: Option<usize>,
-    /// A safetensors file of GPT-2 as Hugging Face writes it, such as `gpt2/model.safetensors`. Default: weights are drawn
-    /// from the seed.
+    /// A safetensors file of GPT-2 as Hugging Face writes it, such as `gpt2/model.safetensors`. Default: weights are
+    /// drawn from `experiment.seed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
 }

@@ -340,7 +340,7 @@ impl Task for QatLanguageModel {
         match action {
             CleanupAction::Caches => self.validation.batches.store().evict_to_share(self.cache_low_water),
             CleanupAction::DevicePool => self.device.clean_pool(),
-            // Gradients never outlive their step here; the heap is the loop's.
+            // The heap is the loop's, and gradients go with the step.
             CleanupAction::Gradients | CleanupAction::Heap => 0,
         }
     }

@@ -9,7 +9,6 @@ use crate::data::question_answers::example::Example;
 use crate::data::question_answers::generate::generate_in;
 use crate::data::question_answers::settings::Generated;
 use crate::nn::tests::values;
-use crate::pipelines;
 use crate::pipelines::qat_language_model::settings::LossOn;
 
 const STEPS_BEFORE: u64 = 6;
@@ -55,7 +54,7 @@ fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageMode
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task = QatLanguageModel::open(*prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = QatLanguageModel::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
     for step in 1..=STEPS_BEFORE {
         task.train_step(step, 0.05, &mut Entered::default()).unwrap();
     }

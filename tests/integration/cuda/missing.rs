@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Machine, stand_in};
+use crate::workplace::skipped;
 
 /// Asked for by name the device is refused, with these words and a cure; `auto` goes on on the CPU and says why.
 fn refused(machine: Machine, words: &[&str]) {
@@ -26,7 +27,7 @@ fn refused(machine: Machine, words: &[&str]) {
 fn without_a_driver_there_is_no_gpu_and_auto_says_nothing_of_it() {
     let Some(machine) = Machine::new() else { return };
     if Path::new("/usr/lib/x86_64-linux-gnu/libcuda.so.1").exists() {
-        return eprintln!("SKIPPED: this machine has a driver");
+        return skipped("this machine has a driver");
     }
     let machine = machine.without(&["libcuda.so.1"]);
     let said = machine.xrun(&["tiny.toml", "--dry-run"]);
@@ -54,7 +55,7 @@ fn without_the_management_library_it_is_named() {
 #[test]
 fn without_headers_the_folder_is_named() {
     if ["/usr/local/cuda", "/opt/cuda", "/usr/bin/nvcc"].iter().any(|path| Path::new(path).exists()) {
-        return eprintln!("SKIPPED: this machine has a CUDA toolkit where everybody looks");
+        return skipped("this machine has a CUDA toolkit where everybody looks");
     }
     let Some(machine) = Machine::new() else { return };
     refused(machine.with("CUDA_PATH", "(unset)"), &["CUDA_PATH is not set", "set CUDA_PATH to the toolkit's folder"]);
@@ -127,7 +128,7 @@ fn visible_devices_are_numbers_or_uuids_and_nothing_else() {
 #[test]
 fn wheels_in_the_active_virtual_environment_are_found() {
     if ["/usr/local/cuda", "/opt/cuda", "/usr/bin/nvcc"].iter().any(|path| Path::new(path).exists()) {
-        return eprintln!("SKIPPED: this machine has a CUDA toolkit where everybody looks");
+        return skipped("this machine has a CUDA toolkit where everybody looks");
     }
     let (Some(machine), Some(built)) = (Machine::new(), stand_in()) else { return };
     let wheels = machine.workplace.path("venv/lib/python3.12/site-packages/nvidia/cu13");

@@ -3,8 +3,6 @@
 //! `XRUN_CI_CUDA=1` asks for them, as `.ci/cuda` does: the first of them compiles and tunes the kernels of a small model. Otherwise, and
 //! without a C compiler, they say SKIPPED and pass.
 
-#![expect(clippy::print_stderr, reason = "a test that cannot run says so")]
-
 mod faults;
 mod kept;
 mod missing;
@@ -13,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::workplace::{Said, Workplace, said};
+use crate::workplace::{Said, Workplace, said, skipped};
 
 /// Few-shot detection in a model so small that few kernels are compiled for it.
 const TINY: &str = r#"
@@ -58,23 +56,19 @@ probe = false
 
 /// The stand-in's folder, which stands for a CUDA toolkit and its driver, too; `None` where it cannot be built.
 fn stand_in() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         if std::env::var_os("XRUN_CI_CUDA").is_none_or(|value| value != "1") {
-            eprintln!("SKIPPED: no test of the CUDA build: XRUN_CI_CUDA=1 asks for it");
-            return None;
+            return Err("tests of the CUDA build run with XRUN_CI_CUDA=1".into());
         }
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand_in");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_in/build.sh");
         match Command::new("sh").arg(script).arg(&folder).output() {
-            Ok(output) if output.status.success() => Some(folder),
-            other => {
-                eprintln!("SKIPPED: the stand-in for CUDA cannot be built (is there a C compiler?): {other:?}");
-                None
-            }
+            Ok(output) if output.status.success() => Ok(folder),
+            other => Err(format!("the stand-in for CUDA cannot be built (is there a C compiler?): {other:?}")),
         }
     });
-    built.as_deref()
+    built.as_deref().map_err(|why| skipped(why)).ok()
 }
 
 /// A folder with experiments and a cache of its own, on a machine that seems to have a GPU.

@@ -1,0 +1,53 @@
+//! `[model.perceptron]`: one hidden layer.
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::activation::relu;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Device, Tensor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use xrun::experiment::pipeline::ModelKind;
+
+pub struct Perceptron;
+
+/// A perceptron with one hidden layer of rectifiers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Width of the hidden layer. Default: 16.
+    #[schemars(range(min = 1, max = 65536))]
+    pub hidden: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { hidden: 16 }
+    }
+}
+
+impl ModelKind for Perceptron {
+    const NAME: &'static str = "perceptron";
+    type Settings = Settings;
+}
+
+#[derive(Module, Debug)]
+pub struct Network<B: Backend> {
+    hidden: Linear<B>,
+    output: Linear<B>,
+}
+
+impl<B: Backend> Network<B> {
+    pub fn new(inputs: usize, settings: &Settings, device: &Device<B>) -> Self {
+        Self {
+            hidden: LinearConfig::new(inputs, settings.hidden).init(device),
+            output: LinearConfig::new(settings.hidden, 1).init(device),
+        }
+    }
+
+    /// `[rows, inputs]` to `[rows]`.
+    pub fn forward(&self, inputs: Tensor<B, 2>) -> Tensor<B, 1> {
+        let rows = inputs.dims()[0];
+        self.output.forward(relu(self.hidden.forward(inputs))).reshape([rows])
+    }
+}

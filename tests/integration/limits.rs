@@ -1,0 +1,136 @@
+//! Do limits only limit? Each key of `[limits]` is given another value, and what is learnt stays what it is.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::workplace::{Workplace, text};
+
+const FEW_SHOT: &str = r#"
+[experiment]
+seed = 5
+device = "cpu"
+[pipeline.fewshot-detection]
+n_way = 2
+n_query = 3
+num_aug = 2
+image_size = 32
+reference_size = 16
+[model.reference-detector]
+channels = [8, 8, 16, 16]
+pyramid_channels = 16
+embedding = 8
+[dataset.reference-video.generated]
+train_classes = 4
+validation_classes = 2
+videos_per_class = 2
+frames_per_video = 6
+references_per_class = 3
+frame_size = 32
+[training]
+max_steps = 8
+epochs = 4
+[validation]
+episodes = 2
+every_steps = 4
+[memory]
+probe = false
+"#;
+
+const LANGUAGE_MODEL: &str = r#"
+[experiment]
+seed = 5
+device = "cpu"
+[pipeline.qat-language-model]
+sequence_length = 32
+weight_bits = [8, 4]
+activation_bits = [8, 8]
+key_value_bits = [8, 8]
+ranges = "per-token"
+pretraining_steps = 3
+answer_tokens = 2
+[model.gpt2]
+layers = 1
+heads = 2
+width = 16
+context = 32
+[dataset.question-answers.generated]
+articles = 6
+paragraphs_per_article = 4
+[training]
+max_steps = 8
+epochs = 100
+batch_size = 6
+[validation]
+episodes = 2
+every_steps = 4
+[memory]
+probe = false
+"#;
+
+/// Another value of each key than its default. A new key needs one here.
+const OTHERS: &[(&str, &str)] = &[
+    ("batch_size", "4"),
+    ("workers", "3"),
+    ("prefetch", "5"),
+    ("gradient_norm_window", "3"),
+    ("metrics_queue", "1"),
+    ("log_queue", "1"),
+    ("host_memory", "\"64 GiB\""),
+    ("device_memory", "\"64 GiB\""),
+];
+
+/// Lines of metrics, without what a limit is there to change: over how many steps a median is taken.
+fn learnt(run: &Path) -> Vec<Value> {
+    let lines = text(&run.join("metrics.jsonl"));
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .map(|mut line| {
+            let fields = line.as_object_mut().unwrap();
+            fields.remove("gradient_norm_median");
+            // A check over the bytes of the line.
+            fields.retain(|name, _| name != "crc32" && name != "check");
+            line
+        })
+        .collect()
+}
+
+/// Every number, in order.
+fn numbers(value: &Value, into: &mut Vec<f64>) {
+    match value {
+        Value::Number(number) => into.extend(number.as_f64()),
+        Value::Array(list) => list.iter().for_each(|part| numbers(part, into)),
+        Value::Object(fields) => fields.values().for_each(|part| numbers(part, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn no_limit_changes_what_is_learnt() {
+    let workplace = Workplace::new();
+    let schema = workplace.xrun(&["schema"]);
+    let schema: Value = serde_json::from_str(&schema.out).unwrap();
+    let keys: Vec<&String> = schema["properties"]["limits"]["properties"].as_object().unwrap().keys().collect();
+    assert!(keys.iter().all(|key| OTHERS.iter().any(|(other, _)| other == key)), "{keys:?} and {OTHERS:?}");
+    for (pipeline, experiment) in [("few-shot", FEW_SHOT), ("language-model", LANGUAGE_MODEL)] {
+        workplace.file("tiny.toml", experiment);
+        let expected = learnt(&workplace.trained(&format!("{pipeline}-as-it-is"), &[]));
+        for (key, value) in OTHERS {
+            let name = format!("{pipeline}-{}", key.replace('_', "-"));
+            let found = learnt(&workplace.trained(&name, &[&format!("limits.{key}={value}")]));
+            if *key != "batch_size" {
+                assert!(found == expected, "{pipeline}: `limits.{key}` = {value} changes what is learnt");
+                continue;
+            }
+            // The same step up to rounding: of the first lines, before weights drift apart.
+            let (mut of_found, mut of_expected) = (Vec::new(), Vec::new());
+            found.iter().take(3).for_each(|line| numbers(line, &mut of_found));
+            expected.iter().take(3).for_each(|line| numbers(line, &mut of_expected));
+            assert_eq!((found.len(), of_found.len()), (expected.len(), of_expected.len()));
+            for (found, expected) in of_found.iter().zip(&of_expected) {
+                let apart = (found - expected).abs();
+                assert!(apart <= 1e-3 * expected.abs().max(0.1), "{pipeline}: {found}, expected {expected}");
+            }
+        }
+    }
+}

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use xrun::Program;
+use xrun::bounded::buffer::Buffer;
 use xrun::bounded::ledger::{Cap, Ledger, Policy};
 use xrun::data::feed::{Feed, FeedSettings};
 use xrun::experiment::read;
@@ -30,7 +31,7 @@ fn main() {
 fn memory_sample(bencher: Bencher, kind: &str) {
     let ledger = Ledger::default();
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    let owners = names.map(|name| ledger.register(name, Cap { items: 10, bytes: 1000 }, Policy::Evict));
+    let owners = names.map(|name| Buffer::new(name, Policy::Evict, Cap { items: 10, bytes: 1000 }).register(&ledger));
     owners.iter().for_each(|owner| owner.set(1, 100));
     let every = if kind == "quick" { u64::MAX } else { 1 };
     let mut tracer = Tracer::new(&ledger, 0, every, None);
@@ -73,12 +74,12 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     ];
     let experiment = read::read(&file, &overrides, std::env::vars()).unwrap().experiment;
     let ledger = Ledger::default();
-    let (facts, prepared) = experiment.prepare(&ledger).unwrap();
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().expect("the main job is of that kind");
-    let bytes = facts.owners.iter().find(|owner| owner.name == "feed_in_use").unwrap().bytes;
     let batches = prepared.batches.clone();
-    let feed_settings = FeedSettings { workers, prefetch: 4, first: 0, item_bytes_max: bytes, leak: None };
-    let mut feed = Feed::new(&ledger, feed_settings, Arc::new(move |number| batches.prepare(number))).unwrap();
+    let prepare = Arc::new(move |number| batches.prepare(number));
+    let feed_settings = FeedSettings { workers, first: 0 };
+    let mut feed = Feed::new(&ledger, &prepared.buffers.feed, feed_settings, prepare).unwrap();
     let pictures =
         prepared.settings.n_way * (prepared.settings.n_query + prepared.settings.n_shot * prepared.settings.num_aug);
     bencher.counter(ItemsCount::new(BATCHES * pictures)).bench_local(|| {

@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lru::LruCache;
 
 use super::HeldBytes;
-use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use super::buffer::Buffer;
+use super::ledger::{Cap, Holding, Ledger, Policy};
 
 /// Shared between threads; values are cloned out, so make them cheap to clone (`Arc`). Policy: evict.
 #[derive(Debug)]
@@ -19,7 +20,6 @@ pub struct ByteCache<K: Hash + Eq, V>(Mutex<Inner<K, V>>);
 struct Inner<K: Hash + Eq, V> {
     entries: LruCache<K, V>,
     bytes: u64,
-    cap: Cap,
     counters: CacheCounters,
     holding: Holding,
 }
@@ -35,13 +35,12 @@ pub struct CacheCounters {
 }
 
 impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
-    pub fn new(ledger: &Ledger, name: &'static str, cap: Cap) -> Self {
+    pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self(Mutex::new(Inner {
             entries: LruCache::unbounded(), // bounded below, by bytes and by items
             bytes: 0,
-            cap,
             counters: CacheCounters::default(),
-            holding: ledger.register(name, cap, Policy::Evict),
+            holding: buffer.register_as(Policy::Evict, ledger),
         }))
     }
 
@@ -62,15 +61,15 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
     /// Keeps the value, at the cost of the least recently used ones. A value larger than the cache is not kept.
     pub fn insert(&self, key: K, value: V) {
         let mut inner = self.inner();
-        let bytes = value.held_bytes();
-        if bytes > inner.cap.bytes || inner.cap.items == 0 {
+        let (bytes, cap) = (value.held_bytes(), inner.holding.cap());
+        if bytes > cap.bytes || cap.items == 0 {
             inner.counters.too_large += 1;
             return;
         }
         if let Some(old) = inner.entries.pop(&key) {
             inner.bytes -= old.held_bytes();
         }
-        let room = Cap { items: inner.cap.items - 1, bytes: inner.cap.bytes - bytes };
+        let room = Cap { items: cap.items - 1, bytes: cap.bytes - bytes };
         inner.evict_down_to(room);
         inner.entries.push(key, value);
         inner.bytes += bytes;
@@ -81,7 +80,7 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
     pub fn evict_to(&self, bytes: u64) -> u64 {
         let mut inner = self.inner();
         let before = inner.bytes;
-        let room = Cap { items: inner.cap.items, bytes };
+        let room = Cap { items: inner.holding.cap().items, bytes };
         inner.evict_down_to(room);
         inner.report();
         before - inner.bytes
@@ -92,7 +91,7 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
     }
 
     pub fn cap(&self) -> Cap {
-        self.inner().cap
+        self.inner().holding.cap()
     }
 }
 
@@ -115,6 +114,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn frames(items: u64) -> Buffer {
+        Buffer::new("frames", Policy::Evict, Cap { items, bytes: 100 })
+    }
+
     #[derive(Clone, Debug, PartialEq)]
     struct Sized(u64);
 
@@ -127,7 +130,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_goes_first() {
         let ledger = Ledger::default();
-        let cache = ByteCache::new(&ledger, "frames", Cap { items: 10, bytes: 100 });
+        let cache = ByteCache::new(&ledger, &frames(10));
         cache.insert("a", Sized(40));
         cache.insert("b", Sized(40));
         assert_eq!(cache.get(&"a"), Some(Sized(40)));
@@ -148,7 +151,7 @@ mod tests {
             items in 1u64..8,
         ) {
             let ledger = Ledger::default();
-            let cache = ByteCache::new(&ledger, "frames", Cap { items, bytes: 100 });
+            let cache = ByteCache::new(&ledger, &frames(items));
             for (key, size) in sizes {
                 cache.insert(key, Sized(size));
                 let reading = &ledger.read()[0];

@@ -1,6 +1,12 @@
 //! Where do leaks keep things? Only what `[leaks]` switches on does; everything else in xrun has a cap.
 
+use super::buffer::Buffer;
 use super::ledger::{Holding, Ledger, NO_CAP, Policy};
+
+/// The buffer of a leak: it has no cap.
+pub fn leak(name: &'static str) -> Buffer {
+    Buffer::new(name, Policy::Leak, NO_CAP)
+}
 
 /// Things that are kept for ever. A vector that grows is against the rules of this code; here it is the purpose.
 pub struct Kept<T>(Option<(Holding, Vec<T>)>);
@@ -12,9 +18,9 @@ impl<T> std::fmt::Debug for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Keeps nothing unless the leak is switched on; then it is `owner` in the ledger.
-    pub fn new(on: bool, owner: &'static str, ledger: &Ledger) -> Self {
-        Self(on.then(|| (ledger.register(owner, NO_CAP, Policy::Leak), Vec::new())))
+    /// Keeps nothing unless the leak is switched on; then it is in the ledger as [`leak`] declares it.
+    pub fn new(on: bool, buffer: &Buffer, ledger: &Ledger) -> Self {
+        Self(on.then(|| (buffer.register_as(Policy::Leak, ledger), Vec::new())))
     }
 
     pub fn is_on(&self) -> bool {
@@ -75,9 +81,9 @@ mod tests {
     #[test]
     fn what_is_kept_is_in_the_ledger_and_only_when_it_is_switched_on() {
         let ledger = Ledger::default();
-        let mut off = Kept::new(false, "leak_off", &ledger);
+        let mut off = Kept::new(false, &leak("leak_off"), &ledger);
         off.keep(|| -> (u8, u64) { unreachable!("nothing is made for a leak that is off") });
-        let mut on = Kept::new(true, "leak_on", &ledger);
+        let mut on = Kept::new(true, &leak("leak_on"), &ledger);
         on.keep(|| (1u8, 10));
         on.keep(|| (2u8, 10));
         let readings = ledger.read();
@@ -88,7 +94,7 @@ mod tests {
     #[test]
     fn what_is_kept_once_is_asked_again_for_its_bytes() {
         let ledger = Ledger::default();
-        let mut kept = Kept::new(true, "leak_on", &ledger);
+        let mut kept = Kept::new(true, &leak("leak_on"), &ledger);
         let mut keep = |value: u8, each: u64| kept.keep_once(|| Ok::<_, ()>(value), |_| each).unwrap();
         keep(1, 10);
         keep(2, 10);

@@ -2,7 +2,7 @@
 //!
 //! Every buffer of xrun is an owner in the run's ledger: a name, a cap in items and in bytes, a policy at the
 //! cap, and counters that anybody may read at any time in O(1). Dropping the [`Holding`] takes the owner out of
-//! the ledger. The plan lists the same owners before the run (`plan.json`); a test holds the two sets together.
+//! the ledger. The plan lists the same owners before the run (`plan.json`), made from the same declarations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,8 +81,9 @@ pub struct Holding {
 pub const OWNERS_MAX: usize = 64;
 
 impl Ledger {
-    /// Enters an owner. Panics when the name is taken: two owners of one name cannot be told apart.
-    pub fn register(&self, name: &'static str, cap: Cap, policy: Policy) -> Holding {
+    /// Enters an owner: a [`Buffer`](super::buffer::Buffer) does. Panics when the name is taken: two owners of one name
+    /// cannot be told apart.
+    pub(super) fn enter(&self, name: &'static str, cap: Cap, policy: Policy) -> Holding {
         let owner = Arc::new(Owner {
             name,
             policy,
@@ -158,8 +159,8 @@ mod tests {
     #[test]
     fn an_owner_is_in_the_ledger_until_it_is_dropped() {
         let ledger = Ledger::default();
-        let queue = ledger.register("queue", CAP, Policy::Block);
-        let cache = ledger.register("cache", CAP, Policy::Evict);
+        let queue = ledger.enter("queue", CAP, Policy::Block);
+        let cache = ledger.enter("cache", CAP, Policy::Evict);
         queue.set(1, 60);
         queue.set(0, 0);
         let readings = ledger.read();
@@ -176,7 +177,7 @@ mod tests {
     #[should_panic(expected = "registered twice")]
     fn two_owners_cannot_share_a_name() {
         let ledger = Ledger::default();
-        let _first = ledger.register("queue", CAP, Policy::Block);
-        let _second = ledger.register("queue", CAP, Policy::Block);
+        let _first = ledger.enter("queue", CAP, Policy::Block);
+        let _second = ledger.enter("queue", CAP, Policy::Block);
     }
 }

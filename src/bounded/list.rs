@@ -1,26 +1,26 @@
 //! A list that refuses to grow past its capacity.
 
 use super::HeldBytes;
-use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use super::buffer::Buffer;
+use super::ledger::{Holding, Ledger, Policy};
 
-/// Holds at most `cap.items` items of together at most `cap.bytes`. Policy: refuse.
+/// Holds at most as many items and bytes as its buffer's cap says. Policy: refuse.
 #[derive(Debug)]
 pub struct CappedList<T> {
     items: Vec<T>,
     bytes: u64,
-    cap: Cap,
     holding: Holding,
 }
 
 impl<T: HeldBytes> CappedList<T> {
-    pub fn new(ledger: &Ledger, name: &'static str, cap: Cap) -> Self {
-        Self { items: Vec::new(), bytes: 0, cap, holding: ledger.register(name, cap, Policy::Refuse) }
+    pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
+        Self { items: Vec::new(), bytes: 0, holding: buffer.register_as(Policy::Refuse, ledger) }
     }
 
     /// Gives the item back when it does not fit.
     pub fn push(&mut self, item: T) -> Result<(), T> {
-        let bytes = self.bytes + item.held_bytes();
-        if self.items.len() as u64 >= self.cap.items || bytes > self.cap.bytes {
+        let (bytes, cap) = (self.bytes + item.held_bytes(), self.holding.cap());
+        if self.items.len() as u64 >= cap.items || bytes > cap.bytes {
             return Err(item);
         }
         self.bytes = bytes;
@@ -52,11 +52,13 @@ impl<T: HeldBytes> CappedList<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounded::ledger::Cap;
 
     #[test]
     fn it_refuses_what_does_not_fit_and_gives_it_back() {
         let ledger = Ledger::default();
-        let mut list = CappedList::new(&ledger, "values", Cap { items: 3, bytes: 16 });
+        let values = Buffer::new("values", Policy::Refuse, Cap { items: 3, bytes: 16 });
+        let mut list = CappedList::new(&ledger, &values);
         assert_eq!(list.push(1.0), Ok(()));
         assert_eq!(list.push(2.0), Ok(()));
         assert_eq!(list.push(3.0), Err(3.0), "24 bytes do not fit in 16");

@@ -2,6 +2,7 @@
 //!
 //! Only these. Each has a cap in items and bytes, a policy at the cap, and an owner in the ledger.
 
+pub mod buffer;
 pub mod cache;
 pub mod kept;
 pub mod ledger;

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::HeldBytes;
-use crate::bounded::ledger::{Cap, Holding, Ledger, NO_CAP, Policy};
+use super::buffer::Buffer;
+use super::ledger::{Holding, Ledger, Policy};
 
 /// Shared by the workers and the consumer. Policy: block.
 #[derive(Debug)]
@@ -25,10 +26,6 @@ struct Shared<T> {
 struct State<T> {
     next_claim: u64,
     next_take: u64,
-    /// Items that may be ahead of the consumer.
-    capacity: u64,
-    /// The leak: one more with each item taken.
-    grows: bool,
     ready: BTreeMap<u64, T>,
     bytes: u64,
     closed: bool,
@@ -42,29 +39,16 @@ impl<T> Clone for OrderedQueue<T> {
 }
 
 impl<T: HeldBytes> OrderedQueue<T> {
-    /// `first` is the number of the first item; `item_bytes` the largest size of one.
-    pub fn new(ledger: &Ledger, name: &'static str, capacity: usize, item_bytes: u64, first: u64) -> Self {
-        let capacity = capacity.max(1) as u64;
-        let cap = Cap { items: capacity, bytes: capacity * item_bytes };
-        Self::with(ledger.register(name, cap, Policy::Block), capacity, first, false)
-    }
-
-    /// A leak that `[leaks]` switches on: a queue that takes one more item with each item taken.
-    pub fn leaking(ledger: &Ledger, name: &'static str, capacity: usize, first: u64) -> Self {
-        Self::with(ledger.register(name, NO_CAP, Policy::Leak), capacity.max(1) as u64, first, true)
-    }
-
-    fn with(holding: Holding, capacity: u64, first: u64, grows: bool) -> Self {
+    /// `first` is the number of the first item. The cap is of one item at least, and in bytes of as many of the largest.
+    pub fn new(ledger: &Ledger, buffer: &Buffer, first: u64) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::new(State {
                 next_claim: first,
                 next_take: first,
-                capacity,
-                grows,
                 ready: BTreeMap::new(),
                 bytes: 0,
                 closed: false,
-                holding,
+                holding: buffer.register_as(Policy::Block, ledger),
             }),
             changed: Condvar::new(),
         }))
@@ -77,7 +61,9 @@ impl<T: HeldBytes> OrderedQueue<T> {
     /// Waits until one more item may be prepared and returns its number; `None` once the queue is closed.
     pub fn claim(&self) -> Option<u64> {
         let mut state = self.state();
-        while !state.closed && state.next_claim >= state.next_take + state.capacity {
+        // Items that may be ahead of the consumer.
+        let capacity = state.holding.cap().items;
+        while !state.closed && state.next_claim >= state.next_take + capacity {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
@@ -106,7 +92,6 @@ impl<T: HeldBytes> OrderedQueue<T> {
             let next = state.next_take;
             if let Some(item) = state.ready.remove(&next) {
                 state.next_take += 1;
-                state.capacity += u64::from(state.grows);
                 state.bytes -= item.held_bytes();
                 state.holding.set(state.ready.len() as u64, state.bytes);
                 self.0.changed.notify_all();
@@ -133,11 +118,16 @@ impl<T: HeldBytes> OrderedQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounded::ledger::Cap;
     use std::time::Duration;
 
-    fn run(workers: usize, capacity: usize, count: u64) -> Vec<f64> {
+    fn feed(items: u64) -> Buffer {
+        Buffer::new("feed", Policy::Block, Cap { items, bytes: 8 * items })
+    }
+
+    fn run(workers: usize, capacity: u64, count: u64) -> Vec<f64> {
         let ledger = Ledger::default();
-        let queue = OrderedQueue::<f64>::new(&ledger, "feed", capacity, 8, 0);
+        let queue = OrderedQueue::<f64>::new(&ledger, &feed(capacity), 0);
         std::thread::scope(|scope| {
             for worker in 0..workers {
                 let queue = queue.clone();
@@ -167,7 +157,7 @@ mod tests {
     #[test]
     fn a_slow_consumer_holds_the_workers_back() {
         let ledger = Ledger::default();
-        let queue = OrderedQueue::<f64>::new(&ledger, "feed", 3, 8, 0);
+        let queue = OrderedQueue::<f64>::new(&ledger, &feed(3), 0);
         for _ in 0..3 {
             let number = queue.claim().unwrap();
             queue.deliver(number, 0.0);
@@ -185,7 +175,7 @@ mod tests {
     #[test]
     fn closing_wakes_those_who_wait() {
         let ledger = Ledger::default();
-        let queue = OrderedQueue::<f64>::new(&ledger, "feed", 1, 8, 0);
+        let queue = OrderedQueue::<f64>::new(&ledger, &feed(1), 0);
         queue.claim();
         let waiting = {
             let queue = queue.clone();

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use super::HeldBytes;
-use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use super::buffer::Buffer;
+use super::ledger::{Holding, Ledger, Policy};
 
-/// Holds at most `capacity` items of fixed size. Policy: evict.
+/// Holds at most as many items as its buffer's cap says. Policy: evict.
 #[derive(Debug)]
 pub struct Ring<T> {
     items: VecDeque<T>,
@@ -15,15 +16,14 @@ pub struct Ring<T> {
 }
 
 impl<T: HeldBytes> Ring<T> {
-    /// `item_bytes` is the largest size of one item.
-    pub fn new(ledger: &Ledger, name: &'static str, capacity: usize, item_bytes: u64) -> Self {
-        let capacity = capacity.max(1);
-        let cap = Cap { items: capacity as u64, bytes: capacity as u64 * item_bytes };
+    /// The cap in bytes must have room for as many of the largest items as the cap in items says, and for one at least.
+    pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
+        let capacity = buffer.cap.items as usize;
         Self {
             items: VecDeque::with_capacity(capacity),
             capacity,
             bytes: 0,
-            holding: ledger.register(name, cap, Policy::Evict),
+            holding: buffer.register_as(Policy::Evict, ledger),
         }
     }
 
@@ -53,13 +53,15 @@ impl<T: HeldBytes> Ring<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounded::ledger::Cap;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn it_holds_the_last_items_and_never_more(capacity in 1usize..20, count in 0usize..60) {
             let ledger = Ledger::default();
-            let mut ring = Ring::new(&ledger, "norms", capacity, 8);
+            let cap = Cap { items: capacity as u64, bytes: 8 * capacity as u64 };
+            let mut ring = Ring::new(&ledger, &Buffer::new("norms", Policy::Evict, cap));
             for value in 0..count {
                 ring.push(value as f64);
             }

@@ -2,7 +2,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use super::buffer::Buffer;
+use super::ledger::{Cap, Holding, Ledger, Policy};
 
 /// Room of a number of bytes. Policy: block.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub struct Taken<'a> {
 }
 
 impl Room {
-    pub fn new(ledger: &Ledger, name: &'static str, cap: Cap) -> Self {
-        let holding = ledger.register(name, cap, Policy::Block);
+    pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
+        let holding = buffer.register_as(Policy::Block, ledger);
         Self { taken: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), holding }
     }
 
@@ -60,7 +61,7 @@ mod tests {
     #[test]
     fn many_threads_never_hold_more_than_the_cap_and_all_get_their_turn() {
         let ledger = Ledger::default();
-        let room = Room::new(&ledger, "room", Cap { items: 3, bytes: 100 });
+        let room = Room::new(&ledger, &Buffer::new("room", Policy::Block, Cap { items: 3, bytes: 100 }));
         std::thread::scope(|scope| {
             for thread in 0..6u64 {
                 let room = &room;

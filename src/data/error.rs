@@ -9,14 +9,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum DataError {
     /// A file is missing, unreadable or broken.
-    #[error("{path}: {message}")]
-    File { path: String, message: String },
+    #[error("{path}: {message}{}", behind(.hint))]
+    File {
+        path: String,
+        message: String,
+        /// What a setting can do about it, if one can.
+        hint: Option<String>,
+    },
     /// The data set as a whole does not serve.
     #[error("{0}")]
     Content(String),
     /// Several items are broken.
     #[error("{0}")]
     Several(Broken),
+}
+
+/// A hint, to be put behind a message.
+fn behind(hint: &Option<String>) -> String {
+    hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"))
 }
 
 /// Broken items are named up to this many; the others are counted.
@@ -89,7 +99,7 @@ const TEXT_BYTES_MAX: usize = 2000;
 impl DataError {
     /// Path and message are cut to a length that a person reads.
     pub fn file(path: &std::path::Path, message: impl Into<String>) -> Self {
-        Self::File { path: cut(path.display().to_string()), message: cut(message.into()) }
+        Self::File { path: cut(path.display().to_string()), message: cut(message.into()), hint: None }
     }
 
     /// As [`DataError::file`].

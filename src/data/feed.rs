@@ -12,37 +12,55 @@ use std::thread::JoinHandle;
 
 use super::error::DataError;
 use crate::bounded::HeldBytes;
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::bounded::queue::OrderedQueue;
-use crate::results::format::PlannedOwner;
 use crate::settings::sections::Limits;
-
-/// Batches that are ready, or that a worker is at.
-pub const FEED_READY: &str = "feed_ready";
-/// The batch in the trainer's hands.
-pub const FEED_IN_USE: &str = "feed_in_use";
 
 /// A failure travels through the queue in place of its batch and counts as this many bytes at most; its message is cut
 /// to fit.
 const FAILURE_BYTES_MAX: u64 = 4096;
-const MESSAGE_BYTES_MAX: usize = 1500; // twice (path and message) and the rest stay below FAILURE_BYTES_MAX
+const MESSAGE_BYTES_MAX: usize = 1200; // three times (path, message and hint) and the rest stay below FAILURE_BYTES_MAX
 
 /// Makes the batch of a number; called by several threads at once.
 pub type Prepare<T> = Arc<dyn Fn(u64) -> Result<T, DataError> + Send + Sync>;
+
+/// The buffers of a feed.
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    /// Batches that are ready, or that a worker is at: those ahead of the trainer, counted from the claim.
+    pub ready: Buffer,
+    /// The batch in the trainer's hands. A larger one is an error.
+    pub in_use: Buffer,
+}
+
+impl Buffers {
+    /// `item_bytes_max` is the largest size of one batch, in bytes.
+    pub fn new(limits: &Limits, item_bytes_max: u64) -> Self {
+        let items = batches_ahead(limits);
+        let ready = Cap { items, bytes: items * item_bytes_max.max(FAILURE_BYTES_MAX) };
+        let key = if limits.workers > limits.prefetch { "limits.workers" } else { "limits.prefetch" };
+        let in_use = Cap { items: 1, bytes: item_bytes_max };
+        Self {
+            ready: Buffer::new("feed_ready", Policy::Block, ready)
+                .key(key)
+                .because("the larger of `limits.prefetch` and `limits.workers`, in batches"),
+            in_use: Buffer::new("feed_in_use", Policy::Refuse, in_use).because("the batch of the present step"),
+        }
+    }
+
+    pub fn all(&self) -> [&Buffer; 2] {
+        [&self.ready, &self.in_use]
+    }
+}
 
 /// How a feed works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedSettings {
     /// Threads that prepare batches; 0 prepares them on the thread that asks.
     pub workers: usize,
-    /// Batches ahead of the trainer, counted from the claim; at least `workers` are.
-    pub prefetch: usize,
     /// The number of the first batch.
     pub first: u64,
-    /// The largest size of one batch. A larger one is an error.
-    pub item_bytes_max: u64,
-    /// The leak: the queue takes one more batch with each batch taken, and has this name in the ledger.
-    pub leak: Option<&'static str>,
 }
 
 /// Batches in order. Policy of the queue: block. Dropping the feed closes the queue and waits for the workers, each of
@@ -66,7 +84,9 @@ impl<T: HeldBytes> HeldBytes for Item<T> {
     fn held_bytes(&self) -> u64 {
         match self {
             Self::Batch(batch) => batch.held_bytes(),
-            Self::Failure(DataError::File { path, message }) => path.held_bytes() + message.held_bytes(),
+            Self::Failure(DataError::File { path, message, hint }) => {
+                path.held_bytes() + message.held_bytes() + hint.as_ref().map_or(0, HeldBytes::held_bytes)
+            }
             Self::Failure(DataError::Content(message)) => message.held_bytes(),
             // Of a whole data set, never of a batch.
             Self::Failure(DataError::Several(_)) => 0,
@@ -100,53 +120,27 @@ impl<T> Deref for InUse<T> {
     }
 }
 
-/// The owners of a feed as the plan lists them.
-pub fn planned_owners(limits: &Limits, item_bytes_max: u64) -> Vec<PlannedOwner> {
-    let items = batches_ahead(limits) as u64;
-    vec![
-        PlannedOwner::on_host(
-            FEED_READY,
-            Policy::Block,
-            Cap { items, bytes: items * queued_bytes_max(item_bytes_max) },
-            "the larger of `limits.prefetch` and `limits.workers`, in batches",
-        ),
-        PlannedOwner::on_host(
-            FEED_IN_USE,
-            Policy::Refuse,
-            Cap { items: 1, bytes: item_bytes_max },
-            "the batch of the present step",
-        ),
-    ]
-}
-
 /// Batches that workers may be ahead of the trainer.
-pub fn batches_ahead(limits: &Limits) -> usize {
-    capacity(limits.prefetch, limits.workers)
-}
-
-fn capacity(prefetch: usize, workers: usize) -> usize {
-    prefetch.max(workers).max(1)
-}
-
-fn queued_bytes_max(item_bytes_max: u64) -> u64 {
-    item_bytes_max.max(FAILURE_BYTES_MAX)
+pub fn batches_ahead(limits: &Limits) -> u64 {
+    limits.prefetch.max(limits.workers).max(1) as u64
 }
 
 impl<T: HeldBytes + Send + 'static> Feed<T> {
     /// Starts the workers. Fails when the system gives no thread.
-    pub fn new(ledger: &Ledger, settings: FeedSettings, prepare: Prepare<T>) -> Result<Self, DataError> {
-        let FeedSettings { workers, prefetch, first, item_bytes_max, leak } = settings;
-        let queued_bytes = queued_bytes_max(item_bytes_max);
-        let cap = Cap { items: 1, bytes: item_bytes_max };
+    pub fn new(
+        ledger: &Ledger,
+        buffers: &Buffers,
+        settings: FeedSettings,
+        prepare: Prepare<T>,
+    ) -> Result<Self, DataError> {
+        let FeedSettings { workers, first } = settings;
+        let item_bytes_max = buffers.in_use.cap.bytes;
         let mut feed = Self {
-            queue: match leak {
-                None => OrderedQueue::new(ledger, FEED_READY, capacity(prefetch, workers), queued_bytes, first),
-                Some(name) => OrderedQueue::leaking(ledger, name, capacity(prefetch, workers), first),
-            },
+            queue: OrderedQueue::new(ledger, &buffers.ready, first),
             workers: Vec::with_capacity(workers),
             own: (workers == 0).then(|| prepare.clone()),
             item_bytes_max,
-            in_use: Arc::new(ledger.register(FEED_IN_USE, cap, Policy::Refuse)),
+            in_use: Arc::new(buffers.in_use.register(ledger)),
             failure: None,
         };
         for worker in 0..workers {
@@ -220,9 +214,11 @@ fn prepared<T: HeldBytes>(
             "batch {number}: it holds {} bytes where the plan says at most {item_bytes_max}; this is a fault in xrun",
             batch.held_bytes()
         )),
-        Ok(Err(DataError::File { path, message })) => {
-            DataError::File { path: cut(&path), message: format!("batch {number}: {}", cut(&message)) }
-        }
+        Ok(Err(DataError::File { path, message, hint })) => DataError::File {
+            path: cut(&path),
+            message: format!("batch {number}: {}", cut(&message)),
+            hint: hint.as_deref().map(cut),
+        },
         Ok(Err(DataError::Content(message))) => DataError::Content(format!("batch {number}: {}", cut(&message))),
         Ok(Err(several @ DataError::Several(_))) => several,
         Err(payload) => DataError::Content(format!("batch {number}: a worker panicked: {}", cut(said(&*payload)))),
@@ -248,8 +244,10 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn settings(workers: usize) -> FeedSettings {
-        FeedSettings { workers, prefetch: 2, first: 5, item_bytes_max: 8, leak: None }
+    /// Of numbers from 5 on, two ahead at least.
+    fn feed(ledger: &Ledger, workers: usize, prepare: Prepare<f64>) -> Feed<f64> {
+        let buffers = Buffers::new(&Limits { workers, prefetch: 2, ..Limits::default() }, 8);
+        Feed::new(ledger, &buffers, FeedSettings { workers, first: 5 }, prepare).unwrap()
     }
 
     fn numbers() -> Prepare<f64> {
@@ -260,7 +258,7 @@ mod tests {
     fn batches_come_in_order_from_the_first_whatever_the_number_of_workers() {
         for workers in [0, 1, 4] {
             let ledger = Ledger::default();
-            let mut feed = Feed::new(&ledger, settings(workers), numbers()).unwrap();
+            let mut feed = feed(&ledger, workers, numbers());
             let taken: Vec<f64> = (0..50).map(|_| *feed.next().unwrap()).collect();
             let expected: Vec<f64> = (5..55).map(f64::from).collect();
             assert_eq!(taken, expected, "{workers} workers");
@@ -271,9 +269,9 @@ mod tests {
     #[test]
     fn the_batch_in_use_is_counted_until_it_is_dropped_and_only_one_can_be() {
         let ledger = Ledger::default();
-        let mut feed = Feed::new(&ledger, settings(1), numbers()).unwrap();
+        let mut feed = feed(&ledger, 1, numbers());
         let batch = feed.next().unwrap();
-        let in_use = || ledger.read().iter().find(|owner| owner.name == FEED_IN_USE).unwrap().bytes;
+        let in_use = || ledger.read().iter().find(|owner| owner.name == "feed_in_use").unwrap().bytes;
         assert_eq!(in_use(), 8);
         assert!(feed.next().unwrap_err().to_string().contains("still held"));
         drop(batch);
@@ -285,10 +283,10 @@ mod tests {
     fn an_error_arrives_at_its_batch_with_its_number_and_ends_the_feed() {
         for workers in [0, 1, 4] {
             let prepare: Prepare<f64> = Arc::new(|number| match number {
-                7 => Err(DataError::File { path: "frames/7.png".into(), message: "not a picture".into() }),
+                7 => Err(DataError::file("frames/7.png".as_ref(), "not a picture")),
                 _ => Ok(number as f64),
             });
-            let mut feed = Feed::new(&Ledger::default(), settings(workers), prepare).unwrap();
+            let mut feed = feed(&Ledger::default(), workers, prepare);
             assert_eq!(*feed.next().unwrap(), 5.0);
             assert_eq!(*feed.next().unwrap(), 6.0);
             for _ in 0..2 {
@@ -305,7 +303,7 @@ mod tests {
                 Ok(number as f64)
             });
             let ledger = Ledger::default();
-            let mut feed = Feed::new(&ledger, settings(workers), prepare).unwrap();
+            let mut feed = feed(&ledger, workers, prepare);
             feed.next().unwrap();
             let message = feed.next().unwrap_err().to_string();
             assert!(message.starts_with("batch 6: a worker panicked: frame xxx"), "{message}");
@@ -316,25 +314,11 @@ mod tests {
 
     #[test]
     fn a_batch_larger_than_planned_is_refused() {
+        let buffers = Buffers::new(&Limits::default(), 8);
+        let settings = FeedSettings { workers: 0, first: 0 };
         let mut feed =
-            Feed::new(&Ledger::default(), settings(0), Arc::new(|_| Ok("too long by far".to_owned()))).unwrap();
+            Feed::new(&Ledger::default(), &buffers, settings, Arc::new(|_| Ok("too long by far".to_owned()))).unwrap();
         assert!(feed.next().unwrap_err().to_string().contains("at most 8"));
-    }
-
-    #[test]
-    fn a_leaking_queue_is_one_batch_longer_after_each_batch() {
-        let ledger = Ledger::default();
-        let settings = FeedSettings { leak: Some("leak_queue"), ..settings(1) };
-        let mut feed = Feed::new(&ledger, settings, numbers()).unwrap();
-        for _ in 0..10 {
-            feed.next().unwrap();
-        }
-        let held = || ledger.read().iter().find(|owner| owner.name == "leak_queue").unwrap().items;
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        while held() < 12 && std::time::Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(held(), 12, "two that are allowed, and ten that were taken");
     }
 
     #[test]
@@ -345,7 +329,7 @@ mod tests {
             Ok(number as f64)
         });
         for taken in 0..4 {
-            let mut feed = Feed::new(&ledger, settings(4), prepare.clone()).unwrap();
+            let mut feed = feed(&ledger, 4, prepare.clone());
             for _ in 0..taken {
                 feed.next().unwrap();
             }
@@ -356,21 +340,15 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_lists_the_owners_and_caps_of_the_ledger() {
-        for (workers, prefetch) in [(0, 1), (1, 2), (4, 2), (2, 7)] {
-            let limits = Limits { workers, prefetch, ..Limits::default() };
-            let ledger = Ledger::default();
-            let settings = FeedSettings { workers, prefetch, first: 0, item_bytes_max: 9000, leak: None };
-            let _feed = Feed::new(&ledger, settings, numbers()).unwrap();
-            let mut planned: Vec<(String, u64, u64)> =
-                planned_owners(&limits, 9000).into_iter().map(|owner| (owner.name, owner.items, owner.bytes)).collect();
-            planned.sort();
-            let held: Vec<(String, u64, u64)> = ledger
-                .read()
-                .into_iter()
-                .map(|owner| (owner.name.to_owned(), owner.cap.items, owner.cap.bytes))
-                .collect();
-            assert_eq!(planned, held);
+    fn batches_ahead_are_as_many_as_the_larger_key_says() {
+        for (workers, prefetch, key, ahead) in [
+            (0, 1, "limits.prefetch", 1),
+            (1, 2, "limits.prefetch", 2),
+            (4, 2, "limits.workers", 4),
+            (2, 7, "limits.prefetch", 7),
+        ] {
+            let buffers = Buffers::new(&Limits { workers, prefetch, ..Limits::default() }, 9000);
+            assert_eq!((buffers.ready.key, buffers.ready.cap), (Some(key), Cap { items: ahead, bytes: ahead * 9000 }));
         }
     }
 }

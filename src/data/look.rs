@@ -16,7 +16,7 @@ const LOOKS_MAX: usize = 256;
 /// More is no look.
 const LOOK_BYTES_MAX: u64 = 1024 * 1024;
 /// Looks of other versions say other things.
-const FORM: &str = "look 2";
+const FORM: &str = "look 3";
 
 type Answer = Result<Look<serde_json::Value>, DataError>;
 

@@ -9,8 +9,9 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::pipeline::AnyPipeline;
-use crate::bounded::kept::Kept;
-use crate::bounded::ledger::{Ledger, NO_CAP, Policy};
+use crate::bounded::buffer::Buffer;
+use crate::bounded::kept::{self, Kept};
+use crate::bounded::ledger::Ledger;
 use crate::results::format::{Keeps, PlannedOwner};
 use crate::results::verdict::OWNER;
 use crate::settings::chosen::Family;
@@ -26,6 +27,13 @@ pub struct Leak {
     pub keeps_tensors: bool,
     /// What is kept, for the manual.
     pub about: &'static str,
+}
+
+impl Leak {
+    /// Where it keeps things.
+    pub fn buffer(&self) -> Buffer {
+        kept::leak(self.owner).because(format!("`leaks.{}` is switched on", self.key))
+    }
 }
 
 /// `leak!("log_history", on_host, "Keep a line of text for each step.")`, or `with_tensors` for what the device holds.
@@ -227,16 +235,13 @@ impl Leaks {
 
     /// Those of a pipeline that are switched on as the plan lists them; `keeps` is for the pipeline to say.
     pub fn planned_owners(&self, all: &[&Leak], keeps: impl Fn(&Leak) -> Keeps) -> Vec<PlannedOwner> {
-        let owner = |leak: &&Leak| PlannedOwner {
-            keeps: Some(keeps(leak)),
-            ..PlannedOwner::on_host(leak.owner, Policy::Leak, NO_CAP, format!("`leaks.{}` is switched on", leak.key))
-        };
+        let owner = |leak: &&Leak| PlannedOwner { keeps: Some(keeps(leak)), ..PlannedOwner::from(&leak.buffer()) };
         all.iter().filter(|leak| self.has(leak)).map(owner).collect()
     }
 
     /// Where a leak keeps things; nowhere unless it is switched on.
     pub fn kept<T>(&self, leak: &Leak, ledger: &Ledger) -> Kept<T> {
-        Kept::new(self.has(leak), leak.owner, ledger)
+        Kept::new(self.has(leak), &leak.buffer(), ledger)
     }
 
     /// Nothing is switched on and nothing expected.

@@ -125,6 +125,7 @@ fn microseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounded::buffer::Buffer;
     use crate::bounded::ledger::{Cap, Policy};
 
     fn moment(step: u64, point: Point) -> Moment {
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn a_sample_names_each_owner_and_what_it_cost() {
         let ledger = Ledger::default();
-        let cache = ledger.register("frame_cache", Cap { items: 10, bytes: 1000 }, Policy::Evict);
+        let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 10, bytes: 1000 }).register(&ledger);
         cache.set(2, 640);
         let mut tracer = Tracer::new(&ledger, 0, 20, None);
         let line = tracer.sample(moment(0, Point::Start));

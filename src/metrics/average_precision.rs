@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::matching::{Marked, Matched, SIZES, THRESHOLDS};
 use crate::bounded::HeldBytes;
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use crate::results::format::PlannedOwner;
 
 const RECALL_POINTS: usize = 101;
 
@@ -63,27 +63,23 @@ pub struct AveragePrecision {
     holding: Holding,
 }
 
-/// The owner that [`AveragePrecision::new`] registers; `because` says what sets the number of predictions.
-pub fn planned_owner(name: &str, predictions: usize, because: &str) -> PlannedOwner {
-    PlannedOwner::on_host(name, Policy::Reduce, cap(predictions), because)
-}
-
-fn cap(predictions: usize) -> Cap {
-    Cap { items: predictions as u64, bytes: (predictions * size_of::<Kept>()) as u64 }
+/// The buffer of an [`AveragePrecision`] that keeps at most so many predictions.
+pub fn buffer(name: &'static str, predictions: usize) -> Buffer {
+    let cap = Cap { items: predictions as u64, bytes: (predictions * size_of::<Kept>()) as u64 };
+    Buffer::new(name, Policy::Reduce, cap)
 }
 
 impl AveragePrecision {
-    /// Keeps at most so many predictions, under the name given.
-    pub fn new(ledger: &Ledger, name: &'static str, predictions: usize) -> Self {
-        let holding = ledger.register(name, cap(predictions), Policy::Reduce);
+    /// [`buffer`] makes the buffer.
+    pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self {
             kept: Vec::new(),
             truths: BTreeMap::new(),
             next: 0,
             left_out: 0,
             left_out_best: None,
-            capacity: predictions,
-            holding,
+            capacity: buffer.cap.items as usize,
+            holding: buffer.register(ledger),
         }
     }
 

@@ -18,7 +18,7 @@ fn truth(left: f32) -> Truth {
 }
 
 fn scores(pictures: &[(Vec<Detection>, Vec<Truth>)]) -> DetectionScores {
-    let mut all = AveragePrecision::new(&Ledger::default(), "validation_predictions", 1000);
+    let mut all = AveragePrecision::new(&Ledger::default(), &buffer("validation_predictions", 1000));
     pictures.iter().for_each(|(detections, truths)| all.add(&matched(detections, truths)));
     all.finish()
 }
@@ -91,7 +91,7 @@ fn the_scores_are_those_of_pycocotools() {
         "difficult" => Ignored::Difficult,
         word => panic!("{word}"),
     };
-    let mut all = AveragePrecision::new(&Ledger::default(), "validation_predictions", 100_000);
+    let mut all = AveragePrecision::new(&Ledger::default(), &buffer("validation_predictions", 100_000));
     for picture in &fixture.pictures {
         let detections: Vec<Detection> = (picture.detections.iter())
             .map(|(class, score, place)| Detection { class: *class, score: *score, rectangle: rectangle(*place) })
@@ -131,7 +131,7 @@ proptest! {
         scores in prop::collection::vec(prop_oneof![9 => 0f32..1.0, 1 => Just(f32::NAN)], 0..300),
     ) {
         let ledger = Ledger::default();
-        let mut all = AveragePrecision::new(&ledger, "validation_predictions", 100);
+        let mut all = AveragePrecision::new(&ledger, &buffer("validation_predictions", 100));
         for score in &scores {
             all.add(&matched(&[found(*score, 0.0)], &[truth(0.0)]));
             prop_assert!(!ledger.read()[0].exceeded());

@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
-use crate::results::format::PlannedOwner;
-
-const EMBEDDINGS: &str = "validation_embeddings";
 
 /// Sums by class. Policy at the cap: classes beyond it are folded into the mean between, not kept apart.
 #[derive(Debug)]
@@ -19,20 +17,17 @@ pub struct Separation {
     holding: Holding,
 }
 
-fn cap(classes: usize, dimension: usize) -> Cap {
-    Cap { items: classes as u64, bytes: (classes * dimension * 8) as u64 }
-}
-
-/// The owner that [`Separation::new`] registers.
-pub fn planned_owners(classes: usize, dimension: usize) -> Vec<PlannedOwner> {
-    let cap = cap(classes, dimension);
-    vec![PlannedOwner::on_host(EMBEDDINGS, Policy::Reduce, cap, "a sum for each held-out class")]
+/// The buffer of a [`Separation`] of so many held-out classes, whose embeddings have so many numbers.
+pub fn buffer(classes: usize, dimension: usize) -> Buffer {
+    let cap = Cap { items: classes as u64, bytes: (classes * dimension * 8) as u64 };
+    Buffer::new("validation_embeddings", Policy::Reduce, cap).because("a sum for each held-out class")
 }
 
 impl Separation {
-    pub fn new(ledger: &Ledger, classes: usize, dimension: usize) -> Self {
-        let holding = ledger.register(EMBEDDINGS, cap(classes, dimension), Policy::Reduce);
-        Self { sums: BTreeMap::new(), classes_max: classes, dimension, holding }
+    /// [`buffer`] makes the buffer, for embeddings of the same `dimension`.
+    pub fn new(ledger: &Ledger, buffer: &Buffer, dimension: usize) -> Self {
+        let classes_max = buffer.cap.items as usize;
+        Self { sums: BTreeMap::new(), classes_max, dimension, holding: buffer.register(ledger) }
     }
 
     /// Adds an embedding of length one.
@@ -84,7 +79,7 @@ mod tests {
             rows in prop::collection::vec((0u32..4, -1f32..1.0, -1f32..1.0, 0.1f32..1.0), 2..30),
         ) {
             let ledger = Ledger::default();
-            let mut separation = Separation::new(&ledger, 4, 3);
+            let mut separation = Separation::new(&ledger, &buffer(4, 3), 3);
             let rows: Vec<(u32, [f32; 3])> = rows
                 .into_iter()
                 .map(|(class, x, y, z)| {

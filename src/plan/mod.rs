@@ -6,12 +6,14 @@ pub mod fit;
 pub mod forecast;
 pub mod shorten;
 
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
 use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, PoolPage, VERSION};
 use crate::results::metric::PlannedMetric;
-use crate::results::write::LINE_BYTES_MAX;
+use crate::results::write;
+use crate::settings::sections::Limits;
 use crate::task::{Metric, TaskFacts};
 use crate::units::counted;
 
@@ -32,34 +34,43 @@ pub struct Plan {
     pub forecast: Option<Forecast>,
 }
 
-/// Names of the buffers that every run has, whatever its pipeline.
-pub const GRADIENT_NORMS: &str = "gradient_norms";
-pub const METRICS_LINES: &str = "metrics_lines";
-pub const MEMORY_LINES: &str = "memory_lines";
-pub const LOG_LINES: &str = "log_lines";
+/// The buffers that every run has, whatever its pipeline.
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    pub metrics_lines: Buffer,
+    pub memory_lines: Buffer,
+    pub log_lines: Buffer,
+    /// Numbers of eight bytes.
+    pub gradient_norms: Buffer,
+}
+
+impl Buffers {
+    pub fn new(limits: &Limits) -> Self {
+        let lines = |name, count, key: &'static str| {
+            write::lines(name, count).key(key).because(format!("`{key}` lines, written out when full"))
+        };
+        let norms = limits.gradient_norm_window as u64;
+        let gradient_norms = Buffer::new("gradient_norms", Policy::Evict, Cap { items: norms, bytes: 8 * norms });
+        Self {
+            metrics_lines: lines("metrics_lines", limits.metrics_queue, "limits.metrics_queue"),
+            memory_lines: lines("memory_lines", limits.metrics_queue, "limits.metrics_queue"),
+            log_lines: lines("log_lines", limits.log_queue, "limits.log_queue"),
+            gradient_norms: gradient_norms
+                .key("limits.gradient_norm_window")
+                .because("`limits.gradient_norm_window` numbers"),
+        }
+    }
+
+    fn all(&self) -> [&Buffer; 4] {
+        [&self.metrics_lines, &self.memory_lines, &self.log_lines, &self.gradient_norms]
+    }
+}
 
 /// Puts the experiment and its data together.
 pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     let (steps_per_epoch, steps) = experiment.training.steps(facts.batches_per_epoch);
-    let limits = &experiment.limits;
-    let lines = |name: &str, count: usize, key: &str| {
-        PlannedOwner::on_host(
-            name,
-            Policy::Refuse,
-            Cap { items: count as u64, bytes: count as u64 * LINE_BYTES_MAX },
-            format!("`limits.{key}` lines, written out when full"),
-        )
-    };
     let mut owners = facts.owners.clone();
-    owners.push(lines(METRICS_LINES, limits.metrics_queue, "metrics_queue"));
-    owners.push(lines(MEMORY_LINES, limits.metrics_queue, "metrics_queue"));
-    owners.push(lines(LOG_LINES, limits.log_queue, "log_queue"));
-    owners.push(PlannedOwner::on_host(
-        GRADIENT_NORMS,
-        Policy::Evict,
-        Cap { items: limits.gradient_norm_window as u64, bytes: limits.gradient_norm_window as u64 * 8 },
-        "`limits.gradient_norm_window` numbers",
-    ));
+    owners.extend(Buffers::new(&experiment.limits).all().map(PlannedOwner::from));
     owners.sort_by(|a, b| a.name.cmp(&b.name));
     Plan { steps_per_epoch, steps, owners, pool_pages: Vec::new(), forecast: None, experiment, facts }
 }
@@ -162,7 +173,25 @@ pub(crate) mod tests {
     #[test]
     fn every_run_has_its_line_buffers_and_norms() {
         let plan = plan_of("[pipeline.dummy]\n");
-        let names: Vec<&str> = plan.owners.iter().map(|owner| owner.name.as_str()).collect();
-        assert_eq!(names, [GRADIENT_NORMS, LOG_LINES, MEMORY_LINES, METRICS_LINES]);
+        let keys: Vec<(&str, Option<&str>)> =
+            plan.owners.iter().map(|owner| (owner.name.as_str(), owner.key.as_deref())).collect();
+        let expected = [
+            ("gradient_norms", Some("limits.gradient_norm_window")),
+            ("log_lines", Some("limits.log_queue")),
+            ("memory_lines", Some("limits.metrics_queue")),
+            ("metrics_lines", Some("limits.metrics_queue")),
+        ];
+        assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn a_plan_of_an_older_xrun_reads_and_has_no_keys() {
+        let mut file = serde_json::to_value(plan_of("[pipeline.dummy]\n").to_file(1)).unwrap();
+        for owner in file["owners"].as_array_mut().unwrap() {
+            owner.as_object_mut().unwrap().remove("key");
+        }
+        let read: PlanFile = serde_json::from_value(file).unwrap();
+        assert_eq!(read.owners.len(), 4);
+        assert!(read.owners.iter().all(|owner| owner.key.is_none()));
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::bounded::ledger::{Cap, Policy};
+use crate::bounded::ledger::Policy;
 use crate::results::format::*;
 use crate::results::loss::{self, KindLoss};
 use crate::results::metric::{Better, Interval, PlannedMetric};
@@ -155,7 +155,8 @@ fn owner_names(names: Names) -> [String; 6] {
 fn plan(names: Names) -> PlanFile {
     let owners = owner_names(names).into_iter().zip(OWNERS);
     let owners = owners.map(|(name, (key, policy, items, bytes))| {
-        PlannedOwner::on_host(&name, policy, Cap { items, bytes }, format!("`limits.{key}`"))
+        let (key, because) = (Some(format!("limits.{key}")), format!("`limits.{key}`"));
+        PlannedOwner { name, place: Place::Host, policy, items, bytes, key, because, fills: None, keeps: None }
     });
     PlanFile {
         smaller: Vec::new(),

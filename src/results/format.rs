@@ -14,7 +14,8 @@ pub use super::need::*;
 pub use super::picture::*;
 use super::smaller::Smaller;
 pub use super::state::*;
-use crate::bounded::ledger::{Cap, Policy};
+use crate::bounded::buffer::Buffer;
+use crate::bounded::ledger::Policy;
 
 /// The version of every record below. One number while the format is young.
 pub const VERSION: u32 = 1;
@@ -170,7 +171,11 @@ pub struct PlannedOwner {
     pub policy: Policy,
     pub items: u64,
     pub bytes: u64,
-    /// The key that sets it, or how it follows.
+    /// The dotted key of the experiment that sets its cap; `null` where it follows from several or from the data, of what
+    /// has no cap, and in plans of older versions of xrun.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The key that sets it, or how it follows; for people.
     pub because: String,
     /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
     #[serde(default)]
@@ -180,14 +185,24 @@ pub struct PlannedOwner {
     pub keeps: Option<Keeps>,
 }
 
-impl PlannedOwner {
-    /// A buffer in the memory of the process, of which no more is known than its cap.
-    pub fn on_host(name: &str, policy: Policy, cap: Cap, because: impl Into<String>) -> Self {
-        let (items, bytes) = (cap.items, cap.bytes);
-        let (place, because) = (Place::Host, because.into());
-        Self { name: name.into(), place, policy, items, bytes, because, fills: None, keeps: None }
+impl From<&Buffer> for PlannedOwner {
+    /// In the memory of the process.
+    fn from(buffer: &Buffer) -> Self {
+        Self {
+            name: buffer.name.to_owned(),
+            place: Place::Host,
+            policy: buffer.policy,
+            items: buffer.cap.items,
+            bytes: buffer.cap.bytes,
+            key: buffer.key.map(str::to_owned),
+            because: buffer.because.clone(),
+            fills: buffer.fills,
+            keeps: None,
+        }
     }
+}
 
+impl PlannedOwner {
     /// Bytes that it holds when it is full: its cap, or all that there is to hold.
     pub fn full(&self) -> u64 {
         self.fills.map_or(self.bytes, |fills| fills.min(self.bytes))

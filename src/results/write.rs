@@ -10,7 +10,8 @@ use serde::Serialize;
 use tempfile::TempPath;
 
 use super::{file, seal};
-use crate::bounded::ledger::{Cap, Ledger};
+use crate::bounded::buffer::Buffer;
+use crate::bounded::ledger::{Cap, Ledger, Policy};
 use crate::bounded::list::CappedList;
 
 /// A file of the results could not be written.
@@ -185,15 +186,19 @@ pub struct LineWriter {
 }
 
 /// Longer lines than this do not occur: records have a bounded number of entries.
-pub const LINE_BYTES_MAX: u64 = 16 * 1024;
+const LINE_BYTES_MAX: u64 = 16 * 1024;
+
+/// The buffer of a [`LineWriter`], of so many lines.
+pub fn lines(name: &'static str, count: usize) -> Buffer {
+    Buffer::new(name, Policy::Refuse, Cap { items: count as u64, bytes: count as u64 * LINE_BYTES_MAX })
+}
 
 impl LineWriter {
-    /// Opens for appending; an incomplete last line, which a kill may leave, is cut off first.
-    pub fn open(ledger: &Ledger, name: &'static str, path: &Path, capacity: usize) -> Result<Self, WriteError> {
-        let cap = Cap { items: capacity as u64, bytes: capacity as u64 * LINE_BYTES_MAX };
+    /// Opens for appending; an incomplete last line, which a kill may leave, is cut off first. [`lines`] makes the buffer.
+    pub fn open(ledger: &Ledger, buffer: &Buffer, path: &Path) -> Result<Self, WriteError> {
         at(path, cut_incomplete_line(path))?;
         let file = at(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
-        Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, name, cap) })
+        Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, buffer) })
     }
 
     /// Adds a record with its check; when the buffer is full, everything in it is written first.
@@ -314,7 +319,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         replace(&path, b"{\"step\":1}\n{\"st").unwrap();
-        let mut writer = LineWriter::open(&Ledger::default(), "metrics_lines", &path, 4).unwrap();
+        let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
         writer.line("{\"step\":2}".into()).unwrap();
         writer.flush().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
@@ -325,7 +330,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         let ledger = Ledger::default();
-        let mut writer = LineWriter::open(&ledger, "metrics_lines", &path, 4).unwrap();
+        let mut writer = LineWriter::open(&ledger, &lines("metrics_lines", 4), &path).unwrap();
         for step in 0..11 {
             writer.line(format!("{step}")).unwrap();
         }
@@ -361,7 +366,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/metrics.jsonl");
         std::fs::create_dir(folder.path().join("run")).unwrap();
-        let mut writer = LineWriter::open(&Ledger::default(), "metrics_lines", &path, 4).unwrap();
+        let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
         writer.line("1".into()).unwrap();
         writer.sync().unwrap();
         std::fs::remove_dir_all(folder.path().join("run")).unwrap();

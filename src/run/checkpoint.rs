@@ -7,7 +7,6 @@ use std::path::Path;
 
 use super::RunError;
 use crate::data::digest::digest_of_file;
-use crate::data::error::DataError;
 use crate::results::format::{LoopState, Manifest};
 use crate::results::write::{self, WriteError};
 use crate::results::{layout, read, seal};
@@ -96,7 +95,6 @@ pub fn sound(place: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, 
         match digest_of_file(&path) {
             Ok(found) if found == *written => {}
             Ok(_) => return Err(format!("{}: {}", path.display(), seal::DAMAGED)),
-            Err(DataError::File { path, message }) => return Err(format!("{path}: {message}")),
             Err(error) => return Err(error.to_string()),
         }
     }

@@ -1,16 +1,17 @@
 //! How large are gradients usually? The last N norms and their median.
 
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Ledger;
 use crate::bounded::ring::Ring;
-use crate::plan::GRADIENT_NORMS;
 
 /// A window over gradient norms, carried through checkpoints.
 #[derive(Debug)]
 pub struct Norms(Ring<f64>);
 
 impl Norms {
-    pub fn new(ledger: &Ledger, window: usize, before: &[f64]) -> Self {
-        let mut ring = Ring::new(ledger, GRADIENT_NORMS, window, 8);
+    /// `before` are those of a checkpoint, oldest first.
+    pub fn new(ledger: &Ledger, buffer: &Buffer, before: &[f64]) -> Self {
+        let mut ring = Ring::new(ledger, buffer);
         before.iter().for_each(|norm| ring.push(*norm));
         Self(ring)
     }
@@ -41,11 +42,14 @@ impl Norms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Buffers;
+    use crate::settings::sections::Limits;
 
     #[test]
     fn the_median_is_of_the_window_and_survives_a_checkpoint() {
         let ledger = Ledger::default();
-        let mut norms = Norms::new(&ledger, 3, &[]);
+        let buffer = Buffers::new(&Limits { gradient_norm_window: 3, ..Limits::default() }).gradient_norms;
+        let mut norms = Norms::new(&ledger, &buffer, &[]);
         assert_eq!(norms.median(), None);
         for norm in [9.0, 1.0, 2.0, 5.0] {
             norms.push(Some(norm));
@@ -53,7 +57,7 @@ mod tests {
         assert_eq!(norms.median(), Some(2.0), "of 1, 2, 5");
         let kept = norms.values();
         drop(norms);
-        let again = Norms::new(&ledger, 3, &kept);
+        let again = Norms::new(&ledger, &buffer, &kept);
         assert_eq!(again.median(), Some(2.0));
     }
 }

@@ -127,7 +127,7 @@ fn suggestions(
     let here = |owner: &&PlannedOwner| owner.place == reached.place && owner.policy != Policy::Leak;
     for owner in plan.owners.iter().filter(here).filter(|owner| concerned(&owner.name)) {
         let held = line.owners.get(&owner.name).copied().unwrap_or_default();
-        if let Some(key) = owner.because.split('`').nth(1).filter(|_| held > excess) {
+        if let Some(key) = owner.key.as_deref().filter(|_| held > excess) {
             found.extend(smaller(experiment, key, held, excess));
         }
     }
@@ -238,6 +238,8 @@ pub fn sentence(dead: &PostMortem, run: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounded::buffer::Buffer;
+    use crate::bounded::ledger::Cap;
     use crate::plan::tests::plan_of;
 
     const MIB: u64 = 1 << 20;
@@ -266,6 +268,29 @@ mod tests {
         assert_eq!((tip.value.as_str(), tip.frees), ("\"40 MiB\"", 24 * MIB));
         let tip = smaller(&experiment, "limits.metrics_queue", 16_000, 4_000).unwrap();
         assert_eq!((tip.value.as_str(), tip.frees), ("12", 4_000));
+    }
+
+    #[test]
+    fn the_key_of_a_buffer_is_suggested_whatever_the_sentence_about_it_says() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        let line: MemoryLine = serde_json::from_value(serde_json::json!({
+            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
+            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": { "frame_cache": 64 * MIB },
+            "phases_us": {}, "cost_us": 0,
+        }))
+        .unwrap();
+        let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 9, bytes: 64 * MIB })
+            .key("limits.frame_cache")
+            .because("`limits.decoding` has nothing to do with it");
+        let mut owner = PlannedOwner::from(&cache);
+        for key in [owner.key.clone(), None] {
+            owner.key.clone_from(&key);
+            plan.owners = vec![owner.clone()];
+            let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
+            let keys: Vec<&str> = tips.iter().map(|tip| tip.key.as_str()).collect();
+            let expected = ["limits.frame_cache", "limits.host_memory"];
+            assert_eq!(keys, if key.is_some() { &expected[..] } else { &expected[1..] });
+        }
     }
 
     #[test]

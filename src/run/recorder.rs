@@ -8,7 +8,7 @@ use crate::bounded::ledger::{Ledger, Policy};
 use crate::memory::demand::Collector;
 use crate::memory::sources::GpuInUse;
 use crate::memory::trace::{Moment, Tracer};
-use crate::plan::{LOG_LINES, MEMORY_LINES, METRICS_LINES, Plan};
+use crate::plan::{Buffers, Plan};
 use crate::results::format::{Demand, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Place, Point};
 use crate::results::layout;
 use crate::results::read::{self, ReadError};
@@ -48,16 +48,16 @@ impl Recorder {
         segment: u32,
         gpu: Option<GpuInUse>,
     ) -> Result<Self, WriteError> {
-        let limits = &plan.experiment.limits;
+        let buffers = Buffers::new(&plan.experiment.limits);
         let leaking = plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == Place::Host);
         let leaks = leaking.map(|owner| owner.name.clone()).collect();
-        let open = |name, file: &str, capacity| LineWriter::open(ledger, name, &run.join(file), capacity);
+        let open = |buffer, file: &str| LineWriter::open(ledger, buffer, &run.join(file));
         let mut recorder = Self {
             run: run.to_path_buf(),
             ledger: ledger.clone(),
-            metrics: open(METRICS_LINES, layout::METRICS, limits.metrics_queue)?,
-            memory: open(MEMORY_LINES, layout::MEMORY, limits.metrics_queue)?,
-            log: open(LOG_LINES, layout::LOG, limits.log_queue)?,
+            metrics: open(&buffers.metrics_lines, layout::METRICS)?,
+            memory: open(&buffers.memory_lines, layout::MEMORY)?,
+            log: open(&buffers.log_lines, layout::LOG)?,
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.parts_every_samples, gpu),
             watch: Watch::new(of_file::context(&plan.to_file(0), &plan.experiment)),
             demand: Collector::new(leaks, plan.experiment.validation.episodes as u64),

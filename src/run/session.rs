@@ -13,7 +13,7 @@ use super::start::{AsOfNow, Teller, Until, Watched};
 use super::stop::{Ending, StopSignal};
 use crate::device::kernels::{Kernels, Lengths};
 use crate::panics;
-use crate::plan::{Plan, forecast};
+use crate::plan::{Buffers, Plan, forecast};
 use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PictureEntry, Pictures, Summary, VERSION};
 use crate::results::layout;
 use crate::results::write;
@@ -71,8 +71,8 @@ impl<'a> Session<'a> {
         stop: &'a StopSignal,
         program_started: Instant,
     ) -> Self {
-        let window = plan.experiment.limits.gradient_norm_window;
-        let norms = Norms::new(&recorder.ledger, window, &state.gradient_norms);
+        let buffer = Buffers::new(&plan.experiment.limits).gradient_norms;
+        let norms = Norms::new(&recorder.ledger, &buffer, &state.gradient_norms);
         let mut state = state;
         state.metrics_lines.get_or_insert(0);
         Self {

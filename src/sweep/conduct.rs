@@ -14,7 +14,7 @@ use crate::report;
 use crate::results::format::VERSION;
 use crate::results::layout;
 use crate::results::sweep::{Process, Record};
-use crate::results::write::{LineWriter, WriteError};
+use crate::results::write::{self, LineWriter, WriteError};
 use crate::run::manifest::now;
 use crate::run::stop::StopSignal;
 
@@ -84,7 +84,8 @@ pub fn conduct(
     stop: &StopSignal,
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Conducted, SweepError> {
-    let mut journal = LineWriter::open(&Ledger::default(), "sweep_processes", &sweep.join(layout::PROCESSES), 1)?;
+    let buffer = write::lines("sweep_processes", 1);
+    let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
     let mut waiting = to_do(sweep, record, how.retry_failed);
     let done = record.order.len() - waiting.len();
     watch(Event::Begins { left: waiting.len(), done });

@@ -1,6 +1,7 @@
 //! Growth that is declared to end is not a leak; and it hides none.
 
 use super::*;
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::results::format::{ContainerMemory, DeviceMemory, HostMemory, Point};
 
@@ -8,9 +9,8 @@ const KIB: u64 = 1024;
 const STEPS: u64 = 200;
 
 fn context(cap: u64) -> Context {
-    let owner = |name: &str, policy, bytes| {
-        PlannedOwner::on_host(name, policy, Cap { items: NO_CAP.items, bytes }, String::new())
-    };
+    let owner =
+        |name, policy, bytes| PlannedOwner::from(&Buffer::new(name, policy, Cap { items: NO_CAP.items, bytes }));
     let owners = [owner("cache", Policy::Evict, cap), owner("leak", Policy::Leak, NO_CAP.bytes)];
     let owners = owners.iter().map(|owner| (owner.name.clone(), Declared::of(owner))).collect();
     let scale = Some(Scale { growth_min: 128.0 * KIB as f64, move_min: 4.0 * KIB as f64 });

@@ -8,6 +8,7 @@ use rand::seq::SliceRandom;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::bounded::HeldBytes;
+use xrun::bounded::buffer::Buffer;
 use xrun::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun::data::feed::{self, Feed, FeedSettings};
 use xrun::device::Kind;
@@ -43,9 +44,6 @@ impl Default for Settings {
 /// Rows of a batch where the file does not say how many.
 const BATCH_SIZE: usize = 16;
 
-/// The name of the table in the ledger.
-const ROWS: &str = "rows";
-
 impl PipelineKind for Regression {
     const NAME: &'static str = "regression";
     const MODELS: &'static [&'static str] = &[Perceptron::NAME];
@@ -69,19 +67,17 @@ impl PipelineKind for Regression {
         let size = experiment.training.batch_size.unwrap_or(BATCH_SIZE).min(rows.len());
         let bytes = rows.iter().chain(&held_out).map(|row| (size_of_val(row) + row.len() * 4) as u64).sum();
         let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes };
-        let holding = ledger.register(ROWS, cap, Policy::Refuse);
+        let table = Buffer::new("rows", Policy::Refuse, cap).because("all rows of the table");
+        let holding = table.register(ledger);
         holding.set(cap.items, cap.bytes);
-        let batch_bytes = Batch::bytes(size, rows[0].len());
+        let feed = feed::Buffers::new(&experiment.limits, Batch::bytes(size, rows[0].len()));
         let mut facts = TaskFacts::new((rows.len() / size) as u64, Self::METRICS);
-        facts.owners = feed::planned_owners(&experiment.limits, batch_bytes);
-        facts.owners.push(PlannedOwner::on_host(ROWS, Policy::Refuse, cap, "all rows of the table"));
+        facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
         facts.data_digests = vec![("table".into(), digest)];
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _holding: holding });
-        Ok((
-            facts,
-            Prepared { model: experiment.model_settings::<perceptron::Settings>()?.clone(), rows, size, batch_bytes },
-        ))
+        let model = experiment.model_settings::<perceptron::Settings>()?.clone();
+        Ok((facts, Prepared { model, rows, size, feed }))
     }
 
     fn open(
@@ -91,7 +87,7 @@ impl PipelineKind for Regression {
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {
-        let Prepared { model, rows, size, batch_bytes } = prepared;
+        let Prepared { model, rows, size, feed } = prepared;
         let device = TensorDevice::open(kind, false)?;
         let seed = experiment.experiment.seed;
         let network = parameters::initialise(Network::new(rows.train[0].len() - 1, &model, &device.autodiff), seed);
@@ -106,13 +102,10 @@ impl PipelineKind for Regression {
         };
         let settings = FeedSettings {
             workers: experiment.limits.workers,
-            prefetch: experiment.limits.prefetch,
             first: first_step.saturating_sub(1) * training.accumulation as u64,
-            item_bytes_max: batch_bytes,
-            leak: None,
         };
         Ok(Box::new(Regressor {
-            feed: Feed::new(ledger, settings, Arc::new(prepare))?,
+            feed: Feed::new(ledger, &feed, settings, Arc::new(prepare))?,
             trained: Trained::new(network, &experiment.optimizer, training),
             part_size: experiment.limits.batch_size,
             accumulation: training.accumulation,
@@ -127,7 +120,7 @@ pub struct Prepared {
     model: perceptron::Settings,
     rows: Arc<Split>,
     size: usize,
-    batch_bytes: u64,
+    feed: feed::Buffers,
 }
 
 struct Split {

@@ -8,7 +8,7 @@ use super::settings::{Settings, Source};
 use super::squad::{Index, Place};
 use super::tokenizer::{Tokenizer, Words};
 use crate::data::error::{Broken, DataError};
-use crate::data::reference_video::raw::{Judge, LEAVE_OUT};
+use crate::data::reference_video::raw::Judge;
 use crate::data::reference_video::settings::OnBroken;
 use crate::units::counted;
 
@@ -137,12 +137,10 @@ fn damaged(error: DataError, source: Source, path: &Path) -> DataError {
         other => other,
     };
     match (source, error) {
-        (Source::Generated, DataError::File { message, .. }) => {
-            let cause = message.strip_suffix(LEAVE_OUT).unwrap_or(&message);
-            DataError::file(
-                path,
-                format!("the generated file is damaged; delete it, and it is written again ({cause})"),
-            )
+        // Without the hint: nothing is left out of what xrun wrote.
+        (Source::Generated, DataError::File { message: cause, .. }) => {
+            let message = format!("the generated file is damaged; delete it, and it is written again ({cause})");
+            DataError::file(path, message)
         }
         (_, error) => error,
     }

@@ -6,14 +6,11 @@ use super::corpus::{Corpus, Split};
 use super::example::{Cut, Example, example};
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
+use crate::bounded::buffer::Buffer;
 use crate::bounded::cache::{ByteCache, CacheCounters};
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::data::error::DataError;
-use crate::results::format::PlannedOwner;
 
-const EXAMPLE_CACHE: &str = "example_cache";
-const PREPROCESSED: &str = "preprocessed_examples";
-const INDEX: &str = "dataset_index";
 /// Examples in the cache; the bytes are reached first.
 const EXAMPLES_MAX: u64 = 10_000_000;
 
@@ -35,6 +32,7 @@ pub struct ExampleStore {
     cutting: Cutting,
     kept: Kept,
     _index: Holding,
+    buffers: [Buffer; 2],
 }
 
 /// How examples are made.
@@ -52,7 +50,7 @@ struct Cutting {
 #[derive(Debug)]
 enum Kept {
     Cache(ByteCache<(Split, u64), Shared>),
-    All { train: Vec<Shared>, validation: Vec<Shared>, _holding: Holding, cap: Cap },
+    All { train: Vec<Shared>, validation: Vec<Shared>, _holding: Holding },
 }
 
 impl ExampleStore {
@@ -66,10 +64,10 @@ impl ExampleStore {
         ledger: &Ledger,
     ) -> Result<Self, DataError> {
         let cutting = Cutting { length, seed, stride: settings.window_stride, windows: settings.validation_windows };
-        let kept = match settings.preprocess_all {
+        let (kept, buffer) = match settings.preprocess_all {
             false => {
-                let cap = Cap { items: EXAMPLES_MAX, bytes: settings.example_cache.0 };
-                Kept::Cache(ByteCache::new(ledger, EXAMPLE_CACHE, cap))
+                let buffer = cache_buffer(&corpus, settings, length);
+                (Kept::Cache(ByteCache::new(ledger, &buffer)), buffer)
             }
             true => {
                 let all = |split| -> Result<Vec<Shared>, DataError> {
@@ -80,17 +78,25 @@ impl ExampleStore {
                 let (train, validation) = (all(Split::Train)?, all(Split::Validation)?);
                 let items = (train.len() + validation.len()) as u64;
                 let bytes = train.iter().chain(&validation).map(HeldBytes::held_bytes).sum();
-                let cap = Cap { items, bytes };
-                let holding = ledger.register(PREPROCESSED, cap, Policy::Refuse);
+                let buffer = Buffer::new("preprocessed_examples", Policy::Refuse, Cap { items, bytes })
+                    .because("`dataset.question-answers.preprocess_all`");
+                let holding = buffer.register(ledger);
                 holding.set(items, bytes);
-                Kept::All { train, validation, _holding: holding, cap }
+                (Kept::All { train, validation, _holding: holding }, buffer)
             }
         };
         let items = (corpus.places(Split::Train).len() + corpus.places(Split::Validation).len()) as u64;
         let bytes = corpus.index_bytes();
-        let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
+        let of_index = Buffer::new("dataset_index", Policy::Refuse, Cap { items, bytes })
+            .because("where each question stands in its file");
+        let index = of_index.register(ledger);
         index.set(items, bytes);
-        Ok(Self { corpus, cutting, kept, _index: index })
+        Ok(Self { corpus, cutting, kept, _index: index, buffers: [buffer, of_index] })
+    }
+
+    /// What it has in the ledger.
+    pub fn buffers(&self) -> &[Buffer; 2] {
+        &self.buffers
     }
 
     pub fn corpus(&self) -> &Corpus {
@@ -141,26 +147,16 @@ impl ExampleStore {
             Kept::All { .. } => 0,
         }
     }
+}
 
-    /// The owners that [`ExampleStore::new`] registered.
-    pub fn planned_owners(&self) -> Vec<PlannedOwner> {
-        let owner = |name: &str, policy, cap: Cap, because: &str| PlannedOwner::on_host(name, policy, cap, because);
-        let kept = match &self.kept {
-            Kept::Cache(cache) => {
-                let window = (self.cutting.length * size_of::<u32>()) as u64;
-                let examples = self.count(Split::Train) + self.count(Split::Validation);
-                let windows = self.count(Split::Train) + self.count(Split::Validation) * self.cutting.windows as u64;
-                let fills = examples * EXAMPLE_BYTES + windows * window;
-                let because = "`dataset.question-answers.example_cache`";
-                PlannedOwner { fills: Some(fills), ..owner(EXAMPLE_CACHE, Policy::Evict, cache.cap(), because) }
-            }
-            Kept::All { cap, .. } => {
-                owner(PREPROCESSED, Policy::Refuse, *cap, "`dataset.question-answers.preprocess_all`")
-            }
-        };
-        let index = self._index.cap();
-        vec![kept, owner(INDEX, Policy::Refuse, index, "where each question stands in its file")]
-    }
+/// Of a cache of examples of `length` tokens, made as they are asked for.
+fn cache_buffer(corpus: &Corpus, settings: &Settings, length: usize) -> Buffer {
+    let [train, validation] = [Split::Train, Split::Validation].map(|split| corpus.places(split).len() as u64);
+    let windows = train + validation * settings.validation_windows as u64;
+    let fills = (train + validation) * EXAMPLE_BYTES + windows * (length * size_of::<u32>()) as u64;
+    let cap = Cap { items: EXAMPLES_MAX, bytes: settings.example_cache.0 };
+    let key = "dataset.question-answers.example_cache";
+    Buffer::new("example_cache", Policy::Evict, cap).key(key).because(format!("`{key}`")).fills(fills)
 }
 
 fn made(corpus: &Corpus, split: Split, number: u64, cutting: Cutting) -> Result<Example, DataError> {

@@ -11,18 +11,15 @@ use super::orientation;
 use super::settings::ExifOrientation;
 use super::whole::FILE_BYTES_MAX;
 use crate::bounded::HeldBytes;
+use crate::bounded::buffer::Buffer;
 use crate::bounded::cache::{ByteCache, CacheCounters};
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::bounded::room::Room;
 use crate::data::error::DataError;
 use crate::data::sample::{Picture, PictureSource};
-use crate::results::format::PlannedOwner;
 use crate::settings::sections;
 use crate::units::Bytes;
 
-const FRAME_CACHE: &str = "frame_cache";
-const DECODING: &str = "decoding";
-const INDEX: &str = "dataset_index";
 /// Frames in the cache; the bytes are reached first.
 const FRAMES_MAX: u64 = 1_000_000;
 /// A decoded picture, and what a decoder needs besides.
@@ -40,11 +37,39 @@ pub fn decoding_bytes(width: u64, height: u64, length: u64) -> u64 {
     width.saturating_mul(height).saturating_mul(PIXEL_BYTES).saturating_add(length + DECODER_BYTES)
 }
 
-/// What all threads together may take to decode: the workers, and the training thread in a validation.
-pub fn decoding_cap(library: &Library, limits: &sections::Limits) -> Cap {
-    let threads = limits.workers as u64 + 1;
-    let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
-    Cap { items: threads, bytes: limits.decoding.0.min(all) }
+/// The buffers of a [`FrameStore`].
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    /// Decoded pictures.
+    pub cache: Buffer,
+    /// What all threads together may take to decode: the workers, and the training thread in a validation.
+    pub decoding: Buffer,
+    pub index: Buffer,
+}
+
+impl Buffers {
+    /// A validation looks at `validation_frames` at most, the same each time.
+    pub fn new(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Self {
+        let cache = Cap { items: FRAMES_MAX, bytes: limits.frame_cache.0 };
+        let threads = limits.workers as u64 + 1;
+        let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
+        let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
+        let index = Cap { items: index_items(library), bytes: index_bytes(library) };
+        Self {
+            cache: Buffer::new("frame_cache", Policy::Evict, cache)
+                .key("limits.frame_cache")
+                .because("`limits.frame_cache`")
+                .fills(decoded_bytes(library, validation_frames)),
+            decoding: Buffer::new("decoding", Policy::Block, decoding)
+                .key("limits.decoding")
+                .because("`limits.decoding`, or the largest picture once for each thread"),
+            index: Buffer::new("dataset_index", Policy::Refuse, index).because("names and boxes of the data set"),
+        }
+    }
+
+    pub fn all(&self) -> [&Buffer; 3] {
+        [&self.cache, &self.decoding, &self.index]
+    }
 }
 
 /// Refuses a picture that could never be decoded.
@@ -78,17 +103,14 @@ pub struct FrameStore {
 
 impl FrameStore {
     /// The index is counted here, too: it lives as long as its pictures are asked for.
-    pub fn new(library: &Library, ledger: &Ledger, cache: u64, decoding: Cap) -> Self {
-        let bytes = index_bytes(library);
-        let items = index_items(library);
-        let index = ledger.register(INDEX, Cap { items, bytes }, Policy::Refuse);
-        index.set(items, bytes);
-        let cap = Cap { items: FRAMES_MAX, bytes: cache };
+    pub fn new(library: &Library, ledger: &Ledger, buffers: &Buffers) -> Self {
+        let index = buffers.index.register(ledger);
+        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         Self {
             root: library.root.clone(),
             exif_orientation: library.exif_orientation,
-            decoding: Room::new(ledger, DECODING, decoding),
-            cache: ByteCache::new(ledger, FRAME_CACHE, cap),
+            decoding: Room::new(ledger, &buffers.decoding),
+            cache: ByteCache::new(ledger, &buffers.cache),
             _index: index,
         }
     }
@@ -168,26 +190,6 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length as usize + 1);
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// The owners that [`FrameStore::new`] registers. A validation looks at `validation_frames` at most, the same each time.
-pub fn planned_owners(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Vec<PlannedOwner> {
-    let owner = |name: &str, policy, items, bytes, because: &str| {
-        PlannedOwner::on_host(name, policy, Cap { items, bytes }, because)
-    };
-    let decoding = decoding_cap(library, limits);
-    let cache = owner(FRAME_CACHE, Policy::Evict, FRAMES_MAX, limits.frame_cache.0, "`limits.frame_cache`");
-    vec![
-        PlannedOwner { fills: Some(decoded_bytes(library, validation_frames)), ..cache },
-        owner(
-            DECODING,
-            Policy::Block,
-            decoding.items,
-            decoding.bytes,
-            "`limits.decoding`, or the largest picture once for each thread",
-        ),
-        owner(INDEX, Policy::Refuse, index_items(library), index_bytes(library), "names and boxes of the data set"),
-    ]
 }
 
 /// All pictures that training and validation look at, decoded. Reference pictures are taken to be as large as the frames

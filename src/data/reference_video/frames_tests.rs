@@ -24,9 +24,13 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
     (folder, library)
 }
 
-/// Room to decode one after another.
-fn room(library: &Library) -> Cap {
-    decoding_cap(library, &sections::Limits::default())
+/// A cache of so many bytes, and room to decode one after another.
+fn buffers(library: &Library, cache: u64) -> Buffers {
+    Buffers::new(library, &sections::Limits { frame_cache: Bytes(cache), ..sections::Limits::default() }, 100)
+}
+
+fn store(library: &Library, ledger: &Ledger, cache: u64) -> FrameStore {
+    FrameStore::new(library, ledger, &buffers(library, cache))
 }
 
 fn name(number: usize) -> PathBuf {
@@ -34,7 +38,7 @@ fn name(number: usize) -> PathBuf {
 }
 
 fn cache(ledger: &Ledger) -> Reading {
-    ledger.read().into_iter().find(|owner| owner.name == FRAME_CACHE).unwrap()
+    ledger.read().into_iter().find(|owner| owner.name == "frame_cache").unwrap()
 }
 
 /// What a picture of two rows holds.
@@ -46,7 +50,7 @@ fn bytes(side: u32) -> u64 {
 fn hits_misses_and_evictions_are_counted() {
     let (_folder, library) = pictures(&[10, 10, 10, 1_000]);
     let ledger = Ledger::default();
-    let store = FrameStore::new(&library, &ledger, 2 * bytes(10), room(&library));
+    let store = store(&library, &ledger, 2 * bytes(10));
     for number in [0, 1, 0, 2, 0, 1, 3] {
         let picture = store.picture(&name(number)).unwrap();
         assert_eq!((picture.rgb[0], picture.height), (number as u8, 2));
@@ -63,7 +67,7 @@ fn hits_misses_and_evictions_are_counted() {
 fn a_cache_of_no_bytes_reads_each_picture_anew() {
     let (_folder, library) = pictures(&[10]);
     let ledger = Ledger::default();
-    let store = FrameStore::new(&library, &ledger, 0, room(&library));
+    let store = store(&library, &ledger, 0);
     for _ in 0..3 {
         assert_eq!(store.picture(&name(0)).unwrap().width, 10);
     }
@@ -74,7 +78,7 @@ fn a_cache_of_no_bytes_reads_each_picture_anew() {
 #[test]
 fn a_picture_that_broke_after_the_data_set_was_opened_is_named() {
     let (folder, library) = pictures(&[10, 10]);
-    let store = FrameStore::new(&library, &Ledger::default(), 10_000, room(&library));
+    let store = store(&library, &Ledger::default(), 10_000);
     let at = folder.path().join("0.png");
     std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
     let said = store.picture(&name(0)).unwrap_err().to_string();
@@ -90,7 +94,7 @@ fn grey_and_transparent_pictures_become_rgb() {
     image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(folder.path().join("0.png")).unwrap();
     let see_through = image::RgbaImage::from_pixel(3, 2, image::Rgba([1, 2, 3, 0]));
     see_through.save(folder.path().join("1.png")).unwrap();
-    let store = FrameStore::new(&library, &Ledger::default(), 10_000, room(&library));
+    let store = store(&library, &Ledger::default(), 10_000);
     assert_eq!(store.picture(&name(0)).unwrap().rgb[..3], [77, 77, 77]);
     assert_eq!(store.picture(&name(1)).unwrap().rgb[..3], [1, 2, 3]);
 }
@@ -101,8 +105,9 @@ fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
     let largest = decoding_bytes(300, 2, 100);
     library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
     let limits = |decoding| sections::Limits { workers: 4, decoding: Bytes(decoding), ..sections::Limits::default() };
-    assert_eq!(decoding_cap(&library, &limits(u64::MAX)).bytes, 5 * largest, "no more than there is to decode");
-    assert_eq!(decoding_cap(&library, &limits(2 * largest)), Cap { items: 5, bytes: 2 * largest });
+    let buffers = |decoding| Buffers::new(&library, &limits(decoding), 0);
+    assert_eq!(buffers(u64::MAX).decoding.cap.bytes, 5 * largest, "no more than there is to decode");
+    assert_eq!(buffers(2 * largest).decoding.cap, Cap { items: 5, bytes: 2 * largest });
     assert!(fits(library.largest.as_ref(), &limits(largest)).is_ok());
     let message = fits(library.largest.as_ref(), &limits(largest - 1)).unwrap_err().to_string();
     assert!(
@@ -110,14 +115,14 @@ fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
         "{message}"
     );
     let ledger = Ledger::default();
-    let store = FrameStore::new(&library, &ledger, 0, decoding_cap(&library, &limits(2 * largest)));
+    let store = FrameStore::new(&library, &ledger, &buffers(2 * largest));
     std::thread::scope(|scope| {
         (0..4).for_each(|_| drop(scope.spawn(|| (0..20).for_each(|at| drop(store.picture(&name(at % 2)).unwrap())))));
     });
-    let room = ledger.read().into_iter().find(|owner| owner.name == DECODING).unwrap();
+    let room = ledger.read().into_iter().find(|owner| owner.name == "decoding").unwrap();
     assert!(room.peak_bytes > 0 && !room.exceeded() && room.bytes == 0, "{room:?}");
     // A larger one that took its place after the run began.
-    let small = FrameStore::new(&library, &Ledger::default(), 0, Cap { items: 1, bytes: largest / 2 });
+    let small = FrameStore::new(&library, &Ledger::default(), &buffers(largest / 2));
     let message = small.picture(&name(0)).unwrap_err().to_string();
     assert!(message.contains("0.png") && message.contains("the plan has"), "{message}");
 }
@@ -126,16 +131,11 @@ fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
 fn the_plan_lists_what_the_store_registers() {
     let (_folder, library) = pictures(&[1]);
     let ledger = Ledger::default();
-    let limits = sections::Limits::default();
-    let _store = FrameStore::new(&library, &ledger, limits.frame_cache.0, room(&library));
-    let mut planned: Vec<(String, u64, u64)> = planned_owners(&library, &limits, 100)
-        .into_iter()
-        .map(|owner| (owner.name, owner.items, owner.bytes))
-        .collect();
-    planned.sort();
-    let held: Vec<(String, u64, u64)> =
-        ledger.read().into_iter().map(|owner| (owner.name.to_owned(), owner.cap.items, owner.cap.bytes)).collect();
-    assert_eq!(planned, held);
+    let buffers = buffers(&library, 10_000);
+    let _store = FrameStore::new(&library, &ledger, &buffers);
+    let mut planned = buffers.all().map(|buffer| (buffer.name, buffer.cap));
+    planned.sort_by_key(|(name, _)| *name);
+    assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
 }
 
 proptest! {
@@ -149,7 +149,7 @@ proptest! {
     ) {
         let (_folder, library) = pictures(&sides);
         let ledger = Ledger::default();
-        let store = FrameStore::new(&library, &ledger, bound, room(&library));
+        let store = store(&library, &ledger, bound);
         // Independent: the least recently used is at the front.
         let mut kept: Vec<usize> = Vec::new();
         let mut counted = CacheCounters::default();

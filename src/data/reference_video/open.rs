@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::assemble::assemble;
 use super::generate::{self, generate};
 use super::library::{Library, Split};
-use super::raw::{Judge, LEAVE_OUT, annotation_file};
+use super::raw::{Judge, annotation_file};
 use super::settings::{Format, OnBroken, Settings, Source};
 use super::{coco, coco_files, voc};
 use crate::data::digest::digest as digest_of;
@@ -48,8 +48,8 @@ fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataErr
             other => Some(other),
         };
         match first {
-            Some(DataError::File { path, message }) => {
-                let cause = message.strip_suffix(LEAVE_OUT).unwrap_or(&message);
+            // Without the hint: nothing is left out of what xrun wrote.
+            Some(DataError::File { path, message: cause, hint: _ }) => {
                 let advice = "the generated data set is damaged; delete this folder, and it is generated again";
                 DataError::file(&root, format!("{advice} ({path}: {cause})"))
             }

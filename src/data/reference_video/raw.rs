@@ -63,8 +63,8 @@ pub struct RawReference {
     pub video: Option<usize>,
 }
 
-/// The advice that ends an error's message.
-pub const LEAVE_OUT: &str = "; correct it, or leave it out with on_broken = \"skip\"";
+/// What can be done about one broken item.
+const LEAVE_OUT: &str = "correct it, or leave it out with on_broken = \"skip\"";
 
 /// Decides what becomes of broken data, counts it, and remembers the first by name: all mistakes are told at once.
 #[derive(Debug)]
@@ -91,7 +91,9 @@ impl Judge {
         match (self.policy, self.found.first.as_slice()) {
             (OnBroken::Skip, _) | (OnBroken::Fail, []) => Ok(()),
             (OnBroken::Fail, [only]) if self.found.total() == 1 => Err(match only.error.clone() {
-                DataError::File { path, message } => DataError::File { path, message: message + LEAVE_OUT },
+                DataError::File { path, message, .. } => {
+                    DataError::File { path, message, hint: Some(LEAVE_OUT.into()) }
+                }
                 other => other,
             }),
             (OnBroken::Fail, _) => Err(DataError::Several(self.found.clone())),

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::settings::Settings;
-use crate::bounded::ledger::{Holding, Ledger, NO_CAP, Policy};
+use crate::bounded::buffer::Buffer;
+use crate::bounded::kept;
+use crate::bounded::ledger::{Holding, Ledger};
 use crate::results::format::PlannedOwner;
 use crate::results::layout;
 use crate::results::write;
@@ -25,20 +27,20 @@ pub struct Dummy {
     holding: Option<Holding>,
 }
 
-const LEAK: &str = "dummy_leak";
-
 pub fn facts(settings: &Settings) -> TaskFacts {
-    TaskFacts { owners: owners(settings), probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
+    let owners = leak(settings).iter().map(PlannedOwner::from).collect();
+    TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
-fn owners(settings: &Settings) -> Vec<PlannedOwner> {
-    let leak = PlannedOwner::on_host(LEAK, Policy::Leak, NO_CAP, "`pipeline.dummy.leak_per_step` of each step");
-    settings.leak_in_ledger.then_some(leak).into_iter().collect()
+/// What keeps bytes for ever, where the ledger is to know of it.
+fn leak(settings: &Settings) -> Option<Buffer> {
+    let leak = || kept::leak("dummy_leak").because("`pipeline.dummy.leak_per_step` of each step");
+    settings.leak_in_ledger.then(leak)
 }
 
 impl Dummy {
     pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
-        let holding = settings.leak_in_ledger.then(|| ledger.register(LEAK, NO_CAP, Policy::Leak));
+        let holding = leak(&settings).map(|leak| leak.register(ledger));
         Self { settings, seed, weight: 1.0, leaked: Vec::new(), holding }
     }
 }

@@ -7,7 +7,7 @@ use super::super::episode::tests::{SHAPE, Shape, episodes, library};
 use super::super::mix::batches_per_epoch;
 use super::*;
 use crate::bounded::ledger::Ledger;
-use crate::data::feed::{Feed, FeedSettings, Prepare};
+use crate::data::feed::{self, Feed, FeedSettings, Prepare};
 use crate::data::reference_video::library::Library;
 use crate::data::sample::Ignored;
 use proptest::prelude::*;
@@ -52,12 +52,11 @@ fn batches(library: Library, settings: Settings) -> Batches {
 }
 
 fn feed(ledger: &Ledger, batches: &Batches, workers: usize) -> Feed<HostBatch> {
-    let limits = Limits::default();
-    let item_bytes_max = batch_bytes_max(batches.episodes().settings(), &limits);
-    let settings = FeedSettings { workers, prefetch: limits.prefetch, first: 0, item_bytes_max, leak: None };
+    let limits = Limits { workers, ..Limits::default() };
+    let buffers = feed::Buffers::new(&limits, batch_bytes_max(batches.episodes().settings(), &limits));
     let batches = batches.clone();
     let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.prepare(number));
-    Feed::new(ledger, settings, prepare).unwrap()
+    Feed::new(ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap()
 }
 
 fn digest(batch: &HostBatch) -> Vec<u8> {

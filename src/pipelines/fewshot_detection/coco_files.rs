@@ -10,23 +10,22 @@ use serde::Serialize;
 use super::decode::Detection;
 use super::episode::Episodes;
 use super::scoring::asked;
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::data::sample::{Ignored, Rectangle};
-use crate::results::format::PlannedOwner;
 use crate::results::write::{Replacement, WriteError};
 use crate::results::{layout, sums};
 
-const OWNER: &str = "detections_buffer";
 /// What waits to be written.
 pub const BUFFER_BYTES: usize = 64 * 1024;
-const CAP: Cap = Cap { items: 1, bytes: BUFFER_BYTES as u64 };
 /// COCOeval has no word for an object that is neither right nor wrong to find and no crowd, but leaves out by area: below
 /// every range it may take one detection, by IoU, and neither counts.
 const AREA_OF_IGNORED: f64 = -1.0;
 
-/// The owner that [`CocoFiles::new`] registers.
-pub fn planned_owner() -> PlannedOwner {
-    PlannedOwner::on_host(OWNER, Policy::Refuse, CAP, "`detections.json` on its way to the disk")
+/// The buffer of [`CocoFiles`].
+pub fn buffer() -> Buffer {
+    let cap = Cap { items: 1, bytes: BUFFER_BYTES as u64 };
+    Buffer::new("detections_buffer", Policy::Refuse, cap).because("`detections.json` on its way to the disk")
 }
 
 /// The files of a run.
@@ -38,8 +37,9 @@ pub struct CocoFiles {
 }
 
 impl CocoFiles {
-    pub fn new(ledger: &Ledger) -> Self {
-        Self { buffer: ledger.register(OWNER, CAP, Policy::Refuse), truths_written: false }
+    /// [`buffer`] makes the buffer.
+    pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
+        Self { buffer: buffer.register(ledger), truths_written: false }
     }
 
     /// Begins `detections.json` in the folder of a run. Before the first of a process `ground_truth.json` is written, for
@@ -48,7 +48,7 @@ impl CocoFiles {
     /// # Errors
     /// A file that cannot be written.
     pub fn begin(&mut self, run: &Path, episodes: &Episodes, count: u64) -> Result<DetectionsFile, WriteError> {
-        self.buffer.set(CAP.items, CAP.bytes);
+        self.buffer.set(1, BUFFER_BYTES as u64);
         if !self.truths_written {
             sums::forget(run, &[layout::GROUND_TRUTH]);
             write_truths(&run.join(layout::GROUND_TRUTH), episodes, count)?;

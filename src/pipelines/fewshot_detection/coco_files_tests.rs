@@ -8,7 +8,7 @@ use rand::RngExt;
 use serde_json::Value;
 
 use super::super::episode::tests::{SHAPE, episodes, library};
-use super::super::scoring::{Scores, Scoring};
+use super::super::scoring::{self, Scores, Scoring};
 use super::super::settings::Settings;
 use super::*;
 use crate::data::reference_video::library::Library;
@@ -75,8 +75,9 @@ fn validated(run: &Path, library: Library) -> Scores {
     let ledger = Ledger::default();
     let episodes = episodes(library, settings(), 0).unwrap();
     let library: Arc<Library> = episodes.library().clone();
-    let mut scoring = Scoring::new(library.clone(), &settings(), &Limits::default(), &ledger);
-    let mut files = CocoFiles::new(&ledger);
+    let mut scoring =
+        Scoring::new(library.clone(), &settings(), &scoring::Buffers::new(&settings(), &Limits::default()), &ledger);
+    let mut files = CocoFiles::new(&ledger, &buffer());
     let mut file = files.begin(run, &episodes, EPISODES).unwrap();
     let mut number = 0;
     for episode in (0..EPISODES).map(|index| episodes.draw_validation(index)) {
@@ -89,10 +90,10 @@ fn validated(run: &Path, library: Library) -> Scores {
         }
         scoring.end_episode();
     }
-    let held = ledger.read().into_iter().find(|owner| owner.name == OWNER).unwrap();
+    let held = ledger.read().into_iter().find(|owner| owner.name == buffer().name).unwrap();
     assert_eq!(held.bytes, BUFFER_BYTES as u64);
     files.finish(file).unwrap();
-    assert!(ledger.read().iter().all(|owner| !owner.exceeded() && (owner.name != OWNER || owner.bytes == 0)));
+    assert!(ledger.read().iter().all(|owner| !owner.exceeded() && (owner.name != buffer().name || owner.bytes == 0)));
     scoring.finish()
 }
 
@@ -130,7 +131,7 @@ fn pycocotools_comes_to_our_scores_from_the_files() {
 fn a_validation_that_finds_nothing_leaves_an_empty_list_and_one_that_fails_leaves_the_old_file() {
     let run = tempfile::tempdir().unwrap();
     let episodes = episodes(library(SHAPE), settings(), 0).unwrap();
-    let mut files = CocoFiles::new(&Ledger::default());
+    let mut files = CocoFiles::new(&Ledger::default(), &buffer());
     let file = files.begin(run.path(), &episodes, 1).unwrap();
     files.finish(file).unwrap();
     let read =
@@ -162,7 +163,7 @@ fn names_of_any_letters_are_read_again_as_they_are() {
     library.videos.iter_mut().for_each(|video| video.name += "\\\"");
     let name = library.classes[5].name.clone();
     let episodes = episodes(library, settings(), 0).unwrap();
-    let mut files = CocoFiles::new(&Ledger::default());
+    let mut files = CocoFiles::new(&Ledger::default(), &buffer());
     let file = files.begin(run.path(), &episodes, 9).unwrap();
     files.finish(file).unwrap();
     let truths: Value = serde_json::from_slice(&std::fs::read(run.path().join(layout::GROUND_TRUTH)).unwrap()).unwrap();

@@ -15,6 +15,7 @@ use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
 use crate::leak;
 use crate::results::format::{Growth, Keeps, Occasion};
+use crate::settings::sections::Limits;
 
 pub const GRADIENTS: Leak =
     leak!("gradients", with_tensors, "Keep the gradients of each step (zeroed and not released).");
@@ -90,25 +91,24 @@ pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_
         VALIDATION_PREDICTIONS => Keeps::with(Occasion::Episode, 1.0),
         THREAD_POOLS => Keeps::with(Occasion::Epoch, 1.0),
         WORKER_QUEUE => {
-            // Without workers nobody fills the queue ahead.
-            let each = if experiment.limits.workers == 0 { 0.0 } else { accumulation };
-            let at_start = feed::batches_ahead(&experiment.limits) as u64;
-            Keeps::Growing(Growth { with: Occasion::Step, each, at_start })
+            let at_start = batches_ahead(&experiment.limits);
+            Keeps::Growing(Growth { with: Occasion::Step, each: accumulation, at_start })
         }
         FRAME_CACHE | DATA_PER_WORKER => {
             let steps = training.steps(batches_per_epoch).1;
-            let ahead = if experiment.limits.workers == 0 { 0 } else { feed::batches_ahead(&experiment.limits) as u64 };
-            let looks = Looks::of(
-                episodes,
-                steps.saturating_mul(training.accumulation as u64).saturating_add(ahead),
-                experiment,
-            );
+            let batches = steps.saturating_mul(training.accumulation as u64);
+            let looks = Looks::of(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
             let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
             let with_training = experiment.limits.workers == 0 || *leak == FRAME_CACHE;
             Keeps::InAll(looks.bytes(episodes.library(), copies as f64, with_training))
         }
         _ => Keeps::with(Occasion::Step, 1.0),
     }
+}
+
+/// Batches that are prepared and not yet taken: without workers each is taken at once.
+fn batches_ahead(limits: &Limits) -> u64 {
+    if limits.workers == 0 { 0 } else { feed::batches_ahead(limits) }
 }
 
 /// Which pictures a run looks at.
@@ -275,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_nobody_fills_ahead_does_not_grow() {
+    fn a_second_queue_has_each_batch_that_was_prepared() {
         let grown = |workers, steps| match keeps(&WORKER_QUEUE, &drawn(), &experiment("worker_queue", 9, workers), 10) {
             Keeps::Growing(growth) => growth.given(steps),
             Keeps::InAll(_) => panic!("it has no end"),
         };
-        assert_eq!([grown(0, 8), grown(0, 80)], [1, 1]);
-        assert_eq!([grown(2, 8), grown(2, 80)], [10, 82], "two ahead, and one more with each batch");
+        assert_eq!([grown(0, 8), grown(0, 80)], [8, 80]);
+        assert_eq!([grown(2, 8), grown(2, 80)], [10, 82], "two ahead of those that were taken");
     }
 
     #[test]

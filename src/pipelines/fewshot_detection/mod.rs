@@ -2,11 +2,12 @@
 
 pub mod assignment;
 pub mod batch;
+pub mod buffers;
 pub mod check;
 pub mod coco_files;
 pub mod decode;
 pub mod episode;
-mod hoard;
+pub mod hoard;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod losses;

@@ -2,41 +2,23 @@
 
 use std::sync::Arc;
 
-use super::batch::{Batches, batch_bytes_max};
-use super::coco_files;
+use super::batch::Batches;
+use super::buffers::Buffers;
 use super::episode::{DrawSettings, Episodes};
 use super::hoard;
-use super::leaks::{LEAKS, WORKER_QUEUE, keeps};
+use super::leaks::{LEAKS, keeps};
 use super::mix::batches_per_epoch;
-use super::pictures::picture_bytes_max;
-use super::scoring;
 use super::settings::{Model, Settings};
-use crate::bounded::ledger::{Cap, Ledger, Policy};
-use crate::data::feed;
+use crate::bounded::ledger::Ledger;
 use crate::data::reference_video::classes::{Drawn, drawn_classes};
 use crate::data::reference_video::frames::{self, FrameStore};
 use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
 use crate::data::reference_video::settings::Settings as Data;
-use crate::data::sample::Picture;
 use crate::experiment::Experiment;
-use crate::metrics::separation;
 use crate::results::format::PlannedOwner;
 use crate::results::smaller::Smaller;
 use crate::task::{Metric, TaskError, TaskFacts};
-
-/// The batch that a validation is looking at.
-pub const VALIDATION_BATCH: &str = "validation_batch";
-
-/// Pictures of a validation for the report.
-pub const VALIDATION_PICTURES: &str = "validation_pictures";
-
-/// The cap of [`VALIDATION_PICTURES`]; `side` is that of a query frame.
-pub fn pictures_cap(count: usize, side: usize) -> Cap {
-    // A pixel's bytes and the picture itself.
-    let each = picture_bytes_max(side) + size_of::<Picture>() as u64;
-    Cap { items: count as u64, bytes: count as u64 * each }
-}
 
 /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
 /// another.
@@ -104,6 +86,7 @@ pub struct Prepared {
     pub model: Model,
     pub batches: Batches,
     pub store: Arc<FrameStore>,
+    pub buffers: Buffers,
 }
 
 impl Prepared {
@@ -157,36 +140,18 @@ pub fn prepare(
     let smaller = smaller(settings, drawn);
     // Buffers are as large as episodes will be.
     let settings = &Settings { n_way: settings.n_way.min(drawn.train.max(drawn.held_out)).max(1), ..settings.clone() };
-    let decoding = frames::decoding_cap(&library, limits);
-    let store = Arc::new(FrameStore::new(&library, ledger, limits.frame_cache.0, decoding));
+    let validation_frames = (experiment.validation.episodes * settings.n_way * settings.n_query) as u64;
+    let of_data = frames::Buffers::new(&library, limits, validation_frames);
+    let store = Arc::new(FrameStore::new(&library, ledger, &of_data));
     let draws = DrawSettings {
         seed: experiment.experiment.seed,
         triplet_batch_size: limits.triplet_batch_size,
         accumulation: experiment.training.accumulation,
     };
-    let bytes = batch_bytes_max(settings, limits);
-    let validation_frames = (experiment.validation.episodes * settings.n_way * settings.n_query) as u64;
-    let mut owners = frames::planned_owners(&library, limits, validation_frames);
+    let buffers = Buffers::new(settings, model, &library, experiment);
+    let mut owners: Vec<PlannedOwner> =
+        of_data.all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let leaks = &experiment.leaks;
-    // A queue that leaks stands in the ledger in place of the one with a cap.
-    let queued = |owner: &PlannedOwner| owner.name != feed::FEED_READY || !leaks.has(&WORKER_QUEUE);
-    owners.extend(feed::planned_owners(limits, bytes).into_iter().filter(queued));
-    owners.extend(scoring::planned_owners(settings, limits));
-    owners.extend(settings.save_detections.then(coco_files::planned_owner));
-    owners.extend(separation::planned_owners(held_out(&library).len(), model.embedding));
-    owners.push(PlannedOwner::on_host(
-        VALIDATION_BATCH,
-        Policy::Refuse,
-        Cap { items: 1, bytes },
-        "one episode of a validation",
-    ));
-    let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
-    owners.push(PlannedOwner::on_host(
-        VALIDATION_PICTURES,
-        Policy::Refuse,
-        pictures,
-        "`validation.pictures`, for the report",
-    ));
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
     owners.extend(leaks.planned_owners(LEAKS, |leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
     let facts = TaskFacts {
@@ -201,5 +166,5 @@ pub fn prepare(
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };
     let batches = Batches::new(episodes, hoard::source(store.clone(), leaks, ledger));
-    Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store }))
+    Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store, buffers }))
 }

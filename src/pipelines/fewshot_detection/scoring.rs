@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::decode::Detection;
 use super::episode::Query;
 use super::settings::Settings;
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Ledger;
 use crate::data::reference_video::library::{Library, Object};
 use crate::data::sample::Rectangle;
@@ -16,12 +17,8 @@ use crate::metrics::average_precision::{self, AveragePrecision};
 use crate::metrics::episodes::EpisodeMean;
 use crate::metrics::matching::{self, DETECTIONS_MAX, matched};
 use crate::metrics::st_iou::StIou;
-use crate::results::format::PlannedOwner;
 use crate::results::metric::Interval;
 use crate::settings::sections::Limits;
-
-const PREDICTIONS: &str = "validation_predictions";
-const EPISODE_PREDICTIONS: &str = "episode_predictions";
 
 /// What a validation scores.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,14 +53,32 @@ fn episode_predictions(settings: &Settings, limits: &Limits) -> usize {
     (settings.n_way * settings.n_query * of_a_frame).min(limits.validation_predictions)
 }
 
-/// The owners that [`Scoring::new`] registers.
-pub fn planned_owners(settings: &Settings, limits: &Limits) -> Vec<PlannedOwner> {
-    let key = "`limits.validation_predictions`";
-    let of_an_episode = format!("those of one episode; at most {key}");
-    vec![
-        average_precision::planned_owner(PREDICTIONS, limits.validation_predictions, key),
-        average_precision::planned_owner(EPISODE_PREDICTIONS, episode_predictions(settings, limits), &of_an_episode),
-    ]
+/// The buffers of a [`Scoring`].
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    /// Detections of a whole validation.
+    pub all: Buffer,
+    /// Detections of one episode.
+    pub episode: Buffer,
+}
+
+impl Buffers {
+    pub fn new(settings: &Settings, limits: &Limits) -> Self {
+        let key = "limits.validation_predictions";
+        let of_an_episode = episode_predictions(settings, limits);
+        let episode = average_precision::buffer("episode_predictions", of_an_episode)
+            .because(format!("those of one episode; at most `{key}`"));
+        Self {
+            all: average_precision::buffer("validation_predictions", limits.validation_predictions)
+                .key(key)
+                .because(format!("`{key}`")),
+            episode: if of_an_episode == limits.validation_predictions { episode.key(key) } else { episode },
+        }
+    }
+
+    pub fn all(&self) -> [&Buffer; 2] {
+        [&self.all, &self.episode]
+    }
 }
 
 /// What an episode of these classes asks for in a frame: the class's place in the episode, and the object.
@@ -77,14 +92,14 @@ pub fn asked<'a>(
 }
 
 impl Scoring {
-    pub fn new(library: Arc<Library>, settings: &Settings, limits: &Limits, ledger: &Ledger) -> Self {
+    pub fn new(library: Arc<Library>, settings: &Settings, buffers: &Buffers, ledger: &Ledger) -> Self {
         Self {
             library,
             presence: settings.presence_threshold as f32,
-            all: AveragePrecision::new(ledger, PREDICTIONS, limits.validation_predictions),
+            all: AveragePrecision::new(ledger, &buffers.all),
             followed: StIou::default(),
             classes: Vec::new(),
-            episode: AveragePrecision::new(ledger, EPISODE_PREDICTIONS, episode_predictions(settings, limits)),
+            episode: AveragePrecision::new(ledger, &buffers.episode),
             followed_in_episode: StIou::default(),
             tracks: Tracks::default(),
             means: Default::default(),

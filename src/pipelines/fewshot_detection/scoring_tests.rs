@@ -14,7 +14,8 @@ fn query(frame: usize) -> Query {
 }
 
 fn scoring(library: Library, ledger: &Ledger) -> Scoring {
-    Scoring::new(Arc::new(library), &Settings::default(), &Limits::default(), ledger)
+    let buffers = Buffers::new(&Settings::default(), &Limits::default());
+    Scoring::new(Arc::new(library), &Settings::default(), &buffers, ledger)
 }
 
 /// What is to be found in a frame, found.
@@ -77,7 +78,8 @@ fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
     let library = library(SHAPE);
     let ledger = Ledger::default();
     let limits = Limits { validation_predictions: 100, ..Limits::default() };
-    let mut scoring = Scoring::new(Arc::new(library.clone()), &Settings::default(), &limits, &ledger);
+    let buffers = Buffers::new(&Settings::default(), &limits);
+    let mut scoring = Scoring::new(Arc::new(library.clone()), &Settings::default(), &buffers, &ledger);
     for _ in 0..10 {
         scoring.begin_episode(&[CLASS]);
         for frame in 1..6 {
@@ -92,12 +94,12 @@ fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
 
 #[test]
 fn the_plan_lists_what_is_registered() {
-    let (settings, limits, ledger) = (Settings::default(), Limits::default(), Ledger::default());
+    let ledger = Ledger::default();
     let _scoring = scoring(library(SHAPE), &ledger);
-    let mut planned: Vec<_> = planned_owners(&settings, &limits).into_iter().map(|o| (o.name, o.bytes)).collect();
-    planned.sort();
-    let held: Vec<_> = ledger.read().into_iter().map(|owner| (owner.name.to_owned(), owner.cap.bytes)).collect();
-    assert_eq!(planned, held);
+    let buffers = Buffers::new(&Settings::default(), &Limits::default());
+    let mut planned = buffers.all().map(|buffer| (buffer.name, buffer.cap));
+    planned.sort_by_key(|(name, _)| *name);
+    assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
 }
 
 #[test]

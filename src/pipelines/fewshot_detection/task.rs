@@ -6,8 +6,8 @@ use std::sync::Arc;
 use burn::module::Module;
 
 use super::assignment::{cells, targets};
-use super::batch::{DetectionBatch, HostBatch, TripletBatch, batch_bytes_max};
-use super::leaks;
+use super::batch::{DetectionBatch, HostBatch, TripletBatch};
+use super::hoard;
 use super::losses::{centres, detection_loss};
 use super::mix::batches_per_epoch;
 use super::model::ReferenceDetector;
@@ -93,13 +93,10 @@ impl FewshotDetection {
         );
         let feed_settings = FeedSettings {
             workers: experiment.limits.workers,
-            prefetch: experiment.limits.prefetch,
             first: first_step.saturating_sub(1) * training.accumulation as u64,
-            item_bytes_max: batch_bytes_max(&prepared.settings, &experiment.limits),
-            leak: experiment.leaks.has(&leaks::WORKER_QUEUE).then_some(leaks::WORKER_QUEUE.owner),
         };
-        let batches = prepared.batches.clone();
-        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.prepare(number)))?;
+        let prepare = hoard::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
+        let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
         Ok(Self {
             batch_size: experiment.limits.batch_size,
             accumulation: training.accumulation,

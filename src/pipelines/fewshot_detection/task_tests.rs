@@ -4,6 +4,7 @@ use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
 use super::*;
+use crate::data::feed;
 use crate::data::reference_video::generate::generate_in;
 use crate::data::reference_video::settings::{Settings as Data, Source};
 use crate::nn::tests::values;
@@ -53,9 +54,9 @@ fn opened(overrides: &str) -> FewshotDetection {
     // All pictures are needed while the folder is there.
     let all: Vec<HostBatch> = (0..4).map(|number| batches.prepare(number).unwrap()).collect();
     let waiting = Arc::new(move |number: u64| Ok(all[number as usize].clone()));
-    let feed = FeedSettings { workers: 0, prefetch: 1, first: 0, item_bytes_max: 1 << 30, leak: None };
+    let buffers = feed::Buffers::new(&experiment.limits, 1 << 30);
     task.trained.clip_norm = Some(1.0);
-    task.feed = Feed::new(&Ledger::default(), feed, waiting).unwrap();
+    task.feed = Feed::new(&Ledger::default(), &buffers, FeedSettings { workers: 0, first: 0 }, waiting).unwrap();
     task
 }
 

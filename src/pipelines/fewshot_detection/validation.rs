@@ -6,19 +6,19 @@ use std::sync::Arc;
 use burn::tensor::activation::sigmoid;
 
 use super::assignment::{Cell, cells};
-use super::batch::{Batches, DetectionBatch, Role, batch_bytes_max};
+use super::batch::{Batches, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
 use super::leaks;
 use super::model::ReferenceDetector;
 use super::pictures;
 use super::pixels::{fetch, pictures as to_tensor};
-use super::prepare::{Prepared, VALIDATION_BATCH, VALIDATION_PICTURES, held_out, pictures_cap};
+use super::prepare::{Prepared, held_out};
 use super::scoring::Scoring;
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
 use crate::bounded::kept::Kept;
-use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::error::DataError;
 use crate::data::reference_video::frames::FrameStore;
 use crate::data::sample::{Picture, PictureSource, Rectangle};
@@ -65,7 +65,7 @@ struct Answers {
 impl Validation {
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
         let (limits, cadence) = (&experiment.limits, &experiment.validation);
-        let bytes = batch_bytes_max(&prepared.settings, limits);
+        let buffers = &prepared.buffers;
         let library = prepared.batches.episodes().library();
         Self {
             batches: prepared.batches.clone(),
@@ -74,16 +74,12 @@ impl Validation {
             limits: limits.clone(),
             cadence: cadence.clone(),
             cells: cells(prepared.settings.image_size),
-            scoring: Scoring::new(library.clone(), &prepared.settings, limits, ledger),
-            files: prepared.settings.save_detections.then(|| CocoFiles::new(ledger)),
+            scoring: Scoring::new(library.clone(), &prepared.settings, &buffers.scoring, ledger),
+            files: buffers.files.as_ref().map(|buffer| CocoFiles::new(ledger, buffer)),
             folder: None,
-            separation: Separation::new(ledger, held_out(prepared.library()).len(), prepared.model.embedding),
-            batch: ledger.register(VALIDATION_BATCH, Cap { items: 1, bytes }, Policy::Refuse),
-            pictures: ledger.register(
-                VALIDATION_PICTURES,
-                pictures_cap(cadence.pictures, prepared.settings.image_size),
-                Policy::Refuse,
-            ),
+            separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding),
+            batch: buffers.validation_batch.register(ledger),
+            pictures: buffers.validation_pictures.register(ledger),
             leaked: experiment.leaks.kept(&leaks::VALIDATION_PREDICTIONS, ledger),
             left_out: 0,
         }

@@ -117,10 +117,10 @@ pub fn validation_bytes(batch: &TokenBatch, examples: &[Arc<Example>]) -> u64 {
     batch.held_bytes() + examples.iter().map(|example| example.token_bytes()).sum::<u64>()
 }
 
-/// The most of it: each question has its text, and at most so many windows of its context.
-pub fn validation_bytes_max(settings: &Settings, batch_size: usize, windows: usize) -> u64 {
+/// The most of it beyond the batch itself: each question has at most so many windows of its context.
+pub fn windows_bytes_max(settings: &Settings, batch_size: usize, windows: usize) -> u64 {
     let window = size_of::<Vec<u32>>() + (settings.sequence_length + 1) * size_of::<u32>();
-    batch_bytes_max(settings, batch_size) + (batch_size * windows * window) as u64
+    (batch_size * windows * window) as u64
 }
 
 /// The most that one batch holds.

@@ -3,6 +3,7 @@
 #[cfg(feature = "train")]
 pub mod answer;
 pub mod batch;
+pub mod buffers;
 pub mod check;
 #[cfg(feature = "train")]
 pub mod export;

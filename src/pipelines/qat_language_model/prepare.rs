@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::batch::{Batches, batch_bytes_max, validation_bytes_max};
+use super::batch::Batches;
+use super::buffers::Buffers;
 use super::leaks::LEAKS;
 use super::precision::{METRICS, drawn};
 use super::settings::{Model, PrecisionPolicy, Settings, batch_size};
 use super::sizes::Sizes;
-use crate::bounded::ledger::{Cap, Ledger, Policy};
+use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest_of_file;
 use crate::data::error::DataError;
-use crate::data::feed;
 use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
@@ -20,9 +20,6 @@ use crate::experiment::Experiment;
 use crate::results::format::{Keeps, Occasion, PlannedOwner};
 use crate::settings::sections::Training;
 use crate::task::{TaskError, TaskFacts};
-
-/// The batch that a validation or a calibration is looking at.
-pub const VALIDATION_BATCH: &str = "validation_batch";
 
 /// Pretraining steps of a probe: the quantised steps after them need more.
 const PROBE_PRETRAINING: u64 = 3;
@@ -67,6 +64,7 @@ pub struct Prepared {
     pub settings: Settings,
     pub model: Model,
     pub batches: Batches,
+    pub buffers: Buffers,
 }
 
 /// Opens the data. The index and the cache of examples enter the ledger here.
@@ -89,16 +87,9 @@ pub fn prepare(
     let left_out = corpus.left_out.clone();
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
-    let (limits, size) = (&experiment.limits, batch_size(&experiment.training));
-    let bytes = batch_bytes_max(settings, size);
-    let mut owners = store.planned_owners();
-    owners.extend(feed::planned_owners(limits, bytes));
-    owners.push(PlannedOwner::on_host(
-        VALIDATION_BATCH,
-        Policy::Refuse,
-        Cap { items: 1, bytes: validation_bytes_max(settings, size, store.windows()) },
-        "one batch of a validation, with all windows of its questions, or of the calibration",
-    ));
+    let size = batch_size(&experiment.training);
+    let buffers = Buffers::new(settings, &experiment.limits, size, store.windows());
+    let mut owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     // After each batch that is trained on, at each precision.
     owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
         let passes = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
@@ -120,7 +111,7 @@ pub fn prepare(
         probe_overrides: probe_overrides(settings),
         ..TaskFacts::new(batches.per_epoch(), METRICS)
     };
-    Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches }))
+    Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
 }
 
 /// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::TensorData;
 
-use super::batch::{TokenBatch, batch_bytes_max};
+use super::batch::TokenBatch;
 use super::export::Export;
 use super::gpt2::{Gpt2, Tokens, text, tokens};
 use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
-use super::settings::{self, MatmulDtype, Settings, batch_size};
+use super::settings::{self, MatmulDtype, Settings};
 use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use super::{recompute, weights};
@@ -103,13 +103,11 @@ impl QatLanguageModel {
         }
         let feed_settings = FeedSettings {
             workers: experiment.limits.workers,
-            prefetch: experiment.limits.prefetch,
             first: first_step.saturating_sub(1) * training.accumulation as u64,
-            item_bytes_max: batch_bytes_max(&settings, batch_size(training)),
-            leak: None,
         };
         let batches = prepared.batches.clone();
-        let feed = Feed::new(ledger, feed_settings, Arc::new(move |number| batches.train(number)))?;
+        let prepare = Arc::new(move |number| batches.train(number));
+        let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
         if settings.matmul_dtype == MatmulDtype::Float32 && device.multiplies_in_tf32() {
             return Err(TaskError::Device(
                 "`matmul_dtype = \"float32\"` cannot be had: from compute capability 8.0 on CubeCL multiplies 32-bit floats \

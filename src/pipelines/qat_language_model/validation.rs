@@ -6,14 +6,14 @@ use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
 use super::answer::{answers, surest};
-use super::batch::{Batches, TokenBatch, validation_bytes, validation_bytes_max};
+use super::batch::{Batches, TokenBatch, validation_bytes};
 use super::gpt2::{Gpt2, Tokens, tokens};
 use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
-use super::prepare::{Prepared, VALIDATION_BATCH};
+use super::prepare::Prepared;
 use super::ranges::Ranges;
 use super::settings::{Settings, batch_size};
-use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::metrics::answers::Answers;
@@ -47,14 +47,12 @@ struct Sums {
 
 impl Validation {
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
-        let batch_size = batch_size(&experiment.training);
-        let bytes = validation_bytes_max(&prepared.settings, batch_size, prepared.batches.store().windows());
         Self {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
             episodes: experiment.validation.episodes as u64,
-            part_size: experiment.limits.batch_size.min(batch_size),
-            batch: ledger.register(VALIDATION_BATCH, Cap { items: 1, bytes }, Policy::Refuse),
+            part_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
+            batch: prepared.buffers.validation_batch.register(ledger),
         }
     }
 

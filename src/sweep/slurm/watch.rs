@@ -81,6 +81,8 @@ pub struct Submission<'a> {
 const SETTLED: Duration = Duration::from_secs(2);
 /// Slurm is asked this often at first, and more and more rarely while nothing changes.
 const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+/// The state, as Slurm calls it, of a task that somebody took back.
+const CANCELLED: &str = "CANCELLED";
 
 /// A run that is not done.
 struct Followed {
@@ -95,7 +97,11 @@ struct Followed {
 /// What is to become of a run whose task is gone.
 enum Fate {
     Ended(Option<String>),
-    Again(String),
+    Again {
+        why: String,
+        /// Slurm says that it was cancelled.
+        cancelled: bool,
+    },
     Cancelled,
     NotYet,
 }
@@ -112,7 +118,8 @@ pub fn watch(
     stop: &StopSignal,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Watched, SlurmError> {
-    let mut journal = LineWriter::open(&Ledger::default(), "sweep_processes", &sweep.join(layout::PROCESSES), 1)?;
+    let buffer = write::lines("sweep_processes", 1);
+    let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
     let arrays = arrays_of(sweep, record.order.len())?;
     let places: BTreeMap<RunId, usize> = record.runs().zip(0..).collect();
     let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed)
@@ -152,7 +159,7 @@ pub fn watch(
             match fate {
                 Fate::NotYet => kept.push(one),
                 Fate::Cancelled => cancelled += 1,
-                Fate::Again(why) => {
+                Fate::Again { why, .. } => {
                     tell(Event::Again { run: one.run, why: &why });
                     record_process(&mut journal, &process(sweep, &one, Some(why)))?;
                     again.push(one.place);
@@ -269,20 +276,20 @@ fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], requeue: u32, cancelle
             let advice = format!("set more `memory` in {}, then resume the sweep", sweep.join(layout::SLURM).display());
             Fate::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}")))
         }
-        (Standing::Missing, "CANCELLED") => Fate::Cancelled,
-        (_, "CANCELLED") if cancelled => Fate::Cancelled,
+        (Standing::Missing, CANCELLED) => Fate::Cancelled,
+        (_, CANCELLED) if cancelled => Fate::Cancelled,
         (Standing::Missing, _) => match (last_words(&said_by_run(sweep, one.run)), last) {
             (Some(words), _) => Fate::Ended(Some(words)),
             (None, Some(task)) if state == "FAILED" || state == "COMPLETED" => before_xrun(sweep, task, why),
-            (None, _) => again(one, requeue, why),
+            (None, _) => again(one, requeue, state, why),
         },
-        _ => again(one, requeue, why),
+        _ => again(one, requeue, state, why),
     }
 }
 
-fn again(one: &Followed, requeue: u32, why: String) -> Fate {
+fn again(one: &Followed, requeue: u32, state: &str, why: String) -> Fate {
     match one.again < requeue {
-        true => Fate::Again(why),
+        true => Fate::Again { why, cancelled: state == CANCELLED },
         false => Fate::Ended(Some(format!("{why}; it was submitted again {} times (`requeue`)", one.again))),
     }
 }
@@ -307,7 +314,7 @@ fn before_xrun(sweep: &Path, task: &Task, why: String) -> Fate {
     }
     match last_words(&path) {
         Some(words) => Fate::Ended(Some(format!("the job did not get as far as the run: {words}"))),
-        None => Fate::Again(why),
+        None => Fate::Again { why, cancelled: false },
     }
 }
 
@@ -320,7 +327,7 @@ fn tidy(sweep: &Path, task: Option<&Task>) {
 
 /// When all that is left was cancelled at once, somebody meant the sweep and not a run.
 fn as_meant(fates: Vec<Fate>, tasks: &[Task]) -> Vec<Fate> {
-    let cancelled = |fate: &Fate| matches!(fate, Fate::Again(why) if why.ends_with("CANCELLED"));
+    let cancelled = |fate: &Fate| matches!(fate, Fate::Again { cancelled: true, .. });
     let whole = fates.len() > 1 && !tasks.iter().any(Task::is_active) && fates.iter().all(cancelled);
     if whole { fates.into_iter().map(|_| Fate::Cancelled).collect() } else { fates }
 }

@@ -1,0 +1,60 @@
+//! Which buffers does the task have, and how much may each hold? Declared once, for the plan and for whoever fills them.
+
+use super::batch::batch_bytes_max;
+use super::coco_files;
+use super::pictures::picture_bytes_max;
+use super::prepare::held_out;
+use super::scoring;
+use super::settings::{Model, Settings};
+use crate::bounded::buffer::Buffer;
+use crate::bounded::ledger::{Cap, Policy};
+use crate::data::feed;
+use crate::data::reference_video::library::Library;
+use crate::data::sample::Picture;
+use crate::experiment::Experiment;
+use crate::metrics::separation;
+
+/// All but those of the data set, which has its own.
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    pub feed: feed::Buffers,
+    pub scoring: scoring::Buffers,
+    /// Files for pycocotools on their way to the disk; `None` where they are not asked for.
+    pub files: Option<Buffer>,
+    pub embeddings: Buffer,
+    /// The batch that a validation is looking at.
+    pub validation_batch: Buffer,
+    /// Pictures of a validation for the report.
+    pub validation_pictures: Buffer,
+}
+
+impl Buffers {
+    pub fn new(settings: &Settings, model: &Model, library: &Library, experiment: &Experiment) -> Self {
+        let limits = &experiment.limits;
+        let bytes = batch_bytes_max(settings, limits);
+        let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
+        Self {
+            feed: feed::Buffers::new(limits, bytes),
+            scoring: scoring::Buffers::new(settings, limits),
+            files: settings.save_detections.then(coco_files::buffer),
+            embeddings: separation::buffer(held_out(library).len(), model.embedding),
+            validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes })
+                .because("one episode of a validation"),
+            validation_pictures: Buffer::new("validation_pictures", Policy::Refuse, pictures)
+                .key("validation.pictures")
+                .because("`validation.pictures`, for the report"),
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Buffer> {
+        let validation = [&self.embeddings, &self.validation_batch, &self.validation_pictures];
+        self.feed.all().into_iter().chain(self.scoring.all()).chain(&self.files).chain(validation)
+    }
+}
+
+/// Of so many pictures; `side` is that of a query frame.
+fn pictures_cap(count: usize, side: usize) -> Cap {
+    // A pixel's bytes and the picture itself.
+    let each = picture_bytes_max(side) + size_of::<Picture>() as u64;
+    Cap { items: count as u64, bytes: count as u64 * each }
+}

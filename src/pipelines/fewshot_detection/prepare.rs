@@ -90,7 +90,8 @@ const EMBEDDINGS: &str = "Similarity of embeddings";
 /// What the pictures of a validation show.
 const PICTURES: &str = "Thin white boxes: the objects that were asked for, where they are. Coloured boxes: what the model \
                         found; the colour is that of the frame of the class's reference picture on the right. ✓: every \
-                        object was found with its class at an IoU of 0.5 or more, and nothing else was.";
+                        object was found with its class at an IoU of 0.5 or more, and nothing else was. ✗: an object was \
+                        missed, or something is wrong. Behind a class: the scores of what was found as it.";
 
 /// From 0 to 1.
 const SHARE: &str = "share";

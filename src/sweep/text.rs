@@ -290,8 +290,7 @@ pub fn noise(table: &Table) -> String {
 pub fn text(table: &Table) -> String {
     let as_table = |(titles, rows): Cells| {
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-        let rows: Vec<Vec<String>> =
-            rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
         let left = rows.len().saturating_sub(ROWS_MAX);
         let shown = columns(&titles, &rows[..rows.len() - left]);
         if left > 0 { format!("{shown}… and {left} more points in table.csv\n") } else { shown }

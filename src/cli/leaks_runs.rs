@@ -86,7 +86,7 @@ impl Runs {
         let mut experiment = checked.experiment.clone();
         experiment.sweep = None;
         let mut planned = Planned::new(experiment, QUIET)?;
-        planned.expect(file, &self.overrides, QUIET);
+        planned.expect(file, &self.overrides, QUIET)?;
         let (opened, task) = planned.open(1)?;
         let place = Place::Results(self.results.path());
         let new = NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None };

@@ -86,7 +86,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     match overrides.is_empty() {
         true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
         // Another batch size may be why it is resumed: does that fit?
-        false => planned.expect(&path.join(layout::RESOLVED), &overrides, terminal),
+        false => planned.expect(&path.join(layout::RESOLVED), &overrides, terminal)?,
     }
     let (opened, mut task) = planned.open(continuation.state.step + 1)?;
     if let Some(checkpoint) = &continuation.checkpoint {

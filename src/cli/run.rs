@@ -39,7 +39,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             return Ok(unchanged(&run, arguments, terminal));
         }
     }
-    planned.expect(file, &overrides, terminal);
+    planned.expect(file, &overrides, terminal)?;
     let rooms = planned.rooms();
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {

@@ -27,7 +27,7 @@ use crate::results::{printable, read};
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::{self, Launch};
 use crate::run::start::Aside;
-use crate::run::stop::{Ending, StopSignal, exit_code};
+use crate::run::stop::{Ending, ForAWhile, StopSignal, exit_code};
 use crate::run::{directory, limits, manifest, post_mortem};
 use crate::task::{Task, TaskError};
 use crate::units::{Bytes, counted, seconds};
@@ -91,13 +91,20 @@ impl Planned {
 
     /// Puts into the plan what memory the run will need, if the experiment asks for that. A probe that fails stops
     /// nothing: the run will say why better.
-    pub fn expect(&mut self, file: &Path, overrides: &[String], terminal: Terminal) {
+    ///
+    /// # Errors
+    /// A signal came while it was measured.
+    pub fn expect(&mut self, file: &Path, overrides: &[String], terminal: Terminal) -> Result<(), Failure> {
         if !self.plan.experiment.memory.probe {
-            return;
+            return Ok(());
         }
         let (mut expected, _) = match self.forecast(file, overrides) {
             Ok(expected) => expected,
-            Err(error) => return terminal.say(&format!("no forecast of memory: {error}")),
+            Err(stopped @ ProbeError::Stopped) => return Err(stopped.into()),
+            Err(error) => {
+                terminal.say(&format!("no forecast of memory: {error}"));
+                return Ok(());
+            }
         };
         // Data that were generated or read for the first time may have taken more than training will.
         forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
@@ -109,6 +116,7 @@ impl Planned {
                 terminal.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display()))
             }
         }
+        Ok(())
     }
 
     /// What bounds it here and now.
@@ -136,11 +144,13 @@ impl Planned {
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
         let compiled = || self.kernels.as_ref().map_or(0, Kernels::new_ones);
         let before = compiled();
-        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+        let stop = ForAWhile::listen().map_err(ProbeError::Start)?;
+        let stopped = || stop.raised();
+        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stopped)?;
         // The compiler keeps what it compiled until its process ends, and tuning tries what training does not need: a probe
         // that did either says more than the run will take.
         if compiled() > before {
-            probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+            probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stopped)?;
         }
         remembered::keep(&self.probe_key(), &probe);
         Ok(probe)

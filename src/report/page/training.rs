@@ -26,13 +26,12 @@ pub fn results(material: &Material) -> Markup {
     let arrow = |better: Option<Better>| {
         html! { @if let Some(better) = better { " " span.arrow title=(format!("{} is better", better.words())) { (better.arrow()) } } }
     };
-    let has_intervals = metrics.iter().any(|metric| metric.interval.is_some());
     html! {
         @if !losses.is_empty() || !metrics.is_empty() {
             h2 { "Result" }
             div.wide { table.results {
                 thead { tr {
-                    th { "" } th.r { "best" } th.r { "after" } @if has_intervals { th { "95 %" } } th.r { "before" }
+                    th { "" } th.r { "best" } th.r { "after" } th.r { "before" }
                 } }
                 tbody {
                     @for metric in &metrics {
@@ -43,11 +42,11 @@ pub fn results(material: &Material) -> Markup {
                             }
                             td.r { @if let Some((value, step)) = metric.best {
                                 (metric.value(value))
-                                " " small { "after step " (step) } @if metric.chooses { " " small { "the best checkpoint" } }
+                                " " small { "after step " (step) } @if metric.chooses { " " small { "best checkpoint" } }
                             } @else { "–" } }
-                            td.r.strong { (shown(metric, metric.after)) }
-                            @if has_intervals {
-                                td { @if let Some(interval) = metric.interval { "± " (number(interval.half_width)) } }
+                            td.r.strong {
+                                (shown(metric, metric.after))
+                                @if let Some(interval) = metric.interval { " " small { "± " (number(interval.half_width)) } }
                             }
                             td.r { (shown(metric, metric.before)) }
                         }
@@ -55,7 +54,7 @@ pub fn results(material: &Material) -> Markup {
                     @for loss in &losses {
                         tr {
                             th scope="row" { "loss" @if losses.len() > 1 { ", " (printable::line(&loss.kind, 60)) } (arrow(Some(Better::Lower))) }
-                            td.r { "" } td.r.strong { (number(loss.last)) } @if has_intervals { td { "" } } td.r { (number(loss.first)) }
+                            td.r { "" } td.r.strong { (number(loss.last)) } td.r { (number(loss.first)) }
                         }
                     }
                 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::ResumeArguments;
 use super::terminal::Failure;
 use super::training::{self, Planned};
+use crate::experiment::overrides::key_of;
 use crate::experiment::{read, resolved};
 use crate::panics;
 use crate::problem::{Problem, Problems};
@@ -73,7 +74,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         });
     }
     let mut experiment = checked.experiment;
-    if !overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
+    if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
         // Another device gives other numbers, so `auto` does not choose again.
         experiment.experiment.device.clone_from(&continuation.manifest.device.chosen);
     }
@@ -140,7 +141,7 @@ fn is_among(keys: &[&str], key: &str) -> bool {
 pub fn refuse_other_keys(overrides: &[String], changeable: &[&str], when: &str, instead: &str) -> Result<(), Failure> {
     let mut problems = Problems::default();
     for text in overrides {
-        let key = text.split('=').next().unwrap_or_default().trim();
+        let key = key_of(text);
         if !is_among(changeable, key) {
             let message = format!("cannot change when {when}: its numbers would no longer be those of one run");
             // `cleanup.` stands for all of a section.

@@ -116,7 +116,7 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
             return refuse(files, message, Some(help.into()));
         }
     };
-    let source = Arc::new(Source { name: name.clone(), text });
+    let source = Arc::new(Source::new(name.clone(), text));
     if chain.is_empty() {
         files.start = Some(Place { source: source.clone(), span: 0..0 });
     }

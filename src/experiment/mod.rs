@@ -9,7 +9,7 @@ pub mod launcher;
 mod layers;
 pub mod leaks;
 mod merge;
-mod overrides;
+pub mod overrides;
 mod overrides_sweep;
 pub mod pattern;
 pub mod read;

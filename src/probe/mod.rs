@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::child::{self, Farewell};
 use crate::experiment::Experiment;
+use crate::experiment::overrides::as_words;
 use crate::results::format::{Demand, Outcome, Summary};
 
 /// The probe has an end even where a step takes minutes.
@@ -66,7 +67,7 @@ pub fn probe(
     let mut command = Command::new(program);
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
-    command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| ["-s".to_owned(), text]));
+    command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| as_words(&text)));
     child::ends_with_us(&mut command, Farewell::Kill);
     let output = output(command.stdin(Stdio::null()), stopped)?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::Pipeline;
-use super::fewshot_detection::episode::{Drawn, drawn_classes};
-use super::fewshot_detection::prepare::smaller;
-use super::qat_language_model::prepare::quantises;
+use super::fewshot_detection::drawn::{Drawn, drawn_classes};
+use super::fewshot_detection::prepare as pictures;
+use super::qat_language_model::prepare as questions;
 use crate::data::error::{Broken, DataError};
 use crate::data::question_answers::corpus::Corpus;
 use crate::data::question_answers::settings::Source as QuestionSource;
@@ -28,7 +28,7 @@ const LOOKS_MAX: usize = 256;
 /// More is no look.
 const LOOK_BYTES_MAX: u64 = 1024 * 1024;
 /// Looks of other versions say other things.
-const FORM: &str = "look 1";
+const FORM: &str = "look 2";
 
 /// What there is to say about data that can be used.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,7 +41,7 @@ pub struct Look {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Seen {
     Pictures { left_out: Broken, drawn: Drawn, largest: Option<Largest> },
-    Questions { left_out: Broken, train: u64 },
+    Questions { left_out: Broken, train: u64, held_out: u64 },
 }
 
 /// Looks at data that people made; what xrun generates is as it should be.
@@ -56,11 +56,11 @@ pub fn look(experiment: &Experiment) -> Result<Look, DataError> {
         (Seen::Pictures { left_out, drawn, largest }, Pipeline::FewshotDetection(settings)) => {
             frames::fits(largest.as_ref(), &experiment.limits)?;
             drawn.enough(settings)?;
-            Ok(Look { left_out, smaller: smaller(settings, drawn) })
+            Ok(Look { left_out, smaller: pictures::smaller(settings, &experiment.limits, &drawn) })
         }
-        (Seen::Questions { left_out, train }, Pipeline::QatLanguageModel(settings)) => {
-            quantises(settings, &experiment.training, train.div_ceil(experiment.limits.batch_size as u64))?;
-            Ok(Look { left_out, smaller: Vec::new() })
+        (Seen::Questions { left_out, train, held_out }, Pipeline::QatLanguageModel(settings)) => {
+            questions::quantises(settings, &experiment.training, train.div_ceil(experiment.limits.batch_size as u64))?;
+            Ok(Look { left_out, smaller: questions::smaller(settings, experiment, [train, held_out]) })
         }
         (Seen::Pictures { left_out, .. } | Seen::Questions { left_out, .. }, _) => {
             Ok(Look { left_out, smaller: Vec::new() })
@@ -95,8 +95,8 @@ fn see(dataset: &Dataset) -> Result<Seen, DataError> {
             Ok(Seen::Pictures { left_out: library.left_out, drawn, largest: library.largest })
         }
         Dataset::QuestionAnswers(settings) => {
-            let ([train, _], left_out) = Corpus::look(settings)?;
-            Ok(Seen::Questions { left_out, train })
+            let ([train, held_out], left_out) = Corpus::look(settings)?;
+            Ok(Seen::Questions { left_out, train, held_out })
         }
     }
 }

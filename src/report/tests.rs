@@ -111,6 +111,8 @@ fn the_page_has_each_part_and_loads_nothing() {
         "Where the time went",
         "Pictures of the last validation",
         "box outside the picture",
+        "Smaller than the experiment asks",
+        "the data has 2 classes to train on",
         "resumed",
         "validation",
         "cleanup",

@@ -112,7 +112,18 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.err.contains("mine.toml: n_way 4 -> 2: the data has 2 classes to train on"), "{}", said.err);
     assert!(said.err.contains("n_way 4 -> 2: the data has 2 held-out classes"), "{}", said.err);
-    let enough = check(&workplace, &["-s", HELD_OUT, "-s", "pipeline.fewshot-detection.n_way=2"]);
+    for words in [
+        "n_query 8 -> 1: the class \"cat\" has 1 different frame to train on beside a reference",
+        "n_query 8 -> 1: the class \"fox\" has 1 different frame to validate with beside a reference",
+        "triplet_batch_size 8 -> 1: the data has 4 pictures of objects to train on, and a triplet is three",
+    ] {
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+    let shots = check(&workplace, &["-s", HELD_OUT, "-s", "pipeline.fewshot-detection.n_shot=3"]);
+    assert!(shots.err.contains("n_shot 3 -> 1: the class \"cat\" has 1 different reference to train on"), "{shots:?}");
+    let small =
+        ["pipeline.fewshot-detection.n_way=2", "pipeline.fewshot-detection.n_query=1", "limits.triplet_batch_size=1"];
+    let enough = check(&workplace, &["-s", HELD_OUT, "-s", small[0], "-s", small[1], "-s", small[2]]);
     assert!(!enough.err.contains("->"), "{}", enough.err);
     // Burn is not needed to come as far as this line.
     let said = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use rand::RngExt;
 use rand::seq::{SliceRandom, index};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
+use super::drawn::enough;
 use super::mix::{StepKind, kind_of};
 use super::settings::Settings;
 use crate::data::error::DataError;
@@ -108,21 +108,21 @@ pub struct Episodes {
 
 /// Where one class is to be seen. Sorted, so that the library's order alone decides.
 #[derive(Clone, Debug, Default)]
-struct ClassIndex {
+pub(super) struct ClassIndex {
     /// Frames with an object of the class that is not to be ignored.
-    frames: Vec<Query>,
+    pub(super) frames: Vec<Query>,
     /// Those objects, but for those that are reference pictures.
-    objects: Vec<Exemplar>,
+    pub(super) objects: Vec<Exemplar>,
     /// Reference pictures, none of them twice.
-    references: Vec<Exemplar>,
+    pub(super) references: Vec<Exemplar>,
     /// For each of the library's references of the class the frame that it is cut from, as far as the library says.
     reference_frames: Vec<Option<Query>>,
 }
 
 /// Why frames are not to be asked for: they show the references.
 #[derive(Default)]
-struct Seen {
-    frames: Vec<Query>,
+pub(super) struct Seen {
+    pub(super) frames: Vec<Query>,
     videos: Vec<usize>,
 }
 
@@ -136,39 +136,7 @@ impl Seen {
     }
 }
 
-/// How many classes there are to draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drawn {
-    pub train: usize,
-    pub held_out: usize,
-}
-
-/// The classes of a library that episodes can be drawn from.
-pub fn drawn_classes(library: &Library) -> Drawn {
-    let classes = index_classes(library);
-    let count = |split| usable(library, &classes, split).len();
-    Drawn { train: count(Split::Train), held_out: count(Split::Validation) }
-}
-
-impl Drawn {
-    /// # Errors
-    /// There are too few to train or to validate.
-    pub fn enough(self, settings: &Settings) -> Result<(), DataError> {
-        let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
-        let (purpose, found, needed) = match self {
-            Self { train, .. } if train < needed => ("train on", train, needed),
-            Self { held_out: 0, .. } => ("validate on", 0, 1),
-            _ => return Ok(()),
-        };
-        Err(DataError::Content(format!(
-            "the data set has {found} classes to {purpose}, and at least {needed} are needed; a class counts when it has a \
-             reference picture, or an object to cut one from, and a frame with the object that is not the same picture. \
-             `train_classes` and `validation_classes` say which classes are for what"
-        )))
-    }
-}
-
-fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
+pub(super) fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
     let of_split = |&class: &usize| library.classes[class].split == split && classes[class].usable();
     (0..classes.len()).filter(of_split).collect()
 }
@@ -180,7 +148,7 @@ impl Episodes {
         let classes = index_classes(&library);
         let (train, held_out) =
             (usable(&library, &classes, Split::Train), usable(&library, &classes, Split::Validation));
-        Drawn { train: train.len(), held_out: held_out.len() }.enough(&settings)?;
+        enough(train.len(), held_out.len(), &settings)?;
         let mut episodes = Self { library, settings, draws, classes, train, held_out };
         episodes.draws.accumulation = episodes.draws.accumulation.max(1);
         Ok(episodes)
@@ -219,7 +187,7 @@ impl Episodes {
         let classes = choose(&self.train, self.n_way(), &mut generator);
         let (mut episode, seen, shown) = self.with_references(classes, &mut generator);
         for (&class, seen) in episode.classes.iter().zip(&seen) {
-            let mut frames = self.frames(class, seen, &shown);
+            let mut frames = self.classes[class].frames_beside(seen, &shown);
             frames.shuffle(&mut generator);
             episode.queries.extend(frames.iter().cycle().take(self.settings.n_query));
         }
@@ -288,47 +256,16 @@ impl Episodes {
     /// frame of the class to be asked for.
     fn references(&self, class: usize, generator: &mut ChaCha8Rng) -> (Vec<Exemplar>, Seen) {
         let index = &self.classes[class];
-        let pool = index.reference_pool();
-        let mut order: Vec<usize> = (0..pool.len()).collect();
+        let mut order: Vec<usize> = (0..index.reference_pool().len()).collect();
         order.shuffle(generator);
-        let mut chosen = Vec::new();
-        let mut seen = Seen::default();
-        for candidate in order {
-            if chosen.len() == self.settings.n_shot {
-                break;
-            }
-            let frame = index.shown_in(&pool[candidate]);
-            if index.frames.iter().all(|query| seen.frame(query) || Some(*query) == frame) {
-                continue;
-            }
-            seen.frames.extend(frame);
-            seen.videos.extend(frame.map(|query| query.video).or(self.video_of(&pool[candidate])));
-            chosen.push(pool[candidate]);
-        }
+        let (chosen, seen) = index.choose_references(&self.library, order.into_iter(), self.settings.n_shot);
         let references = chosen.iter().copied().cycle().take(self.settings.n_shot).collect();
         (references, seen)
     }
 
-    fn video_of(&self, exemplar: &Exemplar) -> Option<usize> {
-        match *exemplar {
-            Exemplar::Reference { class, reference } => self.library.classes[class].references[reference].video,
-            Exemplar::Object { query, .. } => Some(query.video),
-        }
-    }
-
-    /// Frames of a class from other videos than its references where there are any, else other frames than those that
-    /// are references of any class, else other frames than its own references.
-    fn frames(&self, class: usize, seen: &Seen, shown: &[Query]) -> Vec<Query> {
-        let frames = &self.classes[class].frames;
-        let only = |keep: &dyn Fn(&Query) -> bool| -> Vec<Query> { frames.iter().copied().filter(keep).collect() };
-        let found = only(&|query| !seen.video(query) && !shown.contains(query));
-        let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
-        if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
-    }
-
     /// Up to `n_query` frames: runs of consecutive frames from sequences first, then stills.
     fn runs(&self, class: usize, seen: &Seen, shown: &[Query], generator: &mut ChaCha8Rng) -> Vec<Query> {
-        let frames = self.frames(class, seen, shown);
+        let frames = self.classes[class].frames_beside(seen, shown);
         let mut by_video: Vec<&[Query]> = frames.chunk_by(|a, b| a.video == b.video).collect();
         by_video.shuffle(generator);
         by_video.sort_by_key(|run| !self.library.videos[run[0].video].sequence);
@@ -355,7 +292,7 @@ impl Episodes {
 }
 
 impl ClassIndex {
-    fn reference_pool(&self) -> &[Exemplar] {
+    pub(super) fn reference_pool(&self) -> &[Exemplar] {
         if self.references.is_empty() { &self.objects } else { &self.references }
     }
 
@@ -365,6 +302,41 @@ impl ClassIndex {
             Exemplar::Reference { reference, .. } => self.reference_frames[reference],
             Exemplar::Object { query, .. } => Some(query),
         }
+    }
+
+    /// The first `most` references of the pool in this order that leave a frame of the class to be asked for, and what they
+    /// show.
+    pub(super) fn choose_references(
+        &self,
+        library: &Library,
+        order: impl Iterator<Item = usize>,
+        most: usize,
+    ) -> (Vec<Exemplar>, Seen) {
+        let pool = self.reference_pool();
+        let mut chosen = Vec::new();
+        let mut seen = Seen::default();
+        for candidate in order {
+            if chosen.len() == most {
+                break;
+            }
+            let frame = self.shown_in(&pool[candidate]);
+            if self.frames.iter().all(|query| seen.frame(query) || Some(*query) == frame) {
+                continue;
+            }
+            seen.frames.extend(frame);
+            seen.videos.extend(frame.map(|query| query.video).or(video_of(library, &pool[candidate])));
+            chosen.push(pool[candidate]);
+        }
+        (chosen, seen)
+    }
+
+    /// Frames of the class from other videos than its references where there are any, else other frames than those that
+    /// are references of any class, else other frames than its own references.
+    pub(super) fn frames_beside(&self, seen: &Seen, shown: &[Query]) -> Vec<Query> {
+        let only = |keep: &dyn Fn(&Query) -> bool| -> Vec<Query> { self.frames.iter().copied().filter(keep).collect() };
+        let found = only(&|query| !seen.video(query) && !shown.contains(query));
+        let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
+        if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
     }
 
     fn usable(&self) -> bool {
@@ -388,6 +360,13 @@ impl ClassIndex {
     }
 }
 
+fn video_of(library: &Library, exemplar: &Exemplar) -> Option<usize> {
+    match *exemplar {
+        Exemplar::Reference { class, reference } => library.classes[class].references[reference].video,
+        Exemplar::Object { query, .. } => Some(query.video),
+    }
+}
+
 /// `count` of `from`, or all of them, in a drawn order.
 fn choose(from: &[usize], count: usize, generator: &mut ChaCha8Rng) -> Vec<usize> {
     let count = count.min(from.len());
@@ -402,7 +381,7 @@ fn place<'a>(path: &'a Path, rectangle: Option<&Rectangle>) -> (&'a Path, Option
     (path, rectangle.map(|r| [r.left, r.top, r.right, r.bottom].map(f32::to_bits)))
 }
 
-fn index_classes(library: &Library) -> Vec<ClassIndex> {
+pub(super) fn index_classes(library: &Library) -> Vec<ClassIndex> {
     let mut classes = vec![ClassIndex::default(); library.classes.len()];
     let mut frames_by_path = BTreeMap::new();
     for (video, frames) in library.videos.iter().map(|video| &video.frames).enumerate() {

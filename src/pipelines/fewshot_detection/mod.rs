@@ -5,6 +5,7 @@ pub mod batch;
 pub mod check;
 pub mod coco_files;
 pub mod decode;
+pub mod drawn;
 pub mod episode;
 mod growth;
 mod hoard;

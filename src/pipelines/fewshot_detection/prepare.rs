@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::batch::{Batches, batch_bytes_max};
 use super::coco_files;
-use super::episode::{DrawSettings, Drawn, Episodes, drawn_classes};
+use super::drawn::{Drawn, Fewest, drawn_classes};
+use super::episode::{DrawSettings, Episodes};
 use super::growth::keeps;
 use super::hoard;
 use super::mix::batches_per_epoch;
@@ -19,11 +20,13 @@ use crate::data::reference_video::settings::Settings as Data;
 use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
+use crate::experiment::sections::Limits;
 use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::metrics::separation;
 use crate::results::format::PlannedOwner;
 use crate::results::smaller::Smaller;
 use crate::task::{Metric, TaskError, TaskFacts};
+use crate::units::counted;
 
 /// The batch that a validation is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
@@ -127,19 +130,40 @@ fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
 }
 
 const N_WAY: &str = "pipeline.fewshot-detection.n_way";
+const N_SHOT: &str = "pipeline.fewshot-detection.n_shot";
+const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 
-/// Episodes of fewer classes than the settings ask for.
-pub fn smaller(settings: &Settings, drawn: Drawn) -> Vec<Smaller> {
-    let of = |there: usize, of_what: &str| Smaller {
-        key: N_WAY.into(),
-        asked: settings.n_way as u64,
-        used: there as u64,
-        because: format!("the data has {there} {of_what}"),
+/// Episodes of fewer classes, references or frames than the settings ask for, and triplets of fewer pictures.
+pub fn smaller(settings: &Settings, limits: &Limits, drawn: &Drawn) -> Vec<Smaller> {
+    let mut all = Vec::new();
+    let mut cut = |key: &str, asked: usize, used: usize, because: String| {
+        if used < asked {
+            all.push(Smaller { key: key.to_owned(), asked: asked as u64, used: used as u64, because });
+        }
     };
-    let train = (drawn.train < settings.n_way).then(|| of(drawn.train, "classes to train on"));
-    let held_out = (drawn.held_out < settings.n_way)
-        .then(|| of(drawn.held_out, "held-out classes for an episode of a validation"));
-    train.into_iter().chain(held_out).collect()
+    for (classes, classes_words, purpose) in [
+        (&drawn.train, "classes to train on", "to train on"),
+        (&drawn.held_out, "held-out classes for an episode of a validation", "to validate with"),
+    ] {
+        cut(N_WAY, settings.n_way, classes.count, format!("the data has {} {classes_words}", classes.count));
+        if let Some(Fewest { class, count }) = &classes.references {
+            let references = counted(*count as u64, "different reference");
+            cut(N_SHOT, settings.n_shot, *count, format!("the class \"{class}\" has {references} {purpose}"));
+        }
+        if let Some(Fewest { class, count }) = &classes.frames {
+            let frames = counted(*count as u64, "different frame");
+            let because = format!("the class \"{class}\" has {frames} {purpose} beside a reference");
+            cut(N_QUERY, settings.n_query, *count, because);
+        }
+    }
+    if settings.triplet_ratio > 0.0 {
+        let because = format!(
+            "the data has {} of objects to train on, and a triplet is three",
+            counted(drawn.train.pictures as u64, "picture")
+        );
+        cut("limits.triplet_batch_size", limits.triplet_batch_size, drawn.train.pictures / 3, because);
+    }
+    all
 }
 
 /// Opens the data. The frame cache and the index enter the ledger here.
@@ -155,9 +179,10 @@ pub fn prepare(
     frames::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
-    let smaller = smaller(settings, drawn);
+    let smaller = smaller(settings, limits, &drawn);
     // Buffers are as large as episodes will be.
-    let settings = &Settings { n_way: settings.n_way.min(drawn.train.max(drawn.held_out)).max(1), ..settings.clone() };
+    let settings =
+        &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
     let decoding = frames::decoding_cap(&library, limits);
     let store = Arc::new(FrameStore::new(&library, ledger, limits.frame_cache.0, decoding));
     let draws = DrawSettings {
@@ -199,7 +224,7 @@ pub fn prepare(
         trained_parameters: None,
         phase_ends: Vec::new(),
         batch_items: (settings.n_way * settings.n_query) as u64,
-        batch_keys: &[N_WAY, "pipeline.fewshot-detection.n_query"],
+        batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, experiment.training.accumulation),
         probe_overrides: Vec::new(),
         metrics: METRICS.to_vec(),

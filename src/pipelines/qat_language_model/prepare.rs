@@ -11,7 +11,7 @@ use super::sizes::Sizes;
 use crate::data::digest::digest_of_file;
 use crate::data::error::DataError;
 use crate::data::feed;
-use crate::data::question_answers::corpus::Corpus;
+use crate::data::question_answers::corpus::{Corpus, Split};
 use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
 use crate::experiment::Experiment;
@@ -19,7 +19,9 @@ use crate::experiment::sections::Training;
 use crate::memory::ledger::{Cap, Ledger, Policy};
 use crate::plan;
 use crate::results::format::{Keeps, Occasion, PlannedOwner};
+use crate::results::smaller::Smaller;
 use crate::task::{TaskError, TaskFacts};
+use crate::units::counted;
 
 /// The batch that a validation or a calibration is looking at.
 pub const VALIDATION_BATCH: &str = "validation_batch";
@@ -106,6 +108,16 @@ pub fn prepare(
         Keeps::with(Occasion::Step, passes as f64)
     }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
+    let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));
+    let tokens = store.corpus().tokenizer.size();
+    if dataset.encoder.is_none() && tokens < dataset.vocabulary_size {
+        smaller.push(Smaller {
+            key: "dataset.question-answers.vocabulary_size".into(),
+            asked: dataset.vocabulary_size as u64,
+            used: tokens as u64,
+            because: "the articles to train on have no more pairs to merge".into(),
+        });
+    }
     let batches = Batches::new(store, settings, seed, limits.batch_size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
@@ -113,7 +125,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_left_out: left_out,
-        smaller: Vec::new(),
+        smaller,
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: limits.batch_size as u64,
@@ -124,6 +136,28 @@ pub fn prepare(
         pictures: "",
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches }))
+}
+
+/// Batches, validations and a calibration that have fewer different questions than the experiment asks for.
+pub fn smaller(settings: &Settings, experiment: &Experiment, [train, held_out]: [u64; 2]) -> Vec<Smaller> {
+    let mut all = Vec::new();
+    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
+        if used < asked {
+            all.push(Smaller { key: key.to_owned(), asked, used, because });
+        }
+    };
+    let size = experiment.limits.batch_size as u64;
+    let to_train_on = format!("the data has {} to train on", counted(train, "question"));
+    cut("limits.batch_size", size, train, format!("{to_train_on}, so that some come twice in a batch"));
+    cut(
+        "pipeline.qat-language-model.calibration_batches",
+        settings.calibration_batches as u64,
+        train.div_ceil(size),
+        format!("{to_train_on}; the batches after them have the same ones again"),
+    );
+    let because = format!("the data has {} held out, {size} in a batch", counted(held_out, "question"));
+    cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
+    all
 }
 
 /// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.

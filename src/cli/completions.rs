@@ -48,8 +48,16 @@ const ZSH: &str = r#"
 _xrun_and_runs() {
     local subcommand="$words[2]" here="$words[CURRENT]"
     local -i at=$CURRENT
+    if (( at > 2 )) && [[ "$subcommand" == *.toml ]]; then
+        # The same as xrun run FILE.
+        words=(xrun run "${(@)words[2,-1]}")
+        (( CURRENT += 1 ))
+    fi
     _xrun "$@"
     local -i answer=$?
+    if (( at == 2 )) && [[ "$here" != -* ]]; then
+        _files && answer=0
+    fi
     case "$subcommand" in
         OF_RUNS)
             if (( at > 2 )) && [[ "$here" != -* ]]; then
@@ -72,7 +80,8 @@ pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, 
         return Ok(0);
     }
     let mut script = Vec::new();
-    let mut command = offered(&CommandLine::command());
+    // clap's script for zsh takes the first word for FILE, and then knows no subcommand.
+    let mut command = offered(&CommandLine::command(), arguments.shell != Shell::Zsh);
     clap_complete::generate(arguments.shell, &mut command, "xrun", &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
     match arguments.shell {
@@ -114,13 +123,15 @@ fn runs(results: &Path) -> Vec<String> {
     std::iter::once("latest".to_owned()).chain(newest.map(|entry| named(&entry))).collect()
 }
 
-/// The command line without what is hidden, and with the values that may be typed.
-fn offered(command: &Command) -> Command {
+/// The command line without what is hidden, and with the values that may be typed. What stands without an option is left to
+/// the subcommands unless `with_positionals`.
+fn offered(command: &Command, with_positionals: bool) -> Command {
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let arguments = arguments.filter(|argument| with_positionals || !argument.is_positional());
     let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
     let mut offered = Command::new(kept(command.get_name().to_owned()))
         .args(arguments.cloned().map(with_values))
-        .subcommands(subcommands.map(offered));
+        .subcommands(subcommands.map(|subcommand| offered(subcommand, true)));
     if let Some(about) = command.get_about() {
         offered = offered.about(about.clone());
     }

@@ -127,7 +127,7 @@ fn zsh_completes_runs() {
         // Outside of its line editor, what is added is printed, and the rest is clap's.
         let script = format!(
             "compdef() {{ print -r -- compdef $@ }}\nsource <(xrun completions zsh)\n_xrun() {{ words=(changed); return 1 }}\n\
-             compadd() {{ print -rl -- $@ }}\nwords=({words})\nCURRENT={at}\n_xrun_and_runs"
+             compadd() {{ print -rl -- $@ }}\n_files() {{ print files }}\nwords=({words})\nCURRENT={at}\n_xrun_and_runs"
         );
         said_by(&workplace, "zsh", &script)
     };

@@ -73,6 +73,8 @@ pub struct Problem {
     pub place: Option<Place>,
     /// Other keys that it is about, when two contradict each other.
     pub related: Vec<Related>,
+    /// What is written may be so; what it names on the disk is not there, or is something else.
+    pub is_of_disk: bool,
 }
 
 /// Another key that a problem is about, and where it was set.
@@ -84,11 +86,24 @@ pub struct Related {
 
 impl Problem {
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), message: message.into(), help: None, place: None, related: Vec::new() }
+        Self {
+            key: key.into(),
+            message: message.into(),
+            help: None,
+            place: None,
+            related: Vec::new(),
+            is_of_disk: false,
+        }
     }
 
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
+        self
+    }
+
+    /// Says that the text could stay as it is, were the disk another one.
+    pub fn of_disk(mut self) -> Self {
+        self.is_of_disk = true;
         self
     }
 

@@ -94,7 +94,7 @@ fn said_by(workplace: &Workplace, shell: &str, script: &str) -> Option<String> {
     match command.current_dir(workplace.folder.path()).output() {
         Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
         Err(error) => {
-            println!("SKIPPED: {shell}: {error}");
+            eprintln!("SKIPPED: {shell}: {error}");
             None
         }
     }

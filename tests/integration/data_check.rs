@@ -104,6 +104,26 @@ fn where_no_class_is_held_out_the_classes_are_listed() {
 }
 
 #[test]
+fn the_whole_experiment_is_printed_though_its_data_is_not_there() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    let said = check(&workplace, &["--resolved"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("there is no folder") && said.err.contains("mine.toml:5:8"), "{said:?}");
+    assert!(said.out.contains("[pipeline.fewshot-detection]") && said.out.contains("n_way = 4"), "{said:?}");
+    // What was printed is a file that says the same.
+    workplace.file("whole.toml", &said.out);
+    let again = workplace.xrun(&["check", "whole.toml", "--resolved", "-s", "experiment.name=mine"]);
+    assert_eq!((again.code, &again.out), (2, &said.out));
+    // Where the data is there and is wrong, the same; where the file itself is wrong, there is nothing to print.
+    write(&workplace, "data/annotations.json", &json!([]));
+    let said = check(&workplace, &["--resolved"]);
+    assert!(said.code == 2 && said.out.contains("n_way = 4"), "{said:?}");
+    let said = check(&workplace, &["--resolved", "-s", "limits.workers=no"]);
+    assert!(said.code == 2 && said.out.is_empty(), "{said:?}");
+}
+
+#[test]
 fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan() {
     let workplace = Workplace::new();
     workplace.file("mine.toml", MINE);

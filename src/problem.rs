@@ -69,7 +69,7 @@ pub struct Problem {
     /// A lower-case fragment: what was expected and what was found.
     pub message: String,
     /// What to write instead.
-    pub help: Option<String>,
+    pub help: Option<Box<str>>,
     pub place: Option<Place>,
     /// Other keys that it is about, when two contradict each other.
     pub related: Vec<Related>,
@@ -97,7 +97,7 @@ impl Problem {
     }
 
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(help.into().into_boxed_str());
         self
     }
 

@@ -69,7 +69,7 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
     let key = if named_at.is_some() { "extends" } else { "" };
     let refuse = |files: &mut Files, message: String, help: Option<String>| {
         let mut problem = Problem::new(key, message).at(named_at.cloned());
-        problem.help = help;
+        problem.help = help.map(Into::into);
         files.problems.add(problem);
         files.incomplete = true;
     };

@@ -159,10 +159,11 @@ impl Loaded {
                 // Nothing to look for on the disk: the path itself is wrong, and that is said already.
                 Some((_, None)) => continue,
                 Some((_, Some(written))) if written.contains("${") => {
-                    problem.help = Some(format!(
+                    let help = format!(
                         "`{}` is written as {written}: set the environment variable, or write another path",
                         problem.key.rsplit('.').next().unwrap_or_default()
-                    ));
+                    );
+                    problem.help = Some(help.into());
                 }
                 // The help is about files that name a path; this one was typed.
                 Some((key, Some(written)))

@@ -172,7 +172,8 @@ impl Walk<'_> {
                 let mut problem = Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
                 problem.help = nearest(&word, words.iter().map(|word| word.word))
                     .map(|near| format!("did you mean \"{near}\"?"))
-                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))));
+                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))))
+                    .map(String::into_boxed_str);
                 self.findings.add(problem.at(Some(node.place.clone())));
                 false
             }

@@ -85,6 +85,7 @@ fn bash_completes_pipelines_records_keys_and_runs() {
 
 /// What another shell says when it runs a script with the completions loaded; `None` where it is not installed.
 #[cfg(unix)]
+#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
 fn said_by(workplace: &Workplace, shell: &str, script: &str) -> Option<String> {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_xrun"));
     let found = std::env::var("PATH").unwrap_or_default();

@@ -18,6 +18,23 @@ pub struct Source {
     /// What to call it: `experiments/stage2.toml`, `environment variable XRUN__LIMITS__WORKERS`, `command line`.
     pub name: String,
     pub text: String,
+    /// Where the text is an option that stands for a key, such as `--device gpu`.
+    pub option: Option<OptionKey>,
+}
+
+/// An option of the command line that stands for a key of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionKey {
+    /// Such as `--device`.
+    pub option: &'static str,
+    /// Such as `experiment.device`.
+    pub key: &'static str,
+}
+
+impl Source {
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { name: name.into(), text: text.into(), option: None }
+    }
 }
 
 /// Where a problem is.
@@ -52,10 +69,12 @@ pub struct Problem {
     /// A lower-case fragment: what was expected and what was found.
     pub message: String,
     /// What to write instead.
-    pub help: Option<String>,
+    pub help: Option<Box<str>>,
     pub place: Option<Place>,
     /// Other keys that it is about, when two contradict each other.
     pub related: Vec<Related>,
+    /// What is written may be so; what it names on the disk is not there, or is something else.
+    pub is_of_disk: bool,
 }
 
 /// Another key that a problem is about, and where it was set.
@@ -67,11 +86,24 @@ pub struct Related {
 
 impl Problem {
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), message: message.into(), help: None, place: None, related: Vec::new() }
+        Self {
+            key: key.into(),
+            message: message.into(),
+            help: None,
+            place: None,
+            related: Vec::new(),
+            is_of_disk: false,
+        }
     }
 
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(help.into().into_boxed_str());
+        self
+    }
+
+    /// Says that the text could stay as it is, were the disk another one.
+    pub fn of_disk(mut self) -> Self {
+        self.is_of_disk = true;
         self
     }
 
@@ -85,6 +117,12 @@ impl Problem {
         self.place = place;
         self
     }
+
+    /// What a person typed for it: the key, or the option that stands for it.
+    pub fn typed(&self) -> &str {
+        let option = self.place.as_ref().and_then(|place| place.source.option);
+        option.filter(|option| option.key == self.key).map_or(&self.key, |option| option.option)
+    }
 }
 
 impl fmt::Display for Problem {
@@ -94,7 +132,7 @@ impl fmt::Display for Problem {
             write!(formatter, "{}:{line}:{column}: ", printable(&place.source.name))?;
         }
         if !self.key.is_empty() {
-            write!(formatter, "`{}`: ", printable(&self.key))?;
+            write!(formatter, "`{}`: ", printable(self.typed()))?;
         }
         formatter.write_str(&printable(&self.message))?;
         match &self.help {
@@ -200,7 +238,7 @@ mod tests {
 
     #[test]
     fn places_count_lines_and_characters_from_one() {
-        let source = Arc::new(Source { name: "a.toml".into(), text: "a = 1\nè = 2\n".into() });
+        let source = Arc::new(Source::new("a.toml", "a = 1\nè = 2\n"));
         let place = Place { source: source.clone(), span: 11..12 };
         assert_eq!(place.line_and_column(), (2, 5));
         let past_the_end = Place { source, span: 999..1000 };

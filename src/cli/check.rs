@@ -20,7 +20,11 @@ enum Found {
         points: Option<usize>,
         look: Look,
     },
-    Wrong(Problems),
+    Wrong {
+        problems: Problems,
+        /// There where only the disk does not have what the file names.
+        checked: Option<Box<Checked>>,
+    },
     /// The file is correct, and its data is not.
     WrongData {
         checked: Box<Checked>,
@@ -52,7 +56,12 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                     terminal.say(&format!("{name}: {smaller}"));
                 }
             }
-            Found::Wrong(problems) => terminal.problems(&problems),
+            Found::Wrong { problems, checked } => {
+                if let Some(checked) = checked.filter(|_| arguments.resolved || arguments.origins) {
+                    whole(&checked, arguments.origins, terminal);
+                }
+                terminal.problems(&problems);
+            }
             Found::WrongData { checked, error } => {
                 if arguments.resolved || arguments.origins {
                     // Every value is known; that the data is not there changes none of them.
@@ -72,12 +81,18 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
 }
 
 fn look_at(file: &Path, overrides: &[String], no_data: bool) -> Found {
-    let checked = read::read(file, overrides, super::environment());
-    let (points, checked) =
-        match checked.and_then(|checked| Ok((points(&checked, file, overrides)?, Box::new(checked)))) {
-            Ok(found) => found,
-            Err(problems) => return Found::Wrong(problems),
-        };
+    let (checked, of_disk) = match read::read_as_written(file, overrides, super::environment()) {
+        Ok(found) => found,
+        Err(problems) => return Found::Wrong { problems, checked: None },
+    };
+    let checked = Box::new(checked);
+    if !of_disk.is_empty() {
+        return Found::Wrong { problems: of_disk, checked: Some(checked) };
+    }
+    let points = match points(&checked, file, overrides) {
+        Ok(points) => points,
+        Err(problems) => return Found::Wrong { problems, checked: None },
+    };
     let look = if no_data { Ok(Look::default()) } else { look::look(&checked.experiment) };
     match look {
         Ok(look) => Found::Correct { checked, points, look },
@@ -95,7 +110,7 @@ fn as_json(name: &str, found: &Found) -> serde_json::Value {
             let data = serde_json::json!({ "left_out": look.left_out.counts, "smaller": look.smaller });
             serde_json::json!({ "file": name, "problems": [], "data": data })
         }
-        Found::Wrong(problems) => serde_json::json!({ "file": name, "problems": render::json(problems) }),
+        Found::Wrong { problems, .. } => serde_json::json!({ "file": name, "problems": render::json(problems) }),
         Found::WrongData { checked, error } => {
             let counts = match error {
                 DataError::Several(broken) => Some(&broken.counts),

@@ -18,6 +18,9 @@ use crate::results::index;
 /// More runs are not offered.
 const RUNS_MAX: usize = 200;
 
+/// Subcommands that take a run.
+const OF_RUNS: &[&str] = &["show", "report", "export", "resume", "reproduce", "compare", "verdict"];
+
 /// Asks for runs, and leaves no space behind `key=`.
 const BASH: &str = r#"
 _xrun_and_runs() {
@@ -27,7 +30,7 @@ _xrun_and_runs() {
         -s|--set) compopt -o nospace; return ;;
     esac
     case "${COMP_WORDS[1]}" in
-        show|report|export|resume|reproduce|compare|verdict)
+        OF_RUNS)
             if [[ "$here" != -* ]]; then
                 COMPREPLY+=($(compgen -W "$(xrun completions bash --runs 2>/dev/null)" -- "$here"))
             fi ;;
@@ -37,9 +40,39 @@ complete -F _xrun_and_runs -o bashdefault -o default xrun
 "#;
 
 const FISH: &str = "
-complete -c xrun -n '__fish_seen_subcommand_from show report export resume reproduce compare verdict' \
--a '(xrun completions fish --runs 2>/dev/null)'
+complete -c xrun -n '__fish_seen_subcommand_from OF_RUNS' -k -a '(xrun completions fish --runs 2>/dev/null)'
 ";
+
+/// In place of the last lines of clap's script, which would complete without runs.
+const ZSH: &str = r#"
+_xrun_and_runs() {
+    local subcommand="$words[2]" here="$words[CURRENT]"
+    local -i at=$CURRENT
+    if (( at > 2 )) && [[ "$subcommand" == *.toml ]]; then
+        # The same as xrun run FILE.
+        words=(xrun run "${(@)words[2,-1]}")
+        (( CURRENT += 1 ))
+    fi
+    _xrun "$@"
+    local -i answer=$?
+    if (( at == 2 )) && [[ "$here" != -* ]]; then
+        _files && answer=0
+    fi
+    case "$subcommand" in
+        OF_RUNS)
+            if (( at > 2 )) && [[ "$here" != -* ]]; then
+                compadd -V runs -- ${(f)"$(xrun completions zsh --runs 2>/dev/null)"} && answer=0
+            fi ;;
+    esac
+    return answer
+}
+if [ "$funcstack[1]" = "_xrun" ]; then
+    _xrun_and_runs "$@"
+fi
+compdef _xrun_and_runs xrun
+"#;
+/// The beginning of those lines.
+const ZSH_LAST: &str = "\nif [ \"$funcstack[1]\" = \"_xrun\" ]; then\n";
 
 pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if arguments.runs {
@@ -47,15 +80,40 @@ pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, 
         return Ok(0);
     }
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut offered(&CommandLine::command()), "xrun", &mut script);
+    // clap's script for zsh takes the first word for FILE, and then knows no subcommand.
+    let mut command = offered(&CommandLine::command(), arguments.shell != Shell::Zsh);
+    clap_complete::generate(arguments.shell, &mut command, "xrun", &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
-    script.push_str(match arguments.shell {
-        Shell::Bash => BASH,
-        Shell::Fish => FISH,
-        _ => "",
-    });
+    match arguments.shell {
+        Shell::Bash => script.push_str(&BASH.replace("OF_RUNS", &OF_RUNS.join("|"))),
+        Shell::Fish => {
+            script.push_str(&fish_values(&command));
+            script.push_str(&FISH.replace("OF_RUNS", &OF_RUNS.join(" ")));
+        }
+        Shell::Zsh => {
+            script.truncate(script.find(ZSH_LAST).unwrap_or(script.len()));
+            script.push_str(&ZSH.replace("OF_RUNS", &OF_RUNS.join("|")));
+        }
+        _ => {}
+    }
     terminal.answer(&script);
     Ok(0)
+}
+
+/// Values that stand without an option, which clap's script for fish leaves out.
+fn fish_values(command: &Command) -> String {
+    let mut text = String::new();
+    for subcommand in command.get_subcommands() {
+        for positional in subcommand.get_positionals() {
+            let values = positional.get_value_parser().possible_values().into_iter().flatten();
+            let values: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+            if !values.is_empty() {
+                let (name, values) = (subcommand.get_name(), values.join(" "));
+                text.push_str(&format!("complete -c xrun -n '__fish_seen_subcommand_from {name}' -f -a '{values}'\n"));
+            }
+        }
+    }
+    text
 }
 
 /// The newest first.
@@ -65,13 +123,15 @@ fn runs(results: &Path) -> Vec<String> {
     std::iter::once("latest".to_owned()).chain(newest.map(|entry| named(&entry))).collect()
 }
 
-/// The command line without what is hidden, and with the values that may be typed.
-fn offered(command: &Command) -> Command {
+/// The command line without what is hidden, and with the values that may be typed. What stands without an option is left to
+/// the subcommands unless `with_positionals`.
+fn offered(command: &Command, with_positionals: bool) -> Command {
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let arguments = arguments.filter(|argument| with_positionals || !argument.is_positional());
     let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
     let mut offered = Command::new(kept(command.get_name().to_owned()))
         .args(arguments.cloned().map(with_values))
-        .subcommands(subcommands.map(offered));
+        .subcommands(subcommands.map(|subcommand| offered(subcommand, true)));
     if let Some(about) = command.get_about() {
         offered = offered.about(about.clone());
     }

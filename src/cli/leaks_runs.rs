@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, Overrides, Progress};
+use crate::experiment::overrides::as_words;
 use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
 use crate::results::read as results;
@@ -88,7 +89,7 @@ impl Runs {
         let mut experiment = checked.experiment.clone();
         experiment.sweep = None;
         let mut planned = Planned::new(experiment, QUIET)?;
-        planned.forecast_if_asked(file, &self.overrides);
+        planned.forecast_if_asked(file, &self.overrides)?;
         let (opened, task) = planned.open(1)?;
         let place = Place::Results(self.results.path());
         let new = NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None };
@@ -99,7 +100,7 @@ impl Runs {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let mut command = Command::new(program);
         command.arg(file).arg("--results").arg(self.results.path()).args(["-q", "--json", "--progress", "none"]);
-        command.args(self.overrides.iter().flat_map(|text| ["-s", text.as_str()]));
+        command.args(self.overrides.iter().flat_map(|text| as_words(text)));
         let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
             .map_err(|_| Failure::Failed(format!("{}: the run gave no answer", file.display())))?;

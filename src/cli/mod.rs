@@ -203,9 +203,9 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// All as `section.key=value`, `--device` among them.
+    /// All as `section.key=value`, and `--device=DEVICE` among them.
     fn all(&self) -> Vec<String> {
-        let device = self.device.iter().map(|device| format!("experiment.device={device:?}"));
+        let device = self.device.iter().map(|device| format!("--device={device}"));
         self.set.iter().cloned().chain(device).collect()
     }
 }

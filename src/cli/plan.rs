@@ -58,7 +58,7 @@ fn forecast_of(
     let mut planned = Planned::new(checked.experiment, *terminal)?;
     match planned.forecast(&arguments.file, overrides) {
         Err(error @ ProbeError::OutOfMemory(_)) => Ok(Err(error.to_string())),
-        expected => expected.map(|(forecast, parameters)| Ok((planned, forecast, parameters))).map_err(Failure::failed),
+        expected => expected.map(|(forecast, parameters)| Ok((planned, forecast, parameters))).map_err(Failure::from),
     }
 }
 

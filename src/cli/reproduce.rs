@@ -10,6 +10,7 @@ use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
 use crate::device::{self, Kind};
+use crate::experiment::overrides::key_of;
 use crate::experiment::read;
 use crate::report;
 use crate::results::format::Outcome;
@@ -116,12 +117,12 @@ fn plan(
     resolved::text_of(path).map_err(Failure::failed)?;
     let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
     arguments.data.prepare(&experiment);
-    let named = |key: &str| overrides.iter().any(|text| text.trim_start().starts_with(key));
+    let named = |key: &str| overrides.iter().any(|text| key_of(text) == key);
     experiment.training.time_limit = experiment.training.time_limit.filter(|_| named("training.time_limit"));
     experiment.limits.host_memory = experiment.limits.host_memory.filter(|_| named("limits.host_memory"));
     experiment.limits.device_memory = experiment.limits.device_memory.filter(|_| named("limits.device_memory"));
     let device = &original.manifest.device.chosen;
-    if overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
+    if named("experiment.device") {
         return Ok(Planned::new(experiment, terminal)?);
     }
     experiment.experiment.device.clone_from(device);

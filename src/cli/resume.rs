@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::ResumeArguments;
 use super::terminal::Failure;
 use super::training;
+use crate::experiment::overrides::key_of;
 use crate::experiment::{read, resolved};
 use crate::panics;
 use crate::problem::{Problem, Problems};
@@ -74,7 +75,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         });
     }
     let mut experiment = checked.experiment;
-    if !overrides.iter().any(|text| text.trim_start().starts_with("experiment.device")) {
+    if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
         // Another device gives other numbers, so `auto` does not choose again.
         experiment.experiment.device.clone_from(&continuation.manifest.device.chosen);
     }
@@ -87,7 +88,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     match overrides.is_empty() {
         true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
         // Another batch size may be why it is resumed: does that fit?
-        false => planned.forecast_if_asked(&path.join(layout::RESOLVED), &overrides),
+        false => planned.forecast_if_asked(&path.join(layout::RESOLVED), &overrides)?,
     }
     let (opened, mut task) = planned.open(continuation.state.step + 1)?;
     if let Some(checkpoint) = &continuation.checkpoint {
@@ -141,7 +142,7 @@ fn is_among(keys: &[&str], key: &str) -> bool {
 pub fn refuse_other_keys(overrides: &[String], changeable: &[&str], when: &str, instead: &str) -> Result<(), Failure> {
     let mut problems = Problems::default();
     for text in overrides {
-        let key = text.split('=').next().unwrap_or_default().trim();
+        let key = key_of(text);
         if !is_among(changeable, key) {
             let message = format!("cannot change when {when}: its numbers would no longer be those of one run");
             // `cleanup.` stands for all of a section.

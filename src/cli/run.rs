@@ -20,8 +20,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let terminal = arguments.display.terminal();
     let file = arguments.file.as_deref().ok_or_else(|| Failure::Usage("which file? xrun FILE".into()))?;
     let mut overrides = arguments.overrides.all();
-    overrides.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
-    overrides.extend(arguments.fail_on.iter().map(|verdict| format!("memory.fail_on=\"{}\"", verdict.word())));
+    overrides.extend(arguments.name.iter().map(|name| format!("--name={name}")));
+    overrides.extend(arguments.fail_on.iter().map(|verdict| format!("--fail-on={}", verdict.word())));
     let mut checked = read::read(file, &overrides, super::environment())?;
     if let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) {
         overrides.extend(shortened(checked.experiment, steps, arguments, terminal)?);
@@ -41,7 +41,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             return Ok(unchanged(&run, arguments, terminal));
         }
     }
-    planned.forecast_if_asked(file, &overrides);
+    planned.forecast_if_asked(file, &overrides)?;
     let rooms = planned.rooms();
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {

@@ -260,10 +260,10 @@ pub fn how_to_go_on(sweep: &Path) -> String {
 
 fn overrides(arguments: &SweepArguments) -> Vec<String> {
     let mut all = arguments.overrides.all();
-    all.extend(arguments.name.iter().map(|name| format!("experiment.name={name:?}")));
-    all.extend(arguments.mode.iter().map(|mode| format!("sweep.mode=\"{}\"", mode.word())));
-    all.extend(arguments.samples.iter().map(|samples| format!("sweep.samples={samples}")));
-    all.extend(arguments.repeats.iter().map(|repeats| format!("sweep.repeats={repeats}")));
+    all.extend(arguments.name.iter().map(|name| format!("--name={name}")));
+    all.extend(arguments.mode.iter().map(|mode| format!("--mode={}", mode.word())));
+    all.extend(arguments.samples.iter().map(|samples| format!("--samples={samples}")));
+    all.extend(arguments.repeats.iter().map(|repeats| format!("--repeats={repeats}")));
     all
 }
 

@@ -7,6 +7,7 @@ use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
 use crate::experiment::read;
+use crate::probe::ProbeError;
 use crate::results::format::Outcome;
 use crate::results::layout;
 use crate::results::sweep::Record;
@@ -198,7 +199,10 @@ fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, 
         NotStarted::Failed(why) => advice(why),
         other => other.into(),
     })?;
-    let (forecast, _) = planned.forecast(base, overrides).map_err(|error| advice(error.to_string()))?;
+    let (forecast, _) = planned.forecast(base, overrides).map_err(|error| match error {
+        ProbeError::Stopped => error.into(),
+        other => advice(other.to_string()),
+    })?;
     Ok(forecast.resident_peak.unwrap_or(forecast.heap_peak))
 }
 

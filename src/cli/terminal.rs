@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
 use crate::experiment::render;
+use crate::probe::ProbeError;
 use crate::problem::Problems;
 use crate::results::format::Outcome;
 use crate::results::printable;
@@ -190,6 +191,8 @@ pub enum Failure {
     Failed(String),
     /// The device has no memory for even the model.
     OutOfMemory(String),
+    /// By a signal, before there was a run.
+    Interrupted(String),
 }
 
 impl Failure {
@@ -198,6 +201,9 @@ impl Failure {
         match self {
             Self::Problems(problems) => terminal.problems(problems),
             Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => terminal.error(message),
+            Self::Interrupted(message) => {
+                terminal.error(&format!("{}: {message}", Outcome::Interrupted.words()));
+            }
         }
         self.exit_code()
     }
@@ -211,7 +217,7 @@ impl Failure {
                 let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
                 (format!("{first}{more}"), render::json(problems))
             }
-            Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => {
+            Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) | Self::Interrupted(message) => {
                 (message.clone(), serde_json::json!([]))
             }
         };
@@ -223,12 +229,22 @@ impl Failure {
             Self::Problems(_) | Self::Usage(_) => EXIT_BAD_INPUT,
             Self::Failed(_) => exit_code(Outcome::Failed),
             Self::OutOfMemory(_) => exit_code(Outcome::MemoryLimit),
+            Self::Interrupted(_) => exit_code(Outcome::Interrupted),
         }
     }
 
     /// From any error of the environment.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+impl From<ProbeError> for Failure {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::Stopped => Self::Interrupted(error.to_string()),
+            other => Self::failed(other),
+        }
     }
 }
 

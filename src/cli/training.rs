@@ -41,6 +41,7 @@ impl From<NotStarted> for Failure {
         match error {
             NotStarted::Failed(message) => Self::Failed(message),
             NotStarted::OutOfMemory(message) => Self::OutOfMemory(message),
+            NotStarted::Interrupted(message) => Self::Interrupted(message),
         }
     }
 }

@@ -25,7 +25,7 @@ pub fn run(arguments: &WarmArguments, terminal: &Terminal) -> Result<u8, Failure
             terminal.answer(&format!("does not fit: {error}"));
             return Ok(EXIT_DOES_NOT_FIT);
         }
-        measured => measured.map_err(Failure::failed)?,
+        measured => measured?,
     };
     terminal.answer(&format!(
         "{device}: {} kernels were compiled in {}, and are kept in {}",

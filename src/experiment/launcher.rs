@@ -70,7 +70,7 @@ pub struct Slurm {
 /// Whether a text, such as a `slurm.toml` that somebody edited, has only keys and values that `[launcher.slurm]` may have;
 /// says what is wrong first.
 pub fn check_slurm(text: &str) -> Result<(), String> {
-    let source = Arc::new(Source { name: "slurm.toml".into(), text: text.to_owned() });
+    let source = Arc::new(Source::new("slurm.toml", text));
     let mut entries = tree::parse(&source).map_err(|problem| problem.to_string())?;
     let Some(part) = shape::at(schema::shared(), "launcher.slurm") else { return Ok(()) };
     match walk::walk(&mut entries, part).problems.iter().next() {

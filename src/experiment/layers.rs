@@ -70,7 +70,7 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
     let key = if named_at.is_some() { "extends" } else { "" };
     let refuse = |files: &mut Files, message: String, help: Option<String>| {
         let mut problem = Problem::new(key, message).at(named_at.cloned());
-        problem.help = help;
+        problem.help = help.map(Into::into);
         files.problems.add(problem);
         files.incomplete = true;
     };
@@ -117,7 +117,7 @@ fn load_into(path: &Path, named_at: Option<&Place>, chain: &mut Chain, files: &m
             return refuse(files, message, Some(help));
         }
     };
-    let source = Arc::new(Source { name: name.clone(), text });
+    let source = Arc::new(Source::new(name.clone(), text));
     if chain.is_empty() {
         files.start = Some(Place { source: source.clone(), span: 0..0 });
     }

@@ -9,7 +9,7 @@ mod layers;
 pub mod leaks;
 pub mod look;
 mod merge;
-mod overrides;
+pub mod overrides;
 mod overrides_sweep;
 pub mod pattern;
 pub mod pipeline;

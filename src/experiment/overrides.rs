@@ -2,7 +2,7 @@
 //!
 //! `XRUN__LIMITS__FRAME_CACHE="64 MiB"`: two underscores separate, case does not matter, and `_` stands for `-` too.
 //! `-s limits.frame_cache="64 MiB"`: a dotted key as in the file. Values are TOML; what is not TOML is text, and so is
-//! anything for a key that takes only text.
+//! anything for a key that takes only text. `--device=cuda`: an option that stands for a key, as it was typed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +14,41 @@ use super::overrides_sweep::pieces;
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
 use super::walk::join;
-use crate::problem::{Place, Problem, Problems, Source, nearest, printable};
+use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest, printable};
 
 /// What every variable begins with.
 pub const PREFIX: &str = "XRUN__";
+
+/// Options of the command line that stand for a key.
+pub const OPTIONS: &[OptionKey] = &[
+    OptionKey { option: "--device", key: "experiment.device" },
+    OptionKey { option: "--name", key: "experiment.name" },
+    OptionKey { option: "--fail-on", key: "memory.fail_on" },
+    OptionKey { option: "--mode", key: "sweep.mode" },
+    OptionKey { option: "--samples", key: "sweep.samples" },
+    OptionKey { option: "--repeats", key: "sweep.repeats" },
+];
+
+/// The option and the value of `--device=cuda`; `None` of `section.key=value`.
+fn option_and_value(text: &str) -> Option<(OptionKey, &str)> {
+    let (name, value) = text.split_once('=')?;
+    OPTIONS.iter().find(|known| known.option == name).map(|known| (*known, value))
+}
+
+/// The key that an override sets, as it is written.
+pub fn key_of(text: &str) -> &str {
+    match option_and_value(text) {
+        Some((option, _)) => option.key,
+        None => text.split('=').next().unwrap_or_default().trim(),
+    }
+}
+
+/// An override as words for another xrun. Always `-s`: there the last one of a key counts, and an option would stand behind
+/// all of them.
+pub fn as_words(text: &str) -> [String; 2] {
+    let set = option_and_value(text).map(|(option, value)| format!("{}={value}", option.key));
+    ["-s".to_owned(), set.unwrap_or_else(|| text.to_owned())]
+}
 
 /// A layer for each variable that begins with [`PREFIX`], sorted by name.
 pub fn from_environment<'a>(
@@ -32,7 +63,7 @@ pub fn from_environment<'a>(
 
 fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) -> Option<Layer> {
     let text = format!("{name}={value}");
-    let source = Arc::new(Source { name: format!("environment variable {}", printable(name)), text });
+    let source = Arc::new(Source::new(format!("environment variable {}", printable(name)), text));
     let name_place = Place { source: source.clone(), span: 0..name.len() };
     let mut part = schema;
     let mut path: Vec<&str> = Vec::new();
@@ -88,7 +119,14 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
     let pieces = pieces(&source.text, value.clone());
     if let Some(shape) = part.map(shape::of).filter(takes_one).filter(|_| pieces.len() > 1) {
         let problem = Problem::new(&dotted, format!("expected {}, found {} values", shape.words(), pieces.len()));
-        let help = format!("`-s` sets one value; `xrun sweep FILE -s {text}` runs the experiment with each");
+        let help = match source.option {
+            Some(option) => format!(
+                "`{}` sets one value; `xrun sweep FILE -s {dotted}={}` runs the experiment with each",
+                option.option,
+                source.text[value.clone()].trim()
+            ),
+            None => format!("`-s` sets one value; `xrun sweep FILE -s {text}` runs the experiment with each"),
+        };
         problems.add(problem.help(help).at(Some(Place { source: source.clone(), span: value })));
         return None;
     }
@@ -140,7 +178,18 @@ pub(super) struct Typed {
 }
 
 pub(super) fn typed(text: &str, problems: &mut Problems) -> Option<Typed> {
-    let source = Arc::new(Source { name: "command line".into(), text: text.to_owned() });
+    if let Some((option, value)) = option_and_value(text) {
+        let source =
+            Source { option: Some(option), ..Source::new("command line", format!("{} {value}", option.option)) };
+        let (begin, end, source) = (option.option.len(), source.text.len(), Arc::new(source));
+        return Some(Typed {
+            keys: option.key.split('.').map(str::to_owned).collect(),
+            key: Place { source: source.clone(), span: 0..begin },
+            value: begin + 1..end,
+            source,
+        });
+    }
+    let source = Arc::new(Source::new("command line", text));
     let place = |span: Range<usize>| Place { source: source.clone(), span };
     let form = "write -s section.key=value, for example -s limits.workers=2";
     let Some(equals) = text.find('=') else {

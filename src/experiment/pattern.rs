@@ -3,6 +3,8 @@
 //! The schema states them as regular expressions for editors; here each has a function and words for a message. A test
 //! holds the two together.
 
+use crate::problem::nearest;
+
 /// One pattern of the schema.
 #[derive(Debug)]
 pub struct Pattern {
@@ -13,6 +15,8 @@ pub struct Pattern {
     pub words: &'static str,
     /// What could be written.
     pub example: &'static str,
+    /// What somebody may have meant who wrote something else.
+    pub meant: fn(&str) -> Option<String>,
 }
 
 /// All patterns that a text key of an experiment may have.
@@ -22,24 +26,28 @@ pub const PATTERNS: &[Pattern] = &[
         matches: is_name,
         words: "a name of letters, digits, `-`, `_` and `.` that begins with a letter or digit",
         example: "stage2_small",
+        meant: |_| None,
     },
     Pattern {
         expression: "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$",
         matches: is_device,
         words: "`auto`, `cpu`, `cuda`, `cuda:1` or `vulkan`",
         example: "auto",
+        meant: device_meant,
     },
     Pattern {
         expression: "^[A-Za-z0-9][A-Za-z0-9._,-]*$",
         matches: are_names,
         words: "one name, or several with commas between them",
         example: "gpu",
+        meant: |_| None,
     },
     Pattern {
         expression: "^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$",
         matches: is_line,
         words: "one line of text without control characters",
         example: "#SBATCH --constraint=a100",
+        meant: |_| None,
     },
 ];
 
@@ -72,6 +80,20 @@ fn is_device(text: &str) -> bool {
         "cuda" | "vulkan" => number.is_none_or(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit())),
         _ => false,
     }
+}
+
+/// Other tools' words, and slips. `gpu` is near to `cpu` by its letters only.
+fn device_meant(text: &str) -> Option<String> {
+    let text = text.to_lowercase();
+    let (family, number) = match text.split_once(':') {
+        Some((family, number)) => (family, format!(":{number}")),
+        None => (text.as_str(), String::new()),
+    };
+    let family = match family {
+        "gpu" | "nvidia" => "cuda",
+        other => nearest(other, ["auto", "cpu", "cuda", "vulkan"])?,
+    };
+    Some(format!("{family}{number}")).filter(|meant| is_device(meant))
 }
 
 /// A name for an experiment, from any text: what may not stand in one becomes `-`.
@@ -111,6 +133,16 @@ mod tests {
             }
         }
         look(super::super::schema::shared());
+    }
+
+    #[test]
+    fn a_device_by_another_name_is_understood() {
+        let meant = |text: &str| device_meant(text).unwrap_or_default();
+        assert_eq!(
+            [meant("gpu"), meant("GPU:1"), meant("cuda0"), meant("vulcan")],
+            ["cuda", "cuda:1", "cuda", "vulkan"]
+        );
+        assert_eq!([meant("tpu:x"), meant("cpu:1"), meant("mps")], ["", "", ""]);
     }
 
     proptest! {

@@ -37,13 +37,26 @@ pub fn read(
     command_line: &[String],
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Checked, Problems> {
+    let (checked, of_disk) = read_as_written(path, command_line, environment)?;
+    if of_disk.is_empty() { Ok(checked) } else { Err(of_disk) }
+}
+
+/// As [`read`], and with it what is wrong with the files and folders that it names, where nothing else is wrong.
+///
+/// # Errors
+/// Something is wrong that is written.
+pub fn read_as_written(
+    path: &Path,
+    command_line: &[String],
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<(Checked, Problems), Problems> {
     let set = |_: &[Layer], schema: &Value, problems: &mut Problems| {
         overrides::from_command_line(command_line, schema, problems)
     };
     let mut loaded = Loaded::new(path, environment.collect(), set);
-    let (experiment, origins) = loaded.check()?;
+    let (experiment, origins, of_disk) = loaded.check_as_written()?;
     let data = loaded.data(&experiment);
-    Ok(Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data })
+    Ok((Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data }, of_disk))
 }
 
 /// All layers of an experiment, each checked by itself.
@@ -90,6 +103,12 @@ impl Loaded {
 
     /// Puts the layers together and looks at the whole.
     pub(super) fn check(&mut self) -> Result<(Experiment, BTreeMap<String, String>), Problems> {
+        let (experiment, origins, of_disk) = self.check_as_written()?;
+        if of_disk.is_empty() { Ok((experiment, origins)) } else { Err(of_disk) }
+    }
+
+    /// The same, and what is wrong on the disk where nothing is wrong that is written.
+    fn check_as_written(&mut self) -> Result<(Experiment, BTreeMap<String, String>, Problems), Problems> {
         let mut problems = std::mem::take(&mut self.problems);
         let merged = Merged::new(&self.layers, self.name.as_deref());
         let extracted = if self.files.incomplete { None } else { merged.extract().ok() };
@@ -102,16 +121,15 @@ impl Loaded {
             }
             return Err(in_order(problems, &self.layers));
         };
-        let experiment = match self.whole(experiment, &merged) {
-            Ok(experiment) if problems.is_empty() => experiment,
-            Ok(_) => return Err(in_order(problems, &self.layers)),
-            Err(found) => {
-                found.into_iter().for_each(|problem| problems.add(problem));
-                return Err(in_order(problems, &self.layers));
-            }
-        };
+        let (experiment, found) = self.whole(experiment, &merged);
+        found.into_iter().for_each(|problem| problems.add(problem));
+        let is_written_right = problems.left_out == 0 && problems.iter().all(|problem| problem.is_of_disk);
+        let problems = in_order(problems, &self.layers);
+        if !is_written_right {
+            return Err(problems);
+        }
         let origins = merged.origins(&experiment);
-        Ok((experiment, origins))
+        Ok((experiment, origins, problems))
     }
 
     fn data(&self, experiment: &Experiment) -> (String, Option<Place>) {
@@ -128,11 +146,12 @@ impl Loaded {
         layers::keep_last_kinds(&mut layers, schema::shared());
         let merged = Merged::new(&layers, self.name.as_deref());
         let experiment = merged.extract().map_err(|problem| vec![problem])?;
-        self.whole(experiment, &merged)
+        let (experiment, found) = self.whole(experiment, &merged);
+        if found.is_empty() { Ok(experiment) } else { Err(found) }
     }
 
     /// Looks for values that contradict one another.
-    fn whole(&self, mut experiment: Experiment, merged: &Merged<'_>) -> Result<Experiment, Vec<Problem>> {
+    fn whole(&self, mut experiment: Experiment, merged: &Merged<'_>) -> (Experiment, Vec<Problem>) {
         let mut whole = Problems::default();
         let written = locate(&mut experiment, merged, &self.environment, &mut whole);
         let mut found = Problems::default();
@@ -142,11 +161,12 @@ impl Loaded {
                 // Nothing to look for on the disk: the path itself is wrong, and that is said already.
                 Some((_, None)) => continue,
                 Some((_, Some(written))) if written.contains("${") => {
-                    problem.help = Some(format!(
+                    let help = format!(
                         "the path is written as {written}: set the environment variable to the folder that has it, or \
                          name another place with `-s {}=PATH`",
                         problem.key
-                    ));
+                    );
+                    problem.help = Some(help.into());
                 }
                 // The help is about files that name a path; this one was typed.
                 Some((key, Some(written)))
@@ -162,10 +182,8 @@ impl Loaded {
             }
             whole.add(problem);
         }
-        match placed(whole, merged, &self.doubtful, self.files.start.as_ref()) {
-            none if none.is_empty() => Ok(experiment),
-            found => Err(found),
-        }
+        let found = placed(whole, merged, &self.doubtful, self.files.start.as_ref());
+        (experiment, found)
     }
 }
 

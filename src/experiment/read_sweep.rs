@@ -77,7 +77,7 @@ impl Family {
             let node = Node { tree: tree_of(&swept.value, &swept.place), place: swept.place.clone() };
             put(&mut entries, &axis.key, node);
         }
-        let source = Arc::new(Source { name: "sweep".into(), text: String::new() });
+        let source = Arc::new(Source::new("sweep", ""));
         let experiment = self.loaded.with(Layer { entries, source, folder: None })?;
         let json = serde_json::to_value(&experiment).unwrap_or_default();
         let lost = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_chosen(&axis.key, &json));

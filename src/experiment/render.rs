@@ -30,7 +30,7 @@ pub fn text(problems: &Problems, coloured: bool) -> String {
 }
 
 fn group(problem: &Problem) -> Group<'_> {
-    let title = match problem.key.as_str() {
+    let title = match problem.typed() {
         "" => printable(&problem.message).into_owned(),
         key => format!("`{}`: {}", printable(key), printable(&problem.message)),
     };

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn source(text: &str) -> Arc<Source> {
-        Arc::new(Source { name: "a.toml".into(), text: text.into() })
+        Arc::new(Source::new("a.toml", text))
     }
 
     fn said(place: &Place) -> &str {

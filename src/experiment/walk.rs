@@ -159,13 +159,27 @@ impl Walk<'_> {
         }
         match scalar(&shape, &node.tree) {
             Ok(()) => true,
-            Err(Wrong::Found(found)) => self.wrong(&shape, &found, &node.place, schema, key),
+            Err(Wrong::Found(found)) => {
+                let meant = match (&shape, &node.tree) {
+                    (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.meant)(text),
+                    _ => None,
+                };
+                let Some(meant) = meant else { return self.wrong(&shape, &found, &node.place, schema, key) };
+                let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
+                let help = match option(&node.place, key) {
+                    Some(option) => format!("did you mean `{option} {meant}`?"),
+                    None => format!("did you mean \"{meant}\"?"),
+                };
+                self.findings.add(problem.help(help).at(Some(node.place.clone())));
+                false
+            }
             Err(Wrong::Word(word)) => {
                 let Shape::Choice(words) = &shape else { return false };
                 let mut problem = Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
                 problem.help = nearest(&word, words.iter().map(|word| word.word))
                     .map(|near| format!("did you mean \"{near}\"?"))
-                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))));
+                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))))
+                    .map(String::into_boxed_str);
                 self.findings.add(problem.at(Some(node.place.clone())));
                 false
             }
@@ -186,12 +200,20 @@ impl Walk<'_> {
     fn wrong(&mut self, shape: &Shape<'_>, found: &str, place: &Place, schema: &Value, key: &str) -> bool {
         let help = match shape {
             Shape::Table { kinds, properties } => table_help(properties, *kinds, key),
-            _ => self.array_help.clone().unwrap_or_else(|| write_this(schema, key)),
+            _ => match option(place, key) {
+                Some(option) => format!("for example `{option} {}`", shape::sample(schema).trim_matches('"')),
+                None => self.array_help.clone().unwrap_or_else(|| write_this(schema, key)),
+            },
         };
         let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
         self.findings.add(problem.help(help).at(Some(place.clone())));
         false
     }
+}
+
+/// The option that stands for the key, where the value was typed behind it.
+fn option(place: &Place, key: &str) -> Option<&'static str> {
+    place.source.option.filter(|option| option.key == key).map(|option| option.option)
 }
 
 fn table_help(properties: &Map<String, Value>, kinds: bool, key: &str) -> String {

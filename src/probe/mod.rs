@@ -4,11 +4,15 @@
 pub mod remembered;
 pub mod solve;
 
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use crate::child::{self, Farewell};
 use crate::experiment::Experiment;
+use crate::experiment::overrides::as_words;
 use crate::results::format::{Demand, Outcome, Summary};
 
 /// The probe has an end even where a step takes minutes.
@@ -17,6 +21,11 @@ const TIME_LIMIT: &str = "2m";
 const EPISODES_MAX: usize = 2;
 /// Above any limit: a probe that stops at a limit would not say what is needed.
 const NO_LIMIT: &str = "4 PiB";
+
+/// How often it is looked whether the probe has ended, or is to.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// More of what it says is not read.
+const SAID_BYTES_MAX: u64 = 16 << 20;
 
 /// What a probe measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,21 +45,31 @@ pub enum ProbeError {
     /// Its own words.
     #[error("the probe failed: {0}")]
     Failed(String),
+    /// By a signal to this process.
+    #[error("stopped while memory was measured; nothing was trained")]
+    Stopped,
 }
 
-/// Does `steps` steps of the experiment that `file` and the overrides declare.
+/// Does `steps` steps of the experiment that `file` and the overrides declare, unless `stopped` says that nobody waits for
+/// them any more.
 ///
 /// # Errors
 /// The process does not start, or does not come to an end of its own.
-pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: u64) -> Result<Probe, ProbeError> {
+pub fn probe(
+    file: &Path,
+    overrides: &[String],
+    experiment: &Experiment,
+    steps: u64,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Probe, ProbeError> {
     let results = tempfile::tempdir().map_err(ProbeError::Start)?;
     let program = std::env::current_exe().map_err(ProbeError::Start)?;
     let mut command = Command::new(program);
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
-    command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| ["-s".to_owned(), text]));
+    command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| as_words(&text)));
     child::ends_with_us(&mut command, Farewell::Kill);
-    let output = command.stdin(Stdio::null()).output().map_err(ProbeError::Start)?;
+    let output = output(command.stdin(Stdio::null()), stopped)?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
     // One that ended early has not seen everything, and what it says is no forecast.
@@ -62,6 +81,39 @@ pub fn probe(file: &Path, overrides: &[String], experiment: &Experiment, steps: 
         _ if died_of_memory(&output) => Err(ProbeError::OutOfMemory(why(&answer, &output))),
         _ => Err(ProbeError::Failed(why(&answer, &output))),
     }
+}
+
+/// Runs the command to its end. What it says goes into files, so that a pipe cannot fill up while nobody reads.
+fn output(command: &mut Command, stopped: &dyn Fn() -> bool) -> Result<Output, ProbeError> {
+    let files = || Ok((tempfile::tempfile()?, tempfile::tempfile()?));
+    let (answer, said) = files().map_err(ProbeError::Start)?;
+    let ours = |file: &File| file.try_clone().map_err(ProbeError::Start);
+    command.stdout(ours(&answer)?).stderr(ours(&said)?);
+    let mut child = command.spawn().map_err(ProbeError::Start)?;
+    let status = loop {
+        if stopped() {
+            // It may have ended by itself: the signal went to it, too.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(ProbeError::Stopped);
+        }
+        if let Some(status) = child.try_wait().map_err(ProbeError::Start)? {
+            break status;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    // The signal that ended it may come here a moment later.
+    if stopped() {
+        return Err(ProbeError::Stopped);
+    }
+    let read = |mut file: File| -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        file.rewind()?;
+        file.take(SAID_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let (stdout, stderr) = read(answer).and_then(|answer| Ok((answer, read(said)?))).map_err(ProbeError::Start)?;
+    Ok(Output { status, stdout, stderr })
 }
 
 /// What a run answers with that met a memory limit, or whose device had no memory to give: the table in the README.

@@ -234,7 +234,7 @@ impl Plot {
                         em { (self.x_label) }
                     }
                 }
-                @if self.labels.is_empty() { (self.table()) }
+                @if self.labels.is_empty() && self.curves.iter().any(Curve::is_listed) { (self.table()) }
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::bounded::ledger::Policy;
 use crate::results::format::*;
 use crate::results::loss::{self, KindLoss};
 use crate::results::metric::{Better, Interval, PlannedMetric};
+use crate::results::smaller::Smaller;
 use crate::results::{layout, write};
 
 pub const STEPS: u64 = 200;
@@ -142,6 +143,12 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             compiler: None,
         },
         data: BTreeMap::new(),
+        smaller: vec![Smaller {
+            key: "pipeline.fewshot-detection.n_way".into(),
+            asked: 4,
+            used: 2,
+            because: "the data has 2 classes to train on".into(),
+        }],
         data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)]
             .into(),
         origins: BTreeMap::new(),

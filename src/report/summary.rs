@@ -64,6 +64,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "started": material.manifest.as_ref().map(|manifest| &manifest.started),
         "resumed": material.manifest.as_ref().map(|manifest| &manifest.resumed),
         "device": material.manifest.as_ref().map(|manifest| &manifest.device),
+        "smaller": material.manifest.as_ref().map(|manifest| &manifest.smaller),
         "steps": material.steps(),
         "steps_planned": material.steps_planned(),
         "seconds": material.seconds(),
@@ -91,6 +92,8 @@ struct Page {
     width: Option<usize>,
 }
 
+/// More keys that the data cuts are left to the record.
+const SMALLER_MAX: usize = 16;
 /// Where values begin.
 const INDENT: usize = 14;
 
@@ -136,6 +139,7 @@ fn describe(material: &Material, width: Option<usize>) -> String {
             times => format!(", resumed {times} times"),
         };
         page.line("started", &format!("{}{resumed}", time_of_day(&manifest.started)));
+        manifest.smaller.iter().take(SMALLER_MAX).for_each(|smaller| page.line("smaller", &smaller.to_string()));
     }
     progress(material, &mut page);
     results(material, &mut page);

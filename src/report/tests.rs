@@ -111,6 +111,8 @@ fn the_page_has_each_part_and_loads_nothing() {
         "Where the time went",
         "Pictures of the last validation",
         "box outside the picture",
+        "Smaller than the experiment asks",
+        "the data has 2 classes to train on",
         "resumed",
         "validation",
         "cleanup",
@@ -136,6 +138,10 @@ fn the_page_has_each_part_and_loads_nothing() {
     for address in ["<script", "http://", "https://", "<link", "@import", "url("] {
         assert!(!page.contains(address), "the page has {address}");
     }
+    // On a narrow page the first columns are seen without scrolling.
+    let head = &page[page.find("<table class=\"results\">").unwrap()..];
+    let place = |title: &str| head.find(&format!(">{title}</th>")).unwrap();
+    assert!(place("best") < place("after") && place("after") < place("before"));
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub struct Manifest {
     pub data: BTreeMap<String, String>,
     /// What was left out of the data, by reason.
     pub data_skipped: BTreeMap<String, u64>,
+    /// What is smaller than the experiment asks, since the data is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub smaller: Vec<Smaller>,
     /// Where each value of the experiment came from.
     pub origins: BTreeMap<String, String>,
 }

@@ -51,6 +51,7 @@ pub fn manifest(
         device: device(chosen, kernels),
         data: plan.facts.data_digests.iter().cloned().collect(),
         data_skipped: plan.facts.data_left_out.counts.clone(),
+        smaller: plan.facts.smaller.clone(),
         origins: origins.clone(),
     }
 }

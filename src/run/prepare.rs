@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::limits;
+use super::stop::ForAWhile;
 use crate::bounded::ledger::Ledger;
 use crate::data::error::Broken;
 use crate::data::{self, Dataset};
@@ -82,6 +83,9 @@ pub enum NotStarted {
     /// The device has no memory for even the model.
     #[error("{0}")]
     OutOfMemory(String),
+    /// By a signal.
+    #[error("{0}")]
+    Interrupted(String),
 }
 
 impl NotStarted {
@@ -155,14 +159,21 @@ impl Planned {
 
     /// Puts into the plan what memory the run will need, if the experiment asks for that. A probe that fails stops
     /// nothing: the run will say why better.
-    pub fn forecast_if_asked(&mut self, file: &Path, overrides: &[String]) {
+    ///
+    /// # Errors
+    /// A signal came while it was measured.
+    pub fn forecast_if_asked(&mut self, file: &Path, overrides: &[String]) -> Result<(), NotStarted> {
         let listener = self.listener.clone();
         if !self.plan.experiment.memory.probe {
-            return;
+            return Ok(());
         }
         let (mut expected, _) = match self.forecast(file, overrides) {
             Ok(expected) => expected,
-            Err(error) => return listener.say(&format!("no forecast of memory: {error}")),
+            Err(stopped @ ProbeError::Stopped) => return Err(NotStarted::Interrupted(stopped.to_string())),
+            Err(error) => {
+                listener.say(&format!("no forecast of memory: {error}"));
+                return Ok(());
+            }
         };
         // Data that were generated or read for the first time may have taken more than training will.
         forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
@@ -174,6 +185,7 @@ impl Planned {
                 listener.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display()))
             }
         }
+        Ok(())
     }
 
     /// What bounds it here and now.
@@ -201,11 +213,13 @@ impl Planned {
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
         let compiled = || self.kernels.as_ref().map_or(0, Kernels::new_ones);
         let before = compiled();
-        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+        let stop = ForAWhile::listen().map_err(ProbeError::Start)?;
+        let stopped = || stop.raised();
+        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stopped)?;
         // The compiler keeps what it compiled until its process ends, and tuning tries what training does not need: a probe
         // that did either says more than the run will take.
         if compiled() > before {
-            probe = probe::probe(file, &overrides, &self.plan.experiment, steps)?;
+            probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stopped)?;
         }
         remembered::keep(&self.probe_key(), &probe);
         Ok(probe)

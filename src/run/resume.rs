@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{checkpoint, manifest};
+use crate::experiment::overrides::key_of;
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Manifest, MetricsLine, Outcome};
 use crate::results::layout;
@@ -151,8 +152,8 @@ pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String])
         }
     }
     let (now, manifest) = (manifest::now(), &mut continuation.manifest);
-    for (key, _) in overrides.iter().filter_map(|text| text.split_once('=')) {
-        manifest.origins.insert(key.trim().to_owned(), format!("command line of the resume at {now}"));
+    for key in overrides.iter().map(|text| key_of(text)) {
+        manifest.origins.insert(key.to_owned(), format!("command line of the resume at {now}"));
     }
     manifest.resumed.push(now);
     manifest.resume_commands.push(manifest::command());

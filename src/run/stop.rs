@@ -1,7 +1,10 @@
 //! Why does a run end?
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use signal_hook::SigId;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::results::format::Outcome;
 
@@ -45,6 +48,67 @@ pub const EXIT_VERDICT: u8 = 6;
 /// A panic outside of a run.
 pub const EXIT_PANIC: u8 = 70;
 
+/// What asks to stop.
+const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+
+/// Whether these signals have their usual effect, which is the end of the process. There once somebody has listened for a
+/// while: whoever stops listening cannot give a signal its usual effect back, only act as it would.
+static USUAL: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+
+/// Listens until it is dropped: then signals have the effect again that they had before.
+#[derive(Debug)]
+pub struct ForAWhile {
+    signal: StopSignal,
+    usual: Arc<AtomicBool>,
+    usual_before: bool,
+    heard_by: Vec<SigId>,
+}
+
+impl ForAWhile {
+    pub fn listen() -> std::io::Result<Self> {
+        let mut known = USUAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let usual = match known.as_ref() {
+            Some(usual) => usual.clone(),
+            None => {
+                // Nobody has listened for a while before, but somebody may listen for good.
+                let usual = Arc::new(AtomicBool::new(!LISTENS.load(Relaxed)));
+                for number in SIGNALS {
+                    signal_hook::flag::register_conditional_default(number, usual.clone())?;
+                }
+                known.insert(usual).clone()
+            }
+        };
+        let mut this = Self {
+            signal: StopSignal::default(),
+            usual_before: usual.load(Relaxed),
+            usual,
+            heard_by: Vec::with_capacity(SIGNALS.len()),
+        };
+        for number in SIGNALS {
+            this.heard_by.push(signal_hook::flag::register(number, this.signal.0.clone())?);
+        }
+        this.usual.store(false, Relaxed);
+        Ok(this)
+    }
+
+    /// Whether there was a signal.
+    pub fn raised(&self) -> bool {
+        self.signal.raised()
+    }
+}
+
+impl Drop for ForAWhile {
+    fn drop(&mut self) {
+        self.usual.store(self.usual_before, Relaxed);
+        for id in self.heard_by.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+/// Whether somebody listens for good.
+static LISTENS: AtomicBool = AtomicBool::new(false);
+
 /// Set by the first SIGINT or SIGTERM.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignal(Arc<AtomicBool>);
@@ -59,7 +123,11 @@ impl StopSignal {
     /// the loop sees it only after the step or the validation.
     pub fn listen_and_say(words: &'static str) -> std::io::Result<Self> {
         let signal = Self::default();
-        for number in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        LISTENS.store(true, Relaxed);
+        if let Some(usual) = USUAL.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            usual.store(false, Relaxed);
+        }
+        for number in SIGNALS {
             // In this order: the second signal finds the flag set and shuts down.
             signal_hook::flag::register_conditional_shutdown(number, 128 + number, signal.0.clone())?;
             say_at(number, words, &signal.0)?;

@@ -58,30 +58,33 @@ impl Change {
         })
     }
 
-    /// As [`Self::words`], below a sentence that says whether noise was measured.
-    pub fn short_words(&self) -> String {
-        self.words().replace(NOT_MEASURED, "")
-    }
-
-    /// `-30.2 % (-33.0 % to -27.3 %)`, `the same`, `within noise (-2.0 % to +3.1 %)`, `-30.2 %, noise not measured`.
-    pub fn words(&self) -> String {
+    /// As [`Self::words`], below a sentence that says whether noise was measured: the change, and the interval where its ends
+    /// are written differently.
+    pub fn short_words(&self) -> (String, Option<String>) {
         let percent = |share: f64| match 100.0 * share {
             // Not -0.0.
             small if small.abs() < 0.05 => "0.0 %".to_owned(),
             percent if percent.abs() >= 1000.0 => format!("{percent:+.0} %"),
             percent => format!("{percent:+.1} %"),
         };
-        let nothing = |share: f64| percent(share) == percent(0.0);
-        match (self.low.zip(self.high), self.within_noise) {
-            (Some((low, high)), _) if nothing(low) && nothing(high) => "the same".to_owned(),
-            (Some((low, high)), Some(true)) => format!("within noise ({} to {})", percent(low), percent(high)),
-            (Some((low, high)), _) => format!("{} ({} to {})", percent(self.change), percent(low), percent(high)),
-            (None, _) => format!("{}{NOT_MEASURED}", percent(self.change)),
+        let Some((low, high)) = self.low.zip(self.high) else { return (percent(self.change), None) };
+        let (low, high) = (percent(low), percent(high));
+        if low == high && low == percent(0.0) {
+            return ("the same".to_owned(), None);
+        }
+        let change = if self.within_noise == Some(true) { "within noise".to_owned() } else { percent(self.change) };
+        (change, (low != high).then(|| format!("{low} to {high}")))
+    }
+
+    /// `-30.2 % (-33.0 % to -27.3 %)`, `the same`, `within noise (-2.0 % to +3.1 %)`, `-30.2 %, noise not measured`.
+    pub fn words(&self) -> String {
+        match (self.short_words(), self.low) {
+            ((change, Some(interval)), _) => format!("{change} ({interval})"),
+            ((change, None), Some(_)) => change,
+            ((change, None), None) => format!("{change}, noise not measured"),
         }
     }
 }
-
-const NOT_MEASURED: &str = ", noise not measured";
 
 /// Empty when one of the values has none: of what is 0 in one repeat, no difference is a share.
 fn logarithms(values: &[f64]) -> Vec<f64> {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::table::FRONTS;
-use super::text::{Room, best, changes, noise, reference, rows, short, value};
+use super::text::{Cells, Room, best, changes, noise, reference, rows, said_once, short, value};
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
 use crate::report::plots::{Curve, Plot, Shape};
@@ -43,17 +43,25 @@ pub fn html(table: &Table) -> String {
 }
 
 fn of(table: &Table, room: Room) -> Markup {
-    let (titles, rows) = rows(table, room);
-    html! { div.wide { (as_table(&titles, rows.into_iter())) } }
+    as_table(table, rows(table, room))
 }
 
-fn as_table(titles: &[String], rows: impl Iterator<Item = Vec<String>>) -> Markup {
+/// What is the same in all points stands above the table; a narrow page shows each point as a list.
+fn as_table(table: &Table, cells: Cells) -> Markup {
+    // The point and its values stay, whatever they are.
+    let ((titles, rows), said) = said_once(cells, 1 + table.keys.len());
+    let title = |at: usize| titles[at].trim_start_matches('>');
     let right = |at: usize| titles[at].starts_with('>');
     html! {
-        table.full {
-            thead { tr { @for (at, title) in titles.iter().enumerate() { th.r[right(at)] { (title.trim_start_matches('>')) } } } }
-            tbody { @for row in rows { tr { @for (at, cell) in row.iter().enumerate() { td.r[right(at)] { (cell) } } } } }
-        }
+        @if !said.is_empty() { p.note { "The same in all points: " (said.join(", ")) "." } }
+        div.wide { table.full.stacked {
+            thead { tr { @for at in 0..titles.len() { th.r[right(at)] { (title(at)) } } } }
+            tbody { @for row in &rows { tr { @for (at, cell) in row.iter().enumerate() {
+                td.r[right(at)] data-title=(title(at)) {
+                    (cell.text) @if !cell.range.is_empty() { " " small { (cell.range) } }
+                }
+            } } } }
+        } }
     }
 }
 
@@ -72,12 +80,12 @@ fn failures(table: &Table) -> Markup {
 }
 
 fn against(table: &Table) -> Markup {
-    let (titles, rows) = changes(table);
+    let changes = changes(table);
     html! {
-        @if let (Some(reference), false) = (reference(table), rows.is_empty()) {
+        @if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
             h2 { "Cost and benefit" }
             p { "Against " (reference) "; " (noise(table)) "." }
-            div.wide { (as_table(&titles, rows.into_iter())) }
+            (as_table(table, changes))
         }
     }
 }

@@ -154,7 +154,8 @@ fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
     let Sweep { samples, seed, .. } = &family.sweep;
     let Some(samples) = *samples else {
         let problem = Problem::new("sweep.samples", "mode random needs the number of points to draw");
-        problems.add(problem.help("write `samples = 20`").at(family.place("mode")));
+        problems
+            .add(problem.help("write `samples = 20` in `[sweep]`, or type `--samples 20`").at(family.place("mode")));
         return Some(Vec::new());
     };
     let mut generator = ChaCha8Rng::seed_from_u64(u64::from(*seed));

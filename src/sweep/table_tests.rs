@@ -101,7 +101,7 @@ fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
     let (titles, rows) = text::rows(&table, text::Room::Memory);
     let cells = &rows[0];
     assert_eq!(titles.len(), cells.len());
-    let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].as_str();
+    let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].to_string();
     assert_eq!(cell(">resident floor"), "180 MiB");
     assert_eq!(cell(">device in use, floor"), "1 MiB (1 to 1.1)");
     assert_eq!(cell(">device reserved, floor"), "2.9 MiB");
@@ -176,13 +176,29 @@ fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
     let page = page::html(&table);
     assert!(page.contains("<h3>map50 by optimizer.adamw.learning_rate</h3>") && page.contains("higher is better"));
     assert!(page.contains(">0.001<") && page.contains(">0.01<"), "a logarithmic axis has these ticks");
-    assert!(page.contains("best: point 2") && page.contains("0.5 (best)"));
+    assert!(page.contains("best: point 2") && page.contains("best 0.5"));
     assert!(!page.contains("noise not measured"), "said once above the table");
     // The lower is better: another one is best.
     let mut table = table;
     assert_eq!(super::best(&table.rows, Better::Lower), Some(1));
     table.rows.truncate(1);
     assert_eq!(super::best(&table.rows, Better::Lower), None, "of one point none is best");
+}
+
+#[test]
+fn what_is_the_same_in_all_points_is_said_once_and_not_in_a_column() {
+    let points = vec![vec![run(1, 1, 5.0, 200), run(1, 2, 5.5, 200)], vec![run(2, 1, 4.0, 150), run(2, 2, 4.0, 150)]];
+    let values = vec![vec![json!(2), json!("a")], vec![json!(4), json!("a")]];
+    let record = record(&["limits.prefetch", "limits.frame_cache"], values, 2);
+    let page = page::html(&assemble("one", &record, points.into_iter()));
+    assert!(page.contains("The same in all points: outcome finished, map50 ↑ 0.5, heap peak 100 MiB"), "{page}");
+    let table = &page[page.find("<table").unwrap()..page.find("</table>").unwrap()];
+    assert!(!table.contains("finished") && !table.contains("100 MiB"), "{table}");
+    assert!(table.contains(">frame_cache<"), "what is swept stays, though it is the same: {table}");
+    assert!(table.contains("data-title=\"steps/s\">5.25 <small>5 to 5.5</small>"), "{table}");
+    assert!(table.contains("data-title=\"steps/s\">4</td>"), "4 to 4 says nothing: {table}");
+    // Both keys are texts or have one curve only: a figure of dots alone has no empty table below it.
+    assert!(!page.contains("<tbody></tbody>"), "{page}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The plan and the table of a sweep for a terminal.
 
+use std::fmt;
+
 use super::plan::PlannedPoint;
 use super::points::words;
 use super::table::COMPARED;
@@ -59,35 +61,73 @@ pub fn compared(name: &str) -> &'static str {
 pub enum Room {
     /// Of memory the peaks, of the heap the floor; medians.
     Terminal,
-    /// What came out, what it cost, and how it ended; of repeats the lowest and the highest.
+    /// What came out, what it cost, and how it ended; of repeats the lowest and the highest. What tensors hold is in the
+    /// other table.
     Page,
     /// Every floor beside its peak, and the time of cleanups.
     Memory,
 }
 
-/// A column: its title, which begins with `>` over numbers, and what a row has in it.
-type Column<'a> = (String, Box<dyn Fn(&Row) -> String + 'a>);
+/// What stands in a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub text: String,
+    /// From what to what, of several repeats that differ; else empty.
+    pub range: String,
+}
+
+impl Cell {
+    fn of(text: impl Into<String>) -> Self {
+        Self { text: text.into(), range: String::new() }
+    }
+
+    /// What is not known.
+    fn none() -> Self {
+        Self::of("-")
+    }
+
+    /// A range whose ends are written alike says nothing.
+    fn between(text: String, low: &str, high: &str) -> Self {
+        Self { range: if low == high { String::new() } else { format!("{low} to {high}") }, text }
+    }
+}
+
+/// `5.12`, or `5.12 (4.98 to 5.2)`.
+impl fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.range.as_str() {
+            "" => formatter.write_str(&self.text),
+            range => write!(formatter, "{} ({range})", self.text),
+        }
+    }
+}
+
+/// Titles, which begin with `>` over numbers, and rows.
+pub type Cells = (Vec<String>, Vec<Vec<Cell>>);
+
+/// A column: its title, and what a row has in it.
+type Column<'a> = (String, Box<dyn Fn(&Row) -> Cell + 'a>);
 
 /// The titles and the rows.
-pub fn rows(table: &Table, room: Room) -> (Vec<String>, Vec<Vec<String>>) {
+pub fn rows(table: &Table, room: Room) -> Cells {
     let columns = columns_of(table, room);
     let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
     (columns.iter().map(|(title, _)| title.clone()).collect(), table.rows.iter().map(row).collect())
 }
 
 fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
-    let mut all: Vec<Column<'_>> = vec![(">point".into(), Box::new(|row: &Row| row.point.to_string()))];
+    let mut all: Vec<Column<'_>> = vec![(">point".into(), Box::new(|row: &Row| Cell::of(row.point.to_string())))];
     for (at, key) in short(&table.keys).into_iter().enumerate() {
         let title = format!(">{}", printable::line(key, CELL_CHARACTERS_MAX));
-        all.push((title, Box::new(move |row: &Row| row.values.get(at).map_or_else(String::new, value))));
+        all.push((title, Box::new(move |row: &Row| Cell::of(row.values.get(at).map_or_else(String::new, value)))));
     }
     let ended = || -> Column<'_> {
-        ("outcome".into(), Box::new(|row: &Row| printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX)))
+        ("outcome".into(), Box::new(|row: &Row| Cell::of(printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX))))
     };
     let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
         let cell = move |row: &Row| match of(row) {
-            None => "-".to_owned(),
-            Some(spread) if room == Room::Terminal => bytes(spread.median),
+            None => Cell::none(),
+            Some(spread) if room == Room::Terminal => Cell::of(bytes(spread.median)),
             Some(spread) => sizes(spread),
         };
         (title.to_owned(), Box::new(cell))
@@ -113,17 +153,19 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
     if let Some(metric) = &table.metric {
         let arrow = table.better.map_or_else(String::new, |better| format!(" {}", better.arrow()));
         let title = format!(">{}{arrow}", printable::line(metric, CELL_CHARACTERS_MAX));
-        let best = |row: &Row| if Some(row.point) == table.best { " (best)" } else { "" };
-        let cell = move |row: &Row| row.metric.map_or_else(|| "-".into(), |spread| plain(spread) + best(row));
+        let cell = move |row: &Row| {
+            let cell = row.metric.map_or_else(Cell::none, plain);
+            if Some(row.point) == table.best { Cell { text: format!("best {}", cell.text), ..cell } } else { cell }
+        };
         all.push((title, Box::new(cell)));
     }
     if let Some(kind) = &table.loss_kind {
         let several = table.rows.iter().flat_map(|row| &row.runs).any(|run| run.losses.len() > 1);
         let kind = if several { format!(", {}", printable::line(kind, CELL_CHARACTERS_MAX)) } else { String::new() };
-        let cell = |row: &Row| row.loss.map_or_else(|| "-".into(), |spread| number(spread.median));
+        let cell = |row: &Row| row.loss.map_or_else(Cell::none, |spread| Cell::of(number(spread.median)));
         all.push((format!(">loss{kind} ↓"), Box::new(cell)));
     }
-    all.push((">steps/s".into(), Box::new(|row: &Row| row.steps_per_second.map_or_else(|| "-".into(), plain))));
+    all.push((">steps/s".into(), Box::new(|row: &Row| row.steps_per_second.map_or_else(Cell::none, plain))));
     if room == Room::Terminal {
         all.push((">cleanup".into(), Box::new(cleanup)));
     }
@@ -133,22 +175,36 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
     }
     all.push(size(">resident peak", |row| row.resident_peak));
     if device {
-        all.push(size(">device in use", |row| row.device_in_use_peak));
+        if room == Room::Terminal {
+            all.push(size(">device in use", |row| row.device_in_use_peak));
+        }
         all.push(size(">device reserved", |row| row.device_reserved_peak));
     }
-    let growth = |row: &Row| row.growth.map_or_else(|| "-".into(), |spread| signed(spread.median));
+    let growth = |row: &Row| row.growth.map_or_else(Cell::none, |spread| Cell::of(signed(spread.median)));
     all.push((">growth a step".into(), Box::new(growth)));
-    let judged = |row: &Row| row.verdict.map_or_else(|| "-".into(), |verdict| verdict.words().to_owned());
+    let judged = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
     all.push(("verdict".into(), Box::new(judged)));
-    all.push(("front".into(), Box::new(|row: &Row| row.pareto.join(" "))));
+    all.push(("front".into(), Box::new(|row: &Row| Cell::of(row.pareto.join(" ")))));
     if room == Room::Terminal {
         all.push(ended());
     }
     all
 }
 
-fn cleanup(row: &Row) -> String {
-    row.cleanup_seconds.map_or_else(|| "-".into(), |spread| duration(spread.median))
+fn cleanup(row: &Row) -> Cell {
+    row.cleanup_seconds.map_or_else(Cell::none, |spread| Cell::of(duration(spread.median)))
+}
+
+/// Takes the columns that say the same in every row, and says each once: `steps/s 5.1`. A table of one row stays whole,
+/// and so do the first `kept` columns.
+pub fn said_once((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
+    let alike = |at: usize| at >= kept && rows.len() > 1 && rows.iter().all(|row| row[at] == rows[0][at]);
+    let (once, columns): (Vec<usize>, Vec<usize>) = (0..titles.len()).partition(|&at| alike(at));
+    // Of what no row has, nothing is said.
+    let known = once.into_iter().filter(|&at| !rows[0][at].text.is_empty() && rows[0][at] != Cell::none());
+    let said = known.map(|at| format!("{} {}", titles[at].trim_start_matches('>'), rows[0][at])).collect();
+    let left = |row: &Vec<Cell>| columns.iter().map(|&at| row[at].clone()).collect();
+    ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), said)
 }
 
 /// A swept value as a person reads it; as TOML a text has quotes.
@@ -175,21 +231,14 @@ pub fn has_device(table: &Table) -> bool {
     table.rows.iter().any(|row| row.device_reserved_peak.is_some())
 }
 
-/// `5.12`, or `5.12 (4.98 to 5.2)` of several repeats.
-fn plain(spread: Spread) -> String {
-    match spread.count {
-        1 => number(spread.median),
-        _ => format!("{} ({} to {})", number(spread.median), number(spread.low), number(spread.high)),
-    }
+fn plain(spread: Spread) -> Cell {
+    Cell::between(number(spread.median), &number(spread.low), &number(spread.high))
 }
 
-/// `34.1 MiB`, or `34.1 MiB (33.9 to 34.6)` of several repeats, all in one unit.
-fn sizes(spread: Spread) -> String {
+/// All in one unit.
+fn sizes(spread: Spread) -> Cell {
     let as_written = |size: f64| bytes_as(size, spread.median);
-    match (as_written(spread.low), as_written(spread.high)) {
-        (low, high) if low == high => bytes(spread.median),
-        (low, high) => format!("{} ({low} to {high})", bytes(spread.median)),
-    }
+    Cell::between(bytes(spread.median), &as_written(spread.low), &as_written(spread.high))
 }
 
 fn signed(size: f64) -> String {
@@ -197,19 +246,24 @@ fn signed(size: f64) -> String {
 }
 
 /// What is compared with the reference, for the points that finished: titles and rows.
-pub fn changes(table: &Table) -> (Vec<String>, Vec<Vec<String>>) {
+pub fn changes(table: &Table) -> Cells {
     let shown: Vec<&str> =
         COMPARED.into_iter().filter(|name| table.rows.iter().any(|row| row.change.contains_key(name))).collect();
     let mut titles = vec![">point".to_owned()];
     titles.extend(short(&table.keys).into_iter().map(|key| format!(">{}", printable::line(key, CELL_CHARACTERS_MAX))));
     titles.extend(shown.iter().map(|name| compared(name).to_owned()));
     let rows = table.rows.iter().filter(|row| !row.change.is_empty()).map(|row| {
-        let mut cells = vec![row.point.to_string()];
-        cells.extend(row.values.iter().map(value));
-        cells.extend(shown.iter().map(|name| row.change.get(name).map_or_else(|| "-".into(), Change::short_words)));
+        let mut cells = vec![Cell::of(row.point.to_string())];
+        cells.extend(row.values.iter().map(|one| Cell::of(value(one))));
+        cells.extend(shown.iter().map(|name| row.change.get(name).map_or_else(Cell::none, change)));
         cells
     });
     (titles, rows.collect())
+}
+
+fn change(change: &Change) -> Cell {
+    let (text, range) = change.short_words();
+    Cell { text, range: range.unwrap_or_default() }
 }
 
 /// The point that the others are compared with, in words.
@@ -234,22 +288,22 @@ pub fn noise(table: &Table) -> String {
 
 /// The whole table. Ends with a line break.
 pub fn text(table: &Table) -> String {
-    let as_table = |titles: &[String], rows: Vec<Vec<String>>| {
+    let as_table = |(titles, rows): Cells| {
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
         let left = rows.len().saturating_sub(ROWS_MAX);
         let shown = columns(&titles, &rows[..rows.len() - left]);
         if left > 0 { format!("{shown}… and {left} more points in table.csv\n") } else { shown }
     };
-    let (titles, rows) = rows(table, Room::Terminal);
-    let mut text = as_table(&titles, rows);
+    let mut text = as_table(rows(table, Room::Terminal));
     if table.rows.iter().any(|row| !row.pareto.is_empty()) {
         text.push_str("front: the memory for which no other point is both faster and smaller\n");
     }
     text.extend(best(table).map(|best| format!("{best}\n")));
-    let (titles, rows) = changes(table);
-    if let (Some(reference), false) = (reference(table), rows.is_empty()) {
+    let changes = changes(table);
+    if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
         text.push_str(&format!("\nagainst {reference}; {}\n", noise(table)));
-        text.push_str(&as_table(&titles, rows));
+        text.push_str(&as_table(changes));
     }
     printable::lines(&text)
 }

@@ -83,6 +83,63 @@ fn bash_completes_pipelines_records_keys_and_runs() {
     assert!(!offered(&workplace, &["xrun", "run", "--"]).iter().any(|one| one == "--probe"));
 }
 
+/// What another shell says when it runs a script with the completions loaded; `None` where it is not installed.
+#[cfg(unix)]
+#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+fn said_by(workplace: &Workplace, shell: &str, script: &str) -> Option<String> {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_xrun"));
+    let found = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{found}", program.parent().unwrap().display());
+    let mut command = std::process::Command::new(shell);
+    let command = command.args(["-c", script]).env("PATH", path).env("HOME", workplace.path("home"));
+    match command.current_dir(workplace.folder.path()).output() {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Err(error) => {
+            eprintln!("SKIPPED: {shell}: {error}");
+            None
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn fish_completes_values_and_runs() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let cases = [("new ", "fewshot-detection"), ("schema pl", "plan"), ("man sw", "sweep"), ("show tri", "trial/2")];
+    for (typed, word) in cases.into_iter().chain([("run -s limits.wo", "limits.workers=")]) {
+        let script = format!("xrun completions fish | source; complete -C 'xrun {typed}'");
+        let Some(offered) = said_by(&workplace, "fish", &script) else { return };
+        assert!(offered.lines().any(|line| line.starts_with(word)), "{typed}: {offered}");
+        if typed == "new " {
+            assert!(!offered.contains("trial.toml"), "no files: {offered}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn zsh_completes_runs() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let offered = |words: &str, at: usize| {
+        // Outside of its line editor, what is added is printed, and the rest is clap's.
+        let script = format!(
+            "compdef() {{ print -r -- compdef $@ }}\nsource <(xrun completions zsh)\n_xrun() {{ words=(changed); return 1 }}\n\
+             compadd() {{ print -rl -- $@ }}\n_files() {{ print files }}\nwords=({words})\nCURRENT={at}\n_xrun_and_runs"
+        );
+        said_by(&workplace, "zsh", &script)
+    };
+    let Some(of_show) = offered("xrun show tri", 3) else { return };
+    assert!(of_show.starts_with("compdef _xrun_and_runs xrun\n"), "{of_show}");
+    assert!(of_show.lines().any(|line| line.starts_with("trial/2")) && of_show.contains("latest"), "{of_show}");
+    for (words, at) in [("xrun new tri", 3), ("xrun show --js", 3), ("xrun show", 2)] {
+        assert!(!offered(words, at).unwrap().contains("latest"), "{words}");
+    }
+}
+
 #[test]
 fn completions_are_printed_for_each_shell() {
     let workplace = Workplace::new();
@@ -91,9 +148,7 @@ fn completions_are_printed_for_each_shell() {
     }
     for shell in ["bash", "zsh", "fish"] {
         let script = workplace.xrun(&["completions", shell]).out;
-        // clap gives fish no values of words without an option.
-        let words = ["limits.workers=", "fewshot-detection", "loop_state"];
-        for offered in words.into_iter().take(if shell == "fish" { 1 } else { 3 }) {
+        for offered in ["limits.workers=", "fewshot-detection", "loop_state"] {
             assert!(script.contains(offered), "{shell}: {offered}");
         }
         for hidden in ["--probe", "--directory", "-l probe", "-l directory"] {

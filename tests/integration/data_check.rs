@@ -104,6 +104,26 @@ fn where_no_class_is_held_out_the_classes_are_listed() {
 }
 
 #[test]
+fn the_whole_experiment_is_printed_though_its_data_is_not_there() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", MINE);
+    let said = check(&workplace, &["--resolved"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("there is no folder") && said.err.contains("mine.toml:5:8"), "{said:?}");
+    assert!(said.out.contains("[pipeline.fewshot-detection]") && said.out.contains("n_way = 4"), "{said:?}");
+    // What was printed is a file that says the same.
+    workplace.file("whole.toml", &said.out);
+    let again = workplace.xrun(&["check", "whole.toml", "--resolved", "-s", "experiment.name=mine"]);
+    assert_eq!((again.code, &again.out), (2, &said.out));
+    // Where the data is there and is wrong, the same; where the file itself is wrong, there is nothing to print.
+    write(&workplace, "data/annotations.json", &json!([]));
+    let said = check(&workplace, &["--resolved"]);
+    assert!(said.code == 2 && said.out.contains("n_way = 4"), "{said:?}");
+    let said = check(&workplace, &["--resolved", "-s", "limits.workers=no"]);
+    assert!(said.code == 2 && said.out.is_empty(), "{said:?}");
+}
+
+#[test]
 fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan() {
     let workplace = Workplace::new();
     workplace.file("mine.toml", MINE);
@@ -112,7 +132,18 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.err.contains("mine.toml: n_way 4 -> 2: the data has 2 classes to train on"), "{}", said.err);
     assert!(said.err.contains("n_way 4 -> 2: the data has 2 held-out classes"), "{}", said.err);
-    let enough = check(&workplace, &["-s", HELD_OUT, "-s", "pipeline.fewshot-detection.n_way=2"]);
+    for words in [
+        "n_query 8 -> 1: the class \"cat\" has 1 different frame to train on beside a reference",
+        "n_query 8 -> 1: the class \"fox\" has 1 different frame to validate with beside a reference",
+        "triplet_batch_size 8 -> 1: the data has 4 pictures of objects to train on, and a triplet is three",
+    ] {
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+    let shots = check(&workplace, &["-s", HELD_OUT, "-s", "pipeline.fewshot-detection.n_shot=3"]);
+    assert!(shots.err.contains("n_shot 3 -> 1: the class \"cat\" has 1 different reference to train on"), "{shots:?}");
+    let small =
+        ["pipeline.fewshot-detection.n_way=2", "pipeline.fewshot-detection.n_query=1", "limits.triplet_batch_size=1"];
+    let enough = check(&workplace, &["-s", HELD_OUT, "-s", small[0], "-s", small[1], "-s", small[2]]);
     assert!(!enough.err.contains("->"), "{}", enough.err);
     // Burn is not needed to come as far as this line.
     let said = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);

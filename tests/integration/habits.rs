@@ -37,6 +37,30 @@ fn several_values_point_to_a_sweep() {
 }
 
 #[test]
+fn a_mistake_in_an_option_names_the_option_as_it_was_typed() {
+    let workplace = trial();
+    let device = workplace.xrun(&["check", "trial.toml", "--device", "gpu"]);
+    assert_eq!(device.code, 2);
+    for part in ["error: `--device`: expected `auto`, `cpu`, ", "1 | --device gpu", "did you mean `--device cuda`?"] {
+        assert!(device.err.contains(part), "{}", device.err);
+    }
+    let name = workplace.xrun(&["trial.toml", "--name", "a b/c"]).err;
+    assert!(name.contains("`--name`: expected a name") && name.contains("1 | --name a b/c"), "{name}");
+    assert!(name.contains("for example `--name stage2_small`"), "{name}");
+    workplace.file("swept.toml", "extends = \"trial.toml\"\n[sweep]\n\"training.epochs\" = [1, 2]\n");
+    let mode = workplace.xrun(&["sweep", "swept.toml", "--mode", "random"]).err;
+    assert!(mode.contains("1 | --mode random") && mode.contains("`--samples 20`"), "{mode}");
+    // A program that reads the answer gets the key.
+    let answer = workplace.xrun(&["check", "trial.toml", "--json", "--device", "gpu"]);
+    let answer: Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!(answer[0]["problems"][0]["key"], "experiment.device");
+    // The option is an override like any other: also for the process in which memory is measured.
+    let run = workplace.xrun(&["trial.toml", "--device", "cpu", "--name", "5", "--fail-on", "growing", "-q"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{run:?}");
+    assert_eq!(json(&workplace.latest("5").join("manifest.json"))["experiment"], "5");
+}
+
+#[test]
 fn keys_without_their_section_name_all_places() {
     let workplace = trial();
     let said = |text: &str| workplace.xrun(&["check", "trial.toml", "-s", text]).err;

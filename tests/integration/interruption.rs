@@ -65,6 +65,37 @@ fn a_signal_is_answered_at_once_however_long_the_step() {
 }
 
 #[test]
+fn a_signal_while_memory_is_measured_is_answered_and_leaves_nothing() {
+    let workplace = workplace();
+    for (arguments, signal) in [
+        (["run", "cut.toml"], libc::SIGINT),
+        (["run", "cut.toml"], libc::SIGTERM),
+        (["plan", "cut.toml"], libc::SIGINT),
+    ] {
+        let mut child =
+            workplace.spawn(&[&arguments[..], &["-s", "pipeline.dummy.step_microseconds=60000000"]].concat());
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let mut lines = lines.map_while(Result::ok);
+        assert!(lines.any(|line| line.starts_with("measuring memory")), "{arguments:?}");
+        // The probe is started a moment after these words.
+        wait_until("the signal is heard", || listens(child.id(), signal));
+        // SAFETY: a signal to a child that is not yet waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        assert_eq!(child.wait().unwrap().code(), Some(8), "{arguments:?}");
+        let said = "error: interrupted: stopped while memory was measured; nothing was trained";
+        assert!(lines.any(|line| line == said), "{arguments:?}");
+        assert!(!workplace.path("results").exists(), "{arguments:?}");
+    }
+}
+
+/// Whether a process handles a signal.
+fn listens(process: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
+    u64::from_str_radix(caught.trim(), 16).is_ok_and(|caught| caught & (1 << (signal - 1)) != 0)
+}
+
+#[test]
 fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let workplace = workplace();

@@ -66,11 +66,13 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
 pub fn file(key: &str, path: &str, problems: &mut Problems) {
     match std::fs::metadata(Path::new(path)) {
         Ok(found) if found.is_file() => {}
-        Ok(_) => problems.add(Problem::new(key, format!("{path} is not a file")).help("name the file itself")),
+        Ok(_) => {
+            problems.add(Problem::new(key, format!("{path} is not a file")).help("name the file itself").of_disk());
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let problem = Problem::new(key, format!("there is no file {path}"));
-            problems.add(problem.help("a relative path is meant from the folder of the file that names it"));
+            problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
         }
-        Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}"))),
+        Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}")).of_disk()),
     }
 }

@@ -22,6 +22,11 @@ pub enum Split {
     Validation,
 }
 
+impl Split {
+    /// In the order in which [`Corpus::look`] counts.
+    pub const ALL: [Self; 2] = [Self::Train, Self::Validation];
+}
+
 /// The index of a data set: places, never text.
 #[derive(Debug)]
 pub struct Corpus {

@@ -30,6 +30,8 @@ pub struct QuestionAnswers;
 pub struct Seen {
     /// Questions to train on.
     pub train: u64,
+    /// Questions to validate with.
+    pub held_out: u64,
 }
 
 impl DatasetKind for QuestionAnswers {
@@ -59,7 +61,7 @@ impl DatasetKind for QuestionAnswers {
     }
 
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
-        let ([train, _], left_out) = Corpus::look(settings)?;
-        Ok(Look { left_out, seen: Seen { train } })
+        let ([train, held_out], left_out) = Corpus::look(settings)?;
+        Ok(Look { left_out, seen: Seen { train, held_out } })
     }
 }

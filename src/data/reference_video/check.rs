@@ -76,12 +76,12 @@ fn folder(path: &str, problems: &mut Problems) {
         Ok(found) if found.is_dir() => {}
         Ok(_) => {
             let problem = Problem::new(key, format!("{path} is a file, not a folder"));
-            problems.add(problem.help("name the folder that holds the annotations and the pictures"));
+            problems.add(problem.help("name the folder that holds the annotations and the pictures").of_disk());
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let problem = Problem::new(key, format!("there is no folder {path}"));
-            problems.add(problem.help("a relative path is meant from the folder of the file that names it"));
+            problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
         }
-        Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}"))),
+        Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}")).of_disk()),
     }
 }

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
 use super::library::{Library, Object, Split};
 use crate::data::sample::Rectangle;
@@ -67,6 +66,23 @@ pub struct ClassIndex {
     pub reference_frames: Vec<Option<Query>>,
 }
 
+/// Why frames are not to be asked for: they show the references.
+#[derive(Default)]
+pub struct Seen {
+    pub frames: Vec<Query>,
+    videos: Vec<usize>,
+}
+
+impl Seen {
+    pub fn frame(&self, query: &Query) -> bool {
+        self.frames.contains(query)
+    }
+
+    pub fn video(&self, query: &Query) -> bool {
+        self.videos.contains(&query.video) || self.frame(query)
+    }
+}
+
 impl ClassIndex {
     /// References, or objects where there are none.
     pub fn reference_pool(&self) -> &[Exemplar] {
@@ -79,6 +95,41 @@ impl ClassIndex {
             Exemplar::Reference { reference, .. } => self.reference_frames[reference],
             Exemplar::Object { query, .. } => Some(query),
         }
+    }
+
+    /// The first `most` references of the pool in this order that leave a frame of the class to be asked for, and what they
+    /// show.
+    pub fn choose_references(
+        &self,
+        library: &Library,
+        order: impl Iterator<Item = usize>,
+        most: usize,
+    ) -> (Vec<Exemplar>, Seen) {
+        let pool = self.reference_pool();
+        let mut chosen = Vec::new();
+        let mut seen = Seen::default();
+        for candidate in order {
+            if chosen.len() == most {
+                break;
+            }
+            let frame = self.shown_in(&pool[candidate]);
+            if self.frames.iter().all(|query| seen.frame(query) || Some(*query) == frame) {
+                continue;
+            }
+            seen.frames.extend(frame);
+            seen.videos.extend(frame.map(|query| query.video).or(video_of(library, &pool[candidate])));
+            chosen.push(pool[candidate]);
+        }
+        (chosen, seen)
+    }
+
+    /// Frames of the class from other videos than its references where there are any, else other frames than those that
+    /// are references of any class, else other frames than its own references.
+    pub fn frames_beside(&self, seen: &Seen, shown: &[Query]) -> Vec<Query> {
+        let only = |keep: &dyn Fn(&Query) -> bool| -> Vec<Query> { self.frames.iter().copied().filter(keep).collect() };
+        let found = only(&|query| !seen.video(query) && !shown.contains(query));
+        let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
+        if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
     }
 
     /// Whether an episode can be drawn from it: a reference leaves a frame to ask for.
@@ -103,18 +154,11 @@ impl ClassIndex {
     }
 }
 
-/// How many classes there are to draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drawn {
-    pub train: usize,
-    pub held_out: usize,
-}
-
-/// The classes of a library that episodes can be drawn from.
-pub fn drawn_classes(library: &Library) -> Drawn {
-    let classes = index_classes(library);
-    let count = |split| usable(library, &classes, split).len();
-    Drawn { train: count(Split::Train), held_out: count(Split::Validation) }
+fn video_of(library: &Library, exemplar: &Exemplar) -> Option<usize> {
+    match *exemplar {
+        Exemplar::Reference { class, reference } => library.classes[class].references[reference].video,
+        Exemplar::Object { query, .. } => Some(query.video),
+    }
 }
 
 /// The classes of a split that can be drawn from.

@@ -5,6 +5,7 @@ pub mod check;
 pub mod classes;
 pub mod coco;
 pub mod coco_files;
+pub mod drawn;
 pub mod frames;
 pub mod generate;
 pub mod library;
@@ -24,7 +25,7 @@ use super::error::DataError;
 use super::kind::{DatasetKind, Look};
 use super::known;
 use crate::problem::Problems;
-use classes::{Drawn, drawn_classes};
+use drawn::{Drawn, drawn_classes};
 use library::Largest;
 use settings::{Settings, Source};
 

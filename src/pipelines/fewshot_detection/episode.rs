@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use super::mix::{StepKind, kind_of};
 use super::settings::Settings;
 use crate::data::error::DataError;
-use crate::data::reference_video::classes::{ClassIndex, Drawn, index_classes, usable};
+use crate::data::reference_video::classes::{ClassIndex, Seen, index_classes, usable};
 pub use crate::data::reference_video::classes::{Exemplar, Query};
 use crate::data::reference_video::library::{Library, Split};
 use crate::seed::generator;
@@ -63,30 +63,13 @@ pub struct Episodes {
     held_out: Vec<usize>,
 }
 
-/// Why frames are not to be asked for: they show the references.
-#[derive(Default)]
-struct Seen {
-    frames: Vec<Query>,
-    videos: Vec<usize>,
-}
-
-impl Seen {
-    fn frame(&self, query: &Query) -> bool {
-        self.frames.contains(query)
-    }
-
-    fn video(&self, query: &Query) -> bool {
-        self.videos.contains(&query.video) || self.frame(query)
-    }
-}
-
 /// # Errors
 /// There are too few classes to train or to validate.
-pub fn enough(drawn: Drawn, settings: &Settings) -> Result<(), DataError> {
+pub fn enough(train: usize, held_out: usize, settings: &Settings) -> Result<(), DataError> {
     let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
-    let (purpose, found, needed) = match drawn {
-        Drawn { train, .. } if train < needed => ("train on", train, needed),
-        Drawn { held_out: 0, .. } => ("validate on", 0, 1),
+    let (purpose, found, needed) = match (train, held_out) {
+        (train, _) if train < needed => ("train on", train, needed),
+        (_, 0) => ("validate on", 0, 1),
         _ => return Ok(()),
     };
     Err(DataError::Content(format!(
@@ -103,7 +86,7 @@ impl Episodes {
         let classes = index_classes(&library);
         let (train, held_out) =
             (usable(&library, &classes, Split::Train), usable(&library, &classes, Split::Validation));
-        enough(Drawn { train: train.len(), held_out: held_out.len() }, &settings)?;
+        enough(train.len(), held_out.len(), &settings)?;
         let mut episodes = Self { library, settings, draws, classes, train, held_out };
         episodes.draws.accumulation = episodes.draws.accumulation.max(1);
         Ok(episodes)
@@ -142,7 +125,7 @@ impl Episodes {
         let classes = choose(&self.train, self.n_way(), &mut generator);
         let (mut episode, seen, shown) = self.with_references(classes, &mut generator);
         for (&class, seen) in episode.classes.iter().zip(&seen) {
-            let mut frames = self.frames(class, seen, &shown);
+            let mut frames = self.classes[class].frames_beside(seen, &shown);
             frames.shuffle(&mut generator);
             episode.queries.extend(frames.iter().cycle().take(self.settings.n_query));
         }
@@ -211,47 +194,16 @@ impl Episodes {
     /// frame of the class to be asked for.
     fn references(&self, class: usize, generator: &mut ChaCha8Rng) -> (Vec<Exemplar>, Seen) {
         let index = &self.classes[class];
-        let pool = index.reference_pool();
-        let mut order: Vec<usize> = (0..pool.len()).collect();
+        let mut order: Vec<usize> = (0..index.reference_pool().len()).collect();
         order.shuffle(generator);
-        let mut chosen = Vec::new();
-        let mut seen = Seen::default();
-        for candidate in order {
-            if chosen.len() == self.settings.n_shot {
-                break;
-            }
-            let frame = index.shown_in(&pool[candidate]);
-            if index.frames.iter().all(|query| seen.frame(query) || Some(*query) == frame) {
-                continue;
-            }
-            seen.frames.extend(frame);
-            seen.videos.extend(frame.map(|query| query.video).or(self.video_of(&pool[candidate])));
-            chosen.push(pool[candidate]);
-        }
+        let (chosen, seen) = index.choose_references(&self.library, order.into_iter(), self.settings.n_shot);
         let references = chosen.iter().copied().cycle().take(self.settings.n_shot).collect();
         (references, seen)
     }
 
-    fn video_of(&self, exemplar: &Exemplar) -> Option<usize> {
-        match *exemplar {
-            Exemplar::Reference { class, reference } => self.library.classes[class].references[reference].video,
-            Exemplar::Object { query, .. } => Some(query.video),
-        }
-    }
-
-    /// Frames of a class from other videos than its references where there are any, else other frames than those that
-    /// are references of any class, else other frames than its own references.
-    fn frames(&self, class: usize, seen: &Seen, shown: &[Query]) -> Vec<Query> {
-        let frames = &self.classes[class].frames;
-        let only = |keep: &dyn Fn(&Query) -> bool| -> Vec<Query> { frames.iter().copied().filter(keep).collect() };
-        let found = only(&|query| !seen.video(query) && !shown.contains(query));
-        let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
-        if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
-    }
-
     /// Up to `n_query` frames: runs of consecutive frames from sequences first, then stills.
     fn runs(&self, class: usize, seen: &Seen, shown: &[Query], generator: &mut ChaCha8Rng) -> Vec<Query> {
-        let frames = self.frames(class, seen, shown);
+        let frames = self.classes[class].frames_beside(seen, shown);
         let mut by_video: Vec<&[Query]> = frames.chunk_by(|a, b| a.video == b.video).collect();
         by_video.shuffle(generator);
         by_video.sort_by_key(|run| !self.library.videos[run[0].video].sequence);

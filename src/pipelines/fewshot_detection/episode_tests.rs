@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::*;
+use crate::data::reference_video::drawn::{Fewest, drawn_classes};
 use crate::data::reference_video::library::{Class, Frame, Object, Reference, Video};
 use crate::data::reference_video::settings::ExifOrientation;
 use crate::data::sample::{Ignored, Rectangle};
@@ -171,6 +172,31 @@ fn a_reference_that_is_itself_a_frame_is_not_asked_for() {
             assert!(others || episode.queries.iter().all(|query| query.video != class * 2), "{episode:?}");
         }
     }
+}
+
+#[test]
+fn what_there_is_fewest_of_is_counted_with_its_class() {
+    let fewest = |class: &str, count: usize| Some(Fewest { class: class.into(), count });
+    let drawn = drawn_classes(&library(SHAPE));
+    assert_eq!((drawn.train.count, drawn.held_out.count), (5, 3));
+    assert_eq!(drawn.train.references.as_ref().unwrap().count, 4, "reference pictures are files of their own");
+    // A sequence is asked for as it goes on, so that all 6 frames of 3 videos can be asked for, and of a neighbour's video.
+    assert!(drawn.held_out.frames.as_ref().unwrap().count >= 18, "{drawn:?}");
+    // One class has fewer than the others.
+    let mut few = library(Shape { sequence: false, ..SHAPE });
+    few.classes[2].references.truncate(1);
+    few.videos.retain(|video| !(video.name.starts_with("video 2") && video.name != "video 2 0"));
+    let drawn = drawn_classes(&few);
+    assert_eq!(drawn.train.references, fewest("class 2", 1));
+    // Frames 1 to 5 of its only video, and the last one of each of the 3 videos of the class before it.
+    assert_eq!(drawn.train.frames, fewest("class 2", 8));
+    // What an episode draws is what was counted.
+    let settings = Settings { n_way: 5, n_query: 20, ..Settings::default() };
+    let draws = DrawSettings { seed: 1, triplet_batch_size: 4, accumulation: 1 };
+    let episode = Episodes::new(Arc::new(few), settings, draws).unwrap().draw(0);
+    let at = episode.classes.iter().position(|class| *class == 2).unwrap();
+    let different: BTreeSet<&Query> = episode.queries[20 * at..][..20].iter().collect();
+    assert_eq!(different.len(), 8);
 }
 
 #[test]

@@ -66,8 +66,8 @@ impl PipelineKind for FewshotDetection {
         let Seen { drawn, largest } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         frames::fits(largest.as_ref(), &experiment.limits)?;
-        episode::enough(drawn, settings)?;
-        Ok(prepare::smaller(settings, drawn))
+        episode::enough(drawn.train.count, drawn.held_out.count, settings)?;
+        Ok(prepare::smaller(settings, &experiment.limits, &drawn))
     }
 
     fn prepare(

@@ -77,6 +77,26 @@ pub fn judged(truths: &[(usize, Rectangle)], found: &[Detection]) -> String {
     format!("{mark} {} of {} found{wrong}", truths.len() - open.len(), truths.len())
 }
 
+/// More detections of a class are not named.
+const SCORES_MAX: usize = 3;
+
+/// `✗ 1 of 2 found, 1 wrong · asked for ring (found: 0.91), star`: each class once, with the scores of what was found as it.
+pub fn caption(names: &[&str], truths: &[(usize, Rectangle)], found: &[Detection]) -> String {
+    let asked = |(way, name): (usize, &&str)| {
+        let scores: Vec<String> =
+            found.iter().filter(|one| one.class == way).map(|one| format!("{:.2}", one.score)).collect();
+        match scores.len() {
+            0 => (*name).to_owned(),
+            count if count > SCORES_MAX => {
+                format!("{name} (found: {} and {} more)", scores[..SCORES_MAX].join(", "), count - SCORES_MAX)
+            }
+            _ => format!("{name} (found: {})", scores.join(", ")),
+        }
+    };
+    let asked: Vec<String> = names.iter().enumerate().map(asked).collect();
+    format!("{} · asked for {}", judged(truths, found), asked.join(", "))
+}
+
 /// The side of the query frame in the picture, and that of a reference.
 fn layout(side: usize, ways: usize) -> (usize, usize) {
     let large = side * enlarge(side);
@@ -158,5 +178,21 @@ mod tests {
         assert_eq!(judged(&truths[..1], &[found(0, 0.0, 0.9), found(0, 1.0, 0.8)]), "✗ 1 of 1 found, 1 wrong");
         assert_eq!(judged(&truths, &[]), "✗ 0 of 2 found");
         assert_eq!(judged(&[], &[]), "✓ 0 of 0 found");
+    }
+
+    #[test]
+    fn a_caption_names_each_class_once() {
+        let place = Rectangle { left: 0.0, top: 0.0, right: 10.0, bottom: 10.0 };
+        let found = |class: usize, score: f32| Detection { rectangle: place, class, score };
+        let names = ["ring", "traffic light", "star"];
+        let all = [0.9, 0.8, 0.7, 0.6].map(|score| found(1, score)).to_vec();
+        assert_eq!(
+            caption(&names, &[(1, place)], &all),
+            "✗ 1 of 1 found, 3 wrong · asked for ring, traffic light (found: 0.90, 0.80, 0.70 and 1 more), star"
+        );
+        assert_eq!(
+            caption(&names[..1], &[(0, place)], &[found(0, 0.5)]),
+            "✓ 1 of 1 found · asked for ring (found: 0.50)"
+        );
     }
 }

@@ -10,7 +10,7 @@ use super::leaks::{LEAKS, keeps};
 use super::mix::batches_per_epoch;
 use super::settings::{Model, Settings};
 use crate::bounded::ledger::Ledger;
-use crate::data::reference_video::classes::{Drawn, drawn_classes};
+use crate::data::reference_video::drawn::{Drawn, Fewest, drawn_classes};
 use crate::data::reference_video::frames::{self, FrameStore};
 use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
@@ -18,7 +18,9 @@ use crate::data::reference_video::settings::Settings as Data;
 use crate::experiment::Experiment;
 use crate::results::format::PlannedOwner;
 use crate::results::smaller::Smaller;
+use crate::settings::sections::Limits;
 use crate::task::{Metric, TaskError, TaskFacts};
+use crate::units::counted;
 
 /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
 /// another.
@@ -72,7 +74,8 @@ const EMBEDDINGS: &str = "Similarity of embeddings";
 /// What the pictures of a validation show.
 const PICTURES: &str = "Thin white boxes: the objects that were asked for, where they are. Coloured boxes: what the model \
                         found; the colour is that of the frame of the class's reference picture on the right. ✓: every \
-                        object was found with its class at an IoU of 0.5 or more, and nothing else was.";
+                        object was found with its class at an IoU of 0.5 or more, and nothing else was. ✗: an object was \
+                        missed, or something is wrong. Behind a class: the scores of what was found as it.";
 
 /// From 0 to 1.
 const SHARE: &str = "share";
@@ -109,19 +112,40 @@ fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
 }
 
 const N_WAY: &str = "pipeline.fewshot-detection.n_way";
+const N_SHOT: &str = "pipeline.fewshot-detection.n_shot";
+const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 
-/// Episodes of fewer classes than the settings ask for.
-pub fn smaller(settings: &Settings, drawn: Drawn) -> Vec<Smaller> {
-    let of = |there: usize, of_what: &str| Smaller {
-        key: N_WAY.into(),
-        asked: settings.n_way as u64,
-        used: there as u64,
-        because: format!("the data has {there} {of_what}"),
+/// Episodes of fewer classes, references or frames than the settings ask for, and triplets of fewer pictures.
+pub fn smaller(settings: &Settings, limits: &Limits, drawn: &Drawn) -> Vec<Smaller> {
+    let mut all = Vec::new();
+    let mut cut = |key: &str, asked: usize, used: usize, because: String| {
+        if used < asked {
+            all.push(Smaller { key: key.to_owned(), asked: asked as u64, used: used as u64, because });
+        }
     };
-    let train = (drawn.train < settings.n_way).then(|| of(drawn.train, "classes to train on"));
-    let held_out = (drawn.held_out < settings.n_way)
-        .then(|| of(drawn.held_out, "held-out classes for an episode of a validation"));
-    train.into_iter().chain(held_out).collect()
+    for (classes, classes_words, purpose) in [
+        (&drawn.train, "classes to train on", "to train on"),
+        (&drawn.held_out, "held-out classes for an episode of a validation", "to validate with"),
+    ] {
+        cut(N_WAY, settings.n_way, classes.count, format!("the data has {} {classes_words}", classes.count));
+        if let Some(Fewest { class, count }) = &classes.references {
+            let references = counted(*count as u64, "different reference");
+            cut(N_SHOT, settings.n_shot, *count, format!("the class \"{class}\" has {references} {purpose}"));
+        }
+        if let Some(Fewest { class, count }) = &classes.frames {
+            let frames = counted(*count as u64, "different frame");
+            let because = format!("the class \"{class}\" has {frames} {purpose} beside a reference");
+            cut(N_QUERY, settings.n_query, *count, because);
+        }
+    }
+    if settings.triplet_ratio > 0.0 {
+        let because = format!(
+            "the data has {} of objects to train on, and a triplet is three",
+            counted(drawn.train.pictures as u64, "picture")
+        );
+        cut("limits.triplet_batch_size", limits.triplet_batch_size, drawn.train.pictures / 3, because);
+    }
+    all
 }
 
 /// Opens the data. The frame cache and the index enter the ledger here.
@@ -137,9 +161,10 @@ pub fn prepare(
     frames::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
-    let smaller = smaller(settings, drawn);
+    let smaller = smaller(settings, limits, &drawn);
     // Buffers are as large as episodes will be.
-    let settings = &Settings { n_way: settings.n_way.min(drawn.train.max(drawn.held_out)).max(1), ..settings.clone() };
+    let settings =
+        &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
     let validation_frames = (experiment.validation.episodes * settings.n_way * settings.n_query) as u64;
     let of_data = frames::Buffers::new(&library, limits, validation_frames);
     let store = Arc::new(FrameStore::new(&library, ledger, &of_data));
@@ -160,7 +185,7 @@ pub fn prepare(
         data_left_out: library.left_out.clone(),
         smaller,
         batch_items: (settings.n_way * settings.n_query) as u64,
-        batch_keys: &[N_WAY, "pipeline.fewshot-detection.n_query"],
+        batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, experiment.training.accumulation),
         pictures: PICTURES,
         ..TaskFacts::new(batches_per_epoch, METRICS)

@@ -226,13 +226,9 @@ impl Validation {
         let library = self.batches.episodes().library();
         let names: Vec<&str> = batch.classes.iter().map(|class| library.classes[*class].name.as_str()).collect();
         let video = &library.videos[query.query.video].name;
-        let scores: Vec<String> =
-            sure.iter().map(|one| format!("{} {:.2}", names[one.class], one.score)).take(6).collect();
-        let told = if scores.is_empty() { String::new() } else { format!(": {}", scores.join(", ")) };
         let caption = format!(
-            "{}{told} · asked for {} in {video}, frame {}, episode {number}",
-            pictures::judged(&asked, &sure),
-            names.join(", "),
+            "{} · {video}, frame {}, episode {number}",
+            pictures::caption(&names, &asked, &sure),
             query.query.frame
         );
         shown.push((picture, caption));

@@ -74,10 +74,11 @@ impl PipelineKind for QatLanguageModel {
     }
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
-        let Seen { train } = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let Seen { train, held_out } =
+            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
         prepare::quantises(settings, &experiment.training, batches)?;
-        Ok(Vec::new())
+        Ok(prepare::smaller(settings, experiment, [train, held_out]))
     }
 
     fn prepare(

@@ -13,13 +13,15 @@ use super::sizes::Sizes;
 use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest_of_file;
 use crate::data::error::DataError;
-use crate::data::question_answers::corpus::Corpus;
+use crate::data::question_answers::corpus::{Corpus, Split};
 use crate::data::question_answers::settings::Settings as Data;
 use crate::data::question_answers::store::ExampleStore;
 use crate::experiment::Experiment;
 use crate::results::format::{Keeps, Occasion, PlannedOwner};
+use crate::results::smaller::Smaller;
 use crate::settings::sections::Training;
 use crate::task::{TaskError, TaskFacts};
+use crate::units::counted;
 
 /// Pretraining steps of a probe: the quantised steps after them need more.
 const PROBE_PRETRAINING: u64 = 3;
@@ -97,12 +99,23 @@ pub fn prepare(
         Keeps::with(Occasion::Step, passes as f64)
     }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
+    let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));
+    let tokens = store.corpus().tokenizer.size();
+    if dataset.encoder.is_none() && tokens < dataset.vocabulary_size {
+        smaller.push(Smaller {
+            key: "dataset.question-answers.vocabulary_size".into(),
+            asked: dataset.vocabulary_size as u64,
+            used: tokens as u64,
+            because: "the articles to train on have no more pairs to merge".into(),
+        });
+    }
     let batches = Batches::new(store, settings, seed, size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
     let facts = TaskFacts {
         owners,
         data_digests: digests,
         data_left_out: left_out,
+        smaller,
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: size as u64,
@@ -112,6 +125,28 @@ pub fn prepare(
         ..TaskFacts::new(batches.per_epoch(), METRICS)
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
+}
+
+/// Batches, validations and a calibration that have fewer different questions than the experiment asks for.
+pub fn smaller(settings: &Settings, experiment: &Experiment, [train, held_out]: [u64; 2]) -> Vec<Smaller> {
+    let mut all = Vec::new();
+    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
+        if used < asked {
+            all.push(Smaller { key: key.to_owned(), asked, used, because });
+        }
+    };
+    let size = batch_size(&experiment.training) as u64;
+    let to_train_on = format!("the data has {} to train on", counted(train, "question"));
+    cut("training.batch_size", size, train, format!("{to_train_on}, so that some come twice in a batch"));
+    cut(
+        "pipeline.qat-language-model.calibration_batches",
+        settings.calibration_batches as u64,
+        train.div_ceil(size),
+        format!("{to_train_on}; the batches after them have the same ones again"),
+    );
+    let because = format!("the data has {} held out, {size} in a batch", counted(held_out, "question"));
+    cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
+    all
 }
 
 /// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.

@@ -45,6 +45,42 @@ fn the_files_of_a_vocabulary_are_part_of_what_the_data_is() {
 }
 
 #[test]
+fn what_the_data_cuts_is_told_by_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let smaller = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
+        let smaller = facts(folder.path(), pipeline, dataset).unwrap().smaller;
+        let name = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+        smaller.iter().map(|one| (name(&one.key), (one.asked, one.used))).collect()
+    };
+    // 24 questions to train on in batches of 4.
+    let many = smaller("calibration_batches = 9", "vocabulary_size = 60000");
+    assert_eq!(many["calibration_batches"], (9, 6));
+    assert!(many["vocabulary_size"].0 == 60_000 && many["vocabulary_size"].1 < 10_000, "{many:?}");
+    let enough = smaller("calibration_batches = 6", "vocabulary_size = 300");
+    assert!(!enough.contains_key("calibration_batches") && !enough.contains_key("vocabulary_size"), "{enough:?}");
+    assert!(!enough.contains_key("batch_size"), "{enough:?}");
+}
+
+#[test]
+fn batches_and_validations_larger_than_the_data_are_told() {
+    let mut experiment: Experiment = toml::from_str("[pipeline.qat-language-model]\n[model.gpt2]\n").unwrap();
+    experiment.limits.batch_size = 32;
+    experiment.validation.episodes = 3;
+    let told = |train: u64, held_out: u64| -> Vec<String> {
+        smaller(&Settings::default(), &experiment, [train, held_out]).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(told(256, 65), [""; 0]);
+    assert_eq!(
+        told(5, 33),
+        [
+            "batch_size 32 -> 5: the data has 5 questions to train on, so that some come twice in a batch",
+            "calibration_batches 8 -> 1: the data has 5 questions to train on; the batches after them have the same ones again",
+            "episodes 3 -> 2: the data has 33 questions held out, 32 in a batch",
+        ]
+    );
+}
+
+#[test]
 fn a_training_that_is_all_pretraining_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     // 24 questions in batches of 4.

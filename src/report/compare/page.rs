@@ -46,7 +46,7 @@ fn thick_lines() -> String {
 
 fn legend(runs: &[ComparedRun]) -> Markup {
     html! {
-        div.wide { table.full {
+        div.wide { table.full.compared {
             thead { tr { th { "" } th { "run" } th { "state" } th { "started" } th.why { "" } } }
             tbody { @for (at, run) in runs.iter().enumerate() { tr {
                 th scope="row" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
@@ -66,7 +66,7 @@ fn tables(compared: &Compared) -> Markup {
     html! {
         @for section in sections(compared) {
             h2 { (title(section.title)) }
-            div.wide { table {
+            div.wide { table.compared {
                 thead { tr { th { "" } @for run in 1..=compared.record.runs.len() { th.r { (run) } } } }
                 tbody { @for (label, cells) in &section.rows { tr {
                     th scope="row" { (label.trim_start()) }

@@ -69,7 +69,7 @@ fn verdict(material: &Material) -> Markup {
                 "Floors (the least value) of windows of " (verdict.window) " steps, after a warm-up of "
                 (verdict.warm_up) " steps; slopes are Theil-Sen, of what rises since it began to."
             }
-            table {
+            div.wide { table {
                 thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
                     th.r { "a step" } th.r { "since step" } th.r { "windows" } } }
                 tbody { @for one in &verdict.series { tr {
@@ -82,7 +82,7 @@ fn verdict(material: &Material) -> Markup {
                     td.r { @if let Some(since) = one.findings.since { (since) } }
                     td.r { (one.findings.floors) }
                 } } }
-            }
+            } }
         }
     }
 }
@@ -97,13 +97,13 @@ fn post_mortem(material: &Material) -> Markup {
             @if let Some(growth) = &dead.growth { "; " (code(&growth.message)) }
         }
         @if !dead.suggestions.is_empty() {
-            table {
+            div.wide { table {
                 thead { tr { th { "what would help" } th { "by estimate" } } }
                 tbody { @for tip in &dead.suggestions { tr {
                     td { code { (tip.key) " = " (tip.value) } }
                     td { (effect(dead, tip)) }
                 } } }
-            }
+            } }
         }
     }
 }
@@ -116,7 +116,7 @@ fn planned(material: &Material) -> Markup {
         @if !pairs.is_empty() {
             details {
                 summary { "Plan against actual" }
-                table {
+                div.wide { table {
                     thead { tr { th { "part" } th.r { "forecast" } th.r { "came to" } th.r { "off by" } } }
                     tbody { @for pair in &pairs { tr {
                         td { (pair.name) }
@@ -124,7 +124,7 @@ fn planned(material: &Material) -> Markup {
                         td.r { (bytes(pair.actual as f64)) }
                         td.r { @if let Some(error) = pair.error { (format!("{:+.1} %", 100.0 * error)) } }
                     } } }
-                }
+                } }
                 @if let Some(why) = material.not_forecast() { p.note { (why) "." } }
             }
         }

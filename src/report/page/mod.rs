@@ -47,9 +47,24 @@ fn memory_is_news(material: &Material) -> bool {
 }
 
 fn left_out(material: &Material) -> Markup {
+    let smaller = material.manifest.as_ref().map(|manifest| &manifest.smaller).filter(|smaller| !smaller.is_empty());
     let skipped =
         material.manifest.as_ref().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
     html! {
+        @if let Some(smaller) = smaller {
+            h2 { "Smaller than the experiment asks" }
+            div.wide { table {
+                thead { tr { th { "key" } th.r { "asked" } th.r { "used" } th { "because" } } }
+                tbody {
+                    @for one in smaller.iter().take(64) {
+                        tr {
+                            td { code { (printable::line(&one.key, 120)) } } td.r { (one.asked) } td.r.strong { (one.used) }
+                            td { (printable::line(&one.because, 300)) }
+                        }
+                    }
+                }
+            } }
+        }
         @if let Some(skipped) = skipped {
             h2 { "Left out of the data" }
             div.wide { table {

@@ -14,6 +14,10 @@ const PICTURES_MAX: usize = 48;
 const PICTURE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Of all of them together.
 const ALL_BYTES_MAX: usize = 24 * 1024 * 1024;
+/// A longer caption is cut.
+const CAPTION_CHARACTERS_MAX: usize = 600;
+/// A longer word of a caption, mostly the name of a class, is cut in what is read below a picture; the rest is in the title.
+const WORD_CHARACTERS_MAX: usize = 18;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Nothing when there are none; what is not a PNG file of the folder itself is left out.
@@ -29,7 +33,7 @@ pub fn section(material: &Material) -> Markup {
                 room -= bytes.len();
                 shown.push((
                     format!("data:image/png;base64,{}", base64::encode(&bytes)),
-                    printable::line(&entry.caption, 300),
+                    printable::line(&entry.caption, CAPTION_CHARACTERS_MAX),
                 ));
             }
             None => left_out += 1,
@@ -42,7 +46,11 @@ pub fn section(material: &Material) -> Markup {
             @if !legend.is_empty() { p.note { (printable::line(legend, 600)) } }
             div.pictures {
                 @for (address, caption) in &shown {
-                    figure { img src=(address) alt=(caption); figcaption { (caption) } }
+                    @let short = shortened(caption);
+                    figure {
+                        img src=(address) alt=(caption);
+                        figcaption title=[(short != *caption).then_some(caption)] { (short) }
+                    }
                 }
             }
             @if left_out > 0 { p.note { (left_out) " pictures are missing, too large or too many." } }
@@ -63,4 +71,31 @@ fn bytes(path: &Path, most: u64) -> Option<Vec<u8>> {
         return None;
     }
     file::bytes(path, most).ok()
+}
+
+/// With an ellipsis in place of the end of each long word.
+fn shortened(caption: &str) -> String {
+    let word = |word: &str| match word.char_indices().nth(WORD_CHARACTERS_MAX) {
+        None => word.to_owned(),
+        Some(_) => {
+            // What ends a part of the sentence is kept.
+            let end = word.trim_end_matches([',', ':', ')']).len();
+            let kept: String = word.chars().take(WORD_CHARACTERS_MAX - 1).collect();
+            format!("{kept}…{}", &word[end..])
+        }
+    };
+    caption.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_and_what_stands_behind_it_is_kept() {
+        let caption = "✗ 1 of 2 found · asked for striped_circle_with_a_hole_17, bus · a.mp4, frame 3";
+        assert_eq!(shortened(caption), "✗ 1 of 2 found · asked for striped_circle_wi…, bus · a.mp4, frame 3");
+        assert_eq!(shortened("short words stay"), "short words stay");
+        assert_eq!(shortened("ääääääääääääääääääääääää: x"), "äääääääääääääääää…: x");
+    }
 }

@@ -18,7 +18,7 @@ const CUT_FACTOR: f64 = 1.5;
 /// Values that lie farther apart than this show nothing on a plain axis.
 const LOG_FROM: f64 = 20.0;
 
-/// First, last and best of what was measured.
+/// Best, last and first of what was measured: on a narrow page the last columns are seen last.
 pub fn results(material: &Material) -> Markup {
     let metrics = material.metrics();
     let losses = material.losses();
@@ -26,33 +26,35 @@ pub fn results(material: &Material) -> Markup {
     let arrow = |better: Option<Better>| {
         html! { @if let Some(better) = better { " " span.arrow title=(format!("{} is better", better.words())) { (better.arrow()) } } }
     };
-    let has_intervals = metrics.iter().any(|metric| metric.interval.is_some());
     html! {
         @if !losses.is_empty() || !metrics.is_empty() {
             h2 { "Result" }
-            div.wide { table {
+            div.wide { table.results {
                 thead { tr {
-                    th { "" } th.r { "before" } th.r { "after" } @if has_intervals { th { "95 %" } } th { "best" } th { "unit" }
+                    th { "" } th.r { "best" } th.r { "after" } th.r { "before" }
                 } }
                 tbody {
                     @for metric in &metrics {
                         tr {
-                            th scope="row" { (printable::line(&metric.name, 80)) (arrow(metric.better)) }
-                            td.r { (shown(metric, metric.before)) } td.r.strong { (shown(metric, metric.after)) }
-                            @if has_intervals {
-                                td { @if let Some(interval) = metric.interval { "± " (number(interval.half_width)) } }
+                            th scope="row" {
+                                (printable::line(&metric.name, 80)) (arrow(metric.better))
+                                @if !metric.unit.is_empty() { " " small { (printable::line(&metric.unit, 16)) } }
                             }
-                            td { @if let Some((value, step)) = metric.best {
-                                (metric.value(value)) " after step " (step) @if metric.chooses { ", the best checkpoint" }
-                            } }
-                            td { (printable::line(&metric.unit, 16)) }
+                            td.r { @if let Some((value, step)) = metric.best {
+                                (metric.value(value))
+                                " " small { "after step " (step) } @if metric.chooses { " " small { "best checkpoint" } }
+                            } @else { "–" } }
+                            td.r.strong {
+                                (shown(metric, metric.after))
+                                @if let Some(interval) = metric.interval { " " small { "± " (number(interval.half_width)) } }
+                            }
+                            td.r { (shown(metric, metric.before)) }
                         }
                     }
                     @for loss in &losses {
                         tr {
                             th scope="row" { "loss" @if losses.len() > 1 { ", " (printable::line(&loss.kind, 60)) } (arrow(Some(Better::Lower))) }
-                            td.r { (number(loss.first)) } td.r.strong { (number(loss.last)) }
-                            @if has_intervals { td { "" } } td { "" } td { "" }
+                            td.r { "" } td.r.strong { (number(loss.last)) } td.r { (number(loss.first)) }
                         }
                     }
                 }

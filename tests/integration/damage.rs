@@ -71,6 +71,8 @@ impl Bits {
 
 /// What commands answer about a run, by command. What could not be read is in the answer.
 fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'static str, String)> {
+    // In this process, whose kinds are fixed by the first who reads an experiment.
+    xrun::Program::new().built_in().register();
     let shown = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
     let entries = index::runs(results);
     let by_key = Selection { values: vec![("limits.workers".into(), "1".into())], ..Selection::default() };

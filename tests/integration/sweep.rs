@@ -189,9 +189,9 @@ fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
         (vec!["-s", "limits.workers=4..1:3"], "not above its start"),
         (vec!["-s", "limits.workers=1,9"], "cannot keep 9 workers busy"),
         (vec!["--mode", "random"], "the number of points to draw"),
-        (vec!["--repeats", "0"], "`sweep.repeats`"),
-        (vec!["--repeats", "9000"], "`sweep.repeats`"),
-        (vec!["--device", "gpu"], "`experiment.device`"),
+        (vec!["--repeats", "0"], "`--repeats`: expected a whole number from 1"),
+        (vec!["--repeats", "9000"], "for example `--repeats 1`"),
+        (vec!["--device", "gpu"], "did you mean `--device cuda`?"),
     ] {
         let mut all = vec!["sweep", "small.toml"];
         all.extend(&arguments);

@@ -95,6 +95,12 @@ pub struct Registered<K: ?Sized + 'static> {
     fixed: OnceLock<Vec<&'static K>>,
 }
 
+impl<K: Family + ?Sized> Default for Registered<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K: Family + ?Sized> Registered<K> {
     pub const fn new() -> Self {
         Self { added: Mutex::new(Vec::new()), fixed: OnceLock::new() }

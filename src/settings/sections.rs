@@ -74,10 +74,6 @@ pub struct Limits {
     /// when memory is short. Default: 32.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
-    /// Triplets in one triplet batch, three images each. Default: 8; pictures of 640 pixels in batches of 64
-    /// have cost 8 GB of a GPU's memory.
-    #[schemars(range(min = 1, max = 4096))]
-    pub triplet_batch_size: usize,
     /// Threads that decode and augment. 0 does it on the training thread. Default: 1; the order of batches and
     /// every number in the result are the same for any value.
     #[schemars(range(min = 0, max = 256))]
@@ -92,10 +88,6 @@ pub struct Limits {
     /// at most 12 bytes a pixel plus its file; one that does not fit is refused by name. Default: 512 MiB, enough for
     /// one of 44 megapixels.
     pub decoding: Bytes,
-    /// Detections of one validation that are kept until its end, 32 bytes each. If there are more, those with the
-    /// lowest scores are dropped, and the result says how many. Default: 100,000 (3.1 MiB).
-    #[schemars(range(min = 100, max = 100_000_000))]
-    pub validation_predictions: usize,
     /// Gradient norms kept for the running median in the progress line and the metrics. Default: 100.
     #[schemars(range(min = 1, max = 100_000))]
     pub gradient_norm_window: usize,
@@ -119,12 +111,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             batch_size: 32,
-            triplet_batch_size: 8,
             workers: 1,
             prefetch: 2,
             frame_cache: Bytes::mebibytes(64),
             decoding: Bytes::mebibytes(512),
-            validation_predictions: 100_000,
             gradient_norm_window: 100,
             metrics_queue: 16,
             log_queue: 16,

@@ -141,8 +141,11 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     }
     let shots = check(&workplace, &["-s", HELD_OUT, "-s", "pipeline.fewshot-detection.n_shot=3"]);
     assert!(shots.err.contains("n_shot 3 -> 1: the class \"cat\" has 1 different reference to train on"), "{shots:?}");
-    let small =
-        ["pipeline.fewshot-detection.n_way=2", "pipeline.fewshot-detection.n_query=1", "limits.triplet_batch_size=1"];
+    let small = [
+        "pipeline.fewshot-detection.n_way=2",
+        "pipeline.fewshot-detection.n_query=1",
+        "pipeline.fewshot-detection.triplet_batch_size=1",
+    ];
     let enough = check(&workplace, &["-s", HELD_OUT, "-s", small[0], "-s", small[1], "-s", small[2]]);
     assert!(!enough.err.contains("->"), "{}", enough.err);
     // Burn is not needed to come as far as this line.

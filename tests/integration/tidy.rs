@@ -51,7 +51,7 @@ fn without_tests(text: &str) -> String {
         let depth = line.len() - line.trim_start().len();
         for line in lines.by_ref() {
             let at_depth = line.len() - line.trim_start().len() == depth;
-            if line.trim_end().ends_with(';') && at_depth || at_depth && line.trim() == "}" {
+            if at_depth && (line.trim_end().ends_with(';') || line.trim() == "}") {
                 break;
             }
         }

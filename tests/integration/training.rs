@@ -19,6 +19,7 @@ num_aug = 2
 image_size = 32
 reference_size = 16
 triplet_ratio = 0.3
+triplet_batch_size = 3
 [model.reference-detector]
 channels = [8, 8, 16, 16]
 pyramid_channels = 16
@@ -37,7 +38,6 @@ learning_rate = 3e-3
 epochs = 4
 [limits]
 batch_size = 8
-triplet_batch_size = 3
 frame_cache = "64 KiB"
 [validation]
 episodes = 2
@@ -127,7 +127,7 @@ fn triplets_bring_pictures_of_one_unseen_class_closer_than_those_of_two() {
         "pipeline.fewshot-detection.triplet_mining=\"given\"",
         "dataset.reference-video.generated.train_classes=12",
         "dataset.reference-video.generated.validation_classes=6",
-        "limits.triplet_batch_size=16",
+        "pipeline.fewshot-detection.triplet_batch_size=16",
         "training.epochs=10",
         "validation.every_epochs=10",
     ];

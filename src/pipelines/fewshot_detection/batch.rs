@@ -17,7 +17,6 @@ use crate::data::reference_video::library::{Frame, Object, Split};
 use crate::data::sample::{Picture, PictureSource, Rectangle};
 use crate::data::transform::{self, Mapping};
 use crate::seed::generator;
-use crate::settings::sections::Limits;
 
 /// Objects of a frame that are kept; those of the episode's classes come first. The generated data and the cards have
 /// fewer; COCO has 7 a picture on average.
@@ -131,7 +130,7 @@ impl HeldBytes for HostBatch {
 }
 
 /// The most that one batch holds, in bytes.
-pub fn batch_bytes_max(settings: &Settings, limits: &Limits) -> u64 {
+pub fn batch_bytes_max(settings: &Settings) -> u64 {
     let pixels = |side: usize| (side * side * 3) as u64;
     let fixed = (size_of::<HostBatch>() + DESCRIPTION_BYTES_MAX) as u64;
     let query = pixels(settings.image_size) + (size_of::<QueryFrame>() + TRUTHS_MAX * size_of::<Truth>()) as u64;
@@ -141,7 +140,7 @@ pub fn batch_bytes_max(settings: &Settings, limits: &Limits) -> u64 {
     let detection = queries * query + references * reference + (settings.n_way * size_of::<usize>()) as u64;
     // With a ratio of 0 there are no triplet batches, and with 1 still detection batches: those of the validation.
     let triplet = match settings.triplet_ratio > 0.0 {
-        true => 3 * limits.triplet_batch_size as u64 * (reference + size_of::<usize>() as u64),
+        true => 3 * settings.triplet_batch_size as u64 * (reference + size_of::<usize>() as u64),
         false => 0,
     };
     fixed + detection.max(triplet)

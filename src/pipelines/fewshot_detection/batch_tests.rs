@@ -10,6 +10,7 @@ use crate::bounded::ledger::Ledger;
 use crate::data::feed::{self, Feed, FeedSettings, Prepare};
 use crate::data::reference_video::library::Library;
 use crate::data::sample::Ignored;
+use crate::settings::sections::Limits;
 use proptest::prelude::*;
 use rand::Rng;
 use sha2::{Digest, Sha256};
@@ -53,7 +54,7 @@ fn batches(library: Library, settings: Settings) -> Batches {
 
 fn feed(ledger: &Ledger, batches: &Batches, workers: usize) -> Feed<HostBatch> {
     let limits = Limits { workers, ..Limits::default() };
-    let buffers = feed::Buffers::new(&limits, batch_bytes_max(batches.episodes().settings(), &limits));
+    let buffers = feed::Buffers::new(&limits, batch_bytes_max(batches.episodes().settings()));
     let batches = batches.clone();
     let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.prepare(number));
     Feed::new(ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap()
@@ -232,10 +233,10 @@ fn the_bound_is_reached_by_an_episode_of_crowded_frames() {
         frame.objects = (0..40).map(|index| Object { class: index % 5, ..object.clone() }).collect();
     }
     let batch = batches(library, small()).prepare(0).unwrap();
-    let bound = batch_bytes_max(&small(), &Limits::default());
+    let bound = batch_bytes_max(&small());
     let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
     // The triplets are larger here; with one triplet the episode is.
-    let detection = batch_bytes_max(&small(), &Limits { triplet_batch_size: 1, ..Limits::default() });
+    let detection = batch_bytes_max(&Settings { triplet_batch_size: 1, ..small() });
     assert_eq!(batch.held_bytes(), detection - unused);
     assert!(detection <= bound);
 }
@@ -250,15 +251,14 @@ proptest! {
     ) {
         let settings = Settings {
             n_way, n_shot, n_query, num_aug, triplet_ratio: ratio, image_size: image * 16, reference_size: reference * 16,
-            ..Settings::default()
+            triplet_batch_size: triplets, ..Settings::default()
         };
-        let limits = Limits { triplet_batch_size: triplets, ..Limits::default() };
         let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };
         let library = Arc::new(library(Shape { frames, ..SHAPE }));
         prop_assert!(batches_per_epoch(&library, &settings) >= 1);
         let episodes = Episodes::new(library, settings.clone(), draws).unwrap();
         let batches = Batches::new(episodes, Arc::new(Painter::default()));
-        let bound = batch_bytes_max(&settings, &limits);
+        let bound = batch_bytes_max(&settings);
         for number in 0..4 {
             let batch = batches.prepare(number).unwrap();
             prop_assert!(batch.held_bytes() <= bound, "{} of {bound}: {}", batch.held_bytes(), batch.describe());

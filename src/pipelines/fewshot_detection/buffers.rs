@@ -31,11 +31,11 @@ pub struct Buffers {
 impl Buffers {
     pub fn new(settings: &Settings, model: &Model, library: &Library, experiment: &Experiment) -> Self {
         let limits = &experiment.limits;
-        let bytes = batch_bytes_max(settings, limits);
+        let bytes = batch_bytes_max(settings);
         let pictures = pictures_cap(experiment.validation.pictures, settings.image_size);
         Self {
             feed: feed::Buffers::new(limits, bytes),
-            scoring: scoring::Buffers::new(settings, limits),
+            scoring: scoring::Buffers::new(settings),
             files: settings.save_detections.then(coco_files::buffer),
             embeddings: separation::buffer(held_out(library).len(), model.embedding),
             validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes })

@@ -14,7 +14,6 @@ use super::*;
 use crate::data::reference_video::library::Library;
 use crate::results::{sums, write};
 use crate::seed::generator;
-use crate::settings::sections::Limits;
 
 const EPISODES: u64 = 5;
 
@@ -75,8 +74,7 @@ fn validated(run: &Path, library: Library) -> Scores {
     let ledger = Ledger::default();
     let episodes = episodes(library, settings(), 0).unwrap();
     let library: Arc<Library> = episodes.library().clone();
-    let mut scoring =
-        Scoring::new(library.clone(), &settings(), &scoring::Buffers::new(&settings(), &Limits::default()), &ledger);
+    let mut scoring = Scoring::new(library.clone(), &settings(), &scoring::Buffers::new(&settings()), &ledger);
     let mut files = CocoFiles::new(&ledger, &buffer());
     let mut file = files.begin(run, &episodes, EPISODES).unwrap();
     let mut number = 0;

@@ -45,7 +45,7 @@ pub struct Triplet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrawSettings {
     pub seed: u32,
-    /// `limits.triplet_batch_size`.
+    /// `triplet_batch_size` of the settings.
     pub triplet_batch_size: usize,
     /// `training.accumulation`: all batches of one step are of one kind.
     pub accumulation: usize,

@@ -105,7 +105,7 @@ mod tests {
         let settings = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
         let settings = Settings { triplet_ratio: 0.0, ..settings };
         let limits = Limits { workers, prefetch: 2, ..Limits::default() };
-        let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings, &limits));
+        let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings));
         let batches = Batches::new(episodes(library(SHAPE), settings, 7).unwrap(), Arc::new(Frames));
         let ledger = Ledger::default();
         let prepare = prepare(batches, leaks, &ledger);

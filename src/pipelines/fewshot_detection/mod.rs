@@ -52,6 +52,10 @@ impl PipelineKind for FewshotDetection {
     const NAME: &'static str = "fewshot-detection";
     const MODELS: &'static [&'static str] = &[ReferenceDetector::NAME];
     const DATASETS: &'static [&'static str] = &["reference-video"];
+    const MOVED: &'static [(&'static str, &'static str)] = &[
+        ("limits.triplet_batch_size", "triplet_batch_size"),
+        ("limits.validation_predictions", "validation_predictions"),
+    ];
     const METRICS: &'static [Metric] = prepare::METRICS;
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
     type Settings = Settings;
@@ -67,7 +71,7 @@ impl PipelineKind for FewshotDetection {
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         frames::fits(largest.as_ref(), &experiment.limits)?;
         episode::enough(drawn.train.count, drawn.held_out.count, settings)?;
-        Ok(prepare::smaller(settings, &experiment.limits, &drawn))
+        Ok(prepare::smaller(settings, &drawn))
     }
 
     fn prepare(

@@ -18,7 +18,6 @@ use crate::data::reference_video::settings::Settings as Data;
 use crate::experiment::Experiment;
 use crate::results::format::PlannedOwner;
 use crate::results::smaller::Smaller;
-use crate::settings::sections::Limits;
 use crate::task::{Metric, TaskError, TaskFacts};
 use crate::units::counted;
 
@@ -113,10 +112,11 @@ fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
 
 const N_WAY: &str = "pipeline.fewshot-detection.n_way";
 const N_SHOT: &str = "pipeline.fewshot-detection.n_shot";
+const TRIPLET_BATCH_SIZE: &str = "pipeline.fewshot-detection.triplet_batch_size";
 const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 
 /// Episodes of fewer classes, references or frames than the settings ask for, and triplets of fewer pictures.
-pub fn smaller(settings: &Settings, limits: &Limits, drawn: &Drawn) -> Vec<Smaller> {
+pub fn smaller(settings: &Settings, drawn: &Drawn) -> Vec<Smaller> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: usize, used: usize, because: String| {
         if used < asked {
@@ -143,7 +143,7 @@ pub fn smaller(settings: &Settings, limits: &Limits, drawn: &Drawn) -> Vec<Small
             "the data has {} of objects to train on, and a triplet is three",
             counted(drawn.train.pictures as u64, "picture")
         );
-        cut("limits.triplet_batch_size", limits.triplet_batch_size, drawn.train.pictures / 3, because);
+        cut(TRIPLET_BATCH_SIZE, settings.triplet_batch_size, drawn.train.pictures / 3, because);
     }
     all
 }
@@ -161,7 +161,7 @@ pub fn prepare(
     frames::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
-    let smaller = smaller(settings, limits, &drawn);
+    let smaller = smaller(settings, &drawn);
     // Buffers are as large as episodes will be.
     let settings =
         &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
@@ -170,7 +170,7 @@ pub fn prepare(
     let store = Arc::new(FrameStore::new(&library, ledger, &of_data));
     let draws = DrawSettings {
         seed: experiment.experiment.seed,
-        triplet_batch_size: limits.triplet_batch_size,
+        triplet_batch_size: settings.triplet_batch_size,
         accumulation: experiment.training.accumulation,
     };
     let buffers = Buffers::new(settings, model, &library, experiment);

@@ -18,7 +18,6 @@ use crate::metrics::episodes::EpisodeMean;
 use crate::metrics::matching::{self, DETECTIONS_MAX, matched};
 use crate::metrics::st_iou::StIou;
 use crate::results::metric::Interval;
-use crate::settings::sections::Limits;
 
 /// What a validation scores.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,9 +47,9 @@ pub struct Scoring {
 }
 
 /// Detections of one episode: no more can count, and no more are kept of a whole validation.
-fn episode_predictions(settings: &Settings, limits: &Limits) -> usize {
+fn episode_predictions(settings: &Settings) -> usize {
     let of_a_frame = settings.n_way * settings.detections_per_frame.min(DETECTIONS_MAX);
-    (settings.n_way * settings.n_query * of_a_frame).min(limits.validation_predictions)
+    (settings.n_way * settings.n_query * of_a_frame).min(settings.validation_predictions)
 }
 
 /// The buffers of a [`Scoring`].
@@ -63,16 +62,16 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    pub fn new(settings: &Settings, limits: &Limits) -> Self {
-        let key = "limits.validation_predictions";
-        let of_an_episode = episode_predictions(settings, limits);
+    pub fn new(settings: &Settings) -> Self {
+        let key = "pipeline.fewshot-detection.validation_predictions";
+        let of_an_episode = episode_predictions(settings);
         let episode = average_precision::buffer("episode_predictions", of_an_episode)
             .because(format!("those of one episode; at most `{key}`"));
         Self {
-            all: average_precision::buffer("validation_predictions", limits.validation_predictions)
+            all: average_precision::buffer("validation_predictions", settings.validation_predictions)
                 .key(key)
                 .because(format!("`{key}`")),
-            episode: if of_an_episode == limits.validation_predictions { episode.key(key) } else { episode },
+            episode: if of_an_episode == settings.validation_predictions { episode.key(key) } else { episode },
         }
     }
 

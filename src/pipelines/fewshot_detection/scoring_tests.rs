@@ -14,7 +14,7 @@ fn query(frame: usize) -> Query {
 }
 
 fn scoring(library: Library, ledger: &Ledger) -> Scoring {
-    let buffers = Buffers::new(&Settings::default(), &Limits::default());
+    let buffers = Buffers::new(&Settings::default());
     Scoring::new(Arc::new(library), &Settings::default(), &buffers, ledger)
 }
 
@@ -77,8 +77,8 @@ fn the_next_validation_begins_anew() {
 fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
     let library = library(SHAPE);
     let ledger = Ledger::default();
-    let limits = Limits { validation_predictions: 100, ..Limits::default() };
-    let buffers = Buffers::new(&Settings::default(), &limits);
+    let settings = Settings { validation_predictions: 100, ..Settings::default() };
+    let buffers = Buffers::new(&settings);
     let mut scoring = Scoring::new(Arc::new(library.clone()), &Settings::default(), &buffers, &ledger);
     for _ in 0..10 {
         scoring.begin_episode(&[CLASS]);
@@ -96,7 +96,7 @@ fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
 fn the_plan_lists_what_is_registered() {
     let ledger = Ledger::default();
     let _scoring = scoring(library(SHAPE), &ledger);
-    let buffers = Buffers::new(&Settings::default(), &Limits::default());
+    let buffers = Buffers::new(&Settings::default());
     let mut planned = buffers.all().map(|buffer| (buffer.name, buffer.cap));
     planned.sort_by_key(|(name, _)| *name);
     assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);

@@ -29,6 +29,10 @@ pub struct Settings {
     /// The share of steps that are triplet steps. Default: 0.3.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub triplet_ratio: f64,
+    /// Triplets in one triplet batch, three images each. Default: 8; pictures of 640 pixels in batches of 64
+    /// have cost 8 GB of a GPU's memory.
+    #[schemars(range(min = 1, max = 4096))]
+    pub triplet_batch_size: usize,
     /// Which triplets a triplet batch compares.
     pub triplet_mining: TripletMining,
     /// How much farther than the positive the negative must be, as cosine distance. Default: 0.3.
@@ -70,6 +74,10 @@ pub struct Settings {
     /// Detections of a class kept in a frame. Default: 100, as in COCO.
     #[schemars(range(min = 1, max = 1000))]
     pub detections_per_frame: usize,
+    /// Detections of one validation that are kept until its end, 32 bytes each. If there are more, those with the
+    /// lowest scores are dropped, and the result says how many. Default: 100,000 (3.1 MiB).
+    #[schemars(range(min = 100, max = 100_000_000))]
+    pub validation_predictions: usize,
     /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU. Default: 0.3.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub presence_threshold: f64,
@@ -88,6 +96,7 @@ impl Default for Settings {
             auto_episodes: true,
             episodes: None,
             triplet_ratio: 0.3,
+            triplet_batch_size: 8,
             triplet_mining: TripletMining::BatchHard,
             triplet_margin: 0.3,
             triplet_weight: 1.0,
@@ -102,6 +111,7 @@ impl Default for Settings {
             score_threshold: 0.05,
             nms_iou: 0.5,
             detections_per_frame: 100,
+            validation_predictions: 100_000,
             presence_threshold: 0.3,
             save_detections: true,
         }

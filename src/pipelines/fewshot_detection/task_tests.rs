@@ -25,6 +25,7 @@ fn opened(overrides: &str) -> FewshotDetection {
         num_aug = 1
         image_size = 64
         reference_size = 16
+        triplet_batch_size = 4
         {overrides}
         [model.reference-detector]
         channels = [8, 8, 16, 16]
@@ -38,7 +39,6 @@ fn opened(overrides: &str) -> FewshotDetection {
         references_per_class = 3
         frame_size = 64
         [limits]
-        triplet_batch_size = 4
         workers = 0
         prefetch = 1"
     );

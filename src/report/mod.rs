@@ -22,6 +22,7 @@ pub mod verdict;
 mod width;
 
 #[cfg(test)]
+#[path = "sample_tests.rs"]
 mod sample;
 #[cfg(test)]
 mod tests;

@@ -73,6 +73,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("batch_size", "4"),
     ("workers", "3"),
     ("prefetch", "5"),
+    ("frame_cache", "\"100 KiB\""),
+    ("decoding", "\"64 MiB\""),
     ("gradient_norm_window", "3"),
     ("metrics_queue", "1"),
     ("log_queue", "1"),

@@ -64,7 +64,7 @@ fn what_the_data_cuts_is_told_by_key() {
 #[test]
 fn batches_and_validations_larger_than_the_data_are_told() {
     let mut experiment: Experiment = toml::from_str("[pipeline.qat-language-model]\n[model.gpt2]\n").unwrap();
-    experiment.limits.batch_size = 32;
+    experiment.training.batch_size = Some(32);
     experiment.validation.episodes = 3;
     let told = |train: u64, held_out: u64| -> Vec<String> {
         smaller(&Settings::default(), &experiment, [train, held_out]).iter().map(ToString::to_string).collect()

@@ -193,3 +193,21 @@ fn cfg_feature_stands_only_before_mod_use_and_macros() {
         }
     }
 }
+
+/// Snippets of the guide name their file in the first line.
+#[test]
+fn snippets_of_the_guide_stand_in_the_example() {
+    let guide = std::fs::read_to_string(Path::new(ROOT).join("docs/add-a-pipeline.md")).unwrap();
+    let flat = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let mut count = 0;
+    for block in guide.split("```rust\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        let (first, code) = block.split_once('\n').unwrap();
+        let file = first.strip_prefix("// ").unwrap_or_else(|| panic!("{first} names no file"));
+        let text =
+            std::fs::read_to_string(Path::new(ROOT).join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(flat(&text).contains(&flat(code)), "{file} has no longer:\n{code}");
+        count += 1;
+    }
+    assert!(count >= 8, "{count} snippets were found");
+}

@@ -71,7 +71,7 @@ probe = false
 /// Another value of each key than its default. A new key needs one here.
 const OTHERS: &[(&str, &str)] = &[
     ("batch_size", "4"),
-    ("workers", "3"),
+    ("workers", "2"),
     ("prefetch", "5"),
     ("frame_cache", "\"100 KiB\""),
     ("decoding", "\"64 MiB\""),

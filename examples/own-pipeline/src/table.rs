@@ -61,7 +61,7 @@ pub struct Rows {
 /// Reads and scales it.
 pub fn read(settings: &Settings) -> Result<Rows, DataError> {
     let path = settings.path.as_deref().unwrap_or_default();
-    let broken = |message: String| DataError::File { path: path.into(), message };
+    let broken = |message: String| DataError::file(path.as_ref(), message);
     let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
     let header = reader.headers().map_err(|error| broken(error.to_string()))?.clone();

@@ -76,7 +76,9 @@ impl ModuleMapper<Backend> for Initialise {
 
 fn one_value_or_zeros<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     let values: Vec<f32> = tensor.to_data().iter::<f32>().collect();
-    match values.iter().all(|value| *value == values[0]) {
+    // A bias of one number is of one value, too, and drawn by Burn.
+    let kept = |value: f32| values.len() > 1 || value == 0.0 || value == 1.0;
+    match values.iter().all(|value| *value == values[0] && kept(*value)) {
         true => tensor,
         false => Tensor::zeros(tensor.shape(), &tensor.device()),
     }
@@ -86,4 +88,20 @@ fn one_value_or_zeros<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 fn normal(random: &mut impl Rng) -> f64 {
     let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::nn::{Linear, LinearConfig};
+
+    use super::super::tests::{autodiff, values};
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_what_burn_drew_not_even_a_bias_of_one_number() {
+        let made = || -> Linear<Backend> { initialise(LinearConfig::new(3, 1).init(&autodiff()), 7) };
+        let (one, other) = (made(), made());
+        assert_eq!(values(one.weight.val()), values(other.weight.val()));
+        assert_eq!(values(one.bias.unwrap().val()), [0.0]);
+    }
 }

@@ -19,6 +19,7 @@ use crate::experiment::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind
 use crate::pipelines::dummy::Dummy;
 use crate::pipelines::fewshot_detection::{FewshotDetection, ReferenceDetector};
 use crate::pipelines::qat_language_model::{Gpt2, QatLanguageModel};
+use crate::run::fingerprint::has_other_kinds;
 use crate::settings::chosen::Family;
 use crate::{cli, data, device};
 
@@ -28,6 +29,8 @@ pub struct Program {
     pipelines: Vec<&'static dyn AnyPipeline>,
     models: Vec<&'static dyn AnyModel>,
     datasets: Vec<&'static dyn AnyDataset>,
+    /// Kinds of other crates are among them.
+    others: bool,
 }
 
 impl Program {
@@ -38,30 +41,36 @@ impl Program {
 
     /// What xrun itself brings. One line for each kind, and no other place lists them.
     pub fn built_in(self) -> Self {
-        self.pipeline::<FewshotDetection>()
+        let others = self.others;
+        let all = self
+            .pipeline::<FewshotDetection>()
             .pipeline::<QatLanguageModel>()
             .pipeline::<Dummy>()
             .model::<ReferenceDetector>()
             .model::<Gpt2>()
             .dataset::<ReferenceVideo>()
-            .dataset::<QuestionAnswers>()
+            .dataset::<QuestionAnswers>();
+        Self { others, ..all }
     }
 
     /// Adds a pipeline.
     pub fn pipeline<P: PipelineKind>(mut self) -> Self {
         self.pipelines.push(any_pipeline::<P>());
+        self.others = true;
         self
     }
 
     /// Adds a model.
     pub fn model<M: ModelKind>(mut self) -> Self {
         self.models.push(any_model::<M>());
+        self.others = true;
         self
     }
 
     /// Adds a data set.
     pub fn dataset<D: DatasetKind>(mut self) -> Self {
         self.datasets.push(kind::any::<D>());
+        self.others = true;
         self
     }
 
@@ -71,25 +80,42 @@ impl Program {
     /// # Panics
     /// When an experiment or its schema was read before, and one of the kinds was not known then.
     pub fn register(self) {
+        if self.others {
+            has_other_kinds();
+        }
         self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registered().add(kind));
         self.models.into_iter().for_each(|kind| <dyn AnyModel>::registered().add(kind));
         self.datasets.into_iter().for_each(|kind| <dyn AnyDataset>::registered().add(kind));
     }
 
-    /// Reads the command line, does what it says, and answers with the exit code. To be called first in `main`, before a
-    /// thread is started: variables of the environment are set for the backend.
+    /// Reads the command line, does what it says, and answers with the exit code. To be called first in `main`.
+    ///
+    /// # Panics
+    /// When another thread runs: variables of the environment are set for the GPU's driver and for CubeCL.
     pub fn main(self) -> ExitCode {
-        if std::env::var_os(ORDER_VARIABLE).is_none() {
-            // SAFETY: no other thread runs yet that could read the environment.
-            unsafe { std::env::set_var(ORDER_VARIABLE, ORDER_BY_BUS) };
-        }
-        // For CubeCL, which looks nowhere else.
-        if let Some(toolkit) = device::toolkit_of_environment(data::cache::folder) {
-            // SAFETY: as above.
-            unsafe { std::env::set_var(device::toolkit::ROOT_VARIABLE, toolkit) };
-        }
+        let alone = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count) == 1;
+        assert!(alone, "`Program::main` was called after a thread was started");
+        // SAFETY: no other thread runs that could read the environment.
+        unsafe { prepare_environment() };
         self.register();
         cli::main()
+    }
+}
+
+/// Sets the variables that number GPUs as `nvidia-smi` does and that say where CUDA's headers are, unless they are set. A
+/// program that trains on a GPU without [`Program::main`] calls it first of all.
+///
+/// # Safety
+/// No other thread may run: it could read the environment.
+pub unsafe fn prepare_environment() {
+    if std::env::var_os(ORDER_VARIABLE).is_none() {
+        // SAFETY: as the caller promised.
+        unsafe { std::env::set_var(ORDER_VARIABLE, ORDER_BY_BUS) };
+    }
+    // For CubeCL, which looks nowhere else.
+    if let Some(toolkit) = device::toolkit_of_environment(data::cache::folder) {
+        // SAFETY: as the caller promised.
+        unsafe { std::env::set_var(device::toolkit::ROOT_VARIABLE, toolkit) };
     }
 }
 

@@ -80,6 +80,8 @@ pub struct TaskFacts {
     pub batch_items: u64,
     /// Keys that give a batch its number of items where `limits.batch_size` is larger; empty where that alone does.
     pub batch_keys: &'static [&'static str],
+    /// Whether a batch is on the device as a whole, whatever `limits.batch_size` is: then a smaller one is refused.
+    pub whole_batches: bool,
     /// Steps that show all that a run does, so that a probe of them sees what memory the run needs.
     pub probe_steps: u64,
     /// What such a probe changes of the experiment, as `section.key=value`: phases that would take all its steps.
@@ -137,6 +139,7 @@ impl TaskFacts {
             phase_ends: Vec::new(),
             batch_items: 1,
             batch_keys: &[],
+            whole_batches: false,
             probe_steps: PROBE_STEPS,
             probe_overrides: Vec::new(),
             metrics: metrics.to_vec(),

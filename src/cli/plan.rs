@@ -78,7 +78,10 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     let start = match start {
         Some(value) if in_bytes => serde_json::from_value::<Bytes>(value.clone()).map_or(1 << 20, |bytes| bytes.0),
         Some(value) => value.as_u64().unwrap_or(range.0),
-        None => return Err(wrong("it has no value here; give one to start from: -s")),
+        None => match checked.experiment.pipeline.kind().batch_size() {
+            Some(size) if key == "training.batch_size" => size as u64,
+            _ => return Err(wrong("it has no value here; give one to start from: -s")),
+        },
     };
     // From nothing there is no line to follow.
     let start = if in_bytes { start.max(1 << 20) } else { start };

@@ -16,7 +16,7 @@ use crate::report;
 use crate::results::format::Outcome;
 use crate::results::{index, layout, resolved, write};
 use crate::run::begin::{NewRun, Place};
-use crate::run::fingerprint::LEFT_OUT;
+use crate::run::fingerprint::{LEFT_OUT, places_of_data};
 use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
 use crate::run::stop::exit_code;
@@ -112,10 +112,12 @@ fn plan(
     terminal: Terminal,
 ) -> Result<Planned, Failure> {
     let overrides = arguments.overrides.all();
-    let changeable: Vec<&str> = LEFT_OUT.iter().chain(CHANGEABLE).copied().collect();
-    refuse_other_keys(&overrides, &changeable, "a run is reproduced", "run the experiment")?;
     resolved::text_of(path).map_err(Failure::failed)?;
     let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
+    let places = places_of_data(&experiment);
+    let changeable: Vec<&str> =
+        LEFT_OUT.iter().chain(CHANGEABLE).copied().chain(places.iter().map(String::as_str)).collect();
+    refuse_other_keys(&overrides, &changeable, "a run is reproduced", "run the experiment")?;
     arguments.data.prepare(&experiment);
     let named = |key: &str| overrides.iter().any(|text| key_of(text) == key);
     experiment.training.time_limit = experiment.training.time_limit.filter(|_| named("training.time_limit"));

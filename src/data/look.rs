@@ -43,7 +43,10 @@ pub fn look(dataset: &Dataset) -> Result<Option<Look<serde_json::Value>>, DataEr
 fn place(dataset: &Dataset, stamp: &str) -> PathBuf {
     // Settings always serialise: their keys are strings.
     let settings = serde_json::to_string(dataset).unwrap_or_default();
-    let key = format!("{FORM} {} {stamp} {settings}", env!("CARGO_PKG_VERSION"));
+    // Another program may look for other things.
+    let program = std::env::current_exe().ok().and_then(|path| path.metadata().ok());
+    let program = program.map(|file| (file.len(), file.modified().ok()));
+    let key = format!("{FORM} {program:?} {stamp} {settings}");
     cache::folder().join("looks").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
 }
 

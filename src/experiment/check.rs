@@ -26,6 +26,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     needs(experiment, problems);
     leaks(experiment, problems);
     gradients(experiment, problems);
+    batch_size(experiment, problems);
     experiment.pipeline.kind().check(experiment.pipeline.any(), experiment, problems);
     if let Some(model) = &experiment.model {
         model.check(problems);
@@ -55,6 +56,16 @@ fn needs(experiment: &Experiment, problems: &mut Problems) {
             }
             _ => {}
         }
+    }
+}
+
+/// The pipeline takes its batches as large as the file says.
+fn batch_size(experiment: &Experiment, problems: &mut Problems) {
+    if experiment.training.batch_size.is_some() && experiment.pipeline.kind().batch_size().is_none() {
+        let name = experiment.pipeline.name();
+        let problem = Problem::new("training.batch_size", format!("keys of `{name}` say what a batch is"));
+        let help = "take it out; `limits.batch_size` says how much of a batch is on the device at once";
+        problems.add(problem.help(help).related("pipeline"));
     }
 }
 

@@ -29,6 +29,9 @@ pub trait PipelineKind: Send + Sync + 'static {
     /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
     /// another.
     const METRICS: &'static [Metric];
+    /// Items in a batch where `training.batch_size` does not say how many; `None` where the pipeline's own keys say it, as those
+    /// of an episode do.
+    const BATCH_SIZE: Option<usize> = None;
     /// Whether it holds gradients between steps, which the cleanup action `gradients` gives back. One whose gradients go with
     /// the step, as [`nn::step`](crate::nn::step) has it, holds none, and refuses the action.
     const HOLDS_GRADIENTS: bool = false;
@@ -110,6 +113,7 @@ pub trait AnyPipeline: Kind {
     fn datasets(&self) -> &'static [&'static str];
     fn metrics(&self) -> &'static [Metric];
     fn leaks(&self) -> &'static [&'static Leak];
+    fn batch_size(&self) -> Option<usize>;
     fn holds_gradients(&self) -> bool;
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
@@ -226,6 +230,10 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
 
     fn leaks(&self) -> &'static [&'static Leak] {
         P::LEAKS
+    }
+
+    fn batch_size(&self) -> Option<usize> {
+        P::BATCH_SIZE
     }
 
     fn holds_gradients(&self) -> bool {

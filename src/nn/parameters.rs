@@ -14,12 +14,12 @@ use crate::seed::generator;
 /// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its
 /// own generator, become 0.
 pub fn initialise<M: Module<Backend>>(module: M, seed: u32) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: None })
+    module.map(&mut Initialise { seed, next: 1, deviation: None, names: Vec::new() })
 }
 
 /// As [`initialise`], with one standard deviation for all matrices (GPT-2's is 0.02).
 pub fn initialise_normal<M: Module<Backend>>(module: M, seed: u32, deviation: f64) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: Some(deviation) })
+    module.map(&mut Initialise { seed, next: 1, deviation: Some(deviation), names: Vec::new() })
 }
 
 /// Bytes of all parameters, and so of their gradients.
@@ -51,16 +51,29 @@ struct Initialise {
     next: u64,
     /// `None` takes it from the shape.
     deviation: Option<f64>,
+    /// Of the parameter at hand, from the outermost module on.
+    names: Vec<String>,
 }
 
+/// What Burn's modules call theirs.
+const BIAS: &str = "bias";
+
 impl ModuleMapper<Backend> for Initialise {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.names.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.names.pop();
+    }
+
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let number = self.next;
         self.next += 1;
         let (_, tensor, mapper) = param.consume();
         let trained = tensor.is_require_grad();
         let tensor = match D {
-            0 | 1 => one_value_or_zeros(tensor),
+            0 | 1 => one_value_or_zeros(tensor, self.names.last().is_some_and(|name| name == BIAS)),
             _ => {
                 let shape = tensor.dims();
                 let fan_in: usize = shape[1..].iter().product();
@@ -74,11 +87,10 @@ impl ModuleMapper<Backend> for Initialise {
     }
 }
 
-fn one_value_or_zeros<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+fn one_value_or_zeros<const D: usize>(tensor: Tensor<D>, is_bias: bool) -> Tensor<D> {
     let values: Vec<f32> = tensor.to_data().iter::<f32>().collect();
     // A bias of one number is of one value, too, and drawn by Burn.
-    let kept = |value: f32| values.len() > 1 || value == 0.0 || value == 1.0;
-    match values.iter().all(|value| *value == values[0] && kept(*value)) {
+    match values.iter().all(|value| *value == values[0]) && !(is_bias && values.len() == 1) {
         true => tensor,
         false => Tensor::zeros(tensor.shape(), &tensor.device()),
     }

@@ -4,13 +4,15 @@
 //! its sources and of its lock file. Not in it: the machine and the device, which are compared by name.
 
 use super::manifest::lock_digest;
-use crate::data::digest::digest;
+use std::sync::OnceLock;
+
+use crate::data::digest::{digest, digest_of_file};
 use crate::experiment::Experiment;
 use crate::plan::Plan;
 use crate::results::resolved;
 
 /// Keys that change neither the numbers nor the memory of a run that does all its steps: what it is called, where it
-/// runs, where its data lies (the data's digest is in), limits that only stop it, and the look ahead at what it will need.
+/// runs, limits that only stop it, and the look ahead at what it will need.
 ///
 /// What moves memory is not left out, though it does not change a metric: buffers, cleanup and the trace are what a
 /// result of xrun is about.
@@ -19,9 +21,6 @@ pub const LEFT_OUT: &[&str] = &[
     "experiment.description",
     "experiment.device",
     "experiment.patch",
-    "dataset.reference-video.path",
-    "dataset.question-answers.path",
-    "dataset.question-answers.validation_path",
     "training.time_limit",
     "limits.host_memory",
     "limits.device_memory",
@@ -29,21 +28,44 @@ pub const LEFT_OUT: &[&str] = &[
 ];
 
 /// SHA-256 of the sources that this program was built from.
-pub const SOURCE_DIGEST: &str = env!("XRUN_SOURCE_DIGEST");
+const SOURCE_DIGEST: &str = env!("XRUN_SOURCE_DIGEST");
+
+/// The digest of a program's own file, where kinds of other crates are in it: their sources are unknown here.
+static PROGRAM: OnceLock<String> = OnceLock::new();
+
+/// Says that this program has kinds that are not xrun's own.
+pub fn has_other_kinds() {
+    let own = || std::env::current_exe().ok().and_then(|path| digest_of_file(&path).ok());
+    PROGRAM.get_or_init(|| own().unwrap_or_default());
+}
+
+/// Identifies the code that answers: xrun's sources, and the program as a whole where kinds of other crates are in it.
+pub fn code_digest() -> String {
+    PROGRAM
+        .get()
+        .map_or_else(|| SOURCE_DIGEST.to_owned(), |program| digest(format!("{SOURCE_DIGEST} {program}").as_bytes()))
+}
 
 /// The fingerprint of a planned experiment.
 pub fn fingerprint(plan: &Plan) -> String {
     let mut lines = asked(&plan.experiment);
     lines.extend(plan.facts.data_digests.iter().map(|(name, value)| format!("data {name} = {value}")));
-    lines.push(format!("xrun {} {SOURCE_DIGEST} {}", env!("CARGO_PKG_VERSION"), lock_digest()));
+    lines.push(format!("xrun {} {} {}", env!("CARGO_PKG_VERSION"), code_digest(), lock_digest()));
     digest(lines.join("\n").as_bytes())
+}
+
+/// Keys that say where the data lies: like [`LEFT_OUT`], they change nothing, as the data's digest counts.
+pub fn places_of_data(experiment: &Experiment) -> Vec<String> {
+    let mut dataset = experiment.dataset.clone();
+    dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>()).collect()
 }
 
 /// A line for each value that counts, sorted by key.
 fn asked(experiment: &Experiment) -> Vec<String> {
     // Serialises: no map in it has keys other than strings.
     let values = resolved::flat(&serde_json::to_value(experiment).unwrap_or_default());
-    let counts = |key: &str| !LEFT_OUT.contains(&key);
+    let places = places_of_data(experiment);
+    let counts = |key: &str| !LEFT_OUT.contains(&key) && !places.iter().any(|place| place == key);
     values.into_iter().filter(|(key, _)| counts(key)).map(|(key, value)| format!("{key} = {value}")).collect()
 }
 

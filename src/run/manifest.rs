@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
 
-use super::fingerprint::SOURCE_DIGEST;
+use super::fingerprint::code_digest;
 use super::git;
 use crate::data::digest::digest;
 use crate::device::kernels::Kernels;
@@ -98,7 +98,7 @@ pub fn code(folder: &Path, patch: bool) -> Code {
         git_patch: patch,
         features: features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
         lock_digest: lock_digest(),
-        source_digest: Some(SOURCE_DIGEST.to_owned()),
+        source_digest: Some(code_digest()),
         built_commit: Some(env!("XRUN_BUILT_COMMIT").to_owned()).filter(|commit| !commit.is_empty()),
         built_with_changes: env!("XRUN_BUILT_WITH_CHANGES").parse().ok(),
     }

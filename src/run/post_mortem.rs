@@ -172,6 +172,9 @@ fn working(reached: &Reached, demand: &Demand, parameters: u64) -> Option<u64> {
 
 /// The batch whose step needs that much less; half of it where it is not known what a step needs.
 fn batch_size(plan: &Plan, working: Option<u64>, excess: u64) -> Option<Suggestion> {
+    if plan.facts.whole_batches {
+        return None;
+    }
     let batch = (plan.experiment.limits.batch_size as u64).min(plan.facts.batch_items).max(1);
     let smaller = |value: u64, frees| Suggestion { key: "limits.batch_size".into(), value: value.to_string(), frees };
     let Some(working) = working else { return (batch > 1).then(|| smaller(batch / 2, 0)) };

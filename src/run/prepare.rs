@@ -182,10 +182,18 @@ impl Planned {
         match fits {
             true => listener.detail(&format!("plan {sentence}")),
             false => {
-                listener.say(&format!("plan {sentence}; `xrun plan {} --solve limits.batch_size`", file.display()))
+                listener.say(&format!("plan {sentence}; `xrun plan {} --solve {}`", file.display(), self.batch_key()))
             }
         }
         Ok(())
+    }
+
+    /// The key that makes a step need less.
+    fn batch_key(&self) -> &'static str {
+        match (self.plan.facts.whole_batches, self.plan.facts.batch_keys) {
+            (true, [key, ..]) => key,
+            _ => "limits.batch_size",
+        }
     }
 
     /// What bounds it here and now.

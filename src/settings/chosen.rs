@@ -106,17 +106,17 @@ impl<K: Family + ?Sized> Registered<K> {
         Self { added: Mutex::new(Vec::new()), fixed: OnceLock::new() }
     }
 
-    /// Adds a kind. One of a name that is there already takes its place.
+    /// Adds a kind. One of a name that is there already takes its place, unless kinds were asked for: then the first stays.
     ///
     /// # Panics
     /// When kinds were asked for already and none has this name: what was read until then did not know it.
     pub fn add(&self, kind: &'static K) {
+        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(fixed) = self.fixed.get() {
             let known = fixed.iter().any(|known| known.name() == kind.name());
             assert!(known, "`{}` is registered after an experiment was read", kind.name());
             return;
         }
-        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         match added.iter_mut().find(|known| known.name() == kind.name()) {
             Some(known) => *known = kind,
             None => added.push(kind),

@@ -134,7 +134,8 @@ pub struct Cleanup {
     pub after_validation: bool,
     /// Clean up after each epoch. Default: true.
     pub after_epoch: bool,
-    /// What a cleanup does, in this order. Default: everything except `caches`, which would only be filled again.
+    /// What a cleanup does, in this order. Default: the device's pool and the heap; `caches` would only be filled
+    /// again.
     #[schemars(length(max = 4))]
     pub actions: Vec<CleanupAction>,
     /// The action `caches` evicts down to this fraction of the cap. Default: 0.5.

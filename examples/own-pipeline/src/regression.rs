@@ -18,7 +18,9 @@ use xrun::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun::nn::step::{Gathered, Trained};
 use xrun::nn::{Backend, Tensor, parameters};
 use xrun::results::format::{DeviceMemory, PlannedOwner};
+use xrun::results::smaller::Smaller;
 use xrun::seed::generator;
+use xrun::settings::sections::CleanupAction;
 use xrun::task::{Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
 use crate::perceptron::{self, Network, Perceptron};
@@ -53,6 +55,7 @@ impl PipelineKind for Regression {
             .about("The share of the target's variance that is predicted: 1 minus it is left."),
         Metric::lower("rmse", "").about("The root of the mean squared error, in deviations of the target."),
     ];
+    const BATCH_SIZE: Option<usize> = Some(BATCH_SIZE);
     type Settings = Settings;
     type Prepared = Prepared;
 
@@ -63,8 +66,10 @@ impl PipelineKind for Regression {
     ) -> Result<(TaskFacts, Prepared), TaskError> {
         let table::Rows { mut rows, digest } = table::read(experiment.dataset_settings()?)?;
         rows.shuffle(&mut generator(experiment.experiment.seed, "split", 0));
-        let held_out = rows.split_off(rows.len() - ((rows.len() as f64 * settings.held_out) as usize).max(1));
-        let size = experiment.training.batch_size.unwrap_or(BATCH_SIZE).min(rows.len());
+        let mut held_out = rows.split_off(rows.len() - ((rows.len() as f64 * settings.held_out) as usize).max(1));
+        table::scale(&mut rows, &mut held_out);
+        let asked = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
+        let size = asked.min(rows.len());
         let bytes = rows.iter().chain(&held_out).map(|row| (size_of_val(row) + row.len() * 4) as u64).sum();
         let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes };
         let table = Buffer::new("rows", Policy::Refuse, cap).because("all rows of the table");
@@ -74,6 +79,12 @@ impl PipelineKind for Regression {
         let mut facts = TaskFacts::new((rows.len() / size) as u64, Self::METRICS);
         facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
         facts.data_digests = vec![("table".into(), digest)];
+        facts.smaller.extend((size < asked).then(|| Smaller {
+            key: "training.batch_size".into(),
+            asked: asked as u64,
+            used: size as u64,
+            because: format!("there are {size} rows to train on"),
+        }));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _holding: holding });
         let model = experiment.model_settings::<perceptron::Settings>()?.clone();
@@ -202,14 +213,15 @@ impl Task for Regressor {
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         phases.enter("validation");
         let plain = self.trained.plain()?;
+        let targets = self.rows.held_out.iter().map(|row| f64::from(row[row.len() - 1]));
+        let mean = targets.sum::<f64>() / self.rows.held_out.len() as f64;
         let (mut left, mut all) = (0.0, 0.0);
         for rows in self.rows.held_out.chunks(self.part_size) {
             let batch = Batch::of(rows.iter());
             let shape = [rows.len(), batch.inputs.len() / rows.len()];
             let found = plain.forward(Tensor::<2>::from_data(TensorData::new(batch.inputs, shape), &self.device.plain));
             left += squared_error(found, &batch.targets).into_data().iter::<f64>().sum::<f64>();
-            // The mean of the target is 0.
-            all += batch.targets.iter().map(|target| f64::from(*target).powi(2)).sum::<f64>();
+            all += batch.targets.iter().map(|target| (f64::from(*target) - mean).powi(2)).sum::<f64>();
         }
         let rmse = (left / self.rows.held_out.len() as f64).sqrt();
         let metrics = vec![("r2".into(), Some(1.0 - left / all)), ("rmse".into(), Some(rmse))];
@@ -222,6 +234,10 @@ impl Task for Regressor {
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
         self.trained.load(directory, &self.device.plain)
+    }
+
+    fn clean(&mut self, action: CleanupAction) -> u64 {
+        if action == CleanupAction::DevicePool { self.device.clean_pool() } else { 0 }
     }
 
     fn synchronise(&mut self) -> Result<(), TaskError> {

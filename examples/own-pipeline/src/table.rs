@@ -52,13 +52,13 @@ impl DatasetKind for Table {
     }
 }
 
-/// A table, read: each row the columns to predict from, and then the one to predict. All are scaled to mean 0 and deviation 1.
+/// A table, read: each row the columns to predict from, and then the one to predict.
 pub struct Rows {
     pub rows: Vec<Vec<f32>>,
     pub digest: String,
 }
 
-/// Reads and scales it.
+/// Reads it.
 pub fn read(settings: &Settings) -> Result<Rows, DataError> {
     let path = settings.path.as_deref().unwrap_or_default();
     let broken = |message: String| DataError::file(path.as_ref(), message);
@@ -87,14 +87,19 @@ pub fn read(settings: &Settings) -> Result<Rows, DataError> {
         row.push(predicted);
         rows.push(row);
     }
-    if rows.len() < 4 {
-        return Err(broken(format!("has {} rows, and at least 4 are needed", rows.len())));
+    if rows.len() < 4 || header.len() < 2 {
+        let found = format!("has {} rows of {} columns", rows.len(), header.len());
+        return Err(broken(format!("{found}, and at least 4 rows of 2 are needed")));
     }
-    for column in 0..header.len() {
+    Ok(Rows { rows, digest: digest(&bytes) })
+}
+
+/// Scales each column by the mean and the deviation that it has in `rows`; so `others`, too, which are held out.
+pub fn scale(rows: &mut [Vec<f32>], others: &mut [Vec<f32>]) {
+    for column in 0..rows[0].len() {
         let mean = rows.iter().map(|row| row[column]).sum::<f32>() / rows.len() as f32;
         let variance = rows.iter().map(|row| (row[column] - mean).powi(2)).sum::<f32>() / rows.len() as f32;
         let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
-        rows.iter_mut().for_each(|row| row[column] = (row[column] - mean) / deviation);
+        rows.iter_mut().chain(&mut *others).for_each(|row| row[column] = (row[column] - mean) / deviation);
     }
-    Ok(Rows { rows, digest: digest(&bytes) })
 }

@@ -3,7 +3,6 @@
 use super::settings::{Model, Settings};
 use crate::data::reference_video::settings::{Settings as ReferenceVideo, Source};
 use crate::problem::{Problem, Problems};
-use crate::settings::sections::Training;
 
 /// The backbone halves a picture this many times over, so sides are multiples of it.
 const STRIDE: usize = 16;
@@ -40,15 +39,6 @@ pub fn check(settings: &Settings, dataset: Option<&ReferenceVideo>, problems: &m
         let message = format!("an episode of {} classes, and {classes} are generated to train on", settings.n_way);
         let problem = Problem::new(key("n_way"), message).related("dataset.reference-video.generated.train_classes");
         problems.add(problem.help(format!("write {classes} or less, or generate more classes")));
-    }
-}
-
-/// An episode says by itself how many frames make a batch.
-pub fn check_batch_size(training: &Training, problems: &mut Problems) {
-    if training.batch_size.is_some() {
-        let problem = Problem::new("training.batch_size", "an episode is the batch: `n_way` times `n_query` frames");
-        let help = "take it out; `limits.batch_size` says how many frames are on the device at once";
-        problems.add(problem.help(help).related(format!("{PIPELINE}.n_query")));
     }
 }
 

@@ -51,7 +51,7 @@ pub const FRAME_CACHE: Leak =
 pub const DATA_PER_WORKER: Leak =
     leak!("data_per_worker", on_host, "Each worker keeps a copy of the data that it has seen.");
 pub const WORKER_QUEUE: Leak =
-    leak!("worker_queue", on_host, "Let the queue of the workers grow by one batch with each batch taken.");
+    leak!("worker_queue", on_host, "Keep a copy of each batch that was prepared, beside the queue of the workers.");
 pub const LOG_HISTORY: Leak = leak!("log_history", on_host, "Keep a line of text for each step (a logger's history).");
 pub const THREAD_POOLS: Leak = leak!(
     "thread_pools",

@@ -63,7 +63,6 @@ impl PipelineKind for FewshotDetection {
 
     fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
         check::check(settings, experiment.dataset_settings().ok(), problems);
-        check::check_batch_size(&experiment.training, problems);
     }
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {

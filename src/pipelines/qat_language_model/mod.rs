@@ -58,6 +58,7 @@ impl PipelineKind for QatLanguageModel {
     const MODELS: &'static [&'static str] = &[Gpt2::NAME];
     const DATASETS: &'static [&'static str] = &["question-answers"];
     const METRICS: &'static [Metric] = precision::METRICS;
+    const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
     type Settings = Settings;
     type Prepared = prepare::Prepared;

@@ -8,7 +8,7 @@ use super::batch::Batches;
 use super::buffers::Buffers;
 use super::leaks::LEAKS;
 use super::precision::{METRICS, drawn};
-use super::settings::{Model, PrecisionPolicy, Settings, batch_size};
+use super::settings::{Model, PrecisionPolicy, Ranges, Settings, batch_size};
 use super::sizes::Sizes;
 use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest_of_file;
@@ -92,10 +92,11 @@ pub fn prepare(
     let size = batch_size(&experiment.training);
     let buffers = Buffers::new(settings, &experiment.limits, size, store.windows());
     let mut owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    // After each batch that is trained on, at each precision.
+    // After each part of a batch that is trained on, at each precision.
+    let parts = size.div_ceil(experiment.limits.batch_size);
     owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
         let passes = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
-        let passes = passes * experiment.training.accumulation;
+        let passes = passes * experiment.training.accumulation * parts;
         Keeps::with(Occasion::Step, passes as f64)
     }));
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
@@ -120,6 +121,7 @@ pub fn prepare(
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
+        whole_batches: settings.ranges == Ranges::Moving,
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         ..TaskFacts::new(batches.per_epoch(), METRICS)

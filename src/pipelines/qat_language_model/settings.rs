@@ -90,7 +90,7 @@ pub struct Settings {
 }
 
 /// Sequences in a batch where the file does not say how many.
-const BATCH_SIZE: usize = 8;
+pub const BATCH_SIZE: usize = 8;
 
 /// Sequences in a batch.
 pub fn batch_size(training: &Training) -> usize {

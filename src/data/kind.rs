@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Broken, DataError};
 use crate::problem::Problems;
-use crate::settings::chosen::{AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings};
+use crate::settings::chosen::{
+    AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
+};
 
 /// A kind of data set. Only a name and settings are needed; the rest has a default that suits data which is made in memory.
 pub trait DatasetKind: Send + Sync + 'static {
@@ -114,38 +116,29 @@ impl<D: DatasetKind> Kind for Of<D> {
     }
 }
 
-/// Settings of a kind are read by that kind, so they are of its type.
-const OF_THIS_KIND: &str = "settings belong to their kind";
-
-impl<D: DatasetKind> Of<D> {
-    fn of(settings: &dyn AnySettings) -> &D::Settings {
-        settings.as_any().downcast_ref().expect(OF_THIS_KIND)
-    }
-}
-
 impl<D: DatasetKind> AnyDataset for Of<D> {
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems) {
-        D::check(Self::of(settings), problems);
+        D::check(typed(settings), problems);
     }
 
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)> {
-        D::paths(settings.as_any_mut().downcast_mut().expect(OF_THIS_KIND))
+        D::paths(typed_mut(settings))
     }
 
     fn pending(&self, settings: &dyn AnySettings) -> Option<String> {
-        D::pending(Self::of(settings))
+        D::pending(typed(settings))
     }
 
     fn verify(&self, settings: &dyn AnySettings) {
-        D::verify(Self::of(settings));
+        D::verify(typed(settings));
     }
 
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf> {
-        D::files(Self::of(settings))
+        D::files(typed(settings))
     }
 
     fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError> {
-        let Look { left_out, seen } = D::look(Self::of(settings))?;
+        let Look { left_out, seen } = D::look(typed(settings))?;
         // What was seen always serialises: it is written into a file next.
         Ok(Look { left_out, seen: serde_json::to_value(seen).unwrap_or_default() })
     }

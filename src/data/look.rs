@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::DataError;
 use super::kind::{Dataset, Look};
-use super::stamp::stamp;
+use super::stamp::{program, stamp};
 use super::{cache, digest};
 use crate::results::{file, seal, write};
 
@@ -43,10 +43,7 @@ pub fn look(dataset: &Dataset) -> Result<Option<Look<serde_json::Value>>, DataEr
 fn place(dataset: &Dataset, stamp: &str) -> PathBuf {
     // Settings always serialise: their keys are strings.
     let settings = serde_json::to_string(dataset).unwrap_or_default();
-    // Another program may look for other things.
-    let program = std::env::current_exe().ok().and_then(|path| path.metadata().ok());
-    let program = program.map(|file| (file.len(), file.modified().ok()));
-    let key = format!("{FORM} {program:?} {stamp} {settings}");
+    let key = format!("{FORM} {:?} {stamp} {settings}", program());
     cache::folder().join("looks").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
 }
 

@@ -26,6 +26,12 @@ pub fn stamp(paths: &[PathBuf]) -> Option<String> {
     Some(hexadecimal(&files.digest.finalize()))
 }
 
+/// Size and time of this program's own file: another build may see other things in the same data, or need other memory.
+pub fn program() -> Option<(u64, Option<SystemTime>)> {
+    let file = std::env::current_exe().ok()?.metadata().ok()?;
+    Some((file.len(), file.modified().ok()))
+}
+
 struct Files {
     digest: Sha256,
     left: usize,

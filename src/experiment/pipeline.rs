@@ -12,7 +12,9 @@ use crate::data::error::DataError;
 use crate::device;
 use crate::problem::Problems;
 use crate::results::smaller::Smaller;
-use crate::settings::chosen::{AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings};
+use crate::settings::chosen::{
+    AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
+};
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 
 /// A kind of pipeline: what a step and a validation do.
@@ -188,9 +190,6 @@ pub const fn any_model<M: ModelKind>() -> &'static dyn AnyModel {
 struct OfPipeline<P>(PhantomData<fn() -> P>);
 struct OfModel<M>(PhantomData<fn() -> M>);
 
-/// Settings of a kind are read by that kind, so they are of its type.
-const OF_THIS_KIND: &str = "settings belong to their kind";
-
 impl<P: PipelineKind> Kind for OfPipeline<P> {
     fn name(&self) -> &'static str {
         P::NAME
@@ -206,12 +205,6 @@ impl<P: PipelineKind> Kind for OfPipeline<P> {
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
         read_settings::<P::Settings>(from)
-    }
-}
-
-impl<P: PipelineKind> OfPipeline<P> {
-    fn of(settings: &dyn AnySettings) -> &P::Settings {
-        settings.as_any().downcast_ref().expect(OF_THIS_KIND)
     }
 }
 
@@ -241,11 +234,11 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
     }
 
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems) {
-        P::check(Self::of(settings), experiment, problems);
+        P::check(typed(settings), experiment, problems);
     }
 
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)> {
-        P::steps_of_phases(Self::of(settings))
+        P::steps_of_phases(typed(settings))
     }
 
     fn look(
@@ -254,7 +247,7 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
         experiment: &Experiment,
         seen: serde_json::Value,
     ) -> Result<Vec<Smaller>, DataError> {
-        P::look(Self::of(settings), experiment, seen)
+        P::look(typed(settings), experiment, seen)
     }
 
     fn prepare(
@@ -263,7 +256,7 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Box<dyn Any>), TaskError> {
-        let (facts, prepared) = P::prepare(Self::of(settings), experiment, ledger)?;
+        let (facts, prepared) = P::prepare(typed(settings), experiment, ledger)?;
         Ok((facts, Box::new(prepared)))
     }
 
@@ -300,11 +293,11 @@ impl<M: ModelKind> Kind for OfModel<M> {
 
 impl<M: ModelKind> AnyModel for OfModel<M> {
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems) {
-        M::check(settings.as_any().downcast_ref().expect(OF_THIS_KIND), problems);
+        M::check(typed(settings), problems);
     }
 
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)> {
-        M::paths(settings.as_any_mut().downcast_mut().expect(OF_THIS_KIND))
+        M::paths(typed_mut(settings))
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod dummy;
 pub mod fewshot_detection;
+pub mod leaks;
 pub mod qat_language_model;
 #[cfg(not(feature = "train"))]
 mod without_burn;

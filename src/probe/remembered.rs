@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Probe;
 use crate::data::cache;
 use crate::data::digest::digest;
+use crate::data::stamp::program;
 use crate::experiment::{Experiment, resolved};
 use crate::results::format::{Demand, VERSION};
 use crate::results::{file, seal, write};
@@ -28,8 +29,7 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
     nameless.experiment.name.clear();
     nameless.experiment.description.clear();
     nameless.experiment.patch = false;
-    let program = std::env::current_exe().ok().and_then(|path| path.metadata().ok());
-    let program = program.map(|file| (file.len(), file.modified().ok()));
+    let program = program();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     digest(format!("{}\n{data:?}\n{program:?}\n{device}\n{cores}", resolved::to_toml(&nameless, None)).as_bytes())
 }

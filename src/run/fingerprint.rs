@@ -4,7 +4,8 @@
 //! its sources and of its lock file. Not in it: the machine and the device, which are compared by name.
 
 use super::manifest::lock_digest;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::data::digest::{digest, digest_of_file};
 use crate::experiment::Experiment;
@@ -30,20 +31,26 @@ pub const LEFT_OUT: &[&str] = &[
 /// SHA-256 of the sources that this program was built from.
 const SOURCE_DIGEST: &str = env!("XRUN_SOURCE_DIGEST");
 
-/// The digest of a program's own file, where kinds of other crates are in it: their sources are unknown here.
-static PROGRAM: OnceLock<String> = OnceLock::new();
+/// Whether kinds of other crates are in this program: their sources are unknown here.
+static OTHER_KINDS: AtomicBool = AtomicBool::new(false);
+
+/// The digest of the program's own file. Of hundreds of megabytes, so only a run asks for it.
+static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+    let own = std::env::current_exe().ok().and_then(|path| digest_of_file(&path).ok());
+    own.unwrap_or_default()
+});
 
 /// Says that this program has kinds that are not xrun's own.
 pub fn has_other_kinds() {
-    let own = || std::env::current_exe().ok().and_then(|path| digest_of_file(&path).ok());
-    PROGRAM.get_or_init(|| own().unwrap_or_default());
+    OTHER_KINDS.store(true, Relaxed);
 }
 
 /// Identifies the code that answers: xrun's sources, and the program as a whole where kinds of other crates are in it.
 pub fn code_digest() -> String {
-    PROGRAM
-        .get()
-        .map_or_else(|| SOURCE_DIGEST.to_owned(), |program| digest(format!("{SOURCE_DIGEST} {program}").as_bytes()))
+    match OTHER_KINDS.load(Relaxed) {
+        true => digest(format!("{SOURCE_DIGEST} {}", *PROGRAM).as_bytes()),
+        false => SOURCE_DIGEST.to_owned(),
+    }
 }
 
 /// The fingerprint of a planned experiment.

@@ -55,6 +55,19 @@ impl<T: SettingsTable> AnySettings for T {
     }
 }
 
+/// Settings of a kind are read by that kind, so they are of its type.
+const OF_THEIR_KIND: &str = "settings belong to their kind";
+
+/// The settings as their kind knows them.
+pub fn typed<T: SettingsTable>(settings: &dyn AnySettings) -> &T {
+    settings.as_any().downcast_ref().expect(OF_THEIR_KIND)
+}
+
+/// The same, to be changed.
+pub fn typed_mut<T: SettingsTable>(settings: &mut dyn AnySettings) -> &mut T {
+    settings.as_any_mut().downcast_mut().expect(OF_THEIR_KIND)
+}
+
 /// What every kind says of itself, of whatever family it is.
 pub trait Kind: Send + Sync + 'static {
     /// The name of its table.

@@ -14,6 +14,7 @@ use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
 use crate::leak;
+pub use crate::pipelines::leaks::LOSS_WITH_GRAPH;
 use crate::results::format::{Growth, Keeps, Occasion};
 use crate::settings::sections::Limits;
 
@@ -33,11 +34,6 @@ pub const BATCHES_ON_DEVICE: Leak = leak!(
     "batches_on_device",
     with_tensors,
     "Keep the pictures of each batch as tensors on the device (as a data set that moves there as a whole does)."
-);
-pub const LOSS_WITH_GRAPH: Leak = leak!(
-    "loss_with_graph",
-    with_tensors,
-    "Add up the losses with their graphs (as a progress line that shows their mean does)."
 );
 pub const VALIDATION_PREDICTIONS: Leak =
     leak!("validation_predictions", on_host, "Keep every detection of every validation.");

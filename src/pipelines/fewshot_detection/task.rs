@@ -212,6 +212,7 @@ impl Task for FewshotDetection {
         self.trained.update(learning_rate, gradients)?;
         phases.enter("transfer");
         let fetched = step.gathered.fetch(norm);
+        // Each is divided before they are added up: added up first, the last bits of old results would not come out again.
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
         for part in &fetched.numbers {
             let value = part.sum / counted;

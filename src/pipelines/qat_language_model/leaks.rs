@@ -2,12 +2,8 @@
 
 use crate::experiment::leaks::Leak;
 use crate::leak;
+pub use crate::pipelines::leaks::LOSS_WITH_GRAPH;
 
-pub const LOSS_WITH_GRAPH: Leak = leak!(
-    "loss_with_graph",
-    with_tensors,
-    "Add up the losses with their graphs (as a progress line that shows their mean does)."
-);
 pub const RANGE_HISTORY: Leak = leak!(
     "range_history",
     with_tensors,

@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used, reason = "a tool that prints a table")]
 
 mod mutate;
+mod picture_texts;
 mod samples;
 mod targets;
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use xrun::bounded::ledger::Ledger;
 use xrun::experiment::{read, resolved};
@@ -101,6 +103,48 @@ pub fn pictures() -> Vec<(&'static str, Vec<u8>)> {
         ("3.png", encoded(&DynamicImage::ImageRgba16(picture.to_rgba16()), ImageFormat::Png)),
         ("4.png", encoded(&DynamicImage::ImageLuma8(picture.to_luma8()), ImageFormat::Png)),
     ]
+}
+
+/// The table of a set of sound clips.
+pub const CLIPS: &str = "filename,fold,target,category,esc10,src_file,take\n1-7-A-0.wav,1,0,dog,True,7,A\n\
+                         1-7-B-0.wav,1,0,dog,True,7,B\nx/2-8-A-3.wav,2,3,\"rain, loud\",False,8,A\n";
+
+/// Lines of messages in both forms, and items of a question list.
+pub fn messages() -> Vec<Vec<u8>> {
+    let lines = [
+        r#"{"messages": [{"role": "user", "content": [{"type": "image", "image": "1.png"}, {"type": "text", "text": "What?"}]}, {"role": "assistant", "content": "{\"a\": 1}"}]}"#,
+        r#"{"text": "What?", "image": "0.jpg", "response": "red"}"#,
+        r#"{"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]}, {"role": "assistant", "content": [{"type": "text", "text": "re"}, {"type": "text", "text": "d"}]}]}"#,
+        r#"["what color is the shape?", "red", 12]"#,
+    ];
+    lines.into_iter().map(|line| format!("{line}\n").into_bytes()).collect()
+}
+
+/// A line of messages with this picture in it.
+pub fn inline(picture: &[u8]) -> Vec<u8> {
+    let text = STANDARD.encode(picture);
+    format!("{{\"text\": \"What?\", \"image\": \"data:image/png;base64,{text}\", \"response\": \"red\"}}\n")
+        .into_bytes()
+}
+
+/// WAV files of 8, 16 and 24 bits and of floats.
+pub fn wav_files() -> Vec<Vec<u8>> {
+    let forms = [(8, 1), (16, 2), (24, 1), (32, 2)];
+    let file = |(bits, channels): (u16, u16)| {
+        let (rate, block) = (16_000_u32, channels * bits / 8);
+        let mut bytes = b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0".to_vec();
+        bytes.extend(if bits == 32 { 3_u16 } else { 1 }.to_le_bytes());
+        bytes.extend(channels.to_le_bytes());
+        bytes.extend(rate.to_le_bytes());
+        bytes.extend((rate * u32::from(block)).to_le_bytes());
+        bytes.extend(block.to_le_bytes());
+        bytes.extend(bits.to_le_bytes());
+        bytes.extend(b"data");
+        bytes.extend((u32::from(block) * 20).to_le_bytes());
+        bytes.resize(bytes.len() + usize::from(block) * 20, 0x3d);
+        bytes
+    };
+    forms.into_iter().map(file).collect()
 }
 
 /// Writes a file, not atomically: only this process reads it.

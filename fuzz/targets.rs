@@ -1,6 +1,6 @@
 //! What reads bytes from elsewhere, and what must hold of each?
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -8,10 +8,11 @@ use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
-use xrun::data::question_answers::tokenizer;
 use xrun::data::reference_video::raw::Judge;
 use xrun::data::reference_video::settings::{ExifOrientation, Format, OnBroken, Settings, Source};
 use xrun::data::reference_video::{coco, frames, open};
+use xrun::data::sound_clips::{table, wav};
+use xrun::data::tokenizer;
 use xrun::experiment::{read, read_sweep};
 use xrun::export;
 use xrun::pipelines::qat_language_model::ranges_file;
@@ -24,10 +25,11 @@ use xrun::verdict::of_file;
 use xrun::verdict::table::Asked;
 
 use super::mutate::{flipped, mutated, with_right_checks, with_right_head};
+use super::picture_texts::{answer_text, image_text, messages};
 use super::samples::{self, put};
 
 /// Works on one input; says whether it was accepted, or what is wrong with xrun.
-type Work = Box<dyn FnMut(&mut ChaCha8Rng) -> Result<bool, String>>;
+pub type Work = Box<dyn FnMut(&mut ChaCha8Rng) -> Result<bool, String>>;
 
 pub struct Target {
     pub name: &'static str,
@@ -41,23 +43,28 @@ pub const TARGETS: &[Target] = &[
     Target { name: "result", share: 10, open: results },
     Target { name: "result-one-bit", share: 10, open: results_one_bit },
     Target { name: "overrides", share: 60, open: overrides },
-    Target { name: "experiment", share: 90, open: experiment },
+    Target { name: "experiment", share: 70, open: experiment },
     Target { name: "sweep-file", share: 50, open: sweep_file },
     Target { name: "checkpoint", share: 50, open: checkpoints },
     Target { name: "bpe", share: 30, open: bpe },
     Target { name: "coco-folder", share: 40, open: coco_folder },
     Target { name: "voc", share: 50, open: voc },
-    Target { name: "pictures", share: 90, open: pictures },
+    Target { name: "pictures", share: 70, open: pictures },
     Target { name: "csv", share: 70, open: csv },
     Target { name: "squad-corpus", share: 20, open: squad_corpus },
-    Target { name: "squad", share: 110, open: squad_text },
+    Target { name: "squad", share: 80, open: squad_text },
     Target { name: "sweep-folder", share: 60, open: sweeps },
-    Target { name: "coco", share: 140, open: coco_text },
+    Target { name: "coco", share: 70, open: coco_text },
+    Target { name: "wav", share: 40, open: wav_file },
+    Target { name: "clips", share: 20, open: clips },
+    Target { name: "image-text", share: 20, open: image_text },
+    Target { name: "messages", share: 30, open: messages },
+    Target { name: "answers", share: 30, open: answer_text },
     Target { name: "weights", share: 70, open: weights },
     Target { name: "ranges", share: 50, open: ranges },
 ];
 
-fn one<'a>(all: &'a [Vec<u8>], random: &mut ChaCha8Rng) -> &'a [u8] {
+pub fn one<'a>(all: &'a [Vec<u8>], random: &mut ChaCha8Rng) -> &'a [u8] {
     &all[random.random_range(0..all.len())]
 }
 
@@ -106,7 +113,7 @@ fn overrides(place: &Path) -> Work {
     })
 }
 
-fn policy(random: &mut ChaCha8Rng) -> OnBroken {
+pub fn policy(random: &mut ChaCha8Rng) -> OnBroken {
     if random.random() { OnBroken::Fail } else { OnBroken::Skip }
 }
 
@@ -114,7 +121,7 @@ fn coco_text(_: &Path) -> Work {
     Box::new(|random| {
         let text = mutated(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
         let mut judge = Judge::new(policy(random));
-        Ok(coco::read(&text, Path::new("annotations.json"), &mut judge).is_ok())
+        Ok(coco::read(&text, Path::new("annotations.json"), &mut judge).is_ok() && !judge.has_fatal())
     })
 }
 
@@ -373,6 +380,32 @@ fn csv(place: &Path) -> Work {
             read_results::memory_file(path).map_err(|error| error.to_string())?.for_each(drop);
         }
         Ok(of_file::of_path(path, &Asked::default()).is_ok())
+    })
+}
+
+/// Samples are numbers, and no more of them are held than the file has bytes.
+fn wav_file(_: &Path) -> Work {
+    Box::new(|random| {
+        let good = one(&samples::wav_files(), random).to_vec();
+        let Ok(sound) = wav::read(&mutated(&good, &good, random)) else { return Ok(false) };
+        match sound.samples.iter().all(|sample| sample.is_finite()) && !sound.samples.is_empty() {
+            true => Ok(true),
+            false => Err("samples that are no numbers, or none".into()),
+        }
+    })
+}
+
+/// The table of a set of sound clips: every file lies in the folder, every target has a category.
+fn clips(_: &Path) -> Work {
+    Box::new(|random| {
+        let text = mutated(samples::CLIPS.as_bytes(), samples::CLIPS.as_bytes(), random);
+        let mut judge = Judge::new(policy(random));
+        let Ok(table) = table::read(&text, Path::new("meta.csv"), &mut judge) else { return Ok(false) };
+        let plain = |file: &str| Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+        match table.rows.iter().all(|row| plain(&row.file) && table.categories.contains_key(&row.target)) {
+            true => Ok(!table.rows.is_empty()),
+            false => Err("a file outside of the folder, or a target without a category".into()),
+        }
     })
 }
 

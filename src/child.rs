@@ -1,6 +1,41 @@
-//! How does a process of ours end when we do?
+//! Processes of this program that this program starts: what makes them ours, and how they end when we do.
 
+use std::io;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
+
+/// The number of the process that started this one, and so the command line that this one was given. A variable, as a
+/// program with a `main` of its own has a command line of its own.
+const STARTED_BY: &str = "XRUN_STARTED_BY";
+
+/// This program once more. What follows is xrun's command line, also where the program has one of its own:
+/// [`Program::register`](crate::Program::register) answers it there.
+///
+/// # Errors
+/// The system does not say which program this is.
+pub fn of_this_program() -> io::Result<Command> {
+    std::env::current_exe().map(|program| of(&program))
+}
+
+/// The same where it is known which program this is.
+pub fn of(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env(STARTED_BY, std::process::id().to_string());
+    command
+}
+
+/// Whether [`of_this_program`] started this process. What was inherited from a process before that one does not count.
+#[cfg(unix)]
+pub fn is_of_this_program() -> bool {
+    let parent = std::os::unix::process::parent_id().to_string();
+    std::env::var_os(STARTED_BY).is_some_and(|process| *process == *parent)
+}
+
+/// Whether [`of_this_program`] started this process.
+#[cfg(not(unix))]
+pub fn is_of_this_program() -> bool {
+    std::env::var_os(STARTED_BY).is_some()
+}
 
 /// What the system sends to a child whose parent is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +62,9 @@ pub fn ends_with_us(command: &mut Command, farewell: Farewell) {
         let orphan = unsafe { libc::getppid() } as u32 != parent;
         match (bound, orphan) {
             (0, false) => Ok(()),
-            (0, true) => Err(std::io::Error::other("the process that started this one is gone")),
-            _ => Err(std::io::Error::last_os_error()),
+            // "No such process"; words of our own would be allocated.
+            (0, true) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            _ => Err(io::Error::last_os_error()),
         }
     };
     // SAFETY: the closure allocates nothing and takes no lock.

@@ -18,6 +18,7 @@ pub mod data;
 pub mod device;
 pub mod experiment;
 pub mod export;
+pub mod invocation;
 pub mod memory;
 pub mod metrics;
 #[cfg(feature = "train")]

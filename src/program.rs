@@ -8,20 +8,41 @@
 //!     xrun::Program::new().built_in().pipeline::<Mine>().main()
 //! }
 //! ```
+//!
+//! One with a command line of its own registers its kinds first of all. Here it forecasts what an experiment needs, for
+//! which it is started once more:
+//!
+//! ```standalone_crate
+//! use xrun::{Program, experiment::read, probe};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     Program::new().built_in().register();
+//!     let folder = tempfile::tempdir()?;
+//!     let file = folder.path().join("quick.toml");
+//!     std::fs::write(&file, "[pipeline.dummy]\n[training]\nmax_steps = 20\n")?;
+//!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "it is written wrong")?.experiment;
+//!     let probe = probe::probe(&file, &[], &experiment, 8, &|| false)?;
+//!     println!("{:?}", probe.demand);
+//!     Ok(())
+//! }
+//! ```
 
 use std::process::ExitCode;
 
+use crate::data::image_text::ImageText;
 use crate::data::kind::{self, AnyDataset, DatasetKind};
 use crate::data::question_answers::QuestionAnswers;
 use crate::data::reference_video::ReferenceVideo;
+use crate::data::sound_clips::SoundClips;
 use crate::device::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::experiment::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
 use crate::pipelines::dummy::Dummy;
+use crate::pipelines::federated_adapters::{AudioAdapters, FederatedAdapters};
 use crate::pipelines::fewshot_detection::{FewshotDetection, ReferenceDetector};
 use crate::pipelines::qat_language_model::{Gpt2, QatLanguageModel};
 use crate::run::fingerprint::has_other_kinds;
 use crate::settings::chosen::Family;
-use crate::{cli, data, device};
+use crate::{child, cli, data, device, invocation};
 
 /// What a program knows. A kind of a name that is there already takes its place.
 #[derive(Default)]
@@ -45,11 +66,15 @@ impl Program {
         let all = self
             .pipeline::<FewshotDetection>()
             .pipeline::<QatLanguageModel>()
+            .pipeline::<FederatedAdapters>()
             .pipeline::<Dummy>()
             .model::<ReferenceDetector>()
             .model::<Gpt2>()
+            .model::<AudioAdapters>()
             .dataset::<ReferenceVideo>()
-            .dataset::<QuestionAnswers>();
+            .dataset::<QuestionAnswers>()
+            .dataset::<SoundClips>()
+            .dataset::<ImageText>();
         Self { others, ..all }
     }
 
@@ -74,8 +99,10 @@ impl Program {
         self
     }
 
-    /// Makes the kinds known to whatever reads experiments in this process. Before the first is read; for use without the
-    /// command line.
+    /// Makes the kinds known to whatever reads experiments in this process. Before the first is read, and before the program
+    /// reads a command line of its own; for use without xrun's.
+    ///
+    /// A forecast and a sweep start the program again. That process answers xrun's command line here, and ends.
     ///
     /// # Panics
     /// When an experiment or its schema was read before, and one of the kinds was not known then.
@@ -86,6 +113,9 @@ impl Program {
         self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registered().add(kind));
         self.models.into_iter().for_each(|kind| <dyn AnyModel>::registered().add(kind));
         self.datasets.into_iter().for_each(|kind| <dyn AnyDataset>::registered().add(kind));
+        if child::is_of_this_program() {
+            std::process::exit(i32::from(cli::answer()));
+        }
     }
 
     /// Reads the command line, does what it says, and answers with the exit code. To be called first in `main`.
@@ -97,6 +127,7 @@ impl Program {
         assert!(alone, "`Program::main` was called after a thread was started");
         // SAFETY: no other thread runs that could read the environment.
         unsafe { prepare_environment() };
+        invocation::is_called(&std::env::args_os().next().unwrap_or_default());
         self.register();
         cli::main()
     }

@@ -46,7 +46,7 @@ pub trait Task {
     /// The device's memory pool; `None` where there is none to ask (the CPU).
     fn device_memory(&mut self) -> Option<DeviceMemory>;
 
-    /// Numbers of the model.
+    /// How many parameters the model has.
     fn parameters(&self) -> u64;
 
     /// The device as it calls itself.
@@ -90,12 +90,17 @@ pub struct TaskFacts {
     pub metrics: Vec<Metric>,
     /// What the pictures of a validation show, for people; empty where there are none.
     pub pictures: &'static str,
+    /// Values of [`StepReport::values`] that say which stage of the training a step is in, the coarsest first, such as a round
+    /// and a local epoch: memory is shown by stage. Empty where epochs say all.
+    pub stages: &'static [&'static str],
 }
 
 /// A validation metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
+    /// As in `metrics.jsonl`; unique in its pipeline.
     pub name: &'static str,
+    /// Which way is better.
     pub better: Better,
     /// For people, such as `share`; empty where it has none.
     pub unit: &'static str,
@@ -108,10 +113,12 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// One of which more is better.
     pub const fn higher(name: &'static str, unit: &'static str) -> Self {
         Self { name, better: Better::Higher, unit, family: name, line: name, about: "" }
     }
 
+    /// One of which less is better.
     pub const fn lower(name: &'static str, unit: &'static str) -> Self {
         Self { better: Better::Lower, ..Self::higher(name, unit) }
     }
@@ -121,6 +128,7 @@ impl Metric {
         Self { family, line, ..self }
     }
 
+    /// With a sentence that says what is measured.
     pub const fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
@@ -144,6 +152,7 @@ impl TaskFacts {
             probe_overrides: Vec::new(),
             metrics: metrics.to_vec(),
             pictures: "",
+            stages: &[],
         }
     }
 }

@@ -21,6 +21,7 @@ pub struct Buffer {
     pub name: &'static str,
     /// What happens at the cap.
     pub policy: Policy,
+    /// The most that it may hold.
     pub cap: Cap,
     /// The dotted key of the experiment that sets the cap; `None` where it follows from several or from the data.
     pub key: Option<&'static str>,

@@ -27,14 +27,18 @@ struct Inner<K: Hash + Eq, V> {
 /// What happened in a cache since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
+    /// Items that were asked for and there.
     pub hits: u64,
+    /// Items that were asked for and not there.
     pub misses: u64,
+    /// Items that went to make room.
     pub evictions: u64,
     /// Items larger than the whole cache, which were not kept.
     pub too_large: u64,
 }
 
 impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
+    /// An empty cache, entered in the ledger as declared.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self(Mutex::new(Inner {
             entries: LruCache::unbounded(), // bounded below, by bytes and by items
@@ -48,6 +52,7 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A copy of the item, which is then the most recently used.
     pub fn get(&self, key: &K) -> Option<V> {
         let mut inner = self.inner();
         let found = inner.entries.get(key).cloned();
@@ -86,10 +91,12 @@ impl<K: Hash + Eq, V: Clone + HeldBytes> ByteCache<K, V> {
         before - inner.bytes
     }
 
+    /// What was counted since the cache was made.
     pub fn counters(&self) -> CacheCounters {
         self.inner().counters
     }
 
+    /// The most that it may hold.
     pub fn cap(&self) -> Cap {
         self.inner().holding.cap()
     }

@@ -23,6 +23,7 @@ impl<T> Kept<T> {
         Self(on.then(|| (buffer.register_as(Policy::Leak, ledger), Vec::new())))
     }
 
+    /// Whether its leak is switched on.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }

@@ -29,11 +29,13 @@ pub enum Policy {
 /// The most that an owner may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
+    /// Held now.
     pub items: u64,
+    /// Held now.
     pub bytes: u64,
 }
 
-/// That of a leak: nothing limits it.
+/// The cap of a leak that is switched on: there is none.
 pub const NO_CAP: Cap = Cap { items: i64::MAX as u64, bytes: i64::MAX as u64 };
 
 #[derive(Debug)]
@@ -50,12 +52,19 @@ struct Owner {
 /// What an owner holds at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
+    /// Unique among the owners of a run.
     pub name: &'static str,
+    /// What happens at the cap.
     pub policy: Policy,
+    /// The most that may be held.
     pub cap: Cap,
+    /// Held now.
     pub items: u64,
+    /// Held now.
     pub bytes: u64,
+    /// The most that was held.
     pub peak_items: u64,
+    /// The most that was held.
     pub peak_bytes: u64,
 }
 
@@ -134,10 +143,12 @@ impl Holding {
         self.owner.bytes.load(Relaxed)
     }
 
+    /// The most that may be held.
     pub fn cap(&self) -> Cap {
         self.owner.cap
     }
 
+    /// The owner's name.
     pub fn name(&self) -> &'static str {
         self.owner.name
     }

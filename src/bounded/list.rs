@@ -13,6 +13,7 @@ pub struct CappedList<T> {
 }
 
 impl<T: HeldBytes> CappedList<T> {
+    /// An empty list, entered in the ledger as declared.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         Self { items: Vec::new(), bytes: 0, holding: buffer.register_as(Policy::Refuse, ledger) }
     }
@@ -36,14 +37,17 @@ impl<T: HeldBytes> CappedList<T> {
         std::mem::take(&mut self.items)
     }
 
+    /// In the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter()
     }
 
+    /// How many items there are.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

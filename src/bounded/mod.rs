@@ -22,6 +22,20 @@ impl HeldBytes for f64 {
     }
 }
 
+impl HeldBytes for f32 {
+    fn held_bytes(&self) -> u64 {
+        4
+    }
+}
+
+/// With the room that it has for more.
+impl<T: HeldBytes> HeldBytes for Vec<T> {
+    fn held_bytes(&self) -> u64 {
+        let free = (self.capacity() - self.len()) * size_of::<T>();
+        (size_of::<Self>() + free) as u64 + self.iter().map(HeldBytes::held_bytes).sum::<u64>()
+    }
+}
+
 impl HeldBytes for String {
     fn held_bytes(&self) -> u64 {
         (size_of::<Self>() + self.capacity()) as u64

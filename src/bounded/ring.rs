@@ -27,6 +27,7 @@ impl<T: HeldBytes> Ring<T> {
         }
     }
 
+    /// Adds an item; the oldest goes where the ring is full.
     pub fn push(&mut self, item: T) {
         if self.items.len() == self.capacity {
             self.bytes -= self.items.pop_front().map_or(0, |old| old.held_bytes());
@@ -41,10 +42,12 @@ impl<T: HeldBytes> Ring<T> {
         self.items.iter()
     }
 
+    /// How many items there are.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

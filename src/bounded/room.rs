@@ -21,6 +21,7 @@ pub struct Taken<'a> {
 }
 
 impl Room {
+    /// All of it is free. It is entered in the ledger as declared.
     pub fn new(ledger: &Ledger, buffer: &Buffer) -> Self {
         let holding = buffer.register_as(Policy::Block, ledger);
         Self { taken: Mutex::new(Cap { items: 0, bytes: 0 }), freed: Condvar::new(), holding }
@@ -40,6 +41,7 @@ impl Room {
         Some(Taken { room: self, bytes })
     }
 
+    /// The most that all threads together may take.
     pub fn cap(&self) -> Cap {
         self.holding.cap()
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::CheckArguments;
 use super::terminal::{Failure, Terminal};
 use super::training::tell_left_out;
-use crate::data::error::{Broken, DataError, FATAL, NAMED_MAX, UNUSABLE_CLASS};
+use crate::data::error::{Broken, DataError, NAMED_MAX};
 use crate::experiment::look::{self, Look};
 use crate::experiment::read::Checked;
 use crate::experiment::{read, read_sweep, render, resolved};
@@ -129,27 +129,33 @@ fn as_json(name: &str, found: &Found) -> serde_json::Value {
 
 /// A problem for each item that is named, the first with the place of the key that names the data.
 fn of_data(checked: &Checked, error: &DataError) -> Problems {
-    let (key, place) = &checked.data;
+    let (data, place) = &checked.data;
+    let mut shown: Vec<String> = Vec::new();
     let mut problems = Problems::default();
+    let mut add = |problems: &mut Problems, error: &DataError| {
+        let (key, place, message) = match error {
+            DataError::Value { key, message } => (key, checked.places.get(key).cloned(), message.clone()),
+            other => (data, place.clone(), other.to_string()),
+        };
+        // Each key is shown in its file once.
+        let first = !shown.contains(key);
+        if first {
+            shown.push(key.clone());
+        }
+        problems.add(Problem::new(key.as_str(), message).at(place.filter(|_| first)));
+    };
     match error {
         DataError::Several(broken) => {
-            for (number, item) in broken.first.iter().enumerate() {
-                let problem = Problem::new(key.as_str(), item.error.to_string());
-                problems.add(problem.at(place.clone().filter(|_| number == 0)));
-            }
+            broken.first.iter().for_each(|item| add(&mut problems, &item.error));
             problems.left_out = usize::try_from(broken.unnamed()).unwrap_or(usize::MAX);
         }
-        other => problems.add(Problem::new(key.as_str(), other.to_string()).at(place.clone())),
+        other => add(&mut problems, other),
     }
     problems
 }
 
 fn by_reason(broken: &Broken) -> String {
-    let all = format!("in the data by reason: {}", broken.by_reason());
-    match broken.counts.keys().any(|reason| reason != FATAL && reason != UNUSABLE_CLASS) {
-        true => format!("{all}; correct them, or leave them out with on_broken = \"skip\""),
-        false => all,
-    }
+    format!("in the data by reason: {}{}", broken.by_reason(), broken.advice())
 }
 
 /// How many points the file's sweep has; each is checked.

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::Results;
 use super::terminal::{Failure, Terminal, width};
+use crate::invocation;
 use crate::report::compare::{self, RUNS_MAX};
 use crate::results::{index, layout, named, write};
 
@@ -31,7 +32,12 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
         runs.extend(meant(&arguments.results.folder, text, terminal)?);
     }
     match runs.len() {
-        0 | 1 => return Err(Failure::Usage("a comparison needs two runs or more; `xrun ls` lists them".into())),
+        0 | 1 => {
+            return Err(Failure::Usage(format!(
+                "a comparison needs two runs or more; `{} ls` lists them",
+                invocation::program()
+            )));
+        }
         count if count > RUNS_MAX => {
             let message = format!("these are {count} runs; at most {RUNS_MAX} are compared side by side, so name some");
             return Err(Failure::Usage(message));

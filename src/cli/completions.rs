@@ -13,6 +13,7 @@ use super::terminal::{Failure, Terminal};
 use super::{CommandLine, CompletionsArguments};
 use crate::experiment::pipeline::Pipeline;
 use crate::experiment::{habits, schema};
+use crate::invocation;
 use crate::results::index;
 
 /// More runs are not offered.
@@ -21,10 +22,10 @@ const RUNS_MAX: usize = 200;
 /// Subcommands that take a run.
 const OF_RUNS: &[&str] = &["show", "report", "export", "resume", "reproduce", "compare", "verdict"];
 
-/// Asks for runs, and leaves no space behind `key=`.
+/// Asks for runs, and leaves no space behind `key=`. In these scripts `PROGRAM` and `OF_RUNS` stand for what they name.
 const BASH: &str = r#"
-_xrun_and_runs() {
-    _xrun "$@"
+_PROGRAM_and_runs() {
+    _PROGRAM "$@"
     local here="${COMP_WORDS[COMP_CWORD]}"
     case "${COMP_WORDS[COMP_CWORD-1]}" in
         -s|--set) compopt -o nospace; return ;;
@@ -32,28 +33,28 @@ _xrun_and_runs() {
     case "${COMP_WORDS[1]}" in
         OF_RUNS)
             if [[ "$here" != -* ]]; then
-                COMPREPLY+=($(compgen -W "$(xrun completions bash --runs 2>/dev/null)" -- "$here"))
+                COMPREPLY+=($(compgen -W "$(PROGRAM completions bash --runs 2>/dev/null)" -- "$here"))
             fi ;;
     esac
 }
-complete -F _xrun_and_runs -o bashdefault -o default xrun
+complete -F _PROGRAM_and_runs -o bashdefault -o default PROGRAM
 "#;
 
 const FISH: &str = "
-complete -c xrun -n '__fish_seen_subcommand_from OF_RUNS' -k -a '(xrun completions fish --runs 2>/dev/null)'
+complete -c PROGRAM -n '__fish_seen_subcommand_from OF_RUNS' -k -a '(PROGRAM completions fish --runs 2>/dev/null)'
 ";
 
 /// In place of the last lines of clap's script, which would complete without runs.
 const ZSH: &str = r#"
-_xrun_and_runs() {
+_PROGRAM_and_runs() {
     local subcommand="$words[2]" here="$words[CURRENT]"
     local -i at=$CURRENT
     if (( at > 2 )) && [[ "$subcommand" == *.toml ]]; then
-        # The same as xrun run FILE.
-        words=(xrun run "${(@)words[2,-1]}")
+        # The same as PROGRAM run FILE.
+        words=(PROGRAM run "${(@)words[2,-1]}")
         (( CURRENT += 1 ))
     fi
-    _xrun "$@"
+    _PROGRAM "$@"
     local -i answer=$?
     if (( at == 2 )) && [[ "$here" != -* ]]; then
         _files && answer=0
@@ -61,38 +62,41 @@ _xrun_and_runs() {
     case "$subcommand" in
         OF_RUNS)
             if (( at > 2 )) && [[ "$here" != -* ]]; then
-                compadd -V runs -- ${(f)"$(xrun completions zsh --runs 2>/dev/null)"} && answer=0
+                compadd -V runs -- ${(f)"$(PROGRAM completions zsh --runs 2>/dev/null)"} && answer=0
             fi ;;
     esac
     return answer
 }
-if [ "$funcstack[1]" = "_xrun" ]; then
-    _xrun_and_runs "$@"
+if [ "$funcstack[1]" = "_PROGRAM" ]; then
+    _PROGRAM_and_runs "$@"
 fi
-compdef _xrun_and_runs xrun
+compdef _PROGRAM_and_runs PROGRAM
 "#;
 /// The beginning of those lines.
-const ZSH_LAST: &str = "\nif [ \"$funcstack[1]\" = \"_xrun\" ]; then\n";
+const ZSH_LAST: &str = "\nif [ \"$funcstack[1]\" = \"_PROGRAM\" ]; then\n";
 
 pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if arguments.runs {
         terminal.answer(&runs(Path::new("results")).join("\n"));
         return Ok(0);
     }
+    let program = invocation::program();
+    let filled =
+        |script: &str, between: &str| script.replace("PROGRAM", program).replace("OF_RUNS", &OF_RUNS.join(between));
     let mut script = Vec::new();
     // clap's script for zsh takes the first word for FILE, and then knows no subcommand.
     let mut command = offered(&CommandLine::command(), arguments.shell != Shell::Zsh);
-    clap_complete::generate(arguments.shell, &mut command, "xrun", &mut script);
+    clap_complete::generate(arguments.shell, &mut command, program, &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
     match arguments.shell {
-        Shell::Bash => script.push_str(&BASH.replace("OF_RUNS", &OF_RUNS.join("|"))),
+        Shell::Bash => script.push_str(&filled(BASH, "|")),
         Shell::Fish => {
             script.push_str(&fish_values(&command));
-            script.push_str(&FISH.replace("OF_RUNS", &OF_RUNS.join(" ")));
+            script.push_str(&filled(FISH, " "));
         }
         Shell::Zsh => {
-            script.truncate(script.find(ZSH_LAST).unwrap_or(script.len()));
-            script.push_str(&ZSH.replace("OF_RUNS", &OF_RUNS.join("|")));
+            script.truncate(script.find(&filled(ZSH_LAST, "")).unwrap_or(script.len()));
+            script.push_str(&filled(ZSH, "|"));
         }
         _ => {}
     }
@@ -108,8 +112,10 @@ fn fish_values(command: &Command) -> String {
             let values = positional.get_value_parser().possible_values().into_iter().flatten();
             let values: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
             if !values.is_empty() {
-                let (name, values) = (subcommand.get_name(), values.join(" "));
-                text.push_str(&format!("complete -c xrun -n '__fish_seen_subcommand_from {name}' -f -a '{values}'\n"));
+                let (name, values, program) = (subcommand.get_name(), values.join(" "), invocation::program());
+                text.push_str(&format!(
+                    "complete -c {program} -n '__fish_seen_subcommand_from {name}' -f -a '{values}'\n"
+                ));
             }
         }
     }

@@ -3,7 +3,11 @@
 use super::DevicesArguments;
 use super::terminal::{Failure, Terminal};
 use crate::device::{self, Found};
+use crate::report::width::fold;
 use crate::units::Bytes;
+
+/// Characters of a device's word and the gap behind it.
+const LABEL: usize = 11;
 
 pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let listings = device::list();
@@ -23,20 +27,26 @@ pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Fail
         terminal.json(&values);
         return Ok(0);
     }
+    let width = terminal.width();
+    let add = |text: &mut String, line: &str| {
+        text.push_str(&fold(line, width, LABEL));
+        text.push('\n');
+    };
     let mut text = String::new();
     for listing in listings {
         match listing.found {
-            Ok(found) => found.iter().for_each(|found| text.push_str(&line(found))),
+            Ok(found) => found.iter().for_each(|found| add(&mut text, &line(found))),
             Err(missing) => {
-                text.push_str(&format!("{:<10} not usable: {}\n", listing.kind, missing.what));
+                add(&mut text, &format!("{:<10} not usable: {}", listing.kind, missing.what));
                 if !missing.cure.is_empty() {
-                    text.push_str(&format!("{:<10} {}\n", "", missing.cure));
+                    add(&mut text, &format!("{:<10} {}", "", missing.cure));
                 }
             }
         }
     }
     if let Ok(chosen) = device::choose("auto") {
-        text.push_str(&format!("\nauto is {} ({})\n", chosen.kind, chosen.because));
+        text.push('\n');
+        add(&mut text, &format!("{:<10} {} ({})", "auto is", chosen.kind, chosen.because));
     }
     terminal.answer(&text);
     Ok(0)
@@ -51,7 +61,7 @@ fn line(found: &Found) -> String {
     let driver = found.driver.as_ref().map_or_else(String::new, |driver| format!("  driver {driver}"));
     let capability = found.capability_words().map_or_else(String::new, |of| format!("  compute capability {of}"));
     let compiler = found.compiler.as_ref().map_or_else(String::new, |of| format!("  compiler {of}"));
-    format!("{:<10} {}{memory}{driver}{capability}{compiler}\n", found.kind.to_string(), found.name)
+    format!("{:<10} {}{memory}{driver}{capability}{compiler}", found.kind.to_string(), found.name)
 }
 
 fn as_json(found: &Found) -> serde_json::Value {

@@ -9,7 +9,7 @@ use super::{
     Command, CommandLine, Progress, check, compare, completions, devices, export, leaks, list, man, new, plan, report,
     reproduce, resume, run, schema, show, sweep, typo, verdict, warm,
 };
-use crate::panics;
+use crate::{invocation, panics};
 
 /// The environment, without variables that are not Unicode: no key could take them.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
@@ -18,8 +18,13 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 
 /// Reads the command line, does what it says, and answers with the exit code.
 pub fn main() -> ExitCode {
+    ExitCode::from(answer())
+}
+
+/// As [`main`], for a process that ends without coming back.
+pub fn answer() -> u8 {
     let typed = typo::with_overrides(std::env::args_os().collect());
-    let usage = |message| ExitCode::from(Failure::Usage(message).tell(&Terminal::default()));
+    let usage = |message| Failure::Usage(message).tell(&Terminal::default());
     if let Some(message) = typo::answer(&typed) {
         return usage(message);
     }
@@ -34,11 +39,11 @@ pub fn main() -> ExitCode {
     panics::keep();
     let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
-        terminal.error(&format!("xrun panicked: {panic}"));
-        terminal.error("this is a bug of xrun; results written so far are whole");
+        terminal.error(&format!("{} panicked: {panic}", invocation::program()));
+        terminal.error(&format!("this is a bug of {}; results written so far are whole", invocation::program()));
         crate::run::stop::EXIT_PANIC
     });
-    ExitCode::from(terminal::delivered(code))
+    terminal::delivered(code)
 }
 
 fn dispatch(line: CommandLine) -> u8 {

@@ -1,11 +1,23 @@
 //! `xrun export RUN --to parquet`: tables of a run for other tools.
 
+use clap::ValueEnum;
+
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
-use crate::export::{self, Exported, Table};
+use crate::export::{self, Exported, Format, Table};
 use crate::results::{index, layout, write};
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let Some(format) = arguments.to else {
+        let named = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let all: Vec<String> = named
+            .map(|value| {
+                let about = value.get_help().map(|about| format!(" ({about})")).unwrap_or_default();
+                format!("`--to {}`{about}", value.get_name())
+            })
+            .collect();
+        return Err(Failure::Usage(format!("which format? {}", all.join(" or "))));
+    };
     let run =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     let own = run.join(layout::EXPORT);
@@ -20,7 +32,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     let tables = Table::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
     let mut written = Vec::new();
     for table in tables {
-        match export::export(&run, table, arguments.to, &output).map_err(Failure::failed)? {
+        match export::export(&run, table, format, &output).map_err(Failure::failed)? {
             Some(one) => {
                 tell_what_is_missing(&one, terminal);
                 written.push(one);

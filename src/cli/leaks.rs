@@ -11,7 +11,7 @@ use crate::experiment::leaks::{Expected, Grows, On};
 use crate::experiment::read;
 use crate::report::verdict::{Pair, pairs};
 use crate::results::format::Outcome;
-use crate::results::verdict::{Judgement, Verdict};
+use crate::results::verdict::{Judgement, OWNER, Verdict};
 use crate::run::stop::exit_code;
 use crate::verdict::of_file;
 
@@ -36,7 +36,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     }
     match arguments.json {
         true => terminal.json(&all),
-        false => terminal.answer(&pairs(&all)),
+        false => terminal.answer(&pairs(&all, terminal.width())),
     }
     let wrong = all.iter().any(|pair| !pair.wrong.is_empty());
     Ok(if wrong { exit_code(Outcome::Failed) } else { 0 })
@@ -96,6 +96,8 @@ fn elsewhere(grows: Grows) -> &'static str {
 struct LookedFor {
     series: String,
     bytes_per_step: f64,
+    /// Bytes that the owner comes to hold, of growth that ends by itself.
+    bytes_in_all: Option<f64>,
     tolerance: f64,
     owner: String,
 }
@@ -103,7 +105,8 @@ struct LookedFor {
 impl LookedFor {
     fn new(expected: &Expected, place: On) -> Option<Self> {
         let (series, bytes_per_step) = expected.on(place)?;
-        Some(Self { series, bytes_per_step, tolerance: expected.tolerance, owner: expected.owner.clone() })
+        let Expected { bytes_in_all, tolerance, .. } = *expected;
+        Some(Self { series, bytes_per_step, bytes_in_all, tolerance, owner: expected.owner.clone() })
     }
 }
 
@@ -115,16 +118,23 @@ fn pair(name: &str, file: &Path, expected: &LookedFor, pool: bool, runs: &mut Ru
     let Ran::Judged(bounded, _) = runs.bounded(&twin, pool)? else { return Ok(None) };
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);
+    let of_owner = format!("{OWNER}{}", expected.owner);
+    let held = leaky.series.iter().find(|one| one.name == of_owner).map(|one| one.last);
+    let ends = expected.bytes_in_all.is_some();
     let suspected_at = of_file::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
     Ok(Some(Pair {
         name: name.to_owned(),
         leaky: leaky.verdict,
         bounded: bounded.verdict,
-        slope_expected: expected.bytes_per_step,
-        slope_measured: slope,
+        slope_expected: expected.bytes_in_all.unwrap_or(expected.bytes_per_step),
+        slope_measured: if ends { held } else { slope },
+        ends,
         owner_named: leaky.owner.clone(),
         suspected_at,
-        wrong: wrong(expected, &leaky, &bounded, slope),
+        wrong: match expected.bytes_in_all {
+            Some(bytes) => wrong_of_one_that_ends(bytes, expected, &leaky, &bounded, held),
+            None => wrong(expected, &leaky, &bounded, slope),
+        },
         series: expected.series.clone(),
         owner_expected: expected.owner.clone(),
         seconds: began.elapsed().as_secs_f64(),
@@ -146,8 +156,33 @@ fn wrong(expected: &LookedFor, leaky: &Verdict, bounded: &Verdict, slope: Option
         Some(off) => wrong.push(format!("the slope is off by {:.0} %", off * 100.0)),
         None => wrong.push(format!("there is no series `{}`", expected.series)),
     }
-    if bounded.verdict >= Judgement::Suspect || bounded.verdict == Judgement::Inconclusive {
-        wrong.push(format!("the bounded twin is called {}", bounded.verdict.words()));
+    wrong.extend(wrong_of_twin(bounded));
+    wrong
+}
+
+fn wrong_of_twin(bounded: &Verdict) -> Option<String> {
+    let is_wrong = bounded.verdict >= Judgement::Suspect || bounded.verdict == Judgement::Inconclusive;
+    is_wrong.then(|| format!("the bounded twin is called {}", bounded.verdict.words()))
+}
+
+/// What fills memory once and then stops must not be called a leak that goes on, and its owner must have come to hold what
+/// was predicted.
+fn wrong_of_one_that_ends(
+    bytes: f64,
+    expected: &LookedFor,
+    leaky: &Verdict,
+    bounded: &Verdict,
+    held: Option<f64>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !matches!(leaky.verdict, Judgement::GrewThenFlat | Judgement::Stepped | Judgement::Filling) {
+        wrong.push(format!("what ends by itself is called {}", leaky.verdict.words()));
     }
+    match held.map(|held| held / bytes - 1.0) {
+        Some(off) if off.abs() <= expected.tolerance => {}
+        Some(off) => wrong.push(format!("what it holds is off by {:.0} %", off * 100.0)),
+        None => wrong.push(format!("there is no owner `{}`", expected.owner)),
+    }
+    wrong.extend(wrong_of_twin(bounded));
     wrong
 }

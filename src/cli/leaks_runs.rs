@@ -5,12 +5,13 @@
 //! it, and kernels are compiled once. Without a GPU that is most of the time.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, Overrides, Progress};
+use crate::child;
 use crate::experiment::overrides::as_words;
 use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
@@ -97,8 +98,7 @@ impl Runs {
     }
 
     fn in_a_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
-        let mut command = Command::new(program);
+        let mut command = child::of_this_program().map_err(Failure::failed)?;
         command.arg(file).arg("--results").arg(self.results.path()).args(["-q", "--json", "--progress", "none"]);
         command.args(self.overrides.iter().flat_map(|text| as_words(text)));
         let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;

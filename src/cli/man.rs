@@ -5,6 +5,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::terminal::{Failure, Terminal};
 use super::{CommandLine, ManArguments};
+use crate::invocation;
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("XRUN_CACHE", "Where generated data is kept; ~/.cache/xrun when not set."),
@@ -18,7 +19,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 ];
 
 const FILES: &[(&str, &str)] = &[
-    ("FILE.toml", "An experiment; xrun new prints one with every key, xrun schema its JSON Schema."),
+    ("FILE.toml", "An experiment; the subcommand new prints one with every key, schema its JSON Schema."),
     ("results/<experiment>/<run>/", "What a run leaves: records, lines, checkpoints, report.html."),
     ("results/<experiment>/latest", "A link to the newest run."),
     ("results/<experiment>/<run>/summary.json", "How the run ended; written last."),
@@ -45,7 +46,9 @@ pub fn run(arguments: &ManArguments, terminal: &Terminal) -> Result<u8, Failure>
             .find_subcommand(name)
             .cloned()
             .map(|subcommand| subcommand.version(env!("CARGO_PKG_VERSION")))
-            .ok_or_else(|| Failure::Usage(format!("there is no subcommand `{name}`; see xrun --help")))?,
+            .ok_or_else(|| {
+                Failure::Usage(format!("there is no subcommand `{name}`; see {} --help", invocation::program()))
+            })?,
     };
     let mut page = Vec::new();
     let whole = arguments.subcommand.is_none();

@@ -33,9 +33,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::Experiment;
 use crate::export::{Format, Table};
+use crate::invocation;
 use crate::settings::sections::FailOn;
 use enter::environment;
-pub use enter::main;
+pub use enter::{answer, main};
 use terminal::Terminal;
 
 const EXIT_CODES: &str = "\
@@ -43,13 +44,13 @@ Exit codes:
     0  finished; the file is correct
     1  failed: data, device or disk
     2  the file or the command line is wrong
-    3  the plan does not fit the limits or the machine (`xrun plan`)
+    3  the plan does not fit the limits or the machine (see the subcommand plan)
     4  the loss was not a number
     5  a memory limit was reached
     6  memory is growing, and --fail-on or memory.fail_on says that this fails
     7  the time limit was reached
     8  stopped by a signal; the run can be resumed
-   70  a panic, of the backend or of xrun";
+   70  a panic, of the backend or of the program";
 
 const REPRODUCE_EXIT_CODES: &str = "\
 Exit codes:
@@ -58,12 +59,18 @@ Exit codes:
     2  there is no such run, or the command line is wrong
     8  stopped by a signal";
 
+/// xrun's, which a program with kinds of its own is built with.
+fn version() -> &'static str {
+    let is_xrun = invocation::program() == env!("CARGO_PKG_NAME");
+    if is_xrun { env!("CARGO_PKG_VERSION") } else { concat!("with xrun ", env!("CARGO_PKG_VERSION")) }
+}
+
 /// Run a declared experiment with every buffer bounded.
 ///
 /// FILE is a TOML file that declares pipeline, model, data and limits. The result directory is
 /// results/<experiment>/<run>/; results/<experiment>/latest points at the newest.
 #[derive(Debug, Parser)]
-#[command(name = "xrun", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, arg_required_else_help = true)]
+#[command(name = invocation::program(), version = version(), after_help = EXIT_CODES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, arg_required_else_help = true)]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
@@ -73,7 +80,7 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run an experiment; the same as `xrun FILE`.
+    /// Run an experiment; the word `run` may be left out.
     #[command(after_help = EXIT_CODES)]
     Run(RunArguments),
     /// Run an experiment once for each of many values, and compare what they cost.
@@ -115,7 +122,7 @@ enum Command {
     Schema(SchemaArguments),
     /// Print a completion script for a shell.
     Completions(CompletionsArguments),
-    /// Print the manual page, of xrun or of a subcommand.
+    /// Print the manual page, of the program or of a subcommand.
     Man(ManArguments),
 }
 
@@ -133,7 +140,7 @@ pub struct RunArguments {
     /// The verdict on memory that fails the run; in place of `memory.fail_on`.
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
-    /// End after this many steps: what `xrun plan` measures with.
+    /// End after this many steps: what the subcommand plan measures with.
     #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke"])]
     probe: Option<u64>,
     /// A short run in which everything happens once: this many steps, with warm-up, phases, validations and checkpoints at
@@ -194,7 +201,7 @@ impl Data {
 
 #[derive(Clone, Debug, Args)]
 pub struct Overrides {
-    /// Set a value of the file; may be given many times. Behind the file also without -s: xrun FILE limits.workers=2.
+    /// Set a value of the file; may be given many times. Behind the file also without -s: FILE limits.workers=2.
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
     /// auto, cpu, cuda, cuda:N or vulkan; in place of `experiment.device`.
@@ -365,8 +372,9 @@ pub struct ExportArguments {
     #[arg(default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     /// What to write.
+    // Always there: an option only so that its absence is answered with the choices.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    to: Format,
+    to: Option<Format>,
     /// Where to write; `export` in the run's folder when absent.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
@@ -406,7 +414,7 @@ pub struct CompletionsArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct ManArguments {
-    /// A subcommand; the page of xrun itself when absent.
+    /// A subcommand; the page of the program itself when absent.
     subcommand: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use super::NewArguments;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::pipeline::Pipeline;
 use crate::experiment::{schema, shape, template};
+use crate::invocation;
 use crate::problem::nearest;
 use crate::results::write;
 
@@ -26,7 +27,9 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
         return Err(Failure::Usage(format!("{name} is there already; name another file")));
     }
     write::replace(path, text.as_bytes()).map_err(Failure::failed)?;
-    terminal.say(&format!("{name}: written; `xrun check {name}` says what is wrong with it, `xrun {name}` runs it"));
+    let xrun = invocation::program();
+    terminal
+        .say(&format!("{name}: written; `{xrun} check {name}` says what is wrong with it, `{xrun} {name}` runs it"));
     Ok(0)
 }
 
@@ -39,7 +42,7 @@ fn meant(word: &str) -> Option<&'static str> {
 /// Each kind with its meaning.
 fn pipelines() -> String {
     let width = Pipeline::names().map(str::len).max().unwrap_or_default();
-    let mut text = String::from("pipelines, each for `xrun new PIPELINE`:\n");
+    let mut text = format!("pipelines, each for `{} new PIPELINE`:\n", invocation::program());
     for kind in Pipeline::names() {
         let part = shape::at(schema::shared(), &format!("pipeline.{kind}"));
         let meaning = part.map(shape::meaning).unwrap_or_default();

@@ -2,14 +2,16 @@
 
 use super::PlanArguments;
 use super::terminal::{Failure, Terminal};
+use crate::data::Dataset;
 use crate::experiment::shape::{self, Shape};
-use crate::experiment::{read, schema};
+use crate::experiment::{Experiment, read, schema};
 use crate::plan::{Plan, describe, fit};
 use crate::probe::ProbeError;
 use crate::probe::solve::{End, Solution, solve};
-use crate::results::format::{Forecast, ForecastRow};
+use crate::results::format::{Forecast, ForecastRow, Outcome};
 use crate::run::prepare::Planned;
-use crate::run::stop::EXIT_DOES_NOT_FIT;
+use crate::run::stop::{EXIT_DOES_NOT_FIT, exit_code};
+use crate::task::TaskFacts;
 use crate::units::Bytes;
 
 pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -19,7 +21,16 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     }
     let (planned, forecast, parameters) = match forecast_of(arguments, &overrides, terminal)? {
         Ok(planned) => planned,
+        Err(error @ ProbeError::TooSlow { .. }) => {
+            let message = format!("no forecast: {error}; nothing is known of whether it fits");
+            match arguments.json {
+                true => terminal.json(&serde_json::json!({ "fits": null, "sentence": message })),
+                false => terminal.answer(&message),
+            }
+            return Ok(exit_code(Outcome::TimeLimit));
+        }
         Err(message) => {
+            let message = message.to_string();
             match arguments.json {
                 true => terminal.json(&serde_json::json!({ "fits": false, "sentence": message })),
                 false => terminal.answer(&format!("does not fit: {message}")),
@@ -40,24 +51,24 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             "plan": planned.plan.to_file(parameters),
         })),
         false => {
-            terminal.answer(&describe::describe(&planned.plan, parameters, &planned.chosen.words()));
-            terminal.answer(&describe::forecast(&forecast));
+            terminal.answer(&describe::describe(&planned.plan, parameters, &planned.chosen.words(), terminal.width()));
+            terminal.answer(&describe::forecast(&forecast, terminal.width()));
             terminal.answer(&format!("\n{sentence}"));
         }
     }
     Ok(if fits { 0 } else { EXIT_DOES_NOT_FIT })
 }
 
-/// The experiment, what it will need, and the number of its parameters; a message when not even a probe fits.
+/// The experiment, what it will need, and the number of its parameters; or that not even a probe fits, or ends in time.
 fn forecast_of(
     arguments: &PlanArguments,
     overrides: &[String],
     terminal: &Terminal,
-) -> Result<Result<(Planned, Forecast, u64), String>, Failure> {
+) -> Result<Result<(Planned, Forecast, u64), ProbeError>, Failure> {
     let checked = read::read(&arguments.file, overrides, super::environment())?;
     let mut planned = Planned::new(checked.experiment, *terminal)?;
     match planned.forecast(&arguments.file, overrides) {
-        Err(error @ ProbeError::OutOfMemory(_)) => Ok(Err(error.to_string())),
+        Err(error @ (ProbeError::OutOfMemory(_) | ProbeError::TooSlow { .. })) => Ok(Err(error)),
         expected => expected.map(|(forecast, parameters)| Ok((planned, forecast, parameters))).map_err(Failure::from),
     }
 }
@@ -85,6 +96,8 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     };
     // From nothing there is no line to follow.
     let start = if in_bytes { start.max(1 << 20) } else { start };
+    let matters = matters_up_to(key, &checked.experiment, terminal)?.map(|most| most.max(range.0));
+    let range = (range.0, matters.map_or(range.1, |most| range.1.min(most)));
     let written = |value: u64| if in_bytes { format!("\"{}\"", Bytes(value).exact()) } else { value.to_string() };
     let (mut room_said, mut rather) = (String::new(), Rather::default());
     let left = |value: u64| -> Result<i128, Failure> {
@@ -92,6 +105,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
         with.push(format!("{key}={value}"));
         let (planned, forecast, _) = match forecast_of(arguments, &with, terminal)? {
             Ok(planned) => planned,
+            Err(error @ ProbeError::TooSlow { .. }) => return Err(Failure::from(error)),
             Err(message) => {
                 terminal.say(&format!("{key} = {}: {message}", written(value)));
                 return Ok(-OUT_OF_MEMORY);
@@ -105,9 +119,27 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
         room_said = tightest.map_or_else(String::new, |(room, _)| room.because.clone());
         Ok(tightest.map_or(i128::MAX, |(_, left)| left))
     };
-    let solution = solve(start, range, left)?;
+    let mut solution = solve(start, range, left)?;
+    if solution.end == End::LargestAllowed && matters.is_some() {
+        solution.end = End::DoesNotMatter;
+    }
     tell(key, &solution, &written, (&room_said, &rather), arguments.json, terminal);
     Ok(if solution.value.is_some() { 0 } else { EXIT_DOES_NOT_FIT })
+}
+
+/// The largest value of the key that changes anything, where that is known: a batch has so many items.
+fn matters_up_to(key: &str, experiment: &Experiment, terminal: &Terminal) -> Result<Option<u64>, Failure> {
+    if key != BATCH_SIZE {
+        return Ok(None);
+    }
+    // What there is to say of the data, each probe says.
+    let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
+    let planned = Planned::new(experiment.clone(), Terminal { quiet: !pending, verbose: false, ..*terminal })?;
+    Ok(largest_that_matters(key, &planned.plan.facts))
+}
+
+fn largest_that_matters(key: &str, facts: &TaskFacts) -> Option<u64> {
+    (key == BATCH_SIZE && !facts.batch_keys.is_empty()).then_some(facts.batch_items)
 }
 
 /// How much is taken to be missing where a probe ran out of memory: nobody measured it.
@@ -144,7 +176,7 @@ impl Rather {
         match self.keys(key) {
             [] => format!("it is not what memory depends on here{largest}"),
             keys => format!(
-                "a batch has no more than {} items ({}), whatever {key} is; solve for one of those{largest}",
+                "a batch has no more than {} items ({}), so a larger {key} changes nothing; solve for one of those{largest}",
                 self.batch_items,
                 keys.join(" x ")
             ),
@@ -200,13 +232,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_search_for_what_is_on_the_device_at_once_ends_at_the_batch() {
+        let facts = TaskFacts { batch_items: 32, batch_keys: &["training.batch_size"], ..TaskFacts::new(10, &[]) };
+        let most = largest_that_matters(BATCH_SIZE, &facts).unwrap();
+        assert_eq!((most, largest_that_matters("limits.prefetch", &facts)), (32, None));
+        assert_eq!(largest_that_matters(BATCH_SIZE, &TaskFacts::new(10, &[])), None, "nobody knows");
+        let solution = solve(4, (1, most), |_| Ok::<_, ()>(1 << 30)).unwrap();
+        assert_eq!(solution.value, Some(32), "and not 65536: {solution:?}");
+        let rather = Rather { batch_items: 32, batch_keys: vec!["training.batch_size".into()], largest: None };
+        assert!(rather.words(BATCH_SIZE).contains("so a larger limits.batch_size changes nothing"));
+    }
+
+    #[test]
     fn a_batch_that_is_an_episode_names_the_keys_of_the_episode() {
         let keys = ["pipeline.fewshot-detection.n_way", "pipeline.fewshot-detection.n_query"];
         let rather = Rather { batch_items: 32, batch_keys: keys.map(str::to_owned).to_vec(), largest: None };
         assert_eq!(
             rather.words(BATCH_SIZE),
             "a batch has no more than 32 items (pipeline.fewshot-detection.n_way x pipeline.fewshot-detection.n_query), \
-             whatever limits.batch_size is; solve for one of those"
+             so a larger limits.batch_size changes nothing; solve for one of those"
         );
         assert!(rather.words("limits.prefetch").starts_with("it is not what memory depends on here"));
     }

@@ -36,41 +36,64 @@ pub fn observer(how: Progress, terminal: Terminal) -> Box<dyn Observer> {
     }
 }
 
-/// A line that moves, with the time that has passed, until it is dropped; on a terminal, and not with `--quiet`.
+/// Says what is waited for and how long it has been, until it is dropped: on a terminal a line that moves, elsewhere a line
+/// now and then. Nothing with `--quiet`.
 pub fn waiting(terminal: Terminal, what: &'static str) -> Option<Waiting> {
-    let shown = terminal::is_terminal() && !terminal.quiet;
-    shown.then(|| {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Waiting(bar)
-    })
+    if terminal.quiet {
+        return None;
+    }
+    if !terminal::is_terminal() {
+        let begun = Instant::now();
+        let say = move || terminal.say(&format!("{what}: {} so far", seconds(begun.elapsed().as_secs_f64())));
+        return Some(Waiting { bar: None, _again: Again::every(WAITING_EVERY, say) });
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    Some(Waiting { bar: Some(bar), _again: None })
 }
 
 /// Takes its line away when it is dropped.
-pub struct Waiting(ProgressBar);
+pub struct Waiting {
+    bar: Option<ProgressBar>,
+    _again: Option<Again>,
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }
 
-/// Says that a probe is measuring, and how many kernels it has compiled, until it is dropped. On a terminal a line that
-/// moves; elsewhere lines, and only of kernels.
+/// Does something again and again on a thread of its own, until it is dropped.
+struct Again(#[expect(dead_code, reason = "its drop ends the thread")] std::sync::mpsc::SyncSender<()>);
+
+impl Again {
+    /// `None` without a thread for it: then nothing is said.
+    fn every(period: Duration, mut work: impl FnMut() + Send + 'static) -> Option<Self> {
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
+        let again = move || {
+            // Until the other end is dropped.
+            while ended.recv_timeout(period) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                work();
+            }
+        };
+        std::thread::Builder::new().name("xrun waiting".into()).spawn(again).ok()?;
+        Some(Self(end))
+    }
+}
+
+/// Says that a probe is measuring, and how many kernels it has compiled, until it is dropped.
 pub fn measuring(terminal: Terminal, kernels: Option<Kernels>) -> Option<Measuring> {
-    let waiting = waiting(terminal, "measuring what memory a step needs");
-    let kernels = kernels.filter(|_| !terminal.quiet)?;
-    let bar = waiting.as_ref().map(|waiting| waiting.0.clone());
-    let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
-    let begun = Instant::now();
-    let at_begin = kernels.new_ones();
-    let count = move || {
-        let mut said = 0;
-        // Until the other end is dropped.
-        while ended.recv_timeout(LINE_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+    let waiting = waiting(terminal, "measuring what memory a step needs")?;
+    let bar = waiting.bar.clone();
+    let counting = kernels.and_then(|kernels| {
+        let (begun, at_begin, mut said) = (Instant::now(), kernels.new_ones(), 0);
+        Again::every(LINE_EVERY, move || {
             let count = kernels.new_ones() - at_begin;
             if count > said {
                 said = count;
@@ -80,22 +103,23 @@ pub fn measuring(terminal: Terminal, kernels: Option<Kernels>) -> Option<Measuri
                     None => terminal.say(&text),
                 }
             }
-        }
-    };
-    std::thread::Builder::new().name("xrun measuring".into()).spawn(count).ok()?;
-    Some(Measuring { _end: end, _waiting: waiting })
+        })
+    });
+    Some(Measuring { _counting: counting, _waiting: waiting })
 }
 
 /// Ends the counting when it is dropped.
 pub struct Measuring {
-    _end: std::sync::mpsc::SyncSender<()>,
-    _waiting: Option<Waiting>,
+    _counting: Option<Again>,
+    _waiting: Waiting,
 }
 
 fn compiling(kernels: u64, time: Duration) -> String {
     format!("compiling kernels: {kernels} so far, {}; the next start takes seconds", seconds(time.as_secs_f64()))
 }
 
+/// As often it is said what is waited for, where nothing else is to be seen.
+const WAITING_EVERY: Duration = Duration::from_secs(10);
 /// A line is printed when this long has passed since the last one.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -180,6 +204,7 @@ impl People {
         }
     }
 
+    /// Of this process, with validations and all else that is between the steps.
     fn steps_per_second(&self, step: u64) -> f64 {
         (step - self.first_step) as f64 / self.begun.elapsed().as_secs_f64().max(1e-9)
     }
@@ -211,7 +236,7 @@ impl Observer for People {
                     format!("epoch {epoch}/{}", self.epochs),
                     loss_words(&self.losses, report.kind),
                     suspected(suspects),
-                    format!("{:.1} steps/s", self.steps_per_second(step)),
+                    format!("{:.1} steps/s overall", self.steps_per_second(step)),
                 ];
                 let fields = fields.into_iter().chain(memory.into_iter().flat_map(memory_words));
                 let fields: Vec<String> = fields.filter(|field| !field.is_empty()).collect();
@@ -355,7 +380,7 @@ impl Observer for Json {
                 "learning_rate": learning_rate,
                 "gradient_norm_median": norm,
                 "items": report.items,
-                "steps_per_second": (step - self.first_step) as f64 / seconds.max(1e-9),
+                "steps_per_second_overall": (step - self.first_step) as f64 / seconds.max(1e-9),
                 "suspects": suspects,
                 "heap": memory.map(|line| line.host.heap),
                 "resident": memory.and_then(|line| line.host.resident),
@@ -389,6 +414,19 @@ fn now() -> String {
 mod tests {
     use super::*;
     use crate::pipelines::{fewshot_detection, qat_language_model};
+
+    #[test]
+    fn what_is_waited_for_is_said_again_until_the_wait_is_over() {
+        let (tell, told) = std::sync::mpsc::sync_channel(64);
+        let again = Again::every(Duration::from_millis(2), move || {
+            let _ = tell.try_send(());
+        });
+        (0..3).for_each(|_| told.recv_timeout(Duration::from_secs(20)).unwrap());
+        drop(again);
+        // The thread ends, and what it says with goes with it.
+        while told.recv_timeout(Duration::from_secs(20)).is_ok() {}
+        assert_eq!(told.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+    }
 
     #[test]
     fn fields_that_do_not_fit_are_left_out_as_a_whole() {

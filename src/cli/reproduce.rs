@@ -12,6 +12,7 @@ use super::{Data, Display, Overrides, Results};
 use crate::device::{self, Kind};
 use crate::experiment::overrides::key_of;
 use crate::experiment::read;
+use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
 use crate::results::{index, layout, resolved, write};
@@ -88,7 +89,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     display.json = false;
     let (directory, code) = training::begin(&new, &opened, task, started, &display, terminal)?;
     if code == exit_code(Outcome::Interrupted) {
-        terminal.say("nothing was compared; `xrun reproduce` begins anew");
+        terminal.say(&format!("nothing was compared; `{} reproduce` begins anew", invocation::program()));
         return Ok(code);
     }
     let on_cpu = chosen.kind == Kind::Cpu && original.manifest.device.chosen.starts_with("cpu");

@@ -80,7 +80,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         experiment.experiment.device.clone_from(&continuation.manifest.device.chosen);
     }
     if continuation.manifest.code.lock_digest != manifest::lock_digest() {
-        terminal.say("this xrun was built with other libraries than the one that began the run: numbers may differ");
+        terminal.say("this program was built with other libraries than the one that began the run: numbers may differ");
     }
     arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;

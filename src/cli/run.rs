@@ -8,6 +8,7 @@ use super::terminal::{Failure, Terminal};
 use super::training;
 use crate::data::Dataset;
 use crate::experiment::{Experiment, read};
+use crate::invocation;
 use crate::plan::{describe, fit, shorten};
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
@@ -18,7 +19,10 @@ use crate::run::prepare::Planned;
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
-    let file = arguments.file.as_deref().ok_or_else(|| Failure::Usage("which file? xrun FILE".into()))?;
+    let file = arguments
+        .file
+        .as_deref()
+        .ok_or_else(|| Failure::Usage(format!("which file? {} FILE", invocation::program())))?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("--name={name}")));
     overrides.extend(arguments.fail_on.iter().map(|verdict| format!("--fail-on={}", verdict.word())));
@@ -30,7 +34,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let mut experiment = checked.experiment.clone();
     if experiment.sweep.take().is_some() {
         let name = file.display();
-        terminal.say(&format!("{name} has a [sweep], which is left out here; `xrun sweep {name}` runs its points"));
+        terminal.say(&format!(
+            "{name} has a [sweep], which is left out here; `{} sweep {name}` runs its points",
+            invocation::program()
+        ));
     }
     arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;
@@ -49,10 +56,15 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         match arguments.display.json {
             true => terminal.json(&opened.plan.to_file(parameters)),
             false => {
-                terminal.answer(&describe::describe(&opened.plan, parameters, &opened.chosen.words()));
+                terminal.answer(&describe::describe(
+                    &opened.plan,
+                    parameters,
+                    &opened.chosen.words(),
+                    terminal.width(),
+                ));
                 if let Some(forecast) = &opened.plan.forecast {
                     let (_, sentence) = fit::sentence(forecast, &rooms);
-                    terminal.answer(&format!("{}\n{sentence}", describe::forecast(forecast)));
+                    terminal.answer(&format!("{}\n{sentence}", describe::forecast(forecast, terminal.width())));
                 }
             }
         }

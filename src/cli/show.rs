@@ -43,6 +43,10 @@ fn show_sweep(sweep: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failu
     }
     let page = sweep.join(layout::REPORT);
     let page = if page.is_file() { page.display().to_string() } else { "not written yet".into() };
-    terminal.answer(&format!("sweep   {}\nreport  {page}\n\n{}", sweep.display(), text::text(&table)));
+    terminal.answer(&format!(
+        "sweep   {}\nreport  {page}\n\n{}",
+        sweep.display(),
+        text::text(&table, terminal.width())
+    ));
     Ok(0)
 }

@@ -11,6 +11,8 @@ use super::{Overrides, Progress, Results, sweep_slurm};
 use crate::experiment::launcher::Launcher;
 use crate::experiment::read_sweep::{self, Family};
 use crate::experiment::sweep::Mode;
+use crate::invocation;
+use crate::plan::shorten;
 use crate::results::format::Outcome;
 use crate::results::sweep::{Process, Record};
 use crate::results::{layout, named};
@@ -38,7 +40,7 @@ Exit codes:
     0  all runs finished
     1  some did not: the table says which and why
     2  the file, a value or the command line is wrong; nothing was run
-    8  stopped by a signal, or (--collect) not all are done yet; xrun sweep --resume DIR continues";
+    8  stopped by a signal, or (--collect) not all are done yet; --resume DIR continues";
 
 #[derive(Clone, Debug, Args)]
 pub struct SweepArguments {
@@ -59,6 +61,12 @@ pub struct SweepArguments {
     /// Names the folder below the results in place of `experiment.name`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// A short run of each point in which everything happens once, as `xrun --steps` makes one.
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["resume", "collect"])]
+    steps: Option<u64>,
+    /// The same with 20 steps and small validations, to see that every point works.
+    #[arg(long, conflicts_with_all = ["steps", "resume", "collect"])]
+    smoke: bool,
     /// Runs at the same time. They share the machine, so speeds of more than one are not those of one alone.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) jobs: u16,
@@ -134,7 +142,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             Begun { folder, record, place, launcher: None, largest: None }
         }
         (None, Some(file)) => {
-            let family = read_sweep::read(file, &overrides(arguments), super::environment())?;
+            let family = family(file, arguments, terminal)?;
             let points = plan::plan(&family)?;
             if arguments.dry_run {
                 list(&family, &points, arguments.json, terminal);
@@ -150,7 +158,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             let largest = (1..).zip(&points).max_by_key(|(_, point)| point.buffer_bytes).map(|(point, _)| point);
             Begun { folder, record, place, launcher: family.launcher, largest }
         }
-        (None, None) => return Err(Failure::Usage("which file? xrun sweep FILE".into())),
+        (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
     let (record, path) = (&begun.record, begun.folder.path.as_path());
@@ -180,7 +188,7 @@ struct Begun {
     largest: Option<u64>,
 }
 
-/// The folder of the sweep that was named; a folder that is none is told so where it is read.
+/// The folder of the sweep that was named. Reading it says so when it is not a sweep.
 fn meant(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     let results = &arguments.results.folder;
     let there = || std::fs::canonicalize(text).ok();
@@ -224,7 +232,7 @@ fn on_this_machine(
     let table = table.map_err(Failure::failed)?;
     match arguments.json {
         true => terminal.json(&table),
-        false if !arguments.quiet => terminal.answer(&text::text(&table)),
+        false if !arguments.quiet => terminal.answer(&text::text(&table, terminal.width())),
         false => {}
     }
     terminal.say(&format!("report: {}", path.join(layout::REPORT).display()));
@@ -244,7 +252,8 @@ fn on_this_machine(
             terminal.error(&format!("{} of {} runs did not finish", record.order.len() - finished, record.order.len()));
             if !arguments.retry_failed {
                 terminal.say(&format!(
-                    "to try them again: xrun sweep --resume {} --retry-failed; without it, runs that failed stay as they are",
+                    "to try them again: {} sweep --resume {} --retry-failed; without it, runs that failed stay as they are",
+                    invocation::program(),
                     path.display()
                 ));
             }
@@ -255,7 +264,22 @@ fn on_this_machine(
 }
 
 pub fn how_to_go_on(sweep: &Path) -> String {
-    format!("to continue: xrun sweep --resume {}", sweep.display())
+    format!("to continue: {} sweep --resume {}", invocation::program(), sweep.display())
+}
+
+/// The experiment and what is swept, short where that is asked for.
+fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<Family, Failure> {
+    let mut overrides = overrides(arguments);
+    let family = read_sweep::read(file, &overrides, super::environment())?;
+    let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else { return Ok(family) };
+    let (mut set, whole) = plan::shortened(&family, steps, arguments.smoke)?;
+    let words = if set.is_empty() { "it is as short already".to_owned() } else { set.join(", ") };
+    terminal.say(&format!("{steps} of {whole} steps: {words}"));
+    if arguments.name.is_none() {
+        set.push(shorten::name(&family.base));
+    }
+    overrides.extend(set);
+    Ok(read_sweep::read(file, &overrides, super::environment())?)
 }
 
 fn overrides(arguments: &SweepArguments) -> Vec<String> {
@@ -282,7 +306,7 @@ fn list(family: &Family, points: &[PlannedPoint], json: bool, terminal: Terminal
         terminal.json(&serde_json::json!({ "keys": keys, "repeats": family.sweep.repeats, "points": points }));
         return;
     }
-    terminal.answer(&text::plan(&keys, points, family.sweep.repeats));
+    terminal.answer(&text::plan(&keys, points, family.sweep.repeats, terminal.width()));
 }
 
 /// Says how it goes.

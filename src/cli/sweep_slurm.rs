@@ -7,6 +7,7 @@ use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
 use crate::experiment::read;
+use crate::invocation;
 use crate::probe::ProbeError;
 use crate::results::format::Outcome;
 use crate::results::layout;
@@ -105,7 +106,11 @@ pub fn tell(watched: &Watched, sweep: &Path, runs: usize, terminal: Terminal) ->
             let jobs: Vec<String> = jobs.iter().map(u64::to_string).collect();
             terminal
                 .error(&format!("stopped watching: {left} of {runs} runs are not done, and Slurm goes on with them"));
-            terminal.say(&format!("to look, later and from any shell: xrun sweep --collect {}", sweep.display()));
+            terminal.say(&format!(
+                "to look, later and from any shell: {} sweep --collect {}",
+                invocation::program(),
+                sweep.display()
+            ));
             terminal.say(&format!("to cancel them: scancel {}", jobs.join(" ")));
             terminal.say(&how_to_go_on(sweep));
             Some(exit_code(Outcome::Interrupted))
@@ -226,7 +231,7 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
     let table = table::write(sweep, &record, &queued(&record, &tasks)).map_err(Failure::failed)?;
     match json {
         true => terminal.json(&table),
-        false if !terminal.quiet => terminal.answer(&text::text(&table)),
+        false if !terminal.quiet => terminal.answer(&text::text(&table, terminal.width())),
         false => {}
     }
     terminal.say(&format!("report: {}", sweep.join(layout::REPORT).display()));

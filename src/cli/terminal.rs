@@ -31,9 +31,10 @@ impl Terminal {
         }
     }
 
-    /// Characters in a line of standard output; `None` when it is no terminal.
+    /// Characters in a line of standard output: `COLUMNS`, or what the terminal says; `None` when it is neither.
     pub fn width(self) -> Option<usize> {
-        terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0))
+        let shown = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
+        asked_width().or_else(shown)
     }
 
     /// An answer as indented JSON.
@@ -82,7 +83,7 @@ impl Terminal {
         if self.events {
             return self.event(&serde_json::json!({ "event": "problems", "problems": render::json(problems) }));
         }
-        self.line(render::text(problems, coloured()).trim_end());
+        self.line(render::text(problems, coloured(), shown_error_width()).trim_end());
     }
 
     /// A line as it is: made of safe parts by the caller.
@@ -130,16 +131,23 @@ pub fn coloured() -> bool {
 
 /// Characters of a line on standard output: `COLUMNS`, or what the terminal says, or what is comfortable to read.
 pub fn width() -> usize {
-    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
-    let shown = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
-    asked.or_else(shown).unwrap_or(WIDTH_WITHOUT_TERMINAL)
+    Terminal::default().width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
+}
+
+/// What the environment asks for.
+fn asked_width() -> Option<usize> {
+    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0)
 }
 
 const WIDTH_WITHOUT_TERMINAL: usize = 120;
 
 /// Characters of a line on standard error.
 pub fn error_width() -> usize {
-    terminal_size::terminal_size_of(std::io::stderr()).map_or(WIDTH_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
+    shown_error_width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
+}
+
+fn shown_error_width() -> Option<usize> {
+    terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0))
 }
 
 /// Whether progress can be redrawn.

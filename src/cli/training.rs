@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, progress, resume};
 use crate::data::error::Broken;
+use crate::invocation;
 use crate::results::format::{Outcome, Summary};
 use crate::results::{printable, read};
 use crate::run::begin::NewRun;
@@ -104,7 +105,10 @@ pub fn train(
     tell(&run, &ending, as_asked, display, terminal);
     match (reported, if as_asked { 0 } else { ending.exit_code() }) {
         (Err(error), code) => {
-            terminal.error(&format!("the report cannot be written: {error}; `xrun report` does it later"));
+            terminal.error(&format!(
+                "the report cannot be written: {error}; `{} report` does it later",
+                invocation::program()
+            ));
             if code == 0 { exit_code(Outcome::Failed) } else { code }
         }
         (Ok(damage), code) => {
@@ -129,6 +133,7 @@ fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal
             "run": run.display().to_string(),
             "outcome": ending.outcome,
             "exit_code": ending.exit_code(),
+            "of_data": ending.of_data,
             "message": ending.message,
             "parameters": read::plan(run).ok().map(|plan| plan.parameters),
             "summary": summary,
@@ -173,12 +178,25 @@ fn tell_people(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Sum
         terminal.say(&format!("{}{time}", ending.message));
     } else {
         terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
-        if ending.outcome.resumable() {
+        if ending.of_data {
+            terminal.say(&after_broken_data(run));
+        } else if ending.outcome.resumable() {
             let dead = read::post_mortem(run).ok().flatten().filter(|_| ending.outcome == Outcome::MemoryLimit);
             let with = dead.and_then(|dead| post_mortem::to_go_on(&dead, resume::may_change));
             let with = with.map_or_else(String::new, |with| format!(" {with}"));
             let run = printable::shell_word(&run.to_string_lossy());
-            terminal.say(&format!("to continue: xrun resume {run}{with}"));
+            terminal.say(&format!("to continue: {} resume {run}{with}", invocation::program()));
         }
     }
+}
+
+/// What to do when the data could not be used. Mended data are other data, with which no run is resumed.
+fn after_broken_data(run: &Path) -> String {
+    let again = run.join(layout::RESOLVED);
+    let word = |path: &Path| printable::shell_word(&path.to_string_lossy());
+    format!(
+        "mend the data, then start a new run: xrun {}; `xrun resume {}` goes on only with the data that the run began with",
+        word(&again),
+        word(run)
+    )
 }

@@ -8,26 +8,32 @@ use clap::{Command, CommandFactory};
 
 use super::CommandLine;
 use crate::experiment::habits;
+use crate::invocation;
 use crate::problem::nearest;
+use crate::results::printable;
 
-/// Subcommands of other tools, and what does the same here.
+/// Subcommands of other tools, and what does the same here. In place of `PROGRAM` stands its name, and in place of `FILE` one
+/// that was typed.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("train", "`xrun FILE` runs an experiment"),
-    ("fit", "`xrun FILE` runs an experiment"),
-    ("start", "`xrun FILE` runs an experiment"),
-    ("launch", "`xrun FILE` runs an experiment"),
-    ("tune", "`xrun sweep FILE` tries several values"),
-    ("eval", "a run validates its model itself; `xrun show RUN` prints what came of it"),
-    ("evaluate", "a run validates its model itself; `xrun show RUN` prints what came of it"),
-    ("test", "a run validates its model itself; `xrun show RUN` prints what came of it"),
-    ("validate", "a run validates its model itself; `xrun check FILE` looks at a file, `xrun show RUN` at a result"),
+    ("train", "`PROGRAM FILE` runs an experiment"),
+    ("fit", "`PROGRAM FILE` runs an experiment"),
+    ("start", "`PROGRAM FILE` runs an experiment"),
+    ("launch", "`PROGRAM FILE` runs an experiment"),
+    ("tune", "`PROGRAM sweep FILE` tries several values"),
+    ("eval", "a run validates its model itself; `PROGRAM show RUN` prints what came of it"),
+    ("evaluate", "a run validates its model itself; `PROGRAM show RUN` prints what came of it"),
+    ("test", "a run validates its model itself; `PROGRAM show RUN` prints what came of it"),
+    (
+        "validate",
+        "a run validates its model itself; `PROGRAM check FILE` looks at a file, `PROGRAM show RUN` at a result",
+    ),
     ("predict", "there is none yet; a checkpoint's weights are `.safetensors`"),
-    ("list", "`xrun ls` lists runs"),
-    ("init", "`xrun new PIPELINE` prints a file to start from"),
-    ("create", "`xrun new PIPELINE` prints a file to start from"),
-    ("continue", "`xrun resume RUN` goes on with a run"),
-    ("status", "`xrun ls` lists runs, those that go on among them"),
-    ("dashboard", "each run leaves a report.html; `xrun compare RUN RUN --html` makes one of several"),
+    ("list", "`PROGRAM ls` lists runs"),
+    ("init", "`PROGRAM new PIPELINE` prints a file to start from"),
+    ("create", "`PROGRAM new PIPELINE` prints a file to start from"),
+    ("continue", "`PROGRAM resume RUN` goes on with a run"),
+    ("status", "`PROGRAM ls` lists runs, those that go on among them"),
+    ("dashboard", "each run leaves a report.html; `PROGRAM compare RUN RUN --html` makes one of several"),
 ];
 
 /// Puts `-s` before words such as `limits.workers=2`, as Hydra takes them.
@@ -70,9 +76,69 @@ fn takes_value(command: &Command, word: &str) -> bool {
     command.get_arguments().find(is).is_some_and(|argument| argument.get_action().takes_values())
 }
 
+/// What the words of Hydra's command line are here; `None` where there are none of them.
+fn hydra(typed: &[OsString]) -> Option<String> {
+    let words: Vec<String> = typed.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let without = |at: usize, count: usize, instead: &[&str]| {
+        let before = words[..at].iter().map(String::as_str);
+        let after = words[at + count..].iter().map(String::as_str);
+        let all: Vec<String> = before.chain(instead.iter().copied()).chain(after).map(printable::shell_word).collect();
+        all.join(" ")
+    };
+    for (at, word) in words.iter().enumerate() {
+        let next = words.get(at + 1);
+        if word == "-m" || word == "--multirun" {
+            let rest = without(at, 1, &[]);
+            let rest = rest.strip_prefix("run ").unwrap_or(&rest);
+            return Some(format!(
+                "there is no option `{word}`; several values are a sweep: `xrun sweep {rest}`, with a list or a range as \
+                 the value of a key"
+            ));
+        }
+        if let Some(set) =
+            word.strip_prefix('+').map(|rest| rest.trim_start_matches('+')).filter(|set| is_override(set))
+        {
+            return Some(format!(
+                "`{word}`: every key of an experiment is there to be set, and needs no `+`: `xrun {}`",
+                without(at, 1, &["-s", set])
+            ));
+        }
+        if let Some(key) = word.strip_prefix('~').filter(|key| is_key(key.split('=').next().unwrap_or_default())) {
+            let key = key.split('=').next().unwrap_or_default();
+            return Some(format!(
+                "`{word}`: nothing is taken out of an experiment here; `-s {key}=VALUE` sets another value, and \
+                 `xrun check FILE --origins` says in which file it is written"
+            ));
+        }
+        let is_set = word == "-s" || word == "--set";
+        if let Some((key, value)) =
+            next.zip(words.get(at + 2)).filter(|(key, _)| is_set && is_key(key) && key.contains('.'))
+        {
+            let is_value = (!value.starts_with('-') || value.parse::<f64>().is_ok()) && !Path::new(value).exists();
+            if is_value && !value.contains('=') {
+                let set = format!("{key}={value}");
+                return Some(format!(
+                    "`{word}` takes the key and its value as one word: `xrun {}`",
+                    without(at, 3, &["-s", &set])
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// Whether a word may be a key of an experiment.
+fn is_key(word: &str) -> bool {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
+    word.starts_with(|first: char| first.is_ascii_alphabetic()) && word.chars().all(plain) && !Path::new(word).exists()
+}
+
 /// What is wrong with a command line that no option or subcommand explains; `None` where it may be right.
 pub fn answer(typed: &[OsString]) -> Option<String> {
     let first = typed.get(1)?;
+    if let Some(meant) = hydra(typed) {
+        return Some(meant);
+    }
     let second = typed.get(2).filter(|word| !word.to_string_lossy().starts_with('-'));
     if let Some(meant) = subcommand_meant(first) {
         let word = first.to_string_lossy();
@@ -83,23 +149,25 @@ pub fn answer(typed: &[OsString]) -> Option<String> {
     if word == "help" || command.find_subcommand(word).is_some() {
         return None;
     }
+    let program = invocation::program();
     let is_name = !word.contains(['.', '/']) && !Path::new(word).exists();
     if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| is_name && *other == word) {
         let instead = match second {
-            Some(file) if instead.starts_with("`xrun FILE`") => instead.replace("FILE", &file.to_string_lossy()),
+            Some(file) if instead.starts_with("`PROGRAM FILE`") => instead.replace("FILE", &file.to_string_lossy()),
             _ => (*instead).to_owned(),
         };
+        let instead = instead.replace("PROGRAM", program);
         return Some(format!("there is no subcommand `{word}`: {instead}"));
     }
     let second = second?.to_string_lossy();
     match is_name {
-        true => Some(format!("there is no subcommand `{word}`, and no file; `xrun --help` lists what there is")),
+        true => Some(format!("there is no subcommand `{word}`, and no file; `{program} --help` lists what there is")),
         false if command.find_subcommand(second.as_ref()).is_some() => {
-            Some(format!("the subcommand comes first: `xrun {second} {word}`"))
+            Some(format!("the subcommand comes first: `{program} {second} {word}`"))
         }
         false => Some(format!(
-            "one experiment at a time: `xrun {word}`, then `xrun {second}`; `xrun check` takes several files, and \
-             `xrun sweep` runs variants of one"
+            "one experiment at a time: `{program} {word}`, then `{program} {second}`; `{program} check` takes several \
+             files, and `{program} sweep` runs variants of one"
         )),
     }
 }
@@ -181,6 +249,18 @@ mod tests {
         assert!(said("xrun a.toml b.toml").starts_with("one experiment at a time"));
         assert_eq!(said("xrun a.toml plan"), "the subcommand comes first: `xrun plan a.toml`");
         assert_eq!(said("xrun a.toml -q"), "");
+        for (typed, words) in [
+            ("xrun a.toml +training.epochs=3 -q", "`xrun a.toml -s training.epochs=3 -q`"),
+            ("xrun a.toml ++training.epochs=3", "`xrun a.toml -s training.epochs=3`"),
+            ("xrun a.toml ~training.clip_norm", "`-s training.clip_norm=VALUE` sets another value"),
+            ("xrun run a.toml -m -s training.epochs=1,2", "`xrun sweep a.toml -s training.epochs=1,2`"),
+            ("xrun a.toml --multirun -s training.epochs=1,2", "`xrun sweep a.toml -s training.epochs=1,2`"),
+            ("xrun a.toml -s training.epochs 3 -q", "`xrun a.toml -s training.epochs=3 -q`"),
+            ("xrun check a.toml --set limits.workers -1", "`xrun check a.toml -s limits.workers=-1`"),
+        ] {
+            assert!(said(typed).contains(words), "{typed}: {}", said(typed));
+        }
+        assert_eq!(said("xrun a.toml -s a.b=c -q"), "");
         let meant = |typed: &str| {
             let typed = words(typed);
             option_meant(&<CommandLine as clap::Parser>::try_parse_from(&typed).unwrap_err(), &typed)

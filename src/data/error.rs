@@ -19,6 +19,9 @@ pub enum DataError {
     /// The data set as a whole does not serve.
     #[error("{0}")]
     Content(String),
+    /// A value of the experiment does not suit the data. The key is whole, such as `dataset.reference-video.train_classes`.
+    #[error("`{key}`: {message}")]
+    Value { key: String, message: String },
     /// Several items are broken.
     #[error("{0}")]
     Several(Broken),
@@ -35,6 +38,15 @@ pub const NAMED_MAX: usize = 20;
 pub const FATAL: &str = "cannot_be_left_out";
 /// The reason of a class that is to be used and cannot be.
 pub const UNUSABLE_CLASS: &str = "unusable_class";
+/// The reason of a class that the experiment names and the data do not have.
+pub const UNKNOWN_CLASS: &str = "unknown_class";
+/// The reason of an id that several items have.
+pub const REPEATED_ID: &str = "repeated_id";
+
+/// Whether no setting leaves out what is broken for this reason.
+fn is_fatal(reason: &str) -> bool {
+    [FATAL, UNUSABLE_CLASS, UNKNOWN_CLASS, REPEATED_ID].contains(&reason)
+}
 
 /// Broken items of a data set: all of them counted, the first by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +74,15 @@ impl Broken {
         }
     }
 
+    /// Those of another list behind these.
+    pub fn append(&mut self, other: &Self) {
+        for (reason, count) in &other.counts {
+            *self.counts.entry(reason.clone()).or_default() += count;
+        }
+        let room = NAMED_MAX.saturating_sub(self.first.len());
+        self.first.extend(other.first.iter().take(room).cloned());
+    }
+
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
@@ -72,6 +93,21 @@ impl Broken {
         counts.join(", ")
     }
 
+    /// What can be done about them, to be put behind the counts: not all can be left out.
+    pub fn advice(&self) -> String {
+        let (fatal, others): (Vec<&str>, Vec<&str>) =
+            self.counts.keys().map(String::as_str).partition(|reason| is_fatal(reason));
+        match (fatal.as_slice(), others.as_slice()) {
+            (_, []) => String::new(),
+            ([], _) => "; correct them, or leave them out with on_broken = \"skip\"".to_owned(),
+            _ => format!(
+                "; correct them: on_broken = \"skip\" leaves out {}, and never {}",
+                others.join(", "),
+                fatal.join(", ")
+            ),
+        }
+    }
+
     /// How many are not named.
     pub fn unnamed(&self) -> u64 {
         self.total() - self.first.len() as u64
@@ -80,9 +116,7 @@ impl Broken {
 
 impl fmt::Display for Broken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let can_be_left_out = self.counts.keys().any(|reason| reason != FATAL && reason != UNUSABLE_CLASS);
-        let advice = if can_be_left_out { "; correct them, or leave them out with on_broken = \"skip\"" } else { "" };
-        write!(formatter, "{} mistakes in the data: {}{advice}", self.total(), self.by_reason())?;
+        write!(formatter, "{} mistakes in the data: {}{}", self.total(), self.by_reason(), self.advice())?;
         for item in &self.first {
             write!(formatter, "\n  {}", item.error)?;
         }
@@ -100,6 +134,11 @@ impl DataError {
     /// Path and message are cut to a length that a person reads.
     pub fn file(path: &std::path::Path, message: impl Into<String>) -> Self {
         Self::File { path: cut(path.display().to_string()), message: cut(message.into()), hint: None }
+    }
+
+    /// As [`DataError::file`].
+    pub fn value(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Value { key: key.into(), message: cut(message.into()) }
     }
 
     /// As [`DataError::file`].

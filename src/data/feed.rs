@@ -15,7 +15,7 @@ use crate::bounded::HeldBytes;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::bounded::queue::OrderedQueue;
-use crate::settings::sections::Limits;
+use crate::settings::sections::{Limits, Training};
 
 /// A failure travels through the queue in place of its batch and counts as this many bytes at most; its message is cut
 /// to fit.
@@ -63,6 +63,14 @@ pub struct FeedSettings {
     pub first: u64,
 }
 
+impl FeedSettings {
+    /// Of a run whose next step is `first_step`, from 1.
+    pub fn new(limits: &Limits, training: &Training, first_step: u64) -> Self {
+        let first = first_step.saturating_sub(1) * training.accumulation as u64;
+        Self { workers: limits.workers, first }
+    }
+}
+
 /// Batches in order. Policy of the queue: block. Dropping the feed closes the queue and waits for the workers, each of
 /// which ends after the batch that it is at.
 pub struct Feed<T: HeldBytes + Send + 'static> {
@@ -89,7 +97,7 @@ impl<T: HeldBytes> HeldBytes for Item<T> {
             }
             Self::Failure(DataError::Content(message)) => message.held_bytes(),
             // Of a whole data set, never of a batch.
-            Self::Failure(DataError::Several(_)) => 0,
+            Self::Failure(DataError::Several(_) | DataError::Value { .. }) => 0,
         }
     }
 }
@@ -220,7 +228,7 @@ fn prepared<T: HeldBytes>(
             hint: hint.as_deref().map(cut),
         },
         Ok(Err(DataError::Content(message))) => DataError::Content(format!("batch {number}: {}", cut(&message))),
-        Ok(Err(several @ DataError::Several(_))) => several,
+        Ok(Err(whole @ (DataError::Several(_) | DataError::Value { .. }))) => whole,
         Err(payload) => DataError::Content(format!("batch {number}: a worker panicked: {}", cut(said(&*payload)))),
     };
     Item::Failure(failure)

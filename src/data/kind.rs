@@ -20,6 +20,9 @@ pub trait DatasetKind: Send + Sync + 'static {
     /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
     /// one is told the new one.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
+    /// Limits that not every experiment has a buffer for, and this data has, such as `frame_cache`: see
+    /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
+    const LIMITS: &'static [&'static str] = &[];
     /// What may stand in the table. Doc comments of fields are the manual.
     type Settings: SettingsTable;
     /// What a look at the data tells pipelines, kept until a file of it changes; `()` for nothing.
@@ -68,6 +71,7 @@ pub struct Look<T> {
 pub trait AnyDataset: Kind {
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
+    fn limits(&self) -> &'static [&'static str];
     fn pending(&self, settings: &dyn AnySettings) -> Option<String>;
     fn verify(&self, settings: &dyn AnySettings);
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
@@ -125,6 +129,10 @@ impl<D: DatasetKind> AnyDataset for Of<D> {
         D::paths(typed_mut(settings))
     }
 
+    fn limits(&self) -> &'static [&'static str] {
+        D::LIMITS
+    }
+
     fn pending(&self, settings: &dyn AnySettings) -> Option<String> {
         D::pending(typed(settings))
     }
@@ -145,6 +153,11 @@ impl<D: DatasetKind> AnyDataset for Of<D> {
 }
 
 impl Dataset {
+    /// This kind with these settings, for an experiment that is built in code.
+    pub fn new<D: DatasetKind>(settings: D::Settings) -> Self {
+        Self::with(any::<D>(), settings)
+    }
+
     /// Adds what contradicts itself in the settings, and files that are not there.
     pub fn check(&self, problems: &mut Problems) {
         self.kind().check(self.any(), problems);
@@ -160,6 +173,11 @@ impl Dataset {
     /// What opening the data writes first, for people; `None` when it is there. Writing may take minutes.
     pub fn pending(&self) -> Option<String> {
         self.kind().pending(self.any())
+    }
+
+    /// Limits of [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS) that it has buffers for.
+    pub fn limits(&self) -> &'static [&'static str] {
+        self.kind().limits()
     }
 
     /// The files of the data are hashed again when it is opened next, whatever is known of them.

@@ -157,7 +157,7 @@ impl Known {
             return None;
         }
         self.next_word = passed + AGAIN;
-        Some(format!("data: hashing all pictures, once: {}; later starts compare sizes and times", self.so_far(passed)))
+        Some(format!("data: hashing all files, once: {}; later starts compare sizes and times", self.so_far(passed)))
     }
 
     fn so_far(&self, passed: Duration) -> String {
@@ -291,7 +291,7 @@ mod tests {
         (known.hashed, known.bytes) = (1200, 3 << 30);
         assert_eq!(known.word(Duration::from_secs(1)), None);
         let word = known.word(Duration::from_secs(3)).unwrap();
-        assert!(word.contains("hashing all pictures, once: 1200 files, 3.0 GiB in 3.0 s"), "{word}");
+        assert!(word.contains("hashing all files, once: 1200 files, 3.0 GiB in 3.0 s"), "{word}");
         assert_eq!(known.word(Duration::from_secs(12)), None);
         assert!(known.word(Duration::from_secs(13)).is_some());
     }

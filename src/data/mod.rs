@@ -4,16 +4,21 @@ pub mod cache;
 pub mod digest;
 pub mod error;
 pub mod feed;
+pub mod image_text;
 pub mod json;
 pub mod kind;
 pub mod known;
 pub mod look;
+pub mod order;
 pub mod question_answers;
 #[cfg(test)]
-mod real_data;
+pub(crate) mod real_data;
 pub mod reference_video;
 pub mod sample;
+pub mod sound_clips;
 pub mod stamp;
+pub mod tokenizer;
 pub mod transform;
+pub mod written_once;
 
 pub use kind::Dataset;

@@ -9,7 +9,7 @@ use super::missing::Missing;
 use super::{Found, Tuning};
 
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    Err(Missing::absent("this xrun was built without the feature `cuda`", "cargo build --release --features cuda"))
+    Err(Missing::absent("this program was built without the feature `cuda`", "cargo build --release --features cuda"))
 }
 
 pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {

@@ -31,6 +31,7 @@ pub mod vulkan;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::invocation;
 use missing::Missing;
 
 /// A kind of device, and which of them.
@@ -114,7 +115,7 @@ pub enum Tuning {
 
 /// A device that was asked for cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the device `{asked}` cannot be used: {missing}; `xrun devices` lists what can")]
+#[error("the device `{asked}` cannot be used: {missing}; `{} devices` lists what can", invocation::program())]
 pub struct DeviceError {
     pub asked: String,
     pub missing: Missing,

@@ -7,7 +7,10 @@ use super::Found;
 use super::missing::Missing;
 
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    Err(Missing::absent("this xrun was built without the feature `vulkan`", "cargo build --release --features vulkan"))
+    Err(Missing::absent(
+        "this program was built without the feature `vulkan`",
+        "cargo build --release --features vulkan",
+    ))
 }
 
 #[cfg(feature = "train")]

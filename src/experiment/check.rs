@@ -27,6 +27,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     leaks(experiment, problems);
     gradients(experiment, problems);
     batch_size(experiment, problems);
+    limits_of_kinds(experiment, problems);
     experiment.pipeline.kind().check(experiment.pipeline.any(), experiment, problems);
     if let Some(model) = &experiment.model {
         model.check(problems);
@@ -66,6 +67,18 @@ fn batch_size(experiment: &Experiment, problems: &mut Problems) {
         let problem = Problem::new("training.batch_size", format!("keys of `{name}` say what a batch is"));
         let help = "take it out; `limits.batch_size` says how much of a batch is on the device at once";
         problems.add(problem.help(help).related("pipeline"));
+    }
+}
+
+/// A limit bounds a buffer that there is.
+fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
+    let of_data = experiment.dataset.as_ref().map_or(&[][..], Dataset::limits);
+    let of_pipeline = experiment.pipeline.kind().limits();
+    for limit in experiment.limits.of_kinds().filter(|limit| !of_data.contains(limit) && !of_pipeline.contains(limit)) {
+        let name = experiment.pipeline.name();
+        let problem =
+            Problem::new(format!("limits.{limit}"), format!("`{name}` has no such buffer: it would bound nothing"));
+        problems.add(problem.help("take it out").related("pipeline"));
     }
 }
 

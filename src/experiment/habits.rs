@@ -2,9 +2,12 @@
 
 use serde_json::Value;
 
+use super::pipeline::{AnyModel, AnyPipeline};
 use super::schema;
 use super::shape::list;
 use super::walk::join;
+use crate::data::kind::AnyDataset;
+use crate::settings::chosen::Family;
 
 /// Names of PyTorch, Lightning, Hydra's examples, torchtune and Hugging Face's trainer, and ours.
 const OTHER_NAMES: &[(&str, &str)] = &[
@@ -78,11 +81,23 @@ pub fn where_it_stands(key: &str, homes: &[String]) -> Option<String> {
     (!homes.is_empty()).then(|| format!("`{key}` stands in {}{more}", list(named.iter().map(String::as_str), "and")))
 }
 
-/// All keys that a word on the command line may stand for, whole: `training.epochs` for `epochs`.
+/// Whether a section belongs to one kind of pipeline, model or data set.
+fn is_of_a_kind(section: &str) -> bool {
+    let first = section.split('.').next().unwrap_or_default();
+    [<dyn AnyPipeline>::TITLE, <dyn AnyModel>::TITLE, <dyn AnyDataset>::TITLE]
+        .iter()
+        .any(|title| title.eq_ignore_ascii_case(first))
+}
+
+/// All keys that a word on the command line may stand for, whole: `training.epochs` for `epochs`. Where a section that all
+/// experiments have knows the word, the kinds that know it, too, are not meant: `learning_rate` is the optimiser's.
 pub fn whole_keys(word: &str) -> Vec<String> {
     let plain = word.to_lowercase().replace('-', "_");
     let key = meant(&plain).unwrap_or(&plain);
-    homes(schema::shared(), key).iter().map(|home| join(home, key)).collect()
+    let (of_kinds, shared): (Vec<String>, Vec<String>) =
+        homes(schema::shared(), key).into_iter().partition(|home| is_of_a_kind(home));
+    let homes = if shared.is_empty() { of_kinds } else { shared };
+    homes.iter().map(|home| join(home, key)).collect()
 }
 
 /// Every key that takes a value, whole; for completions.

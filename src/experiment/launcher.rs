@@ -56,10 +56,9 @@ pub struct Slurm {
     #[schemars(range(min = 1, max = 4_000_001))]
     pub array_size: Option<u32>,
     /// How long before the end of `time`, and where the cluster allows it before a pre-emption, a run is told to save a
-    /// checkpoint and stop (`--signal=B:TERM@`). Default: 60 s.
+    /// checkpoint and stop (`--signal=B:TERM@`).
     pub grace: Span,
     /// How often a run that was pre-empted, killed or out of time is submitted again while the sweep is watched.
-    /// Default: 3.
     #[schemars(range(min = 0, max = 1000))]
     pub requeue: u32,
     /// More lines of the job's script, before xrun is started: `#SBATCH --constraint=a100`, `module load cuda`.

@@ -198,8 +198,21 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Unreadable> {
     }
 }
 
-/// A TOML file in the same folder with a name like this one; of the first thousand entries.
+/// Where experiments are usually kept.
+const USUAL_FOLDER: &str = "experiments";
+
+/// The file that is meant by the name of one that is not there: without its ending, without the folder where experiments are
+/// kept, or with a name like it.
 fn neighbour(path: &Path) -> Option<String> {
+    let name = path.file_stem()?.to_str()?;
+    let usual = path.with_file_name(USUAL_FOLDER).join(path.file_name()?);
+    let exact = [path, &usual].map(|path| path.with_file_name(format!("{name}.toml")));
+    let found = exact.into_iter().find(|path| path.is_file());
+    found.map(|path| path.display().to_string()).or_else(|| like(path)).or_else(|| like(&usual))
+}
+
+/// A TOML file in the same folder with a name like this one; of the first thousand entries.
+fn like(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .ok()?

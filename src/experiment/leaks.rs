@@ -129,7 +129,7 @@ impl JsonSchema for Leaks {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expected {
-    /// What grows. Default: heap.
+    /// What grows.
     pub grows: Grows,
     /// How fast, in bytes a step, predicted from sizes.
     #[schemars(range(min = 1.0, max = 1e15))]
@@ -143,11 +143,16 @@ pub struct Expected {
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step_on_cuda: Option<f64>,
     /// Pages a step of the smallest kind that the device's pool has, where its pages are known, as on CUDA; in place of
-    /// bytes, since they are a share of the device's memory. Default: none.
+    /// bytes, since they are a share of the device's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1e-6, max = 1e6))]
     pub pages_per_step: Option<f64>,
-    /// How far the measured slope may differ from it, as a fraction. Default: 0.1.
+    /// Bytes that the owner comes to hold, of a leak whose growth ends by itself, in place of `bytes_per_step`: it must not be
+    /// called growing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1.0, max = 1e15))]
+    pub bytes_in_all: Option<f64>,
+    /// How far the measured slope may differ from it, as a fraction.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub tolerance: f64,
     /// The owner that must be named; empty if the growth is in no buffer of the ledger.
@@ -162,6 +167,7 @@ impl Default for Expected {
             bytes_per_step_in_pool: None,
             bytes_per_step_on_cuda: None,
             pages_per_step: None,
+            bytes_in_all: None,
             tolerance: 0.1,
             owner: String::new(),
         }

@@ -65,13 +65,21 @@ impl<'a> Merged<'a> {
     /// The experiment with every value.
     ///
     /// # Errors
-    /// What the types refuse and the schema let pass: only what is missing.
+    /// What the types refuse and the schema let pass: what is missing, and what a kind of another crate refuses by itself.
     pub fn extract(&self) -> Result<Experiment, Problem> {
         self.figment.extract().map_err(|error| {
-            let key = error.path.join(".");
+            let key = self.refused().unwrap_or_else(|| error.path.join("."));
             let place = self.place(&key);
             Problem::new(key, error.kind.to_string()).at(place)
         })
+    }
+
+    /// The key that the types refuse. Figment knows it only as far as the kind of another crate, whose type is known at run
+    /// time only.
+    fn refused(&self) -> Option<String> {
+        let values: serde_json::Value = self.figment.extract().ok()?;
+        let error = serde_path_to_error::deserialize::<_, Experiment>(values).err()?;
+        Some(error.path().to_string()).filter(|key| key != ".")
     }
 
     /// The layer that a value came from; `None` for a default.

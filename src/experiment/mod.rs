@@ -53,7 +53,7 @@ pub struct Experiment {
     /// The data that it is trained on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Dataset>,
-    /// The rule that turns gradients into new weights. Default: AdamW.
+    /// The rule that turns gradients into new weights.
     #[serde(default = "default_optimizer")]
     pub optimizer: Optimizer,
     /// How long training lasts, and how it proceeds.
@@ -86,6 +86,30 @@ pub struct Experiment {
     /// What to request from a cluster when `xrun sweep --launcher` runs a sweep there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
+}
+
+impl Experiment {
+    /// An experiment of this name with all defaults, to be built in code. Reading a file checks that what is said agrees;
+    /// here, nobody has checked yet.
+    pub fn new(name: &str, pipeline: Pipeline) -> Self {
+        Self {
+            experiment: About { name: name.to_owned(), ..About::default() },
+            pipeline,
+            model: None,
+            dataset: None,
+            optimizer: default_optimizer(),
+            training: Training::default(),
+            device: DeviceUse::default(),
+            limits: Limits::default(),
+            cleanup: Cleanup::default(),
+            validation: Validation::default(),
+            checkpoint: Checkpoint::default(),
+            memory: Memory::default(),
+            leaks: Leaks::default(),
+            sweep: None,
+            launcher: None,
+        }
+    }
 }
 
 fn default_optimizer() -> Optimizer {

@@ -13,7 +13,8 @@ use super::layers::Layer;
 use super::overrides_sweep::pieces;
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
-use super::walk::join;
+use super::walk::{join, moved};
+use crate::invocation;
 use crate::problem::{OptionKey, Place, Problem, Problems, Source, nearest, printable};
 
 /// What every variable begins with.
@@ -77,7 +78,11 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
             let so_far = path.join(".");
             let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "sets a key that does not exist");
             let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
-            if at_root && meant == "extends" {
+            let whole = name[PREFIX.len()..].to_lowercase().replace("__", ".");
+            if let Some((section, field)) = moved(&whole) {
+                let now = upper(&join(&section, field)).replace('.', "__");
+                problem = problem.help(format!("it is {PREFIX}{now} now"));
+            } else if at_root && meant == "extends" {
                 problem = Problem::new("extends", "`extends` can stand only in a file");
             } else if let Some(near) = nearest(segment, names()) {
                 let written: Vec<String> = path.iter().chain([&near]).map(|key| upper(key)).collect();
@@ -121,11 +126,15 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
         let problem = Problem::new(&dotted, format!("expected {}, found {} values", shape.words(), pieces.len()));
         let help = match source.option {
             Some(option) => format!(
-                "`{}` sets one value; `xrun sweep FILE -s {dotted}={}` runs the experiment with each",
+                "`{}` sets one value; `{} sweep FILE -s {dotted}={}` runs the experiment with each",
                 option.option,
+                invocation::program(),
                 source.text[value.clone()].trim()
             ),
-            None => format!("`-s` sets one value; `xrun sweep FILE -s {text}` runs the experiment with each"),
+            None => {
+                let program = invocation::program();
+                format!("`-s` sets one value; `{program} sweep FILE -s {text}` runs the experiment with each")
+            }
         };
         problems.add(problem.help(help).at(Some(Place { source: source.clone(), span: value })));
         return None;

@@ -39,6 +39,9 @@ pub trait PipelineKind: Send + Sync + 'static {
     const HOLDS_GRADIENTS: bool = false;
     /// Leaks that can be switched on in it.
     const LEAKS: &'static [&'static Leak] = &[];
+    /// Limits that not every experiment has a buffer for, and this pipeline has beside those of its data: see
+    /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
+    const LIMITS: &'static [&'static str] = &[];
 
     /// What may stand in the table. Doc comments of fields are the manual.
     type Settings: SettingsTable;
@@ -117,6 +120,7 @@ pub trait AnyPipeline: Kind {
     fn leaks(&self) -> &'static [&'static Leak];
     fn batch_size(&self) -> Option<usize>;
     fn holds_gradients(&self) -> bool;
+    fn limits(&self) -> &'static [&'static str];
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
     /// # Errors
@@ -233,6 +237,10 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
         P::HOLDS_GRADIENTS
     }
 
+    fn limits(&self) -> &'static [&'static str] {
+        P::LIMITS
+    }
+
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems) {
         P::check(typed(settings), experiment, problems);
     }
@@ -302,6 +310,12 @@ impl<M: ModelKind> AnyModel for OfModel<M> {
 }
 
 impl Pipeline {
+    /// This kind with these settings, for an experiment that is built in code. To be read from a file, it is registered in
+    /// the [`Program`](crate::Program).
+    pub fn new<P: PipelineKind>(settings: P::Settings) -> Self {
+        Self::with(any_pipeline::<P>(), settings)
+    }
+
     /// Keys that say after how many steps a phase ends, with their values.
     pub fn steps_of_phases(&self) -> Vec<(&'static str, u64)> {
         self.kind().steps_of_phases(self.any())
@@ -309,6 +323,11 @@ impl Pipeline {
 }
 
 impl Model {
+    /// This kind with these settings; as [`Pipeline::new`].
+    pub fn new<M: ModelKind>(settings: M::Settings) -> Self {
+        Self::with(any_model::<M>(), settings)
+    }
+
     /// Adds what contradicts itself in the settings.
     pub fn check(&self, problems: &mut Problems) {
         self.kind().check(self.any(), problems);

@@ -26,6 +26,8 @@ pub struct Checked {
     pub files: Vec<PathBuf>,
     /// The key that names the data, and where it was set.
     pub data: (String, Option<Place>),
+    /// Where the values of the data set were set, by dotted key; those that are defaults are not there.
+    pub places: BTreeMap<String, Place>,
 }
 
 /// Reads and checks an experiment file. `command_line` are `key=value` overrides, `environment` all variables.
@@ -56,7 +58,8 @@ pub fn read_as_written(
     let mut loaded = Loaded::new(path, environment.collect(), set);
     let (experiment, origins, of_disk) = loaded.check_as_written()?;
     let data = loaded.data(&experiment);
-    Ok((Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data }, of_disk))
+    let places = loaded.places(origins.keys().filter(|key| key.starts_with("dataset.")));
+    Ok((Checked { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data, places }, of_disk))
 }
 
 /// All layers of an experiment, each checked by itself.
@@ -137,6 +140,11 @@ impl Loaded {
         let key = experiment.dataset.as_ref().map_or_else(String::new, |data| format!("dataset.{}.path", data.name()));
         let place = merged.place(&key);
         (key, place)
+    }
+
+    fn places<'a>(&self, keys: impl Iterator<Item = &'a String>) -> BTreeMap<String, Place> {
+        let merged = Merged::new(&self.layers, self.name.as_deref());
+        keys.filter_map(|key| Some((key.clone(), merged.place(key)?))).collect()
     }
 
     /// The experiment with one more layer above, whose values were checked by themselves.
@@ -300,13 +308,32 @@ mod tests {
         read(&path, overrides, std::iter::empty())
     }
 
+    #[test]
+    fn a_moved_key_of_the_environment_and_of_the_command_line_is_told_where_it_is_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sample.toml");
+        crate::results::write::replace(&path, b"[pipeline.fewshot-detection]\n").unwrap();
+        let said = |set: &[String], environment: &[(String, String)]| {
+            render::text(&read(&path, set, environment.iter().cloned()).unwrap_err(), false, None)
+        };
+        let variable = ("XRUN__LIMITS__TRIPLET_BATCH_SIZE".to_owned(), "8".to_owned());
+        let environment = said(&[], &[variable]);
+        let now = "it is XRUN__PIPELINE__FEWSHOT_DETECTION__TRIPLET_BATCH_SIZE now";
+        assert!(environment.contains(now), "{environment}");
+        let command_line = said(&["limits.triplet_batch_size=8".into()], &[]);
+        assert!(
+            command_line.contains("it is `triplet_batch_size` in `[pipeline.fewshot-detection]`"),
+            "{command_line}"
+        );
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
         fn no_text_makes_checking_panic(text in "(\\PC|[\\[\\]=\".#\n\t]){0,200}") {
             if let Err(problems) = read_text(text.as_bytes(), &[]) {
-                prop_assert!(render::text(&problems, true).len() > 20);
+                prop_assert!(render::text(&problems, true, Some(40)).len() > 20);
             }
         }
 
@@ -321,7 +348,7 @@ mod tests {
                 bytes.truncate(cut);
             }
             if let Err(problems) = read_text(&bytes, &[]) {
-                let shown = render::text(&problems, false);
+                let shown = render::text(&problems, false, None);
                 prop_assert!(!shown.contains('\u{1b}'), "drives the terminal");
                 prop_assert!(render::json(&problems).as_array().is_some_and(|list| !list.is_empty()));
             }

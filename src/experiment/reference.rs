@@ -47,7 +47,8 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
     };
     if kinds {
         let names: Vec<String> = properties.keys().map(|kind| format!("`[{path}.{kind}]`")).collect();
-        let _ = writeln!(text, "\nOne of: {}.", names.join(", "));
+        let otherwise = shape::default_kind(schema).map(|kind| format!(" Default: `[{path}.{kind}]`."));
+        let _ = writeln!(text, "\nOne of: {}.{}", names.join(", "), otherwise.unwrap_or_default());
     }
     let (tables, values): (Vec<_>, Vec<_>) =
         properties.iter().partition(|(_, part)| matches!(shape::of(part), Shape::Table { .. }));
@@ -66,7 +67,7 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
 
 /// What a key means, and what each of its words does.
 fn meaning(schema: &Value) -> String {
-    let mut text = shape::meaning_beside_default(schema);
+    let mut text = shape::meaning(schema).to_owned();
     for word in shape::choices(schema).iter().filter(|word| !word.meaning.is_empty()) {
         let _ = write!(text, " `{}`: {}", word.word, word.meaning);
     }

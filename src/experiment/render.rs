@@ -9,9 +9,10 @@ use crate::problem::{Place, Problem, Problems, printable};
 /// Of a line longer than this no excerpt is shown: it is data, or hostile.
 const LINE_MAX: usize = 500;
 
-/// The problems with excerpts of the files, coloured for a terminal or not.
-pub fn text(problems: &Problems, coloured: bool) -> String {
-    let renderer = if coloured { Renderer::styled() } else { Renderer::plain() }.term_width(DEFAULT_TERM_WIDTH);
+/// The problems with excerpts of the files, coloured for a terminal or not, and of `width` characters where it has so many.
+pub fn text(problems: &Problems, coloured: bool, width: Option<usize>) -> String {
+    let width = width.unwrap_or(DEFAULT_TERM_WIDTH);
+    let renderer = if coloured { Renderer::styled() } else { Renderer::plain() }.term_width(width);
     let mut text = String::new();
     for problem in problems.iter() {
         text.push_str(&renderer.render(&[group(problem)]));

@@ -9,19 +9,37 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::Experiment;
+use super::{Experiment, shape};
 use crate::results::comparison::Comparison;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
 use crate::results::reproduction::Reproduction;
 use crate::results::sweep::{Process, Record, Table};
 use crate::results::verdict::Verdict;
 
-/// The schema of an experiment file, JSON Schema draft 2020-12, without references.
+/// The schema of an experiment file, JSON Schema draft 2020-12, without references. For editors, which show a key's
+/// description but not its default: each description ends with the default.
 pub fn schema() -> Value {
-    EXPERIMENT.clone()
+    let mut schema = EXPERIMENT.clone();
+    state_defaults(&mut schema);
+    schema
 }
 
-/// The same, built once and shared.
+/// Where the default is a value that one would write, and not that nothing is set.
+fn state_defaults(schema: &mut Value) {
+    let default = match schema.get("default") {
+        Some(Value::String(text)) if text.is_empty() => None,
+        Some(Value::Array(list)) if list.is_empty() => None,
+        Some(Value::Object(_)) => shape::default_kind(schema).map(|kind| format!("[{kind}]")),
+        default => default.map(shape::toml),
+    };
+    if let (Some(default), Some(Value::String(text))) = (default, schema.get_mut("description")) {
+        text.push_str(&format!(" Default: {default}."));
+    }
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    properties.into_iter().flat_map(Map::values_mut).for_each(state_defaults);
+}
+
+/// The same without these words, built once and shared.
 pub fn shared() -> &'static Value {
     &EXPERIMENT
 }
@@ -194,6 +212,24 @@ mod tests {
         assert_eq!(at(&schema, "limits.frame_cache")["default"], json!("64 MiB"));
         assert_eq!(at(&schema, "optimizer")["default"], json!({"adamw": {}}));
         assert_eq!(at(&schema, "training.schedule")["default"], json!({"constant": {}}));
+    }
+
+    #[test]
+    fn a_default_is_declared_once_and_stated_to_editors() {
+        fn look(schema: &Value, path: &str) {
+            for (key, part) in schema["properties"].as_object().into_iter().flatten() {
+                let path = format!("{path}.{key}");
+                let is_set = part.get("default").is_some_and(|default| *default != json!("") && *default != json!([]));
+                assert!(!(is_set && shape::meaning(part).contains("Default: ")), "{path} writes its default by hand");
+                look(part, &path);
+            }
+        }
+        look(shared(), "");
+        let stated = |path: &str| at(&schema(), path)["description"].as_str().unwrap().to_owned();
+        assert!(stated("limits.frame_cache").ends_with(" Default: \"64 MiB\"."), "{}", stated("limits.frame_cache"));
+        assert!(stated("optimizer").ends_with(" Default: [adamw]."));
+        assert!(stated("experiment.name").ends_with(" Default: the file's name."));
+        assert!(!stated("training.max_steps").contains("Default"));
     }
 
     #[test]

@@ -56,26 +56,9 @@ pub fn meaning(schema: &Value) -> &str {
     schema.get("description").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The description where the default is shown beside it: without the sentence that states it. What follows the value
-/// behind a `;` stays. A default that is said in other words than the schema's stays, too.
-pub fn meaning_beside_default(schema: &Value) -> String {
-    const STATES: &str = "Default: ";
-    let text = meaning(schema);
-    let Some(default) = schema.get("default").map(toml) else { return text.to_owned() };
-    let Some((before, stated)) = text.split_once(STATES) else { return text.to_owned() };
-    let ends = stated.match_indices(['.', ';']).map(|(end, _)| end);
-    let mut ends = ends.filter(|end| stated[end + 1..].starts_with(char::is_whitespace) || stated.len() == end + 1);
-    let Some(end) = ends.next().filter(|end| says(&stated[..*end], &default)) else { return text.to_owned() };
-    let mut rest = stated[end + 1..].trim_start().chars();
-    let rest: String = rest.next().into_iter().flat_map(char::to_uppercase).chain(rest).collect();
-    format!("{before}{rest}").trim_end().to_owned()
-}
-
-/// Whether the words state the value: `1 KiB` and `"1 KiB"`, `2` and `2.0`.
-fn says(words: &str, value: &str) -> bool {
-    let plain = |text: &str| text.trim_matches(['`', '"']).to_owned();
-    let number = |text: &str| text.parse::<f64>().ok();
-    plain(words) == plain(value) || number(words).is_some_and(|words| Some(words) == number(value))
+/// The kind that is chosen where the file chooses none.
+pub fn default_kind(schema: &Value) -> Option<&str> {
+    schema.get("default")?.as_object()?.keys().next().map(String::as_str)
 }
 
 /// Reads the shape from the schema of a key.
@@ -258,7 +241,7 @@ pub fn sample(schema: &Value) -> String {
     let default = schema.get("default").filter(|default| !default.is_object());
     match (default, of(schema)) {
         // A default that no one could write, such as the name that the file gives.
-        (Some(Value::String(text)), shape @ Shape::Text { pattern: Some(pattern), .. }) if !(pattern.matches)(text) => {
+        (Some(Value::String(text)), shape @ Shape::Text { pattern: Some(pattern), .. }) if !pattern.matches(text) => {
             shape.example()
         }
         (Some(default), _) => toml(default),

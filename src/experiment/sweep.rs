@@ -10,17 +10,17 @@ use serde_json::{Map, Value};
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("additionalProperties" = by_key()))]
 pub struct Sweep {
-    /// How the values of several keys are put together. Default: grid.
+    /// How the values of several keys are put together.
     pub mode: Mode,
-    /// How many points are drawn in mode `random`. Default: none; `random` needs it.
+    /// How many points are drawn in mode `random`, which needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub samples: Option<u64>,
     /// How often each point is run, to measure the noise: the second time with the experiment's seed plus 1, and so on.
-    /// Default: 1, which measures no noise.
+    /// 1 measures no noise.
     #[schemars(range(min = 1, max = 1000))]
     pub repeats: u64,
-    /// Seeds the order in which points are run, and what mode `random` draws. Default: 0.
+    /// Seeds the order in which points are run, and what mode `random` draws.
     pub seed: u32,
     /// For each swept key its values: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`
     /// (`scale` is `linear` if it is not given; without `steps`, in mode `random`, any number between). Keys are

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::pipeline::Pipeline;
 use super::schema;
 use super::shape::{self, Shape};
+use crate::invocation;
 
 /// Comments are wrapped at this column.
 const COLUMN_MAX: usize = 100;
@@ -14,8 +15,9 @@ const COLUMN_MAX: usize = 100;
 pub fn template(kind: &str) -> Option<String> {
     let pipeline = Pipeline::find(kind)?;
     let schema = schema::shared();
-    let mut text = String::from(
-        "# An experiment for xrun. `xrun check` says what is wrong with it, `xrun` runs it.\n\
+    let program = invocation::program();
+    let mut text = format!(
+        "# An experiment for {program}. `{program} check` says what is wrong with it, `{program}` runs it.\n\
          # A line that begins with `#` and a key shows the default. A key that has none is named with what it takes.\n",
     );
     let (models, datasets) = (pipeline.models(), pipeline.datasets());
@@ -34,7 +36,7 @@ pub fn template(kind: &str) -> Option<String> {
 
 /// What prints a file to start from: for the pipeline that was registered first.
 pub fn command() -> String {
-    format!("xrun new {}", Pipeline::names().next().unwrap_or("PIPELINE"))
+    format!("{} new {}", invocation::program(), Pipeline::names().next().unwrap_or("PIPELINE"))
 }
 
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
@@ -69,8 +71,7 @@ fn table(text: &mut String, schema: &Value, path: &str) {
     let Shape::Table { properties, kinds: is_kinds } = shape::of(schema) else { return };
     if is_kinds {
         let names: Vec<&str> = properties.keys().map(String::as_str).collect();
-        let chosen = schema.get("default").and_then(Value::as_object).and_then(|default| default.keys().next());
-        return kinds(text, schema, path, chosen.map(String::as_str), &names);
+        return kinds(text, schema, path, shape::default_kind(schema), &names);
     }
     text.push('\n');
     comment(text, "#", shape::meaning(schema));
@@ -86,7 +87,7 @@ fn table(text: &mut String, schema: &Value, path: &str) {
 fn values(text: &mut String, properties: &Map<String, Value>) {
     for (key, part) in properties {
         if !matches!(shape::of(part), Shape::Table { .. }) {
-            comment(text, "#", &shape::meaning_beside_default(part));
+            comment(text, "#", shape::meaning(part));
             for word in shape::choices(part) {
                 let meaning = if word.meaning.is_empty() { String::new() } else { format!(": {}", word.meaning) };
                 comment(text, "#  ", &format!("{}{meaning}", shape::quoted(word.word)));
@@ -174,21 +175,5 @@ mod tests {
         for trap in ["\"text\"", "layers = 100", "max_steps = 100"] {
             assert!(!text.contains(trap), "{trap}");
         }
-    }
-
-    #[test]
-    fn a_default_that_stands_beside_its_meaning_is_not_said_twice() {
-        let beside = |default: serde_json::Value, text: &str| {
-            shape::meaning_beside_default(&serde_json::json!({ "default": default, "description": text }))
-        };
-        assert_eq!(beside(8.into(), "Triplets. Default: 8; more cost memory."), "Triplets. More cost memory.");
-        assert_eq!(beside(0.3.into(), "A share. Default: 0.3."), "A share.");
-        assert_eq!(beside(2.0.into(), "Weight. Default: 2. Of the box."), "Weight. Of the box.");
-        assert_eq!(beside("1 KiB".into(), "Bytes. Default: 1 KiB."), "Bytes.");
-        // Said in other words: the reader needs them.
-        assert_eq!(beside("".into(), "Name. Default: the file's name."), "Name. Default: the file's name.");
-        let none = serde_json::json!({ "description": "A step. Default: none." });
-        assert_eq!(shape::meaning_beside_default(&none), "A step. Default: none.");
-        assert!(!template("dummy").unwrap().contains("Default: 10."));
     }
 }

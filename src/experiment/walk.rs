@@ -16,6 +16,8 @@ use crate::units::{Bytes, Span};
 
 /// As many keys or words are listed in a message.
 const LISTED_MAX: usize = 12;
+/// What the experiment's own keys stand below in a sweep.
+const SWEPT: &str = "sweep.values.";
 /// As many characters of what was found are quoted.
 const QUOTED_MAX: usize = 60;
 
@@ -95,9 +97,14 @@ impl Walk<'_> {
             (false, _) => format!("unknown key {name}"),
         };
         let mut problem = Problem::new(key, what).at(Some(entry.key_place.clone()));
-        if let Some((section, field)) = moved(key) {
+        let swept = key.strip_prefix(SWEPT);
+        if let Some((section, field)) = moved(swept.unwrap_or(key)) {
             self.findings.doubtful.insert(join(&section, field));
-            return self.findings.add(problem.help(format!("it is `{field}` in `[{section}]` now")));
+            let help = match swept {
+                Some(_) => format!("it is `{section}.{field}` now"),
+                None => format!("it is `{field}` in `[{section}]` now"),
+            };
+            return self.findings.add(problem.help(help));
         }
         let key = habits::meant(&entry.key).unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
@@ -156,6 +163,12 @@ impl Walk<'_> {
                 return true;
             }
             _ => {}
+        }
+        if let (Shape::Table { properties, kinds: true }, Tree::Text(name)) = (&shape, &node.tree) {
+            let help = kind_by_name(name, properties, key);
+            let problem = Problem::new(key, format!("expected {}, found {}", shape.words(), found(&node.tree)));
+            self.findings.add(problem.help(help).at(Some(node.place.clone())));
+            return false;
         }
         match scalar(&shape, &node.tree) {
             Ok(()) => true,
@@ -216,6 +229,18 @@ fn option(place: &Place, key: &str) -> Option<&'static str> {
     place.source.option.filter(|option| option.key == key).map(|option| option.option)
 }
 
+/// `optimizer = "sgd"`, as Hydra chooses from a group.
+fn kind_by_name(name: &str, properties: &Map<String, Value>, key: &str) -> String {
+    let kinds = || properties.keys().map(String::as_str);
+    match kinds().find(|kind| *kind == name).or_else(|| nearest(name, kinds())) {
+        Some(kind) => format!(
+            "the name of a table is the kind: `[{key}.{kind}]` in a file, `-s {key}.{kind}={{}}` on the command line, or \
+             `-s {key}.{kind}.KEY=VALUE`"
+        ),
+        None => format!("the kinds are {}: write `[{key}.KIND]`", list(kinds(), "and")),
+    }
+}
+
 fn table_help(properties: &Map<String, Value>, kinds: bool, key: &str) -> String {
     match properties.keys().next() {
         Some(kind) if kinds => format!("write `[{key}.{kind}]` on a line of its own and its keys below"),
@@ -253,7 +278,7 @@ fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Wrong> {
             if !(*least..=*most).contains(&length) && length > QUOTED_MAX {
                 return Err(Wrong::Found(format!("{length} characters")));
             }
-            (*least..=*most).contains(&length) && pattern.is_none_or(|pattern| (pattern.matches)(text))
+            (*least..=*most).contains(&length) && pattern.is_none_or(|pattern| pattern.matches(text))
         }
         (Shape::Bytes, Tree::Integer(number)) => *number >= 0,
         // TOML's integers end there, and the resolved file has to say the same number.
@@ -304,7 +329,7 @@ pub fn join(path: &str, key: &str) -> String {
 }
 
 /// The section and the field that a key of older files is now.
-fn moved(key: &str) -> Option<(String, &'static str)> {
+pub(super) fn moved(key: &str) -> Option<(String, &'static str)> {
     let of = |section: &str, (kind, field): (&str, &'static str)| (format!("{section}.{kind}"), field);
     let pipeline = || Pipeline::moved(key).map(|found| of("pipeline", found));
     let dataset = || Dataset::moved(key).map(|found| of("dataset", found));

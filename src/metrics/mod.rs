@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod average_precision;
 pub mod episodes;
+pub mod fields;
 pub mod matching;
 pub mod separation;
 pub mod st_iou;

@@ -28,7 +28,9 @@ pub struct Grid {
 /// On the plain device: they have no gradient.
 #[derive(Clone, Debug)]
 pub struct Bounds {
+    /// `[channels]` or `[1]`: the least value that is represented.
     pub low: Tensor<1>,
+    /// `[channels]` or `[1]`: the greatest.
     pub high: Tensor<1>,
 }
 

@@ -54,6 +54,26 @@ pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsPa
     taken
 }
 
+/// A container of its own for the same gradients: they share their values.
+pub fn shared<M: AutodiffModule<Backend>>(module: &M, gradients: &GradientsParams) -> GradientsParams {
+    let mut shared = Shared { of: gradients, shared: GradientsParams::new() };
+    module.visit(&mut shared);
+    shared.shared
+}
+
+struct Shared<'a> {
+    of: &'a GradientsParams,
+    shared: GradientsParams,
+}
+
+impl ModuleVisitor<Backend> for Shared<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.of.get::<Backend, D>(param.id) {
+            self.shared.register::<Backend, D>(param.id, gradient);
+        }
+    }
+}
+
 struct Squares<'a> {
     gradients: &'a GradientsParams,
     sum: Option<Tensor<1>>,

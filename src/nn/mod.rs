@@ -3,10 +3,12 @@
 pub mod box_loss;
 pub mod checkpoint_weights;
 pub mod fake_quantise;
+pub mod flat;
 pub mod focal_loss;
 pub mod gelu;
 pub mod gradients;
 pub mod learned_scale;
+pub mod learner;
 pub mod matmul;
 pub mod moving_range;
 pub mod next_token_loss;
@@ -14,6 +16,7 @@ pub mod normalise;
 pub mod one_pass;
 pub mod optimizer;
 pub mod parameters;
+pub mod proximal;
 pub mod step;
 pub mod triplet_loss;
 

@@ -34,6 +34,7 @@ impl MovingRange {
         });
     }
 
+    /// The range so far; `None` before the first values.
     pub fn bounds(&self) -> Option<&Bounds> {
         self.0.as_ref()
     }

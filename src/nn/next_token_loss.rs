@@ -24,8 +24,11 @@ const ROWS: usize = 16;
 /// What is minimised, and its parts, `[1]` each.
 #[derive(Clone, Debug)]
 pub struct NextTokenLoss {
+    /// `[1]`: what is minimised.
     pub total: Tensor<1>,
+    /// `[1]`: the part that compares with the text.
     pub cross_entropy: Tensor<1>,
+    /// `[1]`: the part that compares with the teacher, where there is one.
     pub divergence: Option<Tensor<1>>,
 }
 
@@ -36,6 +39,7 @@ pub struct Teacher {
     pub logits: Tensor<2>,
     /// The share of the divergence in the total.
     pub share: f64,
+    /// Both logits are divided by this.
     pub temperature: f64,
 }
 

@@ -25,7 +25,7 @@ pub fn is_for<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32 && is_cpu(&without_graph(tensor).device())
 }
 
-/// The values of a plain tensor, in order and nobody else's.
+/// Copies a tensor without autodiff into data of its own, contiguous and in order.
 pub fn own<const D: usize>(plain: Tensor<D>) -> TensorData {
     // Where the tensor is shared or a view, this copies once; taking the data of such a tensor copies twice.
     plain.mul_scalar(1.0).into_data()

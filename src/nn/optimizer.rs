@@ -11,7 +11,7 @@ use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer as _, Sgd, SgdConfig, SimpleOptimizer};
-use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder, Recorder};
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, NamedMpkFileRecorder, Recorder};
 
 use super::Backend;
 use crate::results::layout;
@@ -56,10 +56,14 @@ fn by_shape<O>(decay: Decay, weight_decay: f64, rule: impl Fn(f64) -> O) -> BySh
     ByShape { matrices: rule(weight_decay), others: rule(of_others) }
 }
 
+/// The same in memory, on the host.
+type BytesRecorder = BinBytesRecorder<FullPrecisionSettings>;
+
 /// Full precision: a loaded state continues bit for bit.
 type StateRecorder = NamedMpkFileRecorder<FullPrecisionSettings>;
 
 impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
+    /// One without a past.
     pub fn new(settings: &Optimizer) -> Self {
         match settings {
             Optimizer::AdamW(adamw) => {
@@ -104,6 +108,38 @@ impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
             Self::Sgd(sgd) => recorder.record(sgd.to_record(), path.clone()),
         };
         written.map_err(|error| TaskError::file(&path, error))
+    }
+
+    /// The running values on the host.
+    ///
+    /// # Errors
+    /// They cannot be fetched from the device.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, TaskError> {
+        let recorder = BytesRecorder::new();
+        let bytes = match self {
+            Self::AdamW(adamw) => recorder.record(adamw.to_record(), ()),
+            Self::Sgd(sgd) => recorder.record(sgd.to_record(), ()),
+        };
+        bytes.map_err(|error| TaskError::Device(error.to_string()))
+    }
+
+    /// With the running values that [`Self::to_bytes`] gave. `device` is the plain one.
+    ///
+    /// # Errors
+    /// They are of another optimiser or module.
+    pub fn with_bytes(self, bytes: Vec<u8>, device: &burn::DispatchDevice) -> Result<Self, TaskError> {
+        let recorder = BytesRecorder::new();
+        let failed = |error: burn::record::RecorderError| TaskError::Device(error.to_string());
+        Ok(match self {
+            Self::AdamW(adamw) => {
+                let record = recorder.load(bytes, device).map_err(failed)?;
+                Self::AdamW(adamw.load_record(record))
+            }
+            Self::Sgd(sgd) => {
+                let record = recorder.load(bytes, device).map_err(failed)?;
+                Self::Sgd(sgd.load_record(record))
+            }
+        })
     }
 
     /// Reads what [`Self::save`] wrote. `device` is the plain one: running values have no graph.

@@ -14,12 +14,18 @@ use crate::seed::generator;
 /// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its
 /// own generator, become 0.
 pub fn initialise<M: Module<Backend>>(module: M, seed: u32) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: None, names: Vec::new() })
+    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::FanIn, names: Vec::new() })
+}
+
+/// As [`initialise`], for modules of Burn's linear layers, whose matrices are `[inputs, outputs]`: those have variance 1 / inputs
+/// (LeCun et al. 1998), as layers between normalisations do.
+pub fn initialise_linear<M: Module<Backend>>(module: M, seed: u32) -> M {
+    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Inputs, names: Vec::new() })
 }
 
 /// As [`initialise`], with one standard deviation for all matrices (GPT-2's is 0.02).
 pub fn initialise_normal<M: Module<Backend>>(module: M, seed: u32, deviation: f64) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: Some(deviation), names: Vec::new() })
+    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Of(deviation), names: Vec::new() })
 }
 
 /// Bytes of all parameters, and so of their gradients.
@@ -49,10 +55,29 @@ impl ModuleMapper<Backend> for SinglePrecision {
 struct Initialise {
     seed: u32,
     next: u64,
-    /// `None` takes it from the shape.
-    deviation: Option<f64>,
+    deviation: Deviation,
     /// Of the parameter at hand, from the outermost module on.
     names: Vec<String>,
+}
+
+/// The standard deviation of first values.
+#[derive(Clone, Copy, Debug)]
+enum Deviation {
+    Of(f64),
+    /// He's, of a kernel `[outputs, inputs, …]`.
+    FanIn,
+    /// LeCun's of a matrix `[inputs, outputs]`, and He's of a kernel.
+    Inputs,
+}
+
+impl Deviation {
+    fn of(self, shape: &[usize]) -> f64 {
+        match (self, shape) {
+            (Self::Of(deviation), _) => deviation,
+            (Self::Inputs, [inputs, _]) => (1.0 / (*inputs).max(1) as f64).sqrt(),
+            _ => (2.0 / shape[1..].iter().product::<usize>().max(1) as f64).sqrt(),
+        }
+    }
 }
 
 /// What Burn's modules call theirs.
@@ -76,8 +101,7 @@ impl ModuleMapper<Backend> for Initialise {
             0 | 1 => one_value_or_zeros(tensor, self.names.last().is_some_and(|name| name == BIAS)),
             _ => {
                 let shape = tensor.dims();
-                let fan_in: usize = shape[1..].iter().product();
-                let scale = self.deviation.unwrap_or_else(|| (2.0 / fan_in.max(1) as f64).sqrt());
+                let scale = self.deviation.of(&shape);
                 let random = &mut generator(self.seed, "weights", number);
                 let values: Vec<f32> = (0..shape.iter().product()).map(|_| (normal(random) * scale) as f32).collect();
                 Tensor::from_data(TensorData::new(values, shape), &tensor.device())

@@ -31,6 +31,7 @@ pub struct Trained<M: AutodiffModule<Backend>> {
 }
 
 impl<M: AutodiffModule<Backend>> Trained<M> {
+    /// The network, on the device with autodiff, and an optimiser without a past.
     pub fn new(network: M, rule: &Optimizer, training: &Training) -> Self {
         let optimizer = Some(ModuleOptimizer::new(rule));
         Self { network: Some(network), optimizer, rule: rule.clone(), clip_norm: training.clip_norm }
@@ -57,9 +58,40 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
         self.network.as_ref().map_or(0, |network| network.num_params() as u64)
     }
 
-    /// Begins with an optimiser without a past.
-    pub fn forget(&mut self) {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule));
+    /// Puts another network in its place, such as the same one with other weights.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub fn replace(&mut self, change: impl FnOnce(M) -> M) -> Result<(), TaskError> {
+        self.network = Some(change(self.network.take().ok_or_else(TaskError::model_lost)?));
+        Ok(())
+    }
+
+    /// Copies of the parameters that the optimiser keeps as running values.
+    pub fn running_copies(&self) -> u64 {
+        self.rule.running_copies()
+    }
+
+    /// Begins with an optimiser without a past; returns the one that was there.
+    pub fn forget(&mut self) -> Option<ModuleOptimizer<M>> {
+        self.optimizer.replace(ModuleOptimizer::new(&self.rule))
+    }
+
+    /// The optimiser's running values on the host.
+    ///
+    /// # Errors
+    /// They cannot be fetched from the device.
+    pub fn running_values(&self) -> Result<Vec<u8>, TaskError> {
+        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.to_bytes()
+    }
+
+    /// Goes on with the running values that [`Self::running_values`] gave. `plain` is the device without autodiff.
+    ///
+    /// # Errors
+    /// They are of another optimiser or network.
+    pub fn go_on_with(&mut self, running_values: Vec<u8>, plain: &DispatchDevice) -> Result<(), TaskError> {
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule).with_bytes(running_values, plain)?);
+        Ok(())
     }
 
     /// Gradients of a mean over all that the step counted, clipped by their norm over all parameters if the file says so. Sets
@@ -110,6 +142,14 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
         M::InnerModule: ModuleSnapshot<Inner>,
     {
         checkpoint_weights::save(&self.plain()?, model, directory)?;
+        self.save_optimizer(directory)
+    }
+
+    /// Writes the optimiser's running values alone.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_optimizer(&self, directory: &Path) -> Result<(), TaskError> {
         self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)
     }
 
@@ -122,6 +162,14 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
         M: ModuleSnapshot<Backend>,
     {
         checkpoint_weights::load(self.network.as_mut().ok_or_else(TaskError::model_lost)?, directory)?;
+        self.load_optimizer(directory, plain)
+    }
+
+    /// Reads what [`Self::save_optimizer`] wrote.
+    ///
+    /// # Errors
+    /// The file is missing or does not fit.
+    pub fn load_optimizer(&mut self, directory: &Path, plain: &DispatchDevice) -> Result<(), TaskError> {
         let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
         self.optimizer = Some(optimizer.load(directory, plain)?);
         Ok(())
@@ -151,8 +199,11 @@ struct Note {
 /// A sum that was fetched from the device, and what it counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Number {
+    /// As it was noted.
     pub name: &'static str,
+    /// Over all that was counted.
     pub sum: f64,
+    /// What the sum is divided by for a mean.
     pub counted: f64,
 }
 
@@ -225,7 +276,9 @@ pub struct Fetched {
     pub numbers: Vec<Number>,
     /// The norm of the gradients before clipping.
     pub norm: Option<f64>,
+    /// What was in the step, in words.
     pub batch: String,
+    /// Images, sequences or clips that went through.
     pub items: u64,
 }
 

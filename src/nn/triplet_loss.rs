@@ -12,7 +12,9 @@ fn distance(one: Tensor<2>, other: Tensor<2>) -> Tensor<1> {
 /// A sum `[1]` over what counts, and how much that is: batches that make one step are added up before they are divided.
 #[derive(Clone, Debug)]
 pub struct TripletLoss {
+    /// `[1]`: over all triplets.
     pub sum: Tensor<1>,
+    /// What the sum is divided by for a mean.
     pub counted: usize,
 }
 

@@ -8,3 +8,26 @@ pub const LOSS_WITH_GRAPH: Leak = leak!(
     with_tensors,
     "Add up the losses with their graphs (as a progress line that shows their mean does)."
 );
+pub const GRADIENTS: Leak =
+    leak!("gradients", with_tensors, "Keep the gradients of each step (zeroed and not released).");
+pub const OUTPUTS_WITH_GRAPH: Leak = leak!(
+    "outputs_with_graph",
+    with_tensors,
+    "Keep outputs of a forward pass with their graph (such as the outputs of an adapter, batch by batch)."
+);
+pub const EMBEDDINGS_WITH_GRAPH: Leak = leak!(
+    "embeddings_with_graph",
+    with_tensors,
+    "Keep what a frozen encoder makes with its graph (a cache of embeddings that were not detached)."
+);
+pub const BATCHES_ON_DEVICE: Leak = leak!(
+    "batches_on_device",
+    with_tensors,
+    "Keep what goes into each batch as tensors on the device (as a data set that moves there as a whole does)."
+);
+pub const THREAD_POOLS: Leak = leak!(
+    "thread_pools",
+    with_tensors,
+    "Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader \
+     of Burn 0.21). Does nothing on the CPU, which has no pools."
+);

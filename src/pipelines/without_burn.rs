@@ -10,5 +10,5 @@ use crate::task::{Task, TaskError};
 /// # Errors
 /// Always.
 pub fn open<P>(_: P, _: &Experiment, _: Kind, _: &Ledger, _: u64) -> Result<Box<dyn Task>, TaskError> {
-    Err(TaskError::Device("this xrun was built without Burn and trains no models (cargo build --release)".into()))
+    Err(TaskError::Device("this program was built without Burn and trains no models (cargo build --release)".into()))
 }

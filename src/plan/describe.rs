@@ -4,18 +4,22 @@ use std::fmt::Write;
 
 use super::Plan;
 use crate::bounded::ledger::Policy;
-use crate::results::format::{Basis, Forecast, Place, PoolPage};
+use crate::report::width::{fold, table};
+use crate::results::format::{Basis, Forecast, ForecastRow, Place, PlannedOwner, PoolPage};
 use crate::units::Bytes;
 
+/// Characters of a label and the gap behind it.
+const LABEL: usize = 12;
 /// As many items fit into no cache: its bytes are reached first.
 const ITEMS_WITHOUT_MEANING: u64 = 1_000_000;
 
-/// A table of the buffers with caps and reasons, and what will be done. Ends with a line break.
-pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
+/// A table of the buffers with caps and reasons, and what will be done, for a terminal of `width` characters. Ends with a
+/// line break.
+pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>) -> String {
     let experiment = &plan.experiment;
     let mut text = String::new();
     let mut line = |content: String| {
-        text.push_str(&content);
+        text.push_str(&fold(&content, width, LABEL));
         text.push('\n');
     };
     line(format!("experiment  {}", experiment.experiment.name));
@@ -27,44 +31,47 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str) -> String {
     for smaller in &plan.facts.smaller {
         line(format!("smaller     {smaller}"));
     }
-    line(String::new());
-    line(format!("{:<24} {:<7} {:<7} {:>10} {:>12}  {}", "buffer", "place", "policy", "items", "bytes", "because"));
-    for owner in &plan.owners {
-        let place = word(owner.place);
-        let policy = format!("{:?}", owner.policy).to_lowercase();
+    let row = |owner: &PlannedOwner| {
         let (items, bytes) = match owner.policy {
             Policy::Leak => ("no cap".into(), "no cap".into()),
             // Of a cache bounded by its bytes, the number of items is no bound that anybody meets.
             Policy::Evict if owner.items >= ITEMS_WITHOUT_MEANING => ("-".into(), Bytes(owner.bytes).to_string()),
             _ => (owner.items.to_string(), Bytes(owner.bytes).to_string()),
         };
-        line(format!("{:<24} {place:<7} {policy:<7} {items:>10} {bytes:>12}  {}", owner.name, owner.because));
-    }
+        let policy = format!("{:?}", owner.policy).to_lowercase();
+        vec![owner.name.clone(), word(owner.place).to_owned(), policy, items, bytes, owner.because.clone()]
+    };
+    let header = ["buffer", "place", "policy", ">items", ">bytes", "because"];
+    let rows: Vec<Vec<String>> = plan.owners.iter().map(row).collect();
+    let _ = write!(text, "\n{}", table(&header, &rows, width));
     let (leaks, capped): (Vec<_>, Vec<_>) = plan.owners.iter().partition(|owner| owner.policy == Policy::Leak);
     let total = Bytes(capped.iter().fold(0, |sum: u64, owner| sum.saturating_add(owner.bytes)));
     let besides = if leaks.is_empty() { "" } else { ", and what leaks" };
-    let _ = writeln!(text, "\nall buffers together hold at most {total}, besides weights and activations{besides}");
+    let total = format!("all buffers together hold at most {total}, besides weights and activations{besides}");
+    let _ = writeln!(text, "\n{}", fold(&total, width, 2));
     if !plan.pool_pages.is_empty() {
         let page = |page: &PoolPage| format!("{} (to {})", Bytes(page.bytes), Bytes(page.tensor_max));
         let pages: Vec<String> = plan.pool_pages.iter().map(page).collect();
-        let _ = writeln!(text, "the device's pool takes pages of (for tensors up to) {}", pages.join(", "));
+        let pages = format!("the device's pool takes pages of (for tensors up to) {}", pages.join(", "));
+        let _ = writeln!(text, "{}", fold(&pages, width, 2));
     }
     text
 }
 
-/// What the run is expected to need, part by part. Ends with a line break.
-pub fn forecast(forecast: &Forecast) -> String {
-    let mut text = format!("\n{:<28} {:<7} {:>12}  {:<8}  {}\n", "memory", "place", "bytes", "basis", "what it is");
-    for row in &forecast.rows {
+/// What the run is expected to need, part by part, in the same width. Ends with a line break.
+pub fn forecast(forecast: &Forecast, width: Option<usize>) -> String {
+    let row = |row: &ForecastRow| {
         let basis = match row.basis {
             Basis::Sizes => "sizes",
             Basis::Cap => "its cap",
             Basis::Probe => "measured",
             Basis::Growth => "growth",
         };
-        let bytes = Bytes(row.bytes).to_string();
-        let _ = writeln!(text, "{:<28} {:<7} {bytes:>12}  {basis:<8}  {}", row.name, word(row.place), row.about);
-    }
+        let (place, bytes) = (word(row.place).to_owned(), Bytes(row.bytes).to_string());
+        vec![row.name.clone(), place, bytes, basis.to_owned(), row.about.clone()]
+    };
+    let rows: Vec<Vec<String>> = forecast.rows.iter().map(row).collect();
+    let mut text = format!("\n{}", table(&["memory", "place", ">bytes", "basis", "what it is"], &rows, width));
     text.push('\n');
     let totals = [
         ("peak of heap in use", Some(forecast.heap_peak)),

@@ -9,7 +9,6 @@ use crate::results::format::{
     Basis, Demand, Forecast, ForecastRow, Growth, Keeps, Occasion, OwnerDemand, Place, PlanFile, PlannedAndActual,
     PlannedOwner,
 };
-use crate::settings::sections::Optimizer;
 
 /// Bytes of a weight, a gradient, and a value of the optimiser.
 const FLOAT_BYTES: u64 = 4;
@@ -123,7 +122,8 @@ fn expected(plan: &PlanFile, experiment: &Experiment, probe: &Demand, name: &str
     }
 }
 
-/// What a leak comes to hold in the run that held `peak` bytes in the probe: as much for each thing that it is given.
+/// What a leak that held `peak` bytes in the probe will hold in the run. It grows linearly with the items that it is
+/// given.
 fn grown(growth: Growth, plan: &PlanFile, experiment: &Experiment, probe: &Demand, peak: u64) -> u64 {
     let epochs = |steps: u64| steps / plan.steps_per_epoch.max(1);
     let episodes = experiment.validation.episodes as u64;
@@ -197,12 +197,7 @@ fn rows(
 
 /// Bytes of the optimiser's state for that many parameters.
 fn optimizer_bytes(experiment: &Experiment, parameters: u64) -> u64 {
-    let values = match &experiment.optimizer {
-        Optimizer::AdamW(_) => 2,
-        Optimizer::Sgd(settings) if settings.momentum > 0.0 => 1,
-        Optimizer::Sgd(_) => 0,
-    };
-    values * parameters * FLOAT_BYTES
+    experiment.optimizer.running_copies() * parameters * FLOAT_BYTES
 }
 
 #[cfg(test)]

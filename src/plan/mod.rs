@@ -127,6 +127,7 @@ impl Plan {
             metrics: self.facts.metrics.iter().map(PlannedMetric::from).collect(),
             best_by: self.best_by().map(|metric| metric.name.to_owned()),
             pictures: self.facts.pictures.to_owned(),
+            stages: self.facts.stages.iter().map(|name| (*name).to_owned()).collect(),
             forecast: self.forecast.clone(),
             smaller: self.facts.smaller.clone(),
         }

@@ -9,6 +9,8 @@ pub const SMOKE_STEPS: u64 = 20;
 const SMOKE_EPISODES: usize = 2;
 /// What the name of a shortened experiment ends with: its runs must not pass for the experiment's own.
 const NAME_END: &str = "-short";
+/// The key that says how many steps there are.
+pub const MAX_STEPS: &str = "training.max_steps";
 /// As `experiment.name` allows.
 const NAME_MAX: usize = 80;
 
@@ -27,7 +29,7 @@ pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
     if steps >= all {
         return Vec::new();
     }
-    let mut set = vec![format!("training.max_steps={steps}")];
+    let mut set = vec![format!("{MAX_STEPS}={steps}")];
     let warmup = match &experiment.training.schedule {
         Schedule::Constant(constant) => constant.warmup_steps,
         Schedule::Cosine(cosine) => cosine.warmup_steps,

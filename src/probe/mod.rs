@@ -8,15 +8,18 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::child::{self, Farewell};
 use crate::experiment::Experiment;
 use crate::experiment::overrides::as_words;
 use crate::results::format::{Demand, Outcome, Summary};
+use crate::units::{counted, seconds};
 
-/// The probe has an end even where a step takes minutes.
+/// The probe has an end even where a step takes minutes. It looks at its clock between two steps.
 const TIME_LIMIT: &str = "2m";
+/// A probe whose step takes longer than all of them may is ended by the process that started it.
+const ENDED_AFTER: Duration = Duration::from_secs(130);
 /// Episodes of its validation.
 const EPISODES_MAX: usize = 2;
 /// Above any limit: a probe that stops at a limit would not say what is needed.
@@ -24,6 +27,8 @@ const NO_LIMIT: &str = "4 PiB";
 
 /// How often it is looked whether the probe has ended, or is to.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often it is looked whether it has compiled kernels: that reads files.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// More of what it says is not read.
 const SAID_BYTES_MAX: u64 = 16 << 20;
 
@@ -42,6 +47,15 @@ pub enum ProbeError {
     /// There is not enough memory for even a few steps. Its own words.
     #[error("a probe ran out of memory: {0}")]
     OutOfMemory(String),
+    /// Data that cannot be used. Its own words, which name the item.
+    #[error("{0}; met while memory was measured, so nothing was trained")]
+    Data(String),
+    /// Not even these few steps were done in the time that a probe has.
+    #[error(
+        "the probe was ended after {}: it had not done its {}; a step takes long on this device",
+        seconds(after.as_secs_f64()), counted(*steps, "step")
+    )]
+    TooSlow { after: Duration, steps: u64 },
     /// Its own words.
     #[error("the probe failed: {0}")]
     Failed(String),
@@ -50,8 +64,20 @@ pub enum ProbeError {
     Stopped,
 }
 
-/// Does `steps` steps of the experiment that `file` and the overrides declare, unless `stopped` says that nobody waits for
-/// them any more.
+/// How long a probe may take, for people.
+pub fn words_of_limit() -> String {
+    seconds(ENDED_AFTER.as_secs_f64())
+}
+
+/// What is asked while a probe works.
+pub struct Meanwhile<'a> {
+    /// Whether nobody waits for it any more.
+    pub stopped: &'a dyn Fn() -> bool,
+    /// How many kernels were compiled. While their number rises, the clock of the time limit stands still.
+    pub compiled: &'a dyn Fn() -> u64,
+}
+
+/// Does `steps` steps of the experiment that `file` and the overrides declare.
 ///
 /// # Errors
 /// The process does not start, or does not come to an end of its own.
@@ -60,16 +86,16 @@ pub fn probe(
     overrides: &[String],
     experiment: &Experiment,
     steps: u64,
-    stopped: &dyn Fn() -> bool,
+    meanwhile: &Meanwhile<'_>,
 ) -> Result<Probe, ProbeError> {
     let results = tempfile::tempdir().map_err(ProbeError::Start)?;
-    let program = std::env::current_exe().map_err(ProbeError::Start)?;
-    let mut command = Command::new(program);
+    let mut command = child::of_this_program().map_err(ProbeError::Start)?;
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| as_words(&text)));
     child::ends_with_us(&mut command, Farewell::Kill);
-    let output = output(command.stdin(Stdio::null()), stopped)?;
+    let ended = output(command.stdin(Stdio::null()), meanwhile, ENDED_AFTER)?;
+    let output = ended.ok_or(ProbeError::TooSlow { after: ENDED_AFTER, steps })?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
     // One that ended early has not seen everything, and what it says is no forecast.
@@ -78,24 +104,38 @@ pub fn probe(
             Ok(Probe { parameters: answer["parameters"].as_u64().unwrap_or_default(), demand: summary.demand })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
+        Some(summary) if summary.of_data => Err(ProbeError::Data(summary.message)),
+        Some(summary) if summary.outcome == Outcome::TimeLimit => {
+            Err(ProbeError::TooSlow { after: Duration::from_secs_f64(summary.seconds), steps })
+        }
         _ if died_of_memory(&output) => Err(ProbeError::OutOfMemory(why(&answer, &output))),
         _ => Err(ProbeError::Failed(why(&answer, &output))),
     }
 }
 
-/// Runs the command to its end. What it says goes into files, so that a pipe cannot fill up while nobody reads.
-fn output(command: &mut Command, stopped: &dyn Fn() -> bool) -> Result<Output, ProbeError> {
+/// Runs the command to its end; `None` where that does not come within `limit`, and the process was killed. What it says
+/// goes into files, so that a pipe cannot fill up while nobody reads.
+fn output(command: &mut Command, meanwhile: &Meanwhile<'_>, limit: Duration) -> Result<Option<Output>, ProbeError> {
     let files = || Ok((tempfile::tempfile()?, tempfile::tempfile()?));
     let (answer, said) = files().map_err(ProbeError::Start)?;
     let ours = |file: &File| file.try_clone().map_err(ProbeError::Start);
     command.stdout(ours(&answer)?).stderr(ours(&said)?);
     let mut child = command.spawn().map_err(ProbeError::Start)?;
+    let (mut since, mut counted, mut kernels) = (Instant::now(), Instant::now(), (meanwhile.compiled)());
     let status = loop {
-        if stopped() {
+        let stopped = (meanwhile.stopped)();
+        if counted.elapsed() >= COUNT_EVERY {
+            counted = Instant::now();
+            let now = (meanwhile.compiled)();
+            if now != kernels {
+                (since, kernels) = (counted, now);
+            }
+        }
+        if stopped || since.elapsed() >= limit {
             // It may have ended by itself: the signal went to it, too.
             let _ = child.kill();
             let _ = child.wait();
-            return Err(ProbeError::Stopped);
+            return if stopped { Err(ProbeError::Stopped) } else { Ok(None) };
         }
         if let Some(status) = child.try_wait().map_err(ProbeError::Start)? {
             break status;
@@ -103,7 +143,7 @@ fn output(command: &mut Command, stopped: &dyn Fn() -> bool) -> Result<Output, P
         std::thread::sleep(LOOK_EVERY);
     };
     // The signal that ended it may come here a moment later.
-    if stopped() {
+    if (meanwhile.stopped)() {
         return Err(ProbeError::Stopped);
     }
     let read = |mut file: File| -> std::io::Result<Vec<u8>> {
@@ -113,7 +153,7 @@ fn output(command: &mut Command, stopped: &dyn Fn() -> bool) -> Result<Output, P
         Ok(bytes)
     };
     let (stdout, stderr) = read(answer).and_then(|answer| Ok((answer, read(said)?))).map_err(ProbeError::Start)?;
-    Ok(Output { status, stdout, stderr })
+    Ok(Some(Output { status, stdout, stderr }))
 }
 
 /// What a run answers with that met a memory limit, or whose device had no memory to give: the table in the README.
@@ -160,5 +200,47 @@ fn why(answer: &serde_json::Value, output: &Output) -> String {
     match said.is_empty() {
         true => format!("it ended with {}; a process that runs out of memory is killed with signal 9", output.status),
         false => said.trim_start_matches("error: ").to_owned(),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// `script` in a shell, which may take so long.
+    fn within(script: &str, limit: Duration, compiled: &dyn Fn() -> u64) -> Result<Option<Output>, ProbeError> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        output(&mut command, &Meanwhile { stopped: &|| false, compiled }, limit)
+    }
+
+    #[test]
+    fn a_probe_that_is_within_one_long_step_is_ended_from_outside() {
+        let begun = Instant::now();
+        // `exec`: the shell itself is what is killed.
+        let ended = within("exec sleep 60", Duration::from_millis(200), &|| 0).unwrap();
+        assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(20), "{ended:?}");
+        let whole = within("echo done", Duration::from_secs(60), &|| 0).unwrap().unwrap();
+        assert_eq!((whole.status.code(), whole.stdout.as_slice()), (Some(0), b"done\n".as_slice()));
+        let said = ProbeError::TooSlow { after: ENDED_AFTER, steps: 3 }.to_string();
+        assert!(said.contains("ended after 2 min 10 s") && said.contains("its 3 steps"), "{said}");
+    }
+
+    #[test]
+    fn the_clock_stands_still_while_kernels_are_compiled() {
+        let count = Cell::new(0);
+        let compiled = || {
+            count.set(count.get() + 1);
+            count.get()
+        };
+        let ended = within("sleep 3", Duration::from_millis(1800), &compiled).unwrap();
+        assert!(ended.is_some_and(|output| output.status.success()));
+    }
+
+    #[test]
+    fn the_probe_looks_at_its_own_clock_first() {
+        let own: std::time::Duration = TIME_LIMIT.parse::<humantime::Duration>().unwrap().into();
+        assert!(own < ENDED_AFTER);
     }
 }

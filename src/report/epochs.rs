@@ -60,7 +60,7 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
     let path = run.join(layout::MEMORY_EPOCHS);
     let mut failed = None;
     let written = write::replace_with(&path, |file| {
-        csv(run, file).map_err(|error| match error {
+        write_table(run, file).map_err(|error| match error {
             ReportError::Write(error) => error.source,
             other => {
                 failed = Some(other);
@@ -75,7 +75,28 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
 }
 
 /// Writes the rows to a file.
-fn csv(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
+const COLUMNS: [&str; 18] = [
+    "segment",
+    "epoch",
+    "samples",
+    "heap_start",
+    "heap_end",
+    "heap_floor",
+    "heap_peak",
+    "resident_start",
+    "resident_end",
+    "resident_peak",
+    "device_in_use_floor",
+    "device_in_use_peak",
+    "device_reserved_end",
+    "device_reserved_peak",
+    "heap_since_start",
+    "resident_since_start",
+    "device_in_use_since_start",
+    "device_reserved_since_start",
+];
+
+fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
     let mut names = BTreeSet::new();
     each_sample(run, |line| {
@@ -86,16 +107,8 @@ fn csv(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
         }
         Ok(())
     })?;
-    let mut text = String::from(
-        "segment,epoch,samples,heap_start,heap_end,heap_floor,heap_peak,resident_start,resident_end,resident_peak,\
-         device_in_use_floor,device_in_use_peak,device_reserved_end,device_reserved_peak,heap_since_start,\
-         resident_since_start,device_in_use_since_start,device_reserved_since_start",
-    );
-    for name in &names {
-        let _ = write!(text, ",{}", field(&format!("owner_{name}_peak")));
-    }
-    text.push('\n');
-    out(&text)?;
+    let owners = names.iter().map(|name| format!("owner_{name}_peak"));
+    out(&csv_line(COLUMNS.iter().map(ToString::to_string).chain(owners)))?;
     let mut row: Option<Row> = None;
     let mut start = Row::default();
     let mut rows = 0;
@@ -220,7 +233,7 @@ impl Largest {
     }
 }
 
-fn change(now: Option<u64>, before: Option<u64>) -> String {
+pub(super) fn change(now: Option<u64>, before: Option<u64>) -> String {
     match now.zip(before) {
         Some((now, before)) if now >= before => format!("+{}", bytes((now - before) as f64)),
         Some((now, before)) => format!("-{}", bytes((before - now) as f64)),
@@ -281,12 +294,12 @@ fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut us
     text
 }
 
-/// A field of a table (RFC 4180). A beginning that a spreadsheet takes for a formula is for the caller to avoid.
-pub fn field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
+/// A line of a table (RFC 4180). A beginning that a spreadsheet takes for a formula is for the caller to avoid.
+pub fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
+    let mut line = csv::Writer::from_writer(Vec::new());
+    // Into memory, which does not fail; text stays text.
+    let _ = line.write_record(cells.into_iter().map(String::into_bytes));
+    String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
 #[cfg(test)]

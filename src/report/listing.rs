@@ -1,6 +1,7 @@
 //! What does `xrun ls` print?
 
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use super::axes::{number, time_of_day};
 pub use super::width::columns_within;
@@ -13,7 +14,8 @@ use crate::units::Bytes;
 pub fn text(runs: &[Entry], width: Option<usize>) -> String {
     let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory"];
-    let mut text = columns_within(&header, &rows, width, &["best", "loss", "memory", "experiment"]);
+    // What came out is what is looked for.
+    let mut text = columns_within(&header, &rows, width, &["memory", "loss", "experiment", "steps"]);
     for run in runs {
         if let RunState::Unreadable(why) = &run.state {
             text.push_str(&format!("{}: {}\n", printable::line(&run.run, 28), printable::line(why, 400)));
@@ -70,18 +72,19 @@ pub fn json(runs: &[Entry]) -> Value {
     Value::Array(runs.iter().map(of).collect())
 }
 
-/// A table with two spaces between columns; a header that begins with `>` is aligned to the right.
+/// A table with two spaces between columns, by the width that a terminal gives each character. A header that begins with
+/// `>` is aligned to the right.
 pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
-        let title = header[column].trim_start_matches('>').chars().count();
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(title)
+        let title = header[column].trim_start_matches('>').width();
+        rows.iter().map(|row| row[column].width()).max().unwrap_or(0).max(title)
     };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let mut text = String::new();
     let mut line = |cells: Vec<&str>| {
         let padded = cells.iter().enumerate().map(|(column, cell)| {
-            let width = widths[column];
-            if header[column].starts_with('>') { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            let space = " ".repeat(widths[column] - cell.width());
+            if header[column].starts_with('>') { format!("{space}{cell}") } else { format!("{cell}{space}") }
         });
         text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');

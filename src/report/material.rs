@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::ReportError;
 use super::curves::{self, Curves};
+use super::stages::{self, Stages};
 use super::trace::{self, Trace};
 use crate::bounded::ledger::{OWNERS_MAX, Policy};
 use crate::results::format::{
@@ -147,6 +148,12 @@ impl Material {
         self.plan.as_ref().map(|plan| plan.steps).or(self.summary.as_ref().map(|summary| summary.steps_planned))
     }
 
+    /// Memory by stage of the training; `None` where the pipeline has no stages, or its steps were not kept.
+    pub fn stages(&self) -> Option<Stages> {
+        let names = &self.plan.as_ref()?.stages;
+        stages::read(&self.run, names).ok().filter(|stages| !stages.is_empty())
+    }
+
     /// Seconds of work.
     pub fn seconds(&self) -> f64 {
         self.ending().map_or(self.trace.seconds, |summary| summary.seconds)
@@ -194,9 +201,11 @@ impl Material {
                 buffer.peak_bytes = Some(owner.peak_bytes);
             }
         }
+        // Of a run that was killed there are samples alone, taken while nothing went on: a buffer that was empty in all of them
+        // may have held anything in between.
         for (name, &peak) in self.trace.owner_names.iter().zip(&self.trace.owner_peaks) {
             if let Some(at) = at(name, &mut buffers) {
-                buffers[at].peak_bytes = buffers[at].peak_bytes.max(Some(peak));
+                buffers[at].peak_bytes = buffers[at].peak_bytes.max(Some(peak).filter(|peak| *peak > 0));
             }
         }
         buffers.sort_by(|a, b| b.peak_bytes.cmp(&a.peak_bytes).then_with(|| a.name.cmp(&b.name)));
@@ -259,8 +268,11 @@ impl Material {
         named::run(&self.run, &self.experiment)
     }
 
-    /// Whether `xrun resume` can go on with it.
+    /// Whether `xrun resume` can go on with it. Not where the data could not be used: mended, they are other data.
     pub fn resumable(&self) -> bool {
+        if self.ending().is_some_and(|summary| summary.of_data) {
+            return false;
+        }
         let ended_so = match &self.state {
             RunState::Ended(outcome) => outcome.resumable(),
             RunState::Killed => true,

@@ -4,7 +4,6 @@
 //! streamed; what is kept of them has a cap in [`series`], whatever the length of the run.
 
 pub mod axes;
-pub mod base64;
 pub mod compare;
 pub mod curves;
 pub mod epochs;
@@ -16,10 +15,11 @@ pub mod plots;
 pub mod reproduction;
 pub mod result;
 pub mod series;
+mod stages;
 pub mod summary;
 pub mod trace;
 pub mod verdict;
-mod width;
+pub mod width;
 
 #[cfg(test)]
 #[path = "sample_tests.rs"]

@@ -1,11 +1,10 @@
 //! Curves -> a figure: the lines as inline SVG, the axes and the numbers as HTML around it.
 //!
 //! Only the lines stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
-//! readable on a phone and on paper. Colours are indices written as `#00000N`; the style sheet gives them a colour for
-//! light and for dark pages. The table under a plot is its legend and its text alternative.
+//! readable on a phone and on paper. Each line has a class, to which the style sheet gives a colour for light and for dark
+//! pages. The table under a plot is its legend and its text alternative.
 
-use maud::{Markup, PreEscaped, html};
-use plotters::prelude::*;
+use maud::{Markup, html};
 
 use super::axes::{self, Unit};
 use super::series::Series as Decimated;
@@ -14,14 +13,11 @@ use crate::results::printable;
 /// Inner size of a drawing; it is stretched, so only its resolution matters.
 const WIDTH: u32 = 2_000;
 const HEIGHT: u32 = 600;
+/// Height of a mark at the bottom, and the least width of a shaded stretch: a short validation of a long run is seen.
+const RUG_HEIGHT: u32 = 21;
+const BAND_WIDTH_MIN: i64 = 3;
 
-/// Indices of colours that are not a curve's; the style sheet knows them.
-pub const GRID: u8 = 16;
-const BAND: u8 = 17;
-const RUG: u8 = 18;
-const BOUNDARY: u8 = 19;
-
-/// Curves in one figure have the colours 1 to 7.
+/// Curves in one figure have the colours 1 to 7: the classes `c1` to `c7` of the style sheet.
 pub const COLOURS: usize = 7;
 
 /// How a curve is drawn.
@@ -72,6 +68,9 @@ impl Curve {
         !matches!(self.shape, Shape::Faint | Shape::Dots | Shape::Band { .. })
     }
 }
+
+/// Values that lie farther apart than this show nothing on a plain axis.
+const LOG_FROM: f64 = 20.0;
 
 /// A figure before it is drawn.
 #[derive(Clone, Debug)]
@@ -150,6 +149,21 @@ impl Plot {
         points.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point.1), high.max(point.1)))
     }
 
+    /// On a logarithmic upward axis where a plain one would show nothing of most of it: all values are positive, and those of
+    /// the curves that are listed lie far apart. The caption says so.
+    pub fn logarithmic_if_far_apart(self) -> Self {
+        let listed = self.curves.iter().filter(|curve| curve.is_listed()).flat_map(|curve| &curve.points);
+        let range = |(low, high): (f64, f64), point: &(f64, f64)| (low.min(point.1), high.max(point.1));
+        let (low, high) = listed.fold((f64::INFINITY, 0.0), range);
+        match self.lowest_and_highest().0 > 0.0 && high > LOG_FROM * low {
+            true => {
+                let caption = format!("{} The axis is logarithmic.", self.caption);
+                Self { caption, ..self.on_logarithmic_y() }
+            }
+            false => self,
+        }
+    }
+
     /// With a logarithmic upward axis; all values are positive.
     pub fn on_logarithmic_y(self) -> Self {
         let (low, high) = self.lowest_and_highest();
@@ -200,9 +214,6 @@ impl Plot {
 
     /// The figure.
     pub fn figure(&self) -> Markup {
-        let drawing = self.draw().unwrap_or_default();
-        // The first tag is replaced by our own.
-        let inner = drawing.split_once('>').map_or("", |(_, inner)| inner);
         let percent = |low: f64, high: f64, value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
         let left = |x: f64| percent(self.across(self.x.0), self.across(self.x.1), self.across(x));
         let bottom = |y: f64| percent(self.up(self.y.0), self.up(self.y.1), self.up(y));
@@ -218,7 +229,7 @@ impl Plot {
                     }
                     svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
                         aria-label=(self.alternative()) {
-                        (PreEscaped(inner.trim_end().trim_end_matches("</svg>")))
+                        (self.drawing())
                     }
                     @if !self.labels.is_empty() {
                         div.labels aria-hidden="true" {
@@ -262,72 +273,53 @@ impl Plot {
         }
     }
 
-    /// The SVG document. Drawing into text does not fail; if it did, the table would still be there.
-    fn draw(&self) -> Option<String> {
-        let mut text = String::new();
-        {
-            let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
-            let (left, right) = (self.across(self.x.0), self.across(self.x.1));
-            let (bottom, top) = (self.up(self.y.0), self.up(self.y.1));
-            let mut chart = ChartBuilder::on(&area).build_cartesian_2d(left..right, bottom..top).ok()?;
-            let inside = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-                points.iter().map(|&(x, y)| (self.across(x), self.up(y).clamp(bottom, top))).collect()
-            };
-            for &(begin, end) in &self.bands {
-                // At least a pixel wide, so that a short validation of a long run is seen.
-                let end = end.max(begin + (right - left) * 1.5e-3);
-                let band = Rectangle::new([(begin, bottom), (end, top)], colour(BAND, 1.0).filled());
-                chart.draw_series(std::iter::once(band)).ok()?;
+    /// What is inside the `<svg>`.
+    fn drawing(&self) -> Markup {
+        // Of 0 to 1; from the left, and from the top.
+        let pixel = |size: u32, share: f64| (f64::from(size) * share).round() as i64;
+        let (left, right) = (self.across(self.x.0), self.across(self.x.1));
+        let (bottom, top) = (self.up(self.y.0), self.up(self.y.1));
+        let x = |x: f64| pixel(WIDTH, (self.across(x) - left) / (right - left));
+        let y = |y: f64| pixel(HEIGHT, (top - self.up(y).clamp(bottom, top)) / (top - bottom));
+        let place = |at: &(f64, f64)| format!("{},{}", x(at.0), y(at.1));
+        let grid = self.y_ticks().iter().map(|(at, _)| format!("M0,{}H{WIDTH}", y(*at))).collect();
+        let upright =
+            |all: &[f64], height: u32| all.iter().map(|at| format!("M{},{HEIGHT}v-{height}", x(*at))).collect();
+        html! {
+            @for &(begin, end) in &self.bands {
+                rect.band x=(x(begin)) width=((x(end) - x(begin)).max(BAND_WIDTH_MIN)) height=(HEIGHT) { }
             }
-            for (value, _) in self.y_ticks() {
-                let value = self.up(value);
-                let line = PathElement::new(vec![(left, value), (right, value)], colour(GRID, 1.0));
-                chart.draw_series(std::iter::once(line)).ok()?;
-            }
-            let upright = |x: f64, height: f64, index: u8| {
-                PathElement::new(vec![(x, bottom), (x, bottom + height * (top - bottom))], colour(index, 1.0))
-            };
-            chart.draw_series(self.boundaries.iter().map(|&x| upright(x, 1.0, BOUNDARY))).ok()?;
-            for curve in &self.curves {
-                let points = inside(&curve.points);
-                let line = |alpha: f64, width: u32| colour(curve.colour, alpha).stroke_width(width);
-                match &curve.shape {
-                    Shape::Faint => {
-                        chart.draw_series(LineSeries::new(points, line(0.3, 1))).ok()?;
-                    }
-                    Shape::Line => {
-                        chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
-                    }
-                    Shape::Dots => {
-                        chart
-                            .draw_series(points.iter().map(|&dot| PathElement::new(vec![dot, dot], line(1.0, 6))))
-                            .ok()?;
-                    }
+            (path("grid", grid))
+            (path("boundary", upright(&self.boundaries, HEIGHT)))
+            @for Curve { points, colour, shape, .. } in &self.curves {
+                @let class = |name: &str| format!("{name} c{colour}");
+                @let line = || points.iter().map(place).collect::<Vec<_>>().join(" ");
+                // A line of no length with round ends is a dot that does not stretch.
+                @let dots = || points.iter().map(|at| format!("M{}h0", place(at))).collect();
+                @let above = |base: &[f64]| {
+                    let back = points.iter().zip(base).rev().map(|(at, base)| place(&(at.0, *base)));
+                    points.iter().map(place).chain(back).collect::<Vec<_>>().join(" ")
+                };
+                @match shape {
+                    Shape::Faint => polyline.(class("faint")) points=(line()) { },
+                    Shape::Line => polyline.(class("line")) points=(line()) { },
+                    Shape::Dots => (path(&class("dots"), dots())),
                     Shape::Points => {
-                        // A line of no length with round ends is a dot that does not stretch.
-                        let dots = points.iter().map(|&dot| PathElement::new(vec![dot, dot], line(1.0, 7)));
-                        chart.draw_series(dots).ok()?;
-                        chart.draw_series(LineSeries::new(points, line(1.0, 2))).ok()?;
-                    }
-                    Shape::Area { base } | Shape::Band { base } => {
-                        let back =
-                            points.iter().zip(base).rev().map(|(&(x, _), &y)| (x, self.up(y).clamp(bottom, top)));
-                        let outline: Vec<(f64, f64)> = points.iter().copied().chain(back).collect();
-                        let alpha = if matches!(curve.shape, Shape::Band { .. }) { 0.18 } else { 0.75 };
-                        let polygon = Polygon::new(outline, colour(curve.colour, alpha).filled());
-                        chart.draw_series(std::iter::once(polygon)).ok()?;
-                    }
+                        (path(&class("points"), dots()))
+                        polyline.(class("line")) points=(line()) { }
+                    },
+                    Shape::Area { base } => polygon.(class("area")) points=(above(base)) { },
+                    Shape::Band { base } => polygon.(class("off")) points=(above(base)) { },
                 }
             }
-            chart.draw_series(self.rug.iter().map(|&x| upright(x, 0.035, RUG))).ok()?;
-            area.present().ok()?;
+            (path("rug", upright(&self.rug, RUG_HEIGHT)))
         }
-        Some(text)
     }
 }
 
-fn colour(index: u8, alpha: f64) -> RGBAColor {
-    RGBAColor(0, 0, index, alpha)
+/// Nothing where there is nothing to draw.
+fn path(class: &str, steps: String) -> Markup {
+    html! { @if !steps.is_empty() { path.(class) d=(steps) { } } }
 }
 
 #[cfg(test)]

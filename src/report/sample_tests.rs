@@ -167,6 +167,7 @@ fn plan(names: Names) -> PlanFile {
     });
     PlanFile {
         smaller: Vec::new(),
+        stages: Vec::new(),
         forecast: None,
         best_by: Some(names.metric.into()),
         pictures: "White: where the objects are. Coloured: what was found.".into(),
@@ -355,6 +356,7 @@ fn summary(names: Names) -> Summary {
         version: VERSION,
         experiment: names.experiment.into(),
         run: "2026-11-20T18-02-11_7f3a90".into(),
+        of_data: false,
         outcome: Outcome::Finished,
         message: "all 200 steps are done".into(),
         exit_code: 0,

@@ -10,6 +10,8 @@ use super::axes::{epochs, number, time_of_day};
 use super::material::{Material, effect, gather};
 use super::result::{Measured, about_intervals};
 use super::width::{columns_within, fold};
+use crate::invocation;
+use crate::results::format::Summary;
 use crate::results::metric::Better;
 use crate::results::{layout, printable};
 use crate::units::{Bytes, seconds};
@@ -73,7 +75,8 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "losses": losses,
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
-        "memory": material.memory(),
+        // Without a sample nothing is known of it.
+        "memory": Some(material.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
         "post_mortem": material.post_mortem,
         "owners": buffers,
@@ -158,6 +161,7 @@ fn describe(material: &Material, width: Option<usize>) -> String {
         }
     }
     by_epoch(material, &mut page);
+    by_stage(material, &mut page);
     planned(material, &mut page);
     buffers(material, &mut page);
     phases(material, &mut page);
@@ -168,11 +172,15 @@ fn describe(material: &Material, width: Option<usize>) -> String {
         &if steps.is_empty() { "none".into() } else { format!("after steps {}", steps.join(", ")) },
     );
     let report = material.run.join(layout::REPORT);
-    let written = if report.is_file() { String::new() } else { " (not written yet; `xrun report` does)".into() };
+    let written = if report.is_file() {
+        String::new()
+    } else {
+        format!(" (not written yet; `{} report` does)", invocation::program())
+    };
     page.line("report", &format!("{}{written}", report.display()));
     if material.resumable() {
         let begins = if material.checkpoints.is_empty() { " (there is no checkpoint: it begins again)" } else { "" };
-        page.line("go on", &format!("xrun resume {}{begins}", material.name()));
+        page.line("go on", &format!("{} resume {}{begins}", invocation::program(), material.name()));
     }
     for damage in &material.damage {
         page.line("damaged", damage);
@@ -195,16 +203,25 @@ fn by_epoch(material: &Material, page: &mut Page) {
     }
 }
 
+/// The same by stage of the training, where the pipeline has such.
+fn by_stage(material: &Material, page: &mut Page) {
+    let stages = material.stages().map(|stages| stages.text()).unwrap_or_default();
+    if !stages.is_empty() {
+        page.text.push('\n');
+        page.text.push_str(&stages);
+    }
+}
+
 fn progress(material: &Material, page: &mut Page) {
     let ending = material.ending();
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
     let length = ending.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
     page.line("steps", &format!("{}{planned}{length}", material.steps().unwrap_or(0)));
-    let rate =
-        |what: &str, rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {} {what}/s", number(rate)));
-    let speed = ending.map_or(String::new(), |summary| {
-        rate("steps", summary.steps_per_second) + &rate("items", summary.items_per_second)
-    });
+    // Without validations and all else between the steps.
+    let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
+    let rates = |summary: &Summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)];
+    let rates: Vec<String> = ending.map(rates).into_iter().flatten().flatten().collect();
+    let speed = if rates.is_empty() { String::new() } else { format!("; steps alone {}", rates.join(", ")) };
     let whose = if speed.is_empty() { "" } else { material.of_last_process() };
     page.line("time", &format!("{}{speed}{whose}", seconds(material.seconds())));
 }

@@ -4,6 +4,8 @@ use super::sample::{HOSTILE, PLAIN, finished, killed};
 use super::*;
 use crate::results::format::PictureEntry;
 use crate::results::index::{self, RunState};
+use crate::verdict::judge::{BYTES, Series};
+use crate::verdict::watch::{Context, Watch};
 
 /// Writes sample runs for people to look at: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
 #[test]
@@ -158,6 +160,46 @@ fn a_leak_has_no_cap_and_a_full_bar() {
     assert_eq!(page.matches("class=\"bar over\"").count(), 1);
     let text = summary::text(&run, None).unwrap();
     assert!(text.contains("leak        none") && !text.contains("8 EiB"), "{text}");
+}
+
+#[test]
+fn the_container_is_told_apart_from_the_process() {
+    let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
+    for step in 1..=200 {
+        watch.value(step, "container", step << 20, Series::Kept, BYTES);
+        watch.value(step, "heap", (8 << 20) + ((step % 2) << 17), Series::InUse, BYTES);
+    }
+    let text = verdict::text(&watch.verdict(), &[], None);
+    let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("series")).skip(1).collect();
+    assert!(rows[0].starts_with("heap ") && rows[1].starts_with("container, with all its processes  "), "{text}");
+}
+
+#[test]
+fn what_a_killed_run_does_not_tell_is_no_peak_of_nothing() {
+    let results = tempfile::tempdir().unwrap();
+    let run = killed(results.path());
+    // Only the first samples reached the disk, and nothing was held in them.
+    let whole = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
+    let first: Vec<String> = whole
+        .lines()
+        .take(2)
+        .map(|line| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["owners"].as_object_mut().unwrap().values_mut().for_each(|held| *held = 0.into());
+            line.to_string()
+        })
+        .collect();
+    let told = |text: &str| {
+        write::replace(&run.join(layout::MEMORY), text.as_bytes()).unwrap();
+        (summary::text(&run, None).unwrap(), summary::json(&run).unwrap())
+    };
+    let (text, json) = told(&format!("{}\n", first.join("\n")));
+    assert!(!text.contains(" 0 B"), "{text}");
+    assert!(json["memory"]["heap_peak"].as_u64() > Some(0), "{json}");
+    assert!(json["owners"].as_array().unwrap().iter().all(|owner| owner["peak_bytes"].is_null()), "{json}");
+    // Not one sample did.
+    let (text, json) = told("");
+    assert!(!text.contains(" 0 B") && json["memory"].is_null(), "{text}");
 }
 
 #[test]

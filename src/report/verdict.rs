@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use super::axes::{bytes, number};
-use super::listing::columns;
-use super::width::{columns_within, fold};
+use super::width::{columns_within, fold, table};
 use crate::results::axis::Per;
 use crate::results::printable;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
@@ -25,8 +24,12 @@ pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -
     // A trace in which nothing moves has a table, too.
     let (mut series, still) = if moved.is_empty() { (still, Vec::new()) } else { (moved, still) };
     series.sort_by(|a, b| {
+        let by_whose = || one_process(a).cmp(&one_process(b)).reverse();
         let by_growth = || b.findings.growth.total_cmp(&a.findings.growth);
-        b.findings.verdict.cmp(&a.findings.verdict).then_with(by_growth).then_with(|| a.name.cmp(&b.name))
+        by_whose()
+            .then(b.findings.verdict.cmp(&a.findings.verdict))
+            .then_with(by_growth)
+            .then_with(|| a.name.cmp(&b.name))
     });
     let per = verdict.axis.per(verdict.window);
     let rows: Vec<Vec<String>> =
@@ -50,6 +53,19 @@ pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -
         fold(&windows, width, 2),
         columns_within(&header, &rows, width, &["windows", "interval", "first", "peak"])
     ))
+}
+
+/// Whether a series is of this process alone. The container holds others, too, and what they do is no verdict on the run.
+fn one_process(one: &SeriesVerdict) -> bool {
+    one.name != CONTAINER
+}
+
+/// The series of the memory of the whole container.
+const CONTAINER: &str = "container";
+
+/// What a series is called in a table of verdicts.
+pub fn called(one: &SeriesVerdict) -> &str {
+    if one_process(one) { &one.name } else { "container, with all its processes" }
 }
 
 /// A buffer that stays below it is no news, in bytes.
@@ -76,7 +92,7 @@ fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
     };
     let ends = rate(findings.slope_low).zip(rate(findings.slope_high));
     vec![
-        one.name.clone(),
+        called(one).to_owned(),
         findings.verdict.words().to_owned(),
         amount(one.first),
         amount(one.last),
@@ -100,9 +116,11 @@ pub struct Pair {
     pub leaky: Judgement,
     pub bounded: Judgement,
     pub series: String,
-    /// Bytes a step, of the leaky run.
+    /// Bytes a step, of the leaky run; in all, where its growth ends by itself.
     pub slope_expected: f64,
     pub slope_measured: Option<f64>,
+    /// Whether its growth ends by itself, and both figures are bytes in all.
+    pub ends: bool,
     pub owner_expected: String,
     pub owner_named: Option<String>,
     /// The step at which the leaky run was first suspected.
@@ -125,6 +143,7 @@ impl Pair {
             series: String::new(),
             slope_expected: 0.0,
             slope_measured: None,
+            ends: false,
             owner_expected: String::new(),
             owner_named: None,
             suspected_at: None,
@@ -141,18 +160,19 @@ impl Pair {
 }
 
 /// The table of `xrun leaks`, and those that were left out.
-pub fn pairs(all: &[Pair]) -> String {
+pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
     let header =
         ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", ">took", "result"];
     let (left_out, run): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.left_out.is_some());
     let rows: Vec<Vec<String>> = run
         .into_iter()
         .map(|pair| {
+            let per = if pair.ends { " in all" } else { "/step" };
             vec![
                 pair.name.clone(),
                 pair.leaky.words().to_owned(),
-                format!("{}/step", bytes(pair.slope_expected)),
-                pair.slope_measured.map_or_else(|| "-".into(), |slope| format!("{}/step", bytes(slope.max(0.0)))),
+                format!("{}{per}", bytes(pair.slope_expected)),
+                pair.slope_measured.map_or_else(|| "-".into(), |slope| format!("{}{per}", bytes(slope.max(0.0)))),
                 pair.owner_named.clone().unwrap_or_else(|| "-".into()),
                 pair.suspected_at.map_or_else(|| "-".into(), |step| format!("step {step}")),
                 pair.bounded.words().to_owned(),
@@ -162,7 +182,7 @@ pub fn pairs(all: &[Pair]) -> String {
         })
         .collect();
     let left_out = left_out.iter().filter_map(|pair| Some(format!("left out: {} {}\n", pair.name, pair.left_out?)));
-    let table = if rows.is_empty() { String::new() } else { columns(&header, &rows) };
+    let table = if rows.is_empty() { String::new() } else { table(&header, &rows, width) };
     let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
     printable::lines(&lines.join("\n"))
 }

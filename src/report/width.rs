@@ -1,5 +1,7 @@
 //! How do tables and sentences fit a terminal? `None` as width: it is none, and nothing is left out or folded.
 
+use unicode_width::UnicodeWidthStr;
+
 use super::listing::columns;
 
 /// A table as [`columns`] writes it. Where it is wider than `width` characters, columns go, in the order in which
@@ -8,7 +10,7 @@ pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize
     let (mut header, mut rows) = (header.to_vec(), rows.to_vec());
     let mut text = columns(&header, &rows);
     for name in first_to_go {
-        if width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width)) {
+        if width.is_none_or(|width| fits(&text, width)) {
             break;
         }
         let Some(at) = header.iter().position(|title| title.trim_start_matches('>') == *name) else { continue };
@@ -19,14 +21,81 @@ pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize
     text
 }
 
+/// A table as [`columns`] writes it, with all of its columns. Where it is wider than `width` characters, the texts of its
+/// last column are folded; where that is not enough, it becomes several tables below one another, each with the first column.
+pub fn table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
+    let whole = columns(header, rows);
+    let Some(width) = width.filter(|width| !fits(&whole, *width)) else { return whole };
+    let lengths: Vec<usize> = (0..header.len()).map(|at| length(header, rows, at)).collect();
+    let last = header.len() - 1;
+    let is_text = |at: usize| at > 0 && !header[at].starts_with('>');
+    let needs = |at: usize| if at == last && is_text(at) { lengths[at].min(FOLDED_MIN) } else { lengths[at] };
+    let mut blocks: Vec<Vec<usize>> = Vec::new();
+    let mut used = usize::MAX;
+    for at in 1..header.len() {
+        let with = used.saturating_add(GAP + needs(at));
+        match blocks.last_mut().filter(|_| with <= width) {
+            Some(block) => {
+                block.push(at);
+                used = with;
+            }
+            None => {
+                blocks.push(vec![0, at]);
+                used = lengths[0] + GAP + needs(at);
+            }
+        }
+    }
+    let one = |block: &Vec<usize>| {
+        let header: Vec<&str> = block.iter().map(|&at| header[at]).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| block.iter().map(|&at| row[at].clone()).collect()).collect();
+        let end = block[block.len() - 1];
+        let before: usize = block[..block.len() - 1].iter().map(|&at| lengths[at] + GAP).sum();
+        match is_text(end) && before + lengths[end] > width {
+            true => columns(&header, &folded(&rows, width.saturating_sub(before).max(FOLDED_MIN))),
+            false => columns(&header, &rows),
+        }
+    };
+    blocks.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// Between two columns.
+const GAP: usize = 2;
+/// A text is not folded to less.
+const FOLDED_MIN: usize = 20;
+
+fn fits(text: &str, width: usize) -> bool {
+    text.lines().all(|line| line.width() <= width)
+}
+
+fn length(header: &[&str], rows: &[Vec<String>], at: usize) -> usize {
+    let title = header[at].trim_start_matches('>').chars().count();
+    rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0).max(title)
+}
+
+/// Each row with its last cell in `room` characters, and as many rows below it as that takes.
+fn folded(rows: &[Vec<String>], room: usize) -> Vec<Vec<String>> {
+    let mut all = Vec::with_capacity(rows.len());
+    for row in rows {
+        let Some((text, others)) = row.split_last() else { continue };
+        for (at, line) in fold(text, Some(room), 0).lines().enumerate() {
+            let others = others.iter().map(|cell| if at == 0 { cell.clone() } else { String::new() });
+            all.push(others.chain([line.to_owned()]).collect());
+        }
+        if text.is_empty() {
+            all.push(row.clone());
+        }
+    }
+    all
+}
+
 /// Breaks a line at spaces so that each part has at most `width` characters; the parts behind the first are indented. A
 /// word that is longer stays whole: a path can be copied.
 pub fn fold(line: &str, width: Option<usize>, indent: usize) -> String {
-    let Some(width) = width.filter(|width| line.chars().count() > *width) else { return line.to_owned() };
+    let Some(width) = width.filter(|width| line.width() > *width) else { return line.to_owned() };
     let mut folded = String::new();
     let mut used = 0;
     for (number, word) in line.split(' ').enumerate() {
-        let length = word.chars().count();
+        let length = word.width();
         // Several spaces in a row are the gap behind a label.
         if used > indent && !word.is_empty() && used + 1 + length > width {
             folded.truncate(folded.trim_end().len());
@@ -62,6 +131,27 @@ mod tests {
         assert_eq!(table(Some(41)), "run         experiment  memory\n2026-11-20  stage2       90 MB\n");
         assert_eq!(table(Some(29)), "run         experiment\n2026-11-20  stage2\n");
         assert_eq!(table(Some(5)), table(Some(29)), "what is left stays");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_keeps_all_of_its_columns() {
+        let header = ["buffer", ">items", ">bytes", "because"];
+        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
+        let rows =
+            [row(["feed", "2", "16 KiB", "a batch for each worker and one in use"]), row(["log", "16", "1 KiB", ""])];
+        assert_eq!(super::table(&header, &rows, None), columns(&header, &rows));
+        assert_eq!(super::table(&header, &rows, Some(66)), columns(&header, &rows));
+        assert_eq!(
+            super::table(&header, &rows, Some(50)),
+            "buffer  items   bytes  because\n\
+             feed        2  16 KiB  a batch for each worker and\n                       one in use\n\
+             log        16   1 KiB\n"
+        );
+        assert_eq!(
+            super::table(&header, &rows, Some(30)),
+            "buffer  items   bytes\nfeed        2  16 KiB\nlog        16   1 KiB\n\n\
+             buffer  because\nfeed    a batch for each\n        worker and one in use\nlog\n"
+        );
     }
 
     #[test]

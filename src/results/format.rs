@@ -131,7 +131,7 @@ pub struct PlanFile {
     /// Validations in all, that of the untrained model included.
     #[serde(default)]
     pub validations: u64,
-    /// Numbers of the model.
+    /// Parameters of the model: how many numbers.
     pub parameters: u64,
     /// Of them, those that have a gradient and an optimiser's state, in the phase that has most of them; `null` for all.
     #[serde(default)]
@@ -150,6 +150,10 @@ pub struct PlanFile {
     /// What the pictures of a validation show, for people.
     #[serde(default)]
     pub pictures: String,
+    /// Values of a training step whose numbers say which stage of the training it is in, such as a round and a local epoch;
+    /// memory is shown by stage.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<String>,
     /// What memory the run was expected to need; `null` where nothing was measured before it.
     #[serde(default)]
     pub forecast: Option<Forecast>,
@@ -367,6 +371,9 @@ pub struct Summary {
     pub experiment: String,
     pub run: String,
     pub outcome: Outcome,
+    /// The data could not be used: when they are mended they are other data, and this run is not resumed with them.
+    #[serde(default)]
+    pub of_data: bool,
     /// For people: why it ended.
     pub message: String,
     /// The code that the process exited with.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use super::format::{MemoryLine, MetricsLine, Outcome, Summary};
 use super::loss::{self, KindLoss};
 use super::{file, layout, printable, read};
+use crate::invocation;
 use crate::problem::nearest;
 
 /// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
@@ -71,7 +72,7 @@ pub struct Entry {
 /// No run, or more than one, is meant.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    #[error("there is no run in {}; start one with `xrun FILE`, or name another folder with --results DIR", results.display())]
+    #[error("there is no run in {}; start one with `{} FILE`, or name another folder with --results DIR", results.display(), invocation::program())]
     Empty { results: PathBuf },
     #[error("no run is called \"{text}\"{}; there are{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
     NotFound { text: String, suggestion: Option<String>, candidates: Candidates },
@@ -100,7 +101,11 @@ impl fmt::Display for Candidates {
             write!(formatter, "\n  {name}")?;
         }
         let more = self.count - self.names.len();
-        if more > 0 { write!(formatter, "\n  and {more} more; `xrun ls` lists them") } else { Ok(()) }
+        if more > 0 {
+            write!(formatter, "\n  and {more} more; `{} ls` lists them", invocation::program())
+        } else {
+            Ok(())
+        }
     }
 }
 

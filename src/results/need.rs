@@ -59,7 +59,7 @@ pub enum Basis {
 pub enum Keeps {
     /// Bytes, counted before the run.
     InAll(u64),
-    /// As much as a probe shows for each thing that it is given.
+    /// Grows linearly; the bytes of an item come from the probe.
     Growing(Growth),
 }
 
@@ -75,7 +75,7 @@ impl Keeps {
 pub struct Growth {
     /// What it grows with.
     pub with: Occasion,
-    /// Things that it is given each time; where not each time is the same, on average.
+    /// Items that are added each time; the mean where it varies.
     pub each: f64,
     /// Things that it is given before the first time.
     pub at_start: u64,

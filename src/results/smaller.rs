@@ -16,6 +16,13 @@ pub struct Smaller {
     pub because: String,
 }
 
+impl Smaller {
+    /// `None` where as much is used as was asked.
+    pub fn than_asked(key: &str, asked: u64, used: u64, because: impl Into<String>) -> Option<Self> {
+        (used < asked).then(|| Self { key: key.into(), asked, used, because: because.into() })
+    }
+}
+
 /// `n_way 4 -> 2: the data has 2 classes to train on`.
 impl fmt::Display for Smaller {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

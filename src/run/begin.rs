@@ -39,6 +39,7 @@ pub struct NewRun<'a> {
 /// A run whose directory is there.
 #[derive(Debug)]
 pub struct Begun {
+    /// The folder of its results.
     pub directory: RunDirectory,
     state: LoopState,
     stop_after: Option<u64>,

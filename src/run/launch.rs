@@ -12,6 +12,7 @@ use super::stop::{Ending, StopSignal};
 use super::{RunError, train};
 use crate::bounded::ledger::Ledger;
 use crate::device::kernels::Kernels;
+use crate::invocation;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
@@ -76,6 +77,7 @@ impl Launch<'_> {
             Ok(Err(RunError::Task(TaskError::Device(said)))) => {
                 broken(&Panic::told(said), Outcome::Failed, &mut session, task.as_ref())
             }
+            Ok(Err(RunError::Task(TaskError::Data(said)))) => Ending::of_data(said),
             Ok(Err(RunError::Device(panic))) => broken(&panic, Outcome::Failed, &mut session, task.as_ref()),
             Ok(Err(error)) => Ending::new(Outcome::Failed, error.to_string()),
             Err(panic) => broken(&panic, Outcome::Panicked, &mut session, task.as_ref()),
@@ -104,11 +106,11 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
         Cause::OutOfMemory { asked } => session.device_is_full(asked, task.parameters()).ok(),
         Cause::Tuned => {
             session.forget_tuning();
-            let run = &session.state.run;
+            let (program, run) = (invocation::program(), &session.state.run);
             let message = format!(
                 "step {step} failed on the device: an operation was tuned for one size, and the kernel that was fastest \
                  cannot do another size that counts as the same (CubeCL 0.10). What was tuned is forgotten: \
-                 `xrun resume {run} -s device.autotune=\"full\"` tunes each size by itself; the last checkpoint is whole"
+                 `{program} resume {run} -s device.autotune=\"full\"` tunes each size by itself; the last checkpoint is whole"
             );
             Some(Ending::new(Outcome::Failed, message))
         }
@@ -117,7 +119,7 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
     ended.unwrap_or_else(|| {
         let (what, bug) = match (outcome, panic.cause()) {
             (_, Cause::Cuda(_)) => ("failed on the device", ""),
-            (Outcome::Panicked, _) => ("panicked", "; this is a bug of xrun or of its backend"),
+            (Outcome::Panicked, _) => ("panicked", "; this is a bug of the program or of its backend"),
             _ => ("failed on the device", ""),
         };
         Ending::new(outcome, format!("step {step} {what}: {panic}{bug}; the last checkpoint is whole"))

@@ -106,6 +106,7 @@ fn refused(asked: Option<u64>, free: Option<u64>, all: u64) -> String {
 }
 
 impl Bounds {
+    /// The limits of the file.
     pub fn new(limits: &Limits) -> Self {
         Self {
             host: limits.host_memory.map(|limit| limit.0),
@@ -121,7 +122,8 @@ impl Bounds {
             (held > limit).then_some(Reached { key, place, limit, held, when })
         };
         let resident = line.host.resident;
-        // The kernel kills in the middle of a step: ask before it begins. Validations come seldom, with the same need.
+        // The kernel kills in the middle of a step, so the next step's need is compared before it begins. A validation,
+        // which is rare, counts as a step.
         let working = demand.step.max(demand.validation).max(demand.checkpoint);
         let next = resident.map(|resident| resident.max(line.host.heap + working));
         let reserved = line.device.map(|pool| pool.reserved);

@@ -16,6 +16,7 @@ impl Norms {
         Self(ring)
     }
 
+    /// Adds the norm of a step that has one.
     pub fn push(&mut self, norm: Option<f64>) {
         if let Some(norm) = norm {
             self.0.push(norm);
@@ -27,6 +28,7 @@ impl Norms {
         self.0.iter().copied().collect()
     }
 
+    /// Of those that are kept; `None` of none.
     pub fn median(&self) -> Option<f64> {
         let mut sorted = self.values();
         sorted.sort_by(f64::total_cmp);

@@ -46,7 +46,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Is told of everything, on the training thread; must be quick.
+/// Receives every event, on the training thread, and so must return quickly.
 pub trait Observer {
     fn event(&mut self, event: Event<'_>);
 

@@ -9,6 +9,7 @@ use crate::bounded::ledger::Policy;
 use crate::experiment::Experiment;
 use crate::experiment::schema;
 use crate::experiment::shape::{self, Shape};
+use crate::invocation;
 use crate::plan::Plan;
 use crate::results::format::{
     Demand, GrowthToLimit, MemoryLine, OwnerSummary, Place, PlannedOwner, PostMortem, Suggestion, VERSION,
@@ -219,9 +220,15 @@ pub fn sentence(dead: &PostMortem, run: &Path) -> String {
     let grows = dead.growth.as_ref().map_or_else(String::new, |growth| format!("; {}", growth.message));
     let tips = match (&dead.growth, tips.is_empty()) {
         (Some(_), true) => {
-            format!("`xrun verdict {}` shows what grows; a higher limit would be reached later", run.display())
+            format!(
+                "`{} verdict {}` shows what grows; a higher limit would be reached later",
+                invocation::program(),
+                run.display()
+            )
         }
-        (Some(_), false) => format!("try {}; `xrun verdict {}` shows what grows", tips.join(" or "), run.display()),
+        (Some(_), false) => {
+            format!("try {}; `{} verdict {}` shows what grows", tips.join(" or "), invocation::program(), run.display())
+        }
         (None, true) => "try a machine with more memory".into(),
         (None, false) => format!("try {}", tips.join(" or ")),
     };

@@ -40,13 +40,14 @@ use crate::device::kernels::Kernels;
 use crate::device::{self, Chosen, Kind, Tuning, pages};
 use crate::experiment::Experiment;
 use crate::experiment::pipeline::Prepared;
+use crate::invocation;
 use crate::memory::sources::GpuInUse;
 use crate::memory::{heap, sources};
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, forecast};
-use crate::probe::{self, Probe, ProbeError, remembered};
+use crate::probe::{self, Meanwhile, Probe, ProbeError, remembered};
 use crate::results::format::{Forecast, PoolPage};
 use crate::settings::sections::{Autotune, DeviceUse};
 use crate::task::{Task, TaskError};
@@ -89,6 +90,7 @@ pub enum NotStarted {
 }
 
 impl NotStarted {
+    /// An error of the data, the device or the disk, in its own words.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
     }
@@ -96,8 +98,11 @@ impl NotStarted {
 
 /// An experiment with its data looked at and its device chosen.
 pub struct Planned {
+    /// What will happen, with every buffer.
     pub plan: Plan,
+    /// Where buffers enter themselves.
     pub ledger: Ledger,
+    /// The device, and why this one.
     pub chosen: Chosen,
     /// Where the device's kernels are kept, if it compiles any and they can be.
     pub kernels: Option<Kernels>,
@@ -161,7 +166,7 @@ impl Planned {
     /// nothing: the run will say why better.
     ///
     /// # Errors
-    /// A signal came while it was measured.
+    /// A signal came while it was measured, or the data cannot be used.
     pub fn forecast_if_asked(&mut self, file: &Path, overrides: &[String]) -> Result<(), NotStarted> {
         let listener = self.listener.clone();
         if !self.plan.experiment.memory.probe {
@@ -169,6 +174,8 @@ impl Planned {
         }
         let (mut expected, _) = match self.forecast(file, overrides) {
             Ok(expected) => expected,
+            // The run would meet them, too.
+            Err(error @ ProbeError::Data(_)) => return Err(NotStarted::failed(error)),
             Err(stopped @ ProbeError::Stopped) => return Err(NotStarted::Interrupted(stopped.to_string())),
             Err(error) => {
                 listener.say(&format!("no forecast of memory: {error}"));
@@ -181,9 +188,12 @@ impl Planned {
         self.plan.forecast = Some(expected);
         match fits {
             true => listener.detail(&format!("plan {sentence}")),
-            false => {
-                listener.say(&format!("plan {sentence}; `xrun plan {} --solve {}`", file.display(), self.batch_key()))
-            }
+            false => listener.say(&format!(
+                "plan {sentence}; `{} plan {} --solve {}`",
+                invocation::program(),
+                file.display(),
+                self.batch_key()
+            )),
         }
         Ok(())
     }
@@ -215,19 +225,23 @@ impl Planned {
     /// What a few steps of the experiment need, seen now.
     pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let steps = self.plan.facts.probe_steps.min(self.plan.steps);
-        self.listener.say(&format!("measuring memory: {}", counted(steps, "step")));
+        self.listener.say(&format!(
+            "measuring memory: {}, for {} at most",
+            counted(steps, "step"),
+            probe::words_of_limit()
+        ));
         let _measuring = self.listener.begin(Work::Measuring(self.kernels.clone()));
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
         let compiled = || self.kernels.as_ref().map_or(0, Kernels::new_ones);
         let before = compiled();
         let stop = ForAWhile::listen().map_err(ProbeError::Start)?;
-        let stopped = || stop.raised();
-        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stopped)?;
+        let meanwhile = Meanwhile { stopped: &|| stop.raised(), compiled: &compiled };
+        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &meanwhile)?;
         // The compiler keeps what it compiled until its process ends, and tuning tries what training does not need: a probe
         // that did either says more than the run will take.
         if compiled() > before {
-            probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stopped)?;
+            probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &meanwhile)?;
         }
         remembered::keep(&self.probe_key(), &probe);
         Ok(probe)
@@ -325,9 +339,13 @@ fn pool_pages(chosen: &Chosen) -> Vec<PoolPage> {
 
 /// What is left beside an opened task.
 pub struct Opened {
+    /// What will happen, with every buffer.
     pub plan: Plan,
+    /// Where buffers enter themselves.
     pub ledger: Ledger,
+    /// The device, and why this one.
     pub chosen: Chosen,
+    /// Kernels that are kept from run to run, on a GPU that has them.
     pub kernels: Option<Kernels>,
 }
 

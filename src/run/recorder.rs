@@ -21,7 +21,9 @@ use crate::verdict::watch::Watch;
 /// The open files of a run.
 #[derive(Debug)]
 pub struct Recorder {
+    /// The folder of the results.
     pub run: PathBuf,
+    /// What each owner holds.
     pub ledger: Ledger,
     metrics: LineWriter,
     memory: LineWriter,
@@ -87,6 +89,7 @@ impl Recorder {
         }
     }
 
+    /// Adds a line to `metrics.jsonl`.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
         self.metrics.record(line)
     }
@@ -133,7 +136,7 @@ impl Recorder {
         metrics.and(memory).and(log)
     }
 
-    /// Looks for series that look as if they grew; once in a window, as floors do not come more often.
+    /// Updates the list of series that seem to grow, at most once in a window: floors come no more often.
     pub fn suspect(&mut self, step: u64) {
         if step >= self.suspected_next {
             self.suspected_next = step + self.watch.window();
@@ -175,8 +178,11 @@ impl Recorder {
 /// Where in the loop a sample is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
+    /// The step after which it is.
     pub step: u64,
+    /// From 1; 0 before the first step.
     pub epoch: u64,
+    /// Where in the loop it is.
     pub point: Point,
     /// Bytes that a cleanup gave back.
     pub freed: Option<u64>,

@@ -21,11 +21,17 @@ use crate::task::{Better, Task, ValidationReport};
 
 /// Everything that the loop reads and writes besides the task.
 pub struct Session<'a> {
+    /// What will happen.
     pub plan: &'a Plan,
+    /// How far it came, as a checkpoint keeps it.
     pub state: LoopState,
+    /// What writes the result.
     pub recorder: Recorder,
+    /// How long the parts of a step take.
     pub clock: Clock,
+    /// The last gradient norms.
     pub norms: Norms,
+    /// Who is told.
     pub observer: &'a mut dyn Observer,
     /// Time within training steps of this process.
     pub training: Duration,
@@ -33,6 +39,7 @@ pub struct Session<'a> {
     pub best_by: Option<(String, Better)>,
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
+    /// Limits on memory.
     pub bounds: Bounds,
     /// This process has done a step, so the operations of a step are tuned.
     pub tuned: bool,
@@ -282,6 +289,7 @@ impl<'a> Session<'a> {
             experiment: self.plan.experiment.experiment.name.clone(),
             run: run.to_owned(),
             outcome: ending.outcome,
+            of_data: ending.of_data,
             message: ending.message.clone(),
             exit_code: ending.exit_code(),
             finished: super::manifest::now(),

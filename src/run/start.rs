@@ -41,14 +41,18 @@ pub type Teller = Arc<dyn Fn(Aside<'_>) + Send + Sync>;
 /// What is written if the process ends now. Made before the work that may take long.
 #[derive(Clone, Debug)]
 pub struct AsOfNow {
+    /// The folder of the results.
     pub run: PathBuf,
+    /// What `summary.json` would say.
     pub summary: Summary,
+    /// What `verdict.json` would say.
     pub verdict: Verdict,
 }
 
 /// What ends the wait.
 #[derive(Clone, Debug)]
 pub struct Until {
+    /// Whether it was asked to stop.
     pub stop: StopSignal,
     /// When the time limit is reached, and its ending.
     pub limit: Option<(Instant, Ending)>,

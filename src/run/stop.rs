@@ -11,15 +11,26 @@ use crate::results::format::Outcome;
 /// How a run ended, in words and as an exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
+    /// In a word.
     pub outcome: Outcome,
+    /// In a sentence, for people.
     pub message: String,
+    /// The data could not be used.
+    pub of_data: bool,
 }
 
 impl Ending {
+    /// An end and what is said of it.
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into() }
+        Self { outcome, message: message.into(), of_data: false }
     }
 
+    /// A run whose data could not be used; the message names the item.
+    pub fn of_data(message: impl Into<String>) -> Self {
+        Self { of_data: true, ..Self::new(Outcome::Failed, message) }
+    }
+
+    /// As the README lists them.
     pub fn exit_code(&self) -> u8 {
         exit_code(self.outcome)
     }
@@ -65,6 +76,10 @@ pub struct ForAWhile {
 }
 
 impl ForAWhile {
+    /// Hears of signals from now on, until it is dropped.
+    ///
+    /// # Errors
+    /// The system does not let signals be handled.
     pub fn listen() -> std::io::Result<Self> {
         let mut known = USUAL.lock().unwrap_or_else(PoisonError::into_inner);
         let usual = match known.as_ref() {

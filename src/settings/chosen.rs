@@ -2,6 +2,24 @@
 //!
 //! The choice is written, read and described in the schema like the closed ones of [`super::kinds`]: one table, whose name is
 //! the kind. The kinds of a family are registered when the program starts, before anything is read.
+//!
+//! In code, `new` chooses a kind by its type, with its settings:
+//!
+//! ```
+//! use xrun::Program;
+//! use xrun::experiment::Experiment;
+//! use xrun::experiment::pipeline::Pipeline;
+//! use xrun::experiment::resolved::to_toml;
+//! use xrun::pipelines::dummy::{Dummy, settings::Settings};
+//!
+//! Program::new().built_in().register();
+//! let settings = Settings { steps_per_epoch: 25, ..Settings::default() };
+//! let mut experiment = Experiment::new("quick", Pipeline::new::<Dummy>(settings));
+//! experiment.training.epochs = 4;
+//! // As a file, it is the same experiment.
+//! let text = to_toml(&experiment, None);
+//! assert!(text.contains("[pipeline.dummy]") && text.contains("steps_per_epoch = 25"));
+//! ```
 
 use std::any::Any;
 use std::fmt;
@@ -115,6 +133,7 @@ impl<K: Family + ?Sized> Default for Registered<K> {
 }
 
 impl<K: Family + ?Sized> Registered<K> {
+    /// No kind yet.
     pub const fn new() -> Self {
         Self { added: Mutex::new(Vec::new()), fixed: OnceLock::new() }
     }
@@ -154,6 +173,11 @@ pub struct Chosen<K: ?Sized + 'static> {
 }
 
 impl<K: Family + ?Sized> Chosen<K> {
+    /// A kind with settings that are its own.
+    pub(crate) fn with(kind: &'static K, settings: impl SettingsTable) -> Self {
+        Self { kind, settings: Box::new(settings) }
+    }
+
     /// The name of the table, as written in the file.
     pub fn name(&self) -> &'static str {
         self.kind.name()
@@ -189,10 +213,12 @@ impl<K: Family + ?Sized> Chosen<K> {
         K::registered().all().iter().map(|kind| kind.name())
     }
 
-    /// Where a key stands now that stood elsewhere in older files: the kind's name and its field.
+    /// Where a key stands now that stood elsewhere in older files: the kind's name and its field. `_` in place of `-` is as
+    /// good: a variable of the environment cannot have the other.
     pub fn moved(key: &str) -> Option<(&'static str, &'static str)> {
+        let plain = |key: &str| key.replace('-', "_");
         K::registered().all().iter().find_map(|kind| {
-            let moved = kind.moved().iter().find(|(old, _)| *old == key)?;
+            let moved = kind.moved().iter().find(|(old, _)| plain(old) == plain(key))?;
             Some((kind.name(), moved.1))
         })
     }
@@ -287,5 +313,68 @@ impl<K: Family + ?Sized> JsonSchema for Chosen<K> {
         let properties: serde_json::Map<_, _> =
             kinds.map(|kind| (kind.name().to_owned(), kind.schema(generator).to_value())).collect();
         super::kinds::one_of(properties)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As another crate may write it: the schema lets 3 pass, and the type does not.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+    struct Settings {
+        #[serde(deserialize_with = "even")]
+        teeth: u8,
+    }
+
+    fn even<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+        let number = u8::deserialize(deserializer)?;
+        if number % 2 == 0 { Ok(number) } else { Err(D::Error::custom("an odd number of teeth")) }
+    }
+
+    struct Gear;
+
+    impl Kind for Gear {
+        fn name(&self) -> &'static str {
+            "gear"
+        }
+
+        fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+            generator.subschema_for::<Settings>()
+        }
+
+        fn moved(&self) -> &'static [(&'static str, &'static str)] {
+            &[]
+        }
+
+        fn read(
+            &self,
+            from: &mut dyn erased_serde::Deserializer<'_>,
+        ) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
+            read_settings::<Settings>(from)
+        }
+    }
+
+    static GEARS: Registered<Gear> = Registered::new();
+
+    impl Family for Gear {
+        const TITLE: &'static str = "Gear";
+
+        fn registered() -> &'static Registered<Self> {
+            &GEARS
+        }
+    }
+
+    #[test]
+    fn what_a_type_refuses_by_itself_is_told_with_its_field() {
+        GEARS.add(&Gear);
+        let read = |teeth: u8| {
+            let values = serde_json::json!({ "machine": { "gear": { "teeth": teeth } } });
+            serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Chosen<Gear>>>(values)
+        };
+        assert_eq!(read(4).unwrap()["machine"], Chosen::with(&Gear, Settings { teeth: 4 }));
+        let error = read(3).unwrap_err();
+        assert_eq!(error.path().to_string(), "machine.gear.teeth");
+        assert_eq!(error.inner().to_string(), "an odd number of teeth");
     }
 }

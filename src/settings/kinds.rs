@@ -1,4 +1,4 @@
-//! What is a choice between kinds, where the name of the table is the kind?
+//! `kinds!`: a choice between kinds, of which the name of the table selects one.
 //!
 //! `[optimizer.adamw]` is an externally tagged enum: exact messages, exact spans, and a schema that editors
 //! understand. The macro writes the enum, its schema (one property a kind, exactly one of them) and its list of names.

@@ -1,7 +1,8 @@
 //! Which sections does every experiment share, and what may stand in them?
 //!
-//! The doc comment of a field is its entry in the manual (`docs/reference.md`) and in the schema: meaning, unit,
-//! default and its reason. Ranges stand in the schema, so that an editor and `xrun check` agree.
+//! The doc comment of a field is its entry in the manual (`docs/reference.md`) and in the schema: meaning and unit. The
+//! default stands in `Default` alone, and the manual, the templates and the schema take it from there. Ranges stand in
+//! the schema, so that an editor and `xrun check` agree.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ pub struct About {
     #[schemars(regex(pattern = "^(auto|cpu|cuda(:[0-9]+)?|vulkan(:[0-9]+)?)$"))]
     pub device: String,
     /// Keep the changes that git sees in the current folder in `manifest.json`, at most 1 MiB, so that the code that
-    /// ran can be restored. `false` leaves them out: everyone who gets the result can read them. Default: true.
+    /// ran can be restored. `false` leaves them out: everyone who gets the result can read them.
     pub patch: bool,
 }
 
@@ -40,8 +41,8 @@ impl Default for About {
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceUse {
     /// How finely operations are tuned on a GPU. Each operation is tried in several ways for each group of sizes, and
-    /// each way is compiled first. `minimal` groups most sizes together, `full` none. Default: `minimal`, since
-    /// compiling takes minutes at the first start. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
+    /// each way is compiled first. `minimal` groups most sizes together, `full` none; the more groups, the more minutes
+    /// the first start takes. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
     pub autotune: Autotune,
 }
 
@@ -69,42 +70,54 @@ pub enum Autotune {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Items (query images, sequences) that are on the device at once: in one forward and backward pass, and in one pass of a
-    /// validation. A larger batch is split and its gradients are added up, so the step is the same up to rounding. Lower it
-    /// when memory is short. Default: 32.
+    /// Items (query images, sequences) that are on the device at once: in one forward and backward pass, and in one
+    /// pass of a validation. A larger batch is split and its gradients are added up, so the step is the same up to
+    /// rounding. Lower it when memory is short.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
-    /// Threads that decode and augment. 0 does it on the training thread. Default: 1; the order of batches and
-    /// every number in the result are the same for any value.
+    /// Threads that decode and augment. 0 does it on the training thread. The order of batches and every number in the
+    /// result are the same for any value.
     #[schemars(range(min = 0, max = 256))]
     pub workers: usize,
     /// Batches prepared ahead of the training step, counted from the moment a worker starts on them. At least
-    /// `workers`, or some of them could never work. Default: 2.
+    /// `workers`, or some of them could never work.
     #[schemars(range(min = 1, max = 1024))]
     pub prefetch: usize,
-    /// Bytes of decoded frames kept for reuse; the least recently used is evicted first. 0 keeps none. Default: 64 MiB.
+    /// Bytes of decoded frames kept for reuse; the least recently used is evicted first. 0 keeps none.
     pub frame_cache: Bytes,
     /// Bytes that all threads together may use to decode pictures; a thread that finds no room waits. A picture takes
-    /// at most 12 bytes a pixel plus its file; one that does not fit is refused by name. Default: 512 MiB, enough for
-    /// one of 44 megapixels.
+    /// at most 12 bytes a pixel plus its file; one that does not fit is refused by name. 512 MiB are enough for one of
+    /// 44 megapixels.
     pub decoding: Bytes,
-    /// Gradient norms kept for the running median in the progress line and the metrics. Default: 100.
+    /// Gradient norms kept for the running median in the progress line and the metrics.
     #[schemars(range(min = 1, max = 100_000))]
     pub gradient_norm_window: usize,
-    /// Lines of metrics and memory samples held before they are written out; a kill loses at most this many. Default:
-    /// 16.
+    /// Lines of metrics and memory samples held before they are written out; a kill loses at most this many.
     #[schemars(range(min = 1, max = 10_000))]
     pub metrics_queue: usize,
-    /// Lines of the log held before they are written out. Default: 16.
+    /// Lines of the log held before they are written out.
     #[schemars(range(min = 1, max = 10_000))]
     pub log_queue: usize,
     /// If the process has more resident memory than this, the run saves a checkpoint, writes who held what, and ends
-    /// with exit code 5. Checked at rest points. Default: none.
+    /// with exit code 5. Checked at rest points.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_memory: Option<Bytes>,
-    /// The same for the device's memory pool. Default: none.
+    /// The same for the device's memory pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Bytes>,
+}
+
+/// Limits of buffers that only some kinds have. Of an experiment whose kinds have none, another value than the default is
+/// refused: it would bound nothing.
+pub const LIMITS_OF_KINDS: [&str; 2] = ["frame_cache", "decoding"];
+
+impl Limits {
+    /// The limits of [`LIMITS_OF_KINDS`] that are not as they are by default.
+    pub fn of_kinds(&self) -> impl Iterator<Item = &'static str> {
+        let default = Self::default();
+        let changed = [self.frame_cache != default.frame_cache, self.decoding != default.decoding];
+        LIMITS_OF_KINDS.into_iter().zip(changed).filter_map(|(name, changed)| changed.then_some(name))
+    }
 }
 
 impl Default for Limits {
@@ -128,17 +141,16 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cleanup {
-    /// Steps between two cleanups; 0 turns them off. Default: 10: rarely enough to cost little time.
+    /// Steps between two cleanups; 0 turns them off. Every tenth step costs little time.
     pub every_steps: u64,
-    /// Clean up after each validation. Default: true; a validation often leaves most behind.
+    /// Clean up after each validation. A validation often leaves most behind.
     pub after_validation: bool,
-    /// Clean up after each epoch. Default: true.
+    /// Clean up after each epoch.
     pub after_epoch: bool,
-    /// What a cleanup does, in this order. Default: the device's pool and the heap; `caches` would only be filled
-    /// again.
+    /// What a cleanup does, in this order. `caches` is not among the defaults, since they would only be filled again.
     #[schemars(length(max = 4))]
     pub actions: Vec<CleanupAction>,
-    /// The action `caches` evicts down to this fraction of the cap. Default: 0.5.
+    /// The action `caches` evicts down to this fraction of the cap.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub cache_low_water: f64,
 }
@@ -173,17 +185,16 @@ pub enum CleanupAction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Validation {
-    /// Steps between two validations; 0 leaves it to `every_epochs`. Default: 0.
+    /// Steps between two validations; 0 leaves it to `every_epochs`.
     pub every_steps: u64,
     /// Epochs between two validations; 0 leaves it to `every_steps`. The last step always validates unless both are 0.
-    /// Default: 1.
     pub every_epochs: u64,
-    /// Validate before the first step, so that the result shows what training changed. Default: true.
+    /// Validate before the first step, so that the result shows what training changed.
     pub at_start: bool,
-    /// Episodes (or batches) in one validation; the same ones each time. Default: 10.
+    /// Episodes (or batches) in one validation; the same ones each time.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: usize,
-    /// Pictures of the last validation, with the detections drawn in, for the report. Default: 6.
+    /// Pictures of the last validation, with the detections drawn in, for the report.
     #[schemars(range(min = 0, max = 64))]
     pub pictures: usize,
 }
@@ -198,14 +209,14 @@ impl Default for Validation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
-    /// Passes over the data; how many steps that is follows from the data. Default: 1.
+    /// Passes over the data; how many steps that is follows from the data.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub epochs: u64,
-    /// Stop after this many steps, even if epochs are left. Default: no such end.
+    /// Stop after this many steps, even if epochs are left.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_steps: Option<u64>,
-    /// Save a checkpoint and stop after this time. For clusters that end jobs. Default: none.
+    /// Save a checkpoint and stop after this time. For clusters that end jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
     /// Items whose gradient makes a batch, such as the sequences of a language model. An episode has a size of its own, by keys
@@ -215,15 +226,15 @@ pub struct Training {
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: Option<usize>,
     /// Batches whose gradients are summed for one step. Losses are sums over tokens or objects and are divided once, by
-    /// the number in the whole step, so several batches train like one large batch. Default: 1.
+    /// the number in the whole step, so several batches train like one large batch.
     #[schemars(range(min = 1, max = 4096))]
     pub accumulation: usize,
     /// The norm over all gradients above which they are scaled down; absent means no clipping. In a sandwich step of
-    /// `qat-language-model` each precision is clipped by its own norm. Default: none.
+    /// `qat-language-model` each precision is clipped by its own norm.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1e-9, max = 1e9))]
     pub clip_norm: Option<f64>,
-    /// Recompute activations in the backward pass in place of keeping them: less memory, more time. Default: false.
+    /// Recompute activations in the backward pass in place of keeping them: less memory, more time.
     pub activation_checkpointing: bool,
     /// How the learning rate changes over the steps.
     pub schedule: Schedule,
@@ -265,7 +276,7 @@ crate::settings::kinds::kinds! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constant {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline. Default: 0.
+    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
     pub warmup_steps: u64,
 }
 
@@ -273,14 +284,14 @@ pub struct Constant {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cosine {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline. Default: 0.
+    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
     pub warmup_steps: u64,
-    /// The learning rate of the last step, as a fraction of the optimiser's. Default: 0.
+    /// The learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub final_share: f64,
     /// Run the cosine once in each phase of a pipeline that has several. `qat-language-model` has two, pretraining and
-    /// quantised steps, and begins the second with a new optimiser. `false` stretches one cosine over all steps, and only
-    /// the warm-up is repeated. Default: true.
+    /// quantised steps, and begins the second with a new optimiser. `false` stretches one cosine over all steps, and
+    /// only the warm-up is repeated.
     pub each_phase: bool,
 }
 
@@ -294,9 +305,9 @@ impl Default for Cosine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Checkpoint {
-    /// Steps between two checkpoints; 0 saves only at the end and when the run is stopped. Default: 100.
+    /// Steps between two checkpoints; 0 saves only at the end and when the run is stopped.
     pub every_steps: u64,
-    /// How many of the newest checkpoints are kept. The best one is kept too. Default: 1.
+    /// How many of the newest checkpoints are kept. The best one is kept too.
     #[schemars(range(min = 1, max = 1000))]
     pub keep_last: usize,
     /// The validation metric that chooses the best checkpoint; if absent, the pipeline's first metric.
@@ -315,19 +326,19 @@ impl Default for Checkpoint {
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// Steps between two samples, which are taken at rest; 0 leaves only the start, epochs, validations, cleanups and
-    /// the end. Default: 1.
+    /// the end.
     pub every_steps: u64,
-    /// Read the slower sources (the parts of resident memory, the container, the driver) once in this many
-    /// samples. Default: 20; one such reading costs about as much as forty others.
+    /// Read the slower sources (the parts of resident memory, the container, the driver) once in this many samples. One
+    /// such reading costs about as much as forty others.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub parts_every_samples: u64,
     /// Before the run, do a few of its steps in another process, to forecast the memory that it will need. The
-    /// measurement is cached. Default: true.
+    /// measurement is cached.
     pub probe: bool,
-    /// The verdict that makes a run fail with exit code 6, even if it did all its steps. Default: never.
+    /// The verdict that makes a run fail with exit code 6, even if it did all its steps.
     pub fail_on: FailOn,
-    /// The smallest growth over the windows of a verdict that is called growth. Default: 16 MiB; smaller leaks need a
-    /// run with little noise.
+    /// The smallest growth over the windows of a verdict that is called growth; smaller leaks need a run with little
+    /// noise.
     pub growth_min: Bytes,
 }
 
@@ -396,22 +407,22 @@ crate::settings::kinds::kinds! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamW {
-    /// The size of a step, before the schedule. Default: 0.001.
+    /// The size of a step, before the schedule.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
-    /// Decay of the running mean of gradients. Default: 0.9.
+    /// Decay of the running mean of gradients.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub beta_1: f64,
-    /// Decay of the running mean of their squares. Default: 0.999.
+    /// Decay of the running mean of their squares.
     #[schemars(range(min = 0.0, max = 0.999_999_9))]
     pub beta_2: f64,
-    /// Keeps the division finite. Default: 1e-8.
+    /// Keeps the division finite.
     #[schemars(range(min = 1e-16, max = 1.0))]
     pub epsilon: f64,
-    /// The fraction of each weight that a step subtracts, times the learning rate. Default: 0.01.
+    /// The fraction of each weight that a step subtracts, times the learning rate.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
-    /// Which parameters decay. Default: matrices.
+    /// Which parameters decay.
     pub decay: Decay,
 }
 
@@ -443,18 +454,18 @@ pub enum Decay {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sgd {
-    /// The size of a step, before the schedule. Default: 0.01.
+    /// The size of a step, before the schedule.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub learning_rate: f64,
-    /// Fraction of the previous update that is added to the next one; 0 is no momentum. Default: 0.9.
+    /// Fraction of the previous update that is added to the next one; 0 is no momentum.
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub momentum: f64,
-    /// Look ahead (Nesterov 1983). Needs momentum. Default: false.
+    /// Look ahead (Nesterov 1983). Needs momentum.
     pub nesterov: bool,
-    /// L2 penalty added to the gradient. Default: 0.
+    /// L2 penalty added to the gradient.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub weight_decay: f64,
-    /// Which parameters decay. Default: matrices.
+    /// Which parameters decay.
     pub decay: Decay,
 }
 
@@ -469,6 +480,15 @@ impl Optimizer {
         match self {
             Self::AdamW(settings) => settings.learning_rate,
             Self::Sgd(settings) => settings.learning_rate,
+        }
+    }
+
+    /// Copies of the parameters that it keeps as running values.
+    pub fn running_copies(&self) -> u64 {
+        match self {
+            Self::AdamW(_) => 2,
+            Self::Sgd(settings) if settings.momentum > 0.0 => 1,
+            Self::Sgd(_) => 0,
         }
     }
 }

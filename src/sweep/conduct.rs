@@ -25,7 +25,7 @@ pub enum Event<'a> {
         left: usize,
         done: usize,
     },
-    /// A process of before still works on this run.
+    /// An earlier process still works on this run.
     Waits {
         run: RunId,
     },
@@ -156,7 +156,7 @@ pub fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunI
     runs
 }
 
-/// How a run is to be started; `None` when a process of before has finished it, or a signal came.
+/// How a run is to be started; `None` when an earlier process has finished it, or a signal came.
 fn next(
     sweep: &Path,
     record: &Record,

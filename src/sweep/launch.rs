@@ -23,7 +23,7 @@ pub struct Start {
     pub words: Vec<OsString>,
     /// Where the process says what is wrong.
     pub said: PathBuf,
-    /// It goes on with what a process of before left.
+    /// It resumes a run that an earlier process began.
     pub resumes: bool,
 }
 
@@ -69,7 +69,7 @@ impl Start {
     /// The process, not yet started.
     pub fn command(&self, program: &Path) -> io::Result<Command> {
         let said = OpenOptions::new().create(true).append(true).open(&self.said)?;
-        let mut command = Command::new(program);
+        let mut command = child::of(program);
         command.args(&self.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         // The base says everything; a variable that has changed since must not change half of the points.
         let names = std::env::vars_os().map(|(name, _)| name);

@@ -5,9 +5,11 @@ use serde_json::Value;
 use super::points::{points, words};
 use crate::bounded::ledger::Ledger;
 use crate::experiment::axes::Swept;
+use crate::experiment::overrides::key_of;
 use crate::experiment::read_sweep::Family;
-use crate::plan;
+use crate::plan::{self, shorten};
 use crate::problem::{PROBLEMS_MAX, Problem, Problems};
+use crate::task::TaskError;
 
 /// A point that can be run.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +19,35 @@ pub struct PlannedPoint {
     pub steps: u64,
     /// What all buffers together may hold.
     pub buffer_bytes: u64,
+}
+
+/// What makes every point of a sweep as short as `steps`, as `section.key=value`, and how many steps the experiment itself
+/// has. What is swept stays swept.
+///
+/// # Errors
+/// Data that cannot be used, or a number of steps that is swept itself.
+pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
+    let of_data = |error: TaskError| {
+        let mut problems = Problems::default();
+        problems.add(Problem::new("", error.to_string()));
+        problems
+    };
+    let swept = |key: &str| family.axes.iter().find(|axis| axis.key == key);
+    if swept(shorten::MAX_STEPS).is_some() {
+        let mut problems = Problems::default();
+        let problem =
+            Problem::new(shorten::MAX_STEPS, "is swept, and --steps and --smoke say how many steps there are");
+        problems.add(problem.help("leave one of them out"));
+        return Err(problems);
+    }
+    let (facts, _) = family.base.prepare(&Ledger::default()).map_err(of_data)?;
+    let whole = plan::resolve(family.base.clone(), facts);
+    let mut set = shorten::shortened(&whole.experiment, whole.steps, steps);
+    if small {
+        set.push(shorten::small_validations(&whole.experiment));
+    }
+    set.retain(|text| swept(key_of(text)).is_none());
+    Ok((set, whole.steps))
 }
 
 /// Checks every point, without looking at the data; answers how many there are.

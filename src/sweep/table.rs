@@ -10,7 +10,7 @@ use super::measure::{Queued, measure};
 use super::page;
 use super::points::RunId;
 use crate::experiment::read_sweep::written;
-use crate::report::epochs::field;
+use crate::report::epochs::csv_line;
 use crate::results::format::VERSION;
 use crate::results::loss;
 use crate::results::metric::Better;
@@ -229,7 +229,7 @@ fn csv(table: &Table) -> String {
         header.push(format!("{name}_against_reference"));
     }
     header.push("pareto".into());
-    let mut text = line(header);
+    let mut text = csv_line(header);
     for row in &table.rows {
         let mut cells = vec![row.point.to_string()];
         cells.extend(row.values.iter().map(plain));
@@ -255,7 +255,7 @@ fn csv(table: &Table) -> String {
             }
         }
         cells.push(row.pareto.join(" "));
-        text.push_str(&line(cells));
+        text.push_str(&csv_line(cells));
     }
     text
 }
@@ -293,12 +293,6 @@ fn spreads(row: &Row) -> [Option<Spread>; 13] {
         row.metric,
         row.loss,
     ]
-}
-
-fn line(cells: Vec<String>) -> String {
-    let mut text = cells.iter().map(|cell| field(cell)).collect::<Vec<_>>().join(",");
-    text.push('\n');
-    text
 }
 
 /// A value without quotes; one that a spreadsheet would take for a formula gets a mark.

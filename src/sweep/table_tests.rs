@@ -83,7 +83,7 @@ fn repeated() -> Table {
 
 #[test]
 fn costs_are_told_from_noise_and_a_killed_point_is_a_row() {
-    insta::assert_snapshot!(text::text(&repeated()));
+    insta::assert_snapshot!(text::text(&repeated(), None));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
     assert_eq!(cell(">device in use, floor"), "1 MiB (1 to 1.1)");
     assert_eq!(cell(">device reserved, floor"), "2.9 MiB");
     assert!(page::html(&table).contains("resident floor"));
-    assert!(!text::text(&table).contains("resident floor"), "no room in a terminal");
+    assert!(!text::text(&table, None).contains("resident floor"), "no room in a terminal");
     let csv = csv(&table);
     assert!(csv.contains("resident_floor,") && csv.contains("device_in_use_floor,"), "{csv}");
 }
@@ -116,7 +116,7 @@ fn one_repeat_says_that_noise_was_not_measured() {
     let points = vec![vec![run(1, 1, 5.0, 200)], vec![run(2, 1, 4.0, 150)]];
     let values = vec![vec![json!(2), json!("16 MiB")], vec![json!(4), json!("64 MiB")]];
     let record = record(&["limits.prefetch", "limits.frame_cache"], values, 1);
-    insta::assert_snapshot!(text::text(&assemble("one", &record, points.into_iter())));
+    insta::assert_snapshot!(text::text(&assemble("one", &record, points.into_iter()), None));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
     assert_eq!((table.metric.as_deref(), table.best), (Some("map50"), Some(2)), "and not the first by name");
     assert_eq!(table.rows[3].metric, None);
     assert_eq!(table.rows[1].loss.unwrap().median, 2.0, "of the kind that most steps were of");
-    let told = text::text(&table);
+    let told = text::text(&table, None);
     assert!(told.contains("best: point 2 (optimizer.adamw.learning_rate = 0.001), map50 0.5"), "{told}");
     assert!(told.lines().next().unwrap().contains("map50 ↑") && told.contains("loss, detection ↓"), "{told}");
     let page = page::html(&table);
@@ -195,8 +195,8 @@ fn what_is_the_same_in_all_points_is_said_once_and_not_in_a_column() {
     let table = &page[page.find("<table").unwrap()..page.find("</table>").unwrap()];
     assert!(!table.contains("finished") && !table.contains("100 MiB"), "{table}");
     assert!(table.contains(">frame_cache<"), "what is swept stays, though it is the same: {table}");
-    assert!(table.contains("data-title=\"steps/s\">5.25 <small>5 to 5.5</small>"), "{table}");
-    assert!(table.contains("data-title=\"steps/s\">4</td>"), "4 to 4 says nothing: {table}");
+    assert!(table.contains("data-title=\"steps/s with cleanup\">5.25 <small>5 to 5.5</small>"), "{table}");
+    assert!(table.contains("data-title=\"steps/s with cleanup\">4</td>"), "4 to 4 says nothing: {table}");
     // Both keys are texts or have one curve only: a figure of dots alone has no empty table below it.
     assert!(!page.contains("<tbody></tbody>"), "{page}");
 }

@@ -7,7 +7,7 @@ use super::points::words;
 use super::table::COMPARED;
 use crate::experiment::read_sweep::written;
 use crate::report::axes::{bytes, bytes_as, duration, number};
-use crate::report::listing::columns;
+use crate::report::width::{fold, table as within};
 use crate::results::printable;
 use crate::results::sweep::{Change, Row, Spread, Table};
 
@@ -17,7 +17,7 @@ const ROWS_MAX: usize = 60;
 const CELL_CHARACTERS_MAX: usize = 40;
 
 /// What `--dry-run` prints: every point.
-pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64) -> String {
+pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64, width: Option<usize>) -> String {
     let mut header: Vec<String> = vec![">point".into()];
     header.extend(keys.iter().map(|key| format!(">{key}")));
     header.extend([">steps", ">buffers at most"].map(str::to_owned));
@@ -32,7 +32,8 @@ pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64) -> String {
     let runs = points.len() as u64 * repeats;
     let steps: u64 = points.iter().map(|point| point.steps).sum::<u64>().saturating_mul(repeats);
     let each = if repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
-    format!("{}\n{} points, each {each}: {runs} runs, {steps} steps\n", columns(&header, &rows), points.len())
+    let table = within(&header, &rows, width);
+    format!("{table}\n{} points, each {each}: {runs} runs, {steps} steps\n", points.len())
 }
 
 /// The names of the keys, as short as tells them apart.
@@ -165,7 +166,11 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
         let cell = |row: &Row| row.loss.map_or_else(Cell::none, |spread| Cell::of(number(spread.median)));
         all.push((format!(">loss{kind} ↓"), Box::new(cell)));
     }
-    all.push((">steps/s".into(), Box::new(|row: &Row| row.steps_per_second.map_or_else(Cell::none, plain))));
+    // A cleanup is a price of training, too: `show` has the speed of the steps alone.
+    all.push((
+        ">steps/s with cleanup".into(),
+        Box::new(|row: &Row| row.steps_per_second.map_or_else(Cell::none, plain)),
+    ));
     if room == Room::Terminal {
         all.push((">cleanup".into(), Box::new(cleanup)));
     }
@@ -286,23 +291,25 @@ pub fn noise(table: &Table) -> String {
     }
 }
 
-/// The whole table. Ends with a line break.
-pub fn text(table: &Table) -> String {
+/// The whole table, for a terminal of `width` characters. Ends with a line break.
+pub fn text(table: &Table, width: Option<usize>) -> String {
     let as_table = |(titles, rows): Cells| {
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect();
         let left = rows.len().saturating_sub(ROWS_MAX);
-        let shown = columns(&titles, &rows[..rows.len() - left]);
+        let shown = within(&titles, &rows[..rows.len() - left], width);
         if left > 0 { format!("{shown}… and {left} more points in table.csv\n") } else { shown }
     };
     let mut text = as_table(rows(table, Room::Terminal));
     if table.rows.iter().any(|row| !row.pareto.is_empty()) {
-        text.push_str("front: the memory for which no other point is both faster and smaller\n");
+        let front = "front: the memory for which no other point is both faster and smaller";
+        text.push_str(&format!("{}\n", fold(front, width, 2)));
     }
-    text.extend(best(table).map(|best| format!("{best}\n")));
+    text.extend(best(table).map(|best| format!("{}\n", fold(&best, width, 2))));
     let changes = changes(table);
     if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
-        text.push_str(&format!("\nagainst {reference}; {}\n", noise(table)));
+        let against = format!("against {reference}; {}", noise(table));
+        text.push_str(&format!("\n{}\n", fold(&against, width, 2)));
         text.push_str(&as_table(changes));
     }
     printable::lines(&text)

@@ -198,7 +198,7 @@ fn spoken(name: &str) -> String {
         DRIVER_BEYOND => "memory by the driver beyond the pool".into(),
         "driver_process" => "memory by the driver, of this process".into(),
         "driver_device" => "memory by the driver, of the whole device".into(),
-        "container" => "memory of the container".into(),
+        "container" => "memory of the whole container, other processes included".into(),
         other => match other.strip_prefix(OWNER) {
             Some(owner) => format!("buffer `{owner}`"),
             None => format!("`{other}`"),

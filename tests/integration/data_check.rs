@@ -88,6 +88,51 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
 }
 
 #[test]
+fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", &format!("{MINE}validation_classes = [\"fox\", \"elk\"]\n"));
+    let mut data = coco(&workplace);
+    data["annotations"][1]["bbox"] = json!([4, 5, 10]);
+    data["annotations"][2]["category_id"] = json!("dog");
+    data["annotations"][3]["bbox"] = json!([40, 5, 10, 12]);
+    data["annotations"][5]["id"] = json!(4);
+    let again = data["annotations"][6].clone();
+    data["annotations"].as_array_mut().unwrap().push(again);
+    data["annotations"][8]["id"] = json!(8);
+    write(&workplace, "data/annotations.json", &data);
+    let said = check(&workplace, &["--json"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    let answer: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(
+        answer[0]["data"]["wrong"],
+        json!({ "box_outside": 1, "malformed_annotation": 2, "repeated_box": 1, "repeated_id": 1, "unknown_class": 1 })
+    );
+    let problems = answer[0]["problems"].as_array().unwrap();
+    let of = |words: &str| {
+        let found = problems.iter().find(|one| one["message"].as_str().is_some_and(|text| text.contains(words)));
+        found.unwrap_or_else(|| panic!("{words}: {answer}"))
+    };
+    let (path, classes) = ("dataset.reference-video.path", "dataset.reference-video.validation_classes");
+    for (words, key) in [
+        ("annotation 1 (line 1) has `bbox` = [4,5,10], expected a list of four numbers", path),
+        ("annotation 2 (line 1) has `category_id` = \"dog\"", path),
+        ("annotation 3 has the box 40, 5 to 50, 17, outside", path),
+        ("the id of annotation 4 occurs twice", path),
+        ("annotation 8 has the class and the box of annotation 6", path),
+        ("the data has no class \"elk\"", classes),
+    ] {
+        assert_eq!(of(words)["key"], key, "{words}");
+    }
+    assert_eq!(of("elk")["line"], 6, "where the classes are named");
+    let said = check(&workplace, &[]).err;
+    assert!(said.contains("leaves out box_outside, malformed_annotation, repeated_box, and never"), "{said}");
+    // Left out, only what cannot be is told.
+    let said = check(&workplace, &["-s", "dataset.reference-video.on_broken=skip"]);
+    assert!(said.code == 2 && said.err.contains("occurs twice") && said.err.contains("elk"), "{said:?}");
+    assert!(!said.err.contains("bbox") && !said.err.contains("on_broken"), "{}", said.err);
+}
+
+#[test]
 fn where_no_class_is_held_out_the_classes_are_listed() {
     let workplace = Workplace::new();
     workplace.file("mine.toml", MINE);

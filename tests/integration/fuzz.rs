@@ -5,6 +5,8 @@ use xrun::seed::generator;
 
 #[path = "../../fuzz/mutate.rs"]
 mod mutate;
+#[path = "../../fuzz/picture_texts.rs"]
+mod picture_texts;
 #[path = "../../fuzz/samples.rs"]
 mod samples;
 #[path = "../../fuzz/targets.rs"]

@@ -105,6 +105,90 @@ fn options_that_are_keys_and_subcommands_of_other_tools_are_answered() {
 }
 
 #[test]
+fn words_of_hydra_are_answered_with_the_command_that_does_the_same() {
+    let workplace = trial();
+    for (arguments, words) in [
+        (vec!["trial.toml", "+training.epochs=3"], "`xrun trial.toml -s training.epochs=3`"),
+        (vec!["trial.toml", "~training.clip_norm"], "`-s training.clip_norm=VALUE`"),
+        (vec!["trial.toml", "-m", "training.epochs=1,2"], "`xrun sweep trial.toml -s training.epochs=1,2`"),
+        (vec!["trial.toml", "--multirun", "training.epochs=1,2"], "`xrun sweep trial.toml -s training.epochs=1,2`"),
+        (vec!["trial.toml", "-s", "training.epochs", "3"], "`xrun trial.toml -s training.epochs=3`"),
+        (vec!["trial.toml", "optimizer=sgd"], "`-s optimizer.sgd={}` on the command line"),
+        (vec!["trial.toml", "optimizer=sgdd"], "`[optimizer.sgd]` in a file"),
+        (vec!["trial.toml", "optimizer=rprop"], "the kinds are"),
+    ] {
+        let said = workplace.xrun(&arguments);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+    // What is advised works.
+    let said = workplace.xrun(&["check", "trial.toml", "-s", "optimizer.sgd={}", "--resolved"]);
+    assert!(said.code == 0 && said.out.contains("[optimizer.sgd]"), "{said:?}");
+}
+
+#[test]
+fn an_experiment_without_its_folder_and_ending_is_found() {
+    let workplace = Workplace::new();
+    std::fs::create_dir(workplace.path("experiments")).unwrap();
+    workplace.file("experiments/stage2.toml", "[pipeline.dummy]\n");
+    for (typed, meant) in [
+        ("stage2", "experiments/stage2.toml"),
+        ("stage2.toml", "experiments/stage2.toml"),
+        ("stag2", "experiments/stage2.toml"),
+        ("experiments/stage2", "experiments/stage2.toml"),
+    ] {
+        let said = workplace.xrun(&[typed]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(&format!("did you mean {meant}?")), "{typed}: {}", said.err);
+    }
+}
+
+#[test]
+fn an_export_without_a_format_names_the_formats() {
+    let said = trial().xrun(&["export", "latest"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("--to parquet") && said.err.contains("--to csv"), "{}", said.err);
+}
+
+#[test]
+fn a_limit_of_a_buffer_that_an_experiment_has_not_is_refused() {
+    let workplace = Workplace::new();
+    workplace.file("mine.toml", "[pipeline.qat-language-model]\n[model.gpt2]\n[dataset.question-answers]\n");
+    let check = |set: &str| workplace.xrun(&["check", "mine.toml", "--no-data", "-s", set]);
+    for set in ["limits.frame_cache=1 MiB", "limits.decoding=64 MiB"] {
+        let said = check(set);
+        assert_eq!(said.code, 2, "{said:?}");
+        let key = set.split('=').next().unwrap();
+        let words = format!("`{key}`: `qat-language-model` has no such buffer");
+        assert!(said.err.contains(&words), "{}", said.err);
+    }
+    assert_eq!(check("limits.frame_cache=64 MiB").code, 0, "as it is by default, it changes nothing");
+    assert_eq!(check("limits.workers=1").code, 0);
+}
+
+#[test]
+fn a_sweep_can_be_a_smoke_run_of_each_of_its_points() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "trial.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 50\n[training]\nepochs = 4\n[memory]\nprobe = false\n\
+         [training.schedule.cosine]\nwarmup_steps = 50\n",
+    );
+    let said = workplace.xrun(&["sweep", "trial.toml", "-s", "experiment.seed=1,2", "--steps", "12", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("12 of 200 steps"), "{}", said.err);
+    let table: Value = serde_json::from_str(&said.out).unwrap();
+    let runs: Vec<&Value> = table["rows"].as_array().unwrap().iter().map(|row| &row["runs"][0]["steps"]).collect();
+    assert_eq!(runs, [12, 12], "{table}");
+    assert!(workplace.path("results/trial-short").exists() && !workplace.path("results/trial").exists());
+    let said = workplace.xrun(&["sweep", "trial.toml", "-s", "training.epochs=1,2", "--smoke", "--dry-run", "--json"]);
+    let points: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&points["points"][0]["steps"], &points["points"][1]["steps"]), (&20.into(), &20.into()), "{points}");
+    let said = workplace.xrun(&["sweep", "trial.toml", "-s", "training.max_steps=60,70", "--smoke"]);
+    assert!(said.code == 2 && said.err.contains("`training.max_steps`: is swept"), "{said:?}");
+}
+
+#[test]
 fn new_lists_pipelines_and_writes_a_file_once() {
     let workplace = Workplace::new();
     let said = workplace.xrun(&["new"]);
@@ -139,7 +223,7 @@ fn progress_as_json_is_a_stream_of_json_with_the_ending_at_its_end() {
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
     let step = events.iter().find(|event| event["event"] == "step").unwrap();
-    for key in ["time", "seconds", "learning_rate", "steps_per_second", "loss"] {
+    for key in ["time", "seconds", "learning_rate", "steps_per_second_overall", "loss"] {
         assert!(!step[key].is_null(), "{key}: {step}");
     }
     let last = events.last().unwrap();

@@ -11,6 +11,7 @@ mod data_check;
 mod disk;
 mod experiments;
 mod export;
+mod federated;
 mod fuzz;
 mod habits;
 mod hostile;

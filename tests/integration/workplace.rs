@@ -52,6 +52,11 @@ impl Workplace {
         said(self.command(arguments).output().unwrap())
     }
 
+    /// As [`Workplace::xrun`], for a terminal of so many characters.
+    pub fn xrun_within(&self, columns: usize, arguments: &[&str]) -> Said {
+        said(self.command(arguments).env("COLUMNS", columns.to_string()).output().unwrap())
+    }
+
     pub fn spawn(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }

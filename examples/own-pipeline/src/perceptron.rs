@@ -15,7 +15,7 @@ pub struct Perceptron;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Width of the hidden layer. Default: 16.
+    /// Width of the hidden layer.
     #[schemars(range(min = 1, max = 65536))]
     pub hidden: usize,
 }

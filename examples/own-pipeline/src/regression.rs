@@ -1,9 +1,8 @@
 //! `[pipeline.regression]`: the last column of a table from the others, by squared error.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::TensorData;
+use burn::tensor::{Device, TensorData};
 use rand::seq::SliceRandom;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,15 +14,14 @@ use xrun::device::Kind;
 use xrun::device::dispatch::TensorDevice;
 use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
-use xrun::nn::step::{Gathered, Trained};
+use xrun::nn::learner::{Learner, Lesson, Step};
 use xrun::nn::{Backend, Tensor, parameters};
-use xrun::results::format::{DeviceMemory, PlannedOwner};
+use xrun::results::format::PlannedOwner;
 use xrun::results::smaller::Smaller;
 use xrun::seed::generator;
-use xrun::settings::sections::CleanupAction;
-use xrun::task::{Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
+use xrun::task::{Metric, Task, TaskError, TaskFacts, ValidationReport};
 
-use crate::perceptron::{self, Network, Perceptron};
+use crate::perceptron::{Network, Perceptron};
 use crate::table;
 
 pub struct Regression;
@@ -32,7 +30,7 @@ pub struct Regression;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Share of the rows that are held out for validation. Default: 0.2.
+    /// Share of the rows that are held out for validation.
     #[schemars(range(min = 0.01, max = 0.9))]
     pub held_out: f64,
 }
@@ -70,25 +68,19 @@ impl PipelineKind for Regression {
         table::scale(&mut rows, &mut held_out);
         let asked = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
         let size = asked.min(rows.len());
-        let bytes = rows.iter().chain(&held_out).map(|row| (size_of_val(row) + row.len() * 4) as u64).sum();
-        let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes };
+        let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes: rows.held_bytes() + held_out.held_bytes() };
         let table = Buffer::new("rows", Policy::Refuse, cap).because("all rows of the table");
         let holding = table.register(ledger);
         holding.set(cap.items, cap.bytes);
-        let feed = feed::Buffers::new(&experiment.limits, Batch::bytes(size, rows[0].len()));
+        let feed = feed::Buffers::new(&experiment.limits, rows[..size].to_vec().held_bytes());
         let mut facts = TaskFacts::new((rows.len() / size) as u64, Self::METRICS);
         facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
         facts.data_digests = vec![("table".into(), digest)];
-        facts.smaller.extend((size < asked).then(|| Smaller {
-            key: "training.batch_size".into(),
-            asked: asked as u64,
-            used: size as u64,
-            because: format!("there are {size} rows to train on"),
-        }));
+        let because = format!("there are {size} rows to train on");
+        facts.smaller.extend(Smaller::than_asked("training.batch_size", asked as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _holding: holding });
-        let model = experiment.model_settings::<perceptron::Settings>()?.clone();
-        Ok((facts, Prepared { model, rows, size, feed }))
+        Ok((facts, Prepared { rows, size, feed }))
     }
 
     fn open(
@@ -98,37 +90,29 @@ impl PipelineKind for Regression {
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {
-        let Prepared { model, rows, size, feed } = prepared;
+        let Prepared { rows, size, feed } = prepared;
+        let (seed, training) = (experiment.experiment.seed, &experiment.training);
         let device = TensorDevice::open(kind, false)?;
-        let seed = experiment.experiment.seed;
-        let network = parameters::initialise(Network::new(rows.train[0].len() - 1, &model, &device.autodiff), seed);
-        let training = &experiment.training;
+        let network = Network::new(rows.train[0].len() - 1, experiment.model_settings()?, &device.autodiff);
+        let network = parameters::initialise(network, seed);
         let (drawn, batches) = (rows.clone(), (rows.train.len() / size) as u64);
-        // A batch is a pure function of its number: so nothing depends on the workers, and a resumed run needs its step only.
+        // A batch is a pure function of its number: so nothing depends on the workers, and a resumed run needs its step
+        // only.
         let prepare = move |number: u64| {
             let mut order: Vec<usize> = (0..drawn.train.len()).collect();
             order.shuffle(&mut generator(seed, "order", number / batches));
             let first = (number % batches) as usize * size;
-            Ok(Batch::of(order[first..first + size].iter().map(|row| &drawn.train[*row])))
+            Ok(order[first..first + size].iter().map(|row| drawn.train[*row].clone()).collect())
         };
-        let settings = FeedSettings {
-            workers: experiment.limits.workers,
-            first: first_step.saturating_sub(1) * training.accumulation as u64,
-        };
-        Ok(Box::new(Regressor {
-            feed: Feed::new(ledger, &feed, settings, Arc::new(prepare))?,
-            trained: Trained::new(network, &experiment.optimizer, training),
-            part_size: experiment.limits.batch_size,
-            accumulation: training.accumulation,
-            device,
-            rows,
-        }))
+        let settings = FeedSettings::new(&experiment.limits, training, first_step);
+        let feed = Feed::new(ledger, &feed, settings, Arc::new(prepare))?;
+        let regressor = Regressor { rows, part_size: experiment.limits.batch_size };
+        Ok(Box::new(Learner::new(regressor, network, device, feed, &experiment.optimizer, training)))
     }
 }
 
 /// What is looked at before the plan, and trained on after it.
 pub struct Prepared {
-    model: perceptron::Settings,
     rows: Arc<Split>,
     size: usize,
     feed: feed::Buffers,
@@ -141,118 +125,44 @@ struct Split {
     _holding: Holding,
 }
 
-/// Rows one after the other.
-struct Batch {
-    inputs: Vec<f32>,
-    targets: Vec<f32>,
-}
-
-impl Batch {
-    fn of<'a>(rows: impl Iterator<Item = &'a Vec<f32>> + Clone) -> Self {
-        let inputs = rows.clone().flat_map(|row| &row[..row.len() - 1]).copied().collect();
-        Self { inputs, targets: rows.map(|row| row[row.len() - 1]).collect() }
-    }
-
-    /// The most that a batch of so many rows and columns holds; vectors that grow hold up to twice their numbers.
-    fn bytes(rows: usize, columns: usize) -> u64 {
-        (size_of::<Self>() + 2 * rows * columns * size_of::<f32>()) as u64
-    }
-}
-
-impl HeldBytes for Batch {
-    fn held_bytes(&self) -> u64 {
-        (size_of::<Self>() + (self.inputs.capacity() + self.targets.capacity()) * size_of::<f32>()) as u64
-    }
-}
-
 struct Regressor {
-    feed: Feed<Batch>,
-    trained: Trained<Network<Backend>>,
-    part_size: usize,
-    accumulation: usize,
-    device: TensorDevice,
     rows: Arc<Split>,
+    part_size: usize,
 }
 
-/// `[1]`: the sum of squared errors of some rows.
-fn squared_error(found: Tensor<1>, targets: &[f32]) -> Tensor<1> {
-    let targets = Tensor::<1>::from_floats(targets, &found.device());
-    (found - targets).powi_scalar(2).sum()
+/// `[1]`: the sum of squared errors of some rows, whose last column is predicted from the others.
+fn squared_error(network: &Network<Backend>, rows: &[Vec<f32>], device: &Device<Backend>) -> Tensor<1> {
+    let columns = rows[0].len() - 1;
+    let inputs: Vec<f32> = rows.iter().flat_map(|row| &row[..columns]).copied().collect();
+    let targets: Vec<f32> = rows.iter().map(|row| row[columns]).collect();
+    let found = network.forward(Tensor::<2>::from_data(TensorData::new(inputs, [rows.len(), columns]), device));
+    (found - Tensor::<1>::from_floats(targets.as_slice(), device)).powi_scalar(2).sum()
 }
 
-impl Task for Regressor {
-    fn train_step(&mut self, _: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
-        let mut gathered = Gathered::new(1);
-        for _ in 0..self.accumulation {
-            phases.enter("data");
-            let batch = self.feed.next()?;
-            let columns = batch.inputs.len() / batch.targets.len();
-            gathered.describe(&format!("{} rows", batch.targets.len()));
-            for (inputs, targets) in
-                batch.inputs.chunks(self.part_size * columns).zip(batch.targets.chunks(self.part_size))
-            {
-                phases.enter("forward");
-                let network = self.trained.network()?;
-                let inputs = TensorData::new(inputs.to_vec(), [targets.len(), columns]);
-                let found = network.forward(Tensor::<2>::from_data(inputs, &self.device.autodiff));
-                let loss = squared_error(found, targets);
-                gathered.count(targets.len() as f64);
-                gathered.items += targets.len() as u64;
-                gathered.note("squared_error", loss.clone().inner(), targets.len() as f64);
-                phases.enter("backward");
-                gathered.backward(network, loss);
-            }
-        }
-        phases.enter("optimizer");
-        let (gradients, norm) = self.trained.mean_and_clip(&mut gathered)?;
-        self.trained.update(learning_rate, gradients)?;
-        phases.enter("transfer");
-        Ok(gathered.fetch(norm).report("regression"))
+impl Lesson for Regressor {
+    type Batch = Vec<Vec<f32>>;
+    type Network = Network<Backend>;
+    const STEP: &'static str = "regression";
+    const MODEL: &'static str = Perceptron::NAME;
+
+    fn train(&self, batch: &Self::Batch, step: &mut Step<'_, Self::Network>) -> Result<(), TaskError> {
+        step.describe(&format!("{} rows", batch.len()));
+        let device = &step.device.autodiff;
+        batch
+            .chunks(self.part_size)
+            .try_for_each(|rows| step.part("squared_error", rows.len(), |network| squared_error(network, rows, device)))
     }
 
-    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
-        phases.enter("validation");
-        let plain = self.trained.plain()?;
-        let targets = self.rows.held_out.iter().map(|row| f64::from(row[row.len() - 1]));
-        let mean = targets.sum::<f64>() / self.rows.held_out.len() as f64;
-        let (mut left, mut all) = (0.0, 0.0);
-        for rows in self.rows.held_out.chunks(self.part_size) {
-            let batch = Batch::of(rows.iter());
-            let shape = [rows.len(), batch.inputs.len() / rows.len()];
-            let found = plain.forward(Tensor::<2>::from_data(TensorData::new(batch.inputs, shape), &self.device.plain));
-            left += squared_error(found, &batch.targets).into_data().iter::<f64>().sum::<f64>();
-            all += batch.targets.iter().map(|target| (f64::from(*target) - mean).powi(2)).sum::<f64>();
-        }
-        let rmse = (left / self.rows.held_out.len() as f64).sqrt();
-        let metrics = vec![("r2".into(), Some(1.0 - left / all)), ("rmse".into(), Some(rmse))];
+    fn validate(&self, network: &Self::Network, device: &TensorDevice) -> Result<ValidationReport, TaskError> {
+        let rows = &self.rows.held_out;
+        let targets = || rows.iter().map(|row| f64::from(row[row.len() - 1]));
+        let mean = targets().sum::<f64>() / rows.len() as f64;
+        let all: f64 = targets().map(|target| (target - mean).powi(2)).sum();
+        let error =
+            |part: &[Vec<f32>]| squared_error(network, part, &device.plain).into_data().iter::<f64>().sum::<f64>();
+        let left: f64 = rows.chunks(self.part_size).map(error).sum();
+        let metrics =
+            vec![("r2".into(), Some(1.0 - left / all)), ("rmse".into(), Some((left / rows.len() as f64).sqrt()))];
         Ok(ValidationReport { metrics, ..ValidationReport::default() })
-    }
-
-    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.save(Perceptron::NAME, directory)
-    }
-
-    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.load(directory, &self.device.plain)
-    }
-
-    fn clean(&mut self, action: CleanupAction) -> u64 {
-        if action == CleanupAction::DevicePool { self.device.clean_pool() } else { 0 }
-    }
-
-    fn synchronise(&mut self) -> Result<(), TaskError> {
-        self.device.synchronise()
-    }
-
-    fn device_memory(&mut self) -> Option<DeviceMemory> {
-        self.device.memory()
-    }
-
-    fn parameters(&self) -> u64 {
-        self.trained.parameters()
-    }
-
-    fn device_name(&self) -> String {
-        self.device.name()
     }
 }

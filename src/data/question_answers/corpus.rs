@@ -6,10 +6,10 @@ use super::files::QuestionFile;
 use super::generate::generate;
 use super::settings::{Settings, Source};
 use super::squad::{Index, Place};
-use super::tokenizer::{Tokenizer, Words};
 use crate::data::error::{Broken, DataError};
 use crate::data::reference_video::raw::Judge;
 use crate::data::reference_video::settings::OnBroken;
+use crate::data::tokenizer::{Tokenizer, Words};
 use crate::units::counted;
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.

@@ -10,9 +10,9 @@ use std::ops::Range;
 use rand::RngExt;
 
 use super::squad::{Paragraph, at};
-use super::tokenizer::Tokenizer;
 use crate::bounded::HeldBytes;
 use crate::data::error::DataError;
+use crate::data::tokenizer::Tokenizer;
 use crate::seed::generator;
 
 /// A question as a language model sees it.
@@ -172,8 +172,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::squad::{Answer, Question};
-    use super::super::tokenizer::Words;
     use super::*;
+    use crate::data::tokenizer::Words;
 
     const TRAINING: Cut = Cut::WithAnswer { seed: 1, number: 0 };
     const HELD_OUT: Cut = Cut::Sliding { stride: 128, most: 1000 };

@@ -5,11 +5,9 @@ pub mod corpus;
 pub mod example;
 pub mod files;
 pub mod generate;
-pub mod order;
 pub mod settings;
 pub mod squad;
 pub mod store;
-pub mod tokenizer;
 
 use std::path::PathBuf;
 

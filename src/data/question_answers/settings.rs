@@ -12,7 +12,7 @@ use crate::units::Bytes;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Where the data comes from. Default: `generated`, which needs nothing.
+    /// Where the data comes from. `generated` needs nothing.
     pub source: Source,
     /// The file, for `source = "file"`, such as `dev-v1.1.json`. Relative to this file. `${NAME}` and
     /// `${NAME:-default}` stand for environment variables.
@@ -21,7 +21,7 @@ pub struct Settings {
     /// A second file to validate with. Default: articles of `path` are held out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_path: Option<String>,
-    /// The share of the articles that are held out for validation, the last ones of the file. Default: 0.1.
+    /// The share of the articles that are held out for validation, the last ones of the file.
     #[schemars(range(min = 0.001, max = 0.9))]
     pub validation_share: f64,
     /// What to do with answers that are not where the file says.
@@ -33,21 +33,19 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merges: Option<String>,
     /// Tokens of the vocabulary that is learnt where `encoder` names none: 256 bytes, the end of text, and merges.
-    /// Default: 512.
     #[schemars(range(min = 257, max = 65536))]
     pub vocabulary_size: usize,
     /// Tokenise all examples before the first step and keep them, as scripts that preprocess a whole data set do. The
-    /// examples are the same; the plan shows their size. Default: false.
+    /// examples are the same; the plan shows their size.
     pub preprocess_all: bool,
-    /// Bytes of tokenised examples kept for reuse; the least recently used is evicted first. 0 keeps none. Default: 1
-    /// MiB.
+    /// Bytes of tokenised examples kept for reuse; the least recently used is evicted first. 0 keeps none.
     pub example_cache: Bytes,
-    /// Tokens between the beginnings of two windows of a held-out question's context that does not fit into a sequence; at
-    /// most half a window. Default: 128, as in SQuAD's own baselines (`doc_stride`).
+    /// Tokens between the beginnings of two windows of a held-out question's context that does not fit into a sequence;
+    /// at most half a window. SQuAD's own baselines call it `doc_stride`.
     #[schemars(range(min = 1, max = 65536))]
     pub window_stride: usize,
     /// The maximum number of windows of a context that a validation uses: those that share most words with the
-    /// question. The model answers in each; the answer with the highest likelihood counts. Default: 16.
+    /// question. The model answers in each; the answer with the highest likelihood counts.
     #[schemars(range(min = 1, max = 4096))]
     pub validation_windows: usize,
     /// What to generate, for `source = "generated"`.
@@ -88,16 +86,16 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Generated {
-    /// Articles. Default: 40.
+    /// Articles.
     #[schemars(range(min = 2, max = 100_000))]
     pub articles: usize,
-    /// Paragraphs of each article. Default: 10.
+    /// Paragraphs of each article.
     #[schemars(range(min = 1, max = 1000))]
     pub paragraphs_per_article: usize,
-    /// Sentences of each paragraph, each about another person. Default: 2.
+    /// Sentences of each paragraph, each about another person.
     #[schemars(range(min = 1, max = 8))]
     pub sentences_per_paragraph: usize,
-    /// Seed of the generated set; the experiment's seed does not change it. Default: 0.
+    /// Seed of the generated set; the experiment's seed does not change it.
     pub seed: u32,
 }
 

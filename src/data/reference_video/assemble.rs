@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
+use super::check::SECTION;
 use super::frames::decoding_bytes;
 use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
 use super::orientation;
@@ -13,7 +14,7 @@ use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
 use super::settings::{ExifOrientation, Settings};
 use super::whole::{FILE_BYTES_MAX, is_whole};
 use crate::data::digest::hexadecimal;
-use crate::data::error::DataError;
+use crate::data::error::{DataError, UNKNOWN_CLASS};
 use crate::data::known::Known;
 use crate::data::sample::{Ignored, Rectangle};
 use crate::problem::nearest;
@@ -86,7 +87,7 @@ pub fn assemble(
     order.sort_by(|a, b| raw.classes[*a].name.cmp(&raw.classes[*b].name));
     let mut rank = vec![0; order.len()];
     order.iter().enumerate().for_each(|(position, class)| rank[*class] = position);
-    let splits = splits(settings, &raw.classes)?;
+    let splits = splits(settings, &raw.classes, judge);
     let mut classes: Vec<Class> = order
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
@@ -141,8 +142,18 @@ impl Assembly<'_> {
             return Ok(());
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
+        let mut boxes: BTreeMap<(usize, [u64; 4]), String> = BTreeMap::new();
         for object in raw.objects {
             let (class, called) = (rank[object.class], &object.called);
+            let known = (object.class, object.corners.map(f64::to_bits));
+            if let Some(other) = boxes.get(&known) {
+                let [left, top, right, bottom] = object.corners;
+                self.judge.broken_with("repeated_box", &path, || {
+                    format!("{called} has the class and the box of {other}: {left}, {top} to {right}, {bottom}")
+                });
+                continue;
+            }
+            boxes.insert(known, called.clone());
             match self.rectangle(object.corners, size, &path, called)? {
                 Place::Inside(rectangle) => {
                     let area = object.area.map_or(rectangle.area(), |area| area as f32);
@@ -358,7 +369,7 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
 }
 
 /// What each class is for, by the order of the file.
-fn splits(settings: &Settings, classes: &[RawClass]) -> Result<Vec<Split>, DataError> {
+fn splits(settings: &Settings, classes: &[RawClass], judge: &mut Judge) -> Vec<Split> {
     let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
     for (key, names) in
         [("validation_classes", &settings.validation_classes), ("train_classes", &settings.train_classes)]
@@ -368,10 +379,10 @@ fn splits(settings: &Settings, classes: &[RawClass]) -> Result<Vec<Split>, DataE
                 let meant = nearest(name, known.iter().copied());
                 let hint = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
                 let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
-                return Err(DataError::content(format!(
-                    "`dataset.reference-video.{key}`: the data has no class \"{name}\"{hint} (it has {})",
-                    some.join(", ")
-                )));
+                judge.fatal(UNKNOWN_CLASS, || {
+                    let message = format!("the data has no class \"{name}\"{hint} (it has {})", some.join(", "));
+                    DataError::value(format!("{SECTION}.{key}"), message)
+                });
             }
         }
     }
@@ -385,5 +396,5 @@ fn splits(settings: &Settings, classes: &[RawClass]) -> Result<Vec<Split>, DataE
         (false, true) => Split::Train,
         (false, false) => Split::Unused,
     };
-    Ok(classes.iter().map(split).collect())
+    classes.iter().map(split).collect()
 }

@@ -8,7 +8,8 @@ use crate::problem::{Problem, Problems};
 /// A generated set of more frames than this fills a disk before it is of use.
 const GENERATED_FRAMES_MAX: u128 = 10_000_000;
 
-const SECTION: &str = "dataset.reference-video";
+/// Where the settings stand in an experiment.
+pub const SECTION: &str = "dataset.reference-video";
 
 /// Adds what is wrong; places are filled in by the caller.
 pub fn check(settings: &Settings, problems: &mut Problems) {
@@ -22,7 +23,10 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
             let problem = Problem::new(key("path"), "a folder is named, and `source` is \"generated\"");
             problems.add(problem.help("write `source = \"folder\"`, or leave `path` out").related(key("source")));
         }
-        (Source::Folder, Some(path)) => folder(path, problems),
+        (Source::Folder, Some(path)) => {
+            let help = "name the folder that holds the annotations and the pictures";
+            folder_at(&key("path"), Path::new(path), help, problems);
+        }
         (Source::Generated, None) => {}
     }
     for (name, list) in
@@ -70,18 +74,18 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
     }
 }
 
-fn folder(path: &str, problems: &mut Problems) {
-    let key = format!("{SECTION}.path");
-    match std::fs::metadata(Path::new(path)) {
+/// Adds what is wrong with a folder that is named at `key`; `help` says what should be named.
+pub fn folder_at(key: &str, path: &Path, help: &str, problems: &mut Problems) {
+    let shown = path.display();
+    match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => {}
         Ok(_) => {
-            let problem = Problem::new(key, format!("{path} is a file, not a folder"));
-            problems.add(problem.help("name the folder that holds the annotations and the pictures").of_disk());
+            problems.add(Problem::new(key, format!("{shown} is a file, not a folder")).help(help).of_disk());
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let problem = Problem::new(key, format!("there is no folder {path}"));
+            let problem = Problem::new(key, format!("there is no folder {shown}"));
             problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
         }
-        Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}")).of_disk()),
+        Err(error) => problems.add(Problem::new(key, format!("{shown} cannot be read: {error}")).of_disk()),
     }
 }

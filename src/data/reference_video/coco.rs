@@ -3,24 +3,31 @@
 //! Two lists are ours: `videos` (names), and `references` (`category_id`, `file_name`, `bbox`, `video_id`), pictures of
 //! single objects. Format: cocodataset.org, "Data format", object detection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, RawReference};
-use crate::data::error::DataError;
+use crate::data::error::{DataError, FATAL, REPEATED_ID};
 use crate::data::json::object_with;
 use crate::data::sample::Ignored;
 
+/// Each item is read by itself: one that is malformed hides no mistake of another.
 #[derive(Deserialize)]
-struct File {
-    images: Vec<Image>,
-    annotations: Vec<Annotation>,
-    categories: Vec<Category>,
-    #[serde(default)]
-    videos: Vec<Video>,
-    references: Option<Vec<Reference>>,
+struct File<'a> {
+    #[serde(borrow)]
+    images: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    categories: Vec<&'a RawValue>,
+    #[serde(borrow, default)]
+    videos: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    references: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -96,33 +103,61 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     object_with(text, "an object with `images`, `annotations` and `categories`")
         .map_err(|message| DataError::file(path, format!("is not COCO detection JSON: {message}")))?;
-    let file: File = serde_json::from_slice(text)
+    let file: File<'_> = serde_json::from_slice(text)
         .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {error}")))?;
+    // What refers to an item that was not read, or to one of two, is no mistake of its own.
+    let (mut whole_categories, mut whole_images) = (true, true);
     let mut classes = Vec::with_capacity(file.categories.len());
     let mut class_of = BTreeMap::new();
     let mut named = BTreeMap::new();
-    for category in file.categories {
+    for (at, raw) in file.categories.into_iter().enumerate() {
+        let category: Category = match serde_json::from_str(raw.get()) {
+            Ok(category) => category,
+            Err(error) => {
+                whole_categories = false;
+                judge.fatal(FATAL, || malformed(path, text, raw, "category", at, &error));
+                continue;
+            }
+        };
         if let Some(other) = named.insert(category.name.clone(), category.id) {
             let message = format!("categories {other} and {} are both named \"{}\"", category.id, category.name);
-            return Err(DataError::file(path, format!("{message}; a class has one id")));
+            judge.fatal(FATAL, || DataError::file(path, format!("{message}; a class has one id")));
         }
         if class_of.insert(category.id, classes.len()).is_some() {
-            return Err(DataError::file(path, format!("category id {} occurs twice", category.id)));
+            whole_categories = false;
+            judge.fatal(REPEATED_ID, || DataError::file(path, format!("category id {} occurs twice", category.id)));
         }
         classes.push(RawClass { name: category.name, supercategory: category.supercategory });
     }
     let mut videos = Videos::default();
-    for video in file.videos {
+    for (at, raw) in file.videos.into_iter().enumerate() {
+        let video: Video = match serde_json::from_str(raw.get()) {
+            Ok(video) => video,
+            Err(error) => {
+                judge.fatal(FATAL, || malformed(path, text, raw, "video", at, &error));
+                continue;
+            }
+        };
         if videos.number.contains_key(&video.id) {
-            return Err(DataError::file(path, format!("video id {} occurs twice", video.id)));
+            judge.fatal(REPEATED_ID, || DataError::file(path, format!("video id {} occurs twice", video.id)));
+            continue;
         }
         videos.add(video.id, video.name);
     }
     let mut pictures: Vec<RawPicture> = Vec::with_capacity(file.images.len());
     let mut picture_of = BTreeMap::new();
-    for image in file.images {
+    for (at, raw) in file.images.into_iter().enumerate() {
+        let image: Image = match serde_json::from_str(raw.get()) {
+            Ok(image) => image,
+            Err(error) => {
+                whole_images = false;
+                judge.fatal(FATAL, || malformed(path, text, raw, "image", at, &error));
+                continue;
+            }
+        };
         if picture_of.insert(image.id, pictures.len()).is_some() {
-            return Err(DataError::file(path, format!("image id {} occurs twice", image.id)));
+            whole_images = false;
+            judge.fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
         }
         pictures.push(RawPicture {
             file: image.file_name,
@@ -133,17 +168,37 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             part: None,
         });
     }
-    for (at, annotation) in file.annotations.into_iter().enumerate() {
+    let mut ids = BTreeSet::new();
+    for (at, raw) in file.annotations.into_iter().enumerate() {
+        let annotation: Annotation = match serde_json::from_str(raw.get()) {
+            Ok(annotation) => annotation,
+            Err(error) => {
+                judge.broken_with("malformed_annotation", path, || malformed_annotation(text, raw, at, &error));
+                continue;
+            }
+        };
         let called =
             annotation.id.map_or_else(|| format!("annotation {at} of the list"), |id| format!("annotation {id}"));
+        if annotation.id.is_some_and(|id| !ids.insert(id)) {
+            judge.fatal(REPEATED_ID, || {
+                let line = line_of(text, raw);
+                DataError::file(path, format!("the id of {called} occurs twice, the second time in line {line}"))
+            });
+        }
         let Some(picture) = picture_of.get(&annotation.image_id) else {
-            let message = format!("{called} is of image {}, which does not exist", annotation.image_id);
-            judge.broken("unknown_image", path, message);
+            if whole_images {
+                judge.broken_with("unknown_image", path, || {
+                    format!("{called} is of image {}, which does not exist", annotation.image_id)
+                });
+            }
             continue;
         };
         let Some(class) = class_of.get(&annotation.category_id) else {
-            let message = format!("{called} is of category {}, which does not exist", annotation.category_id);
-            judge.broken("unknown_category", path, message);
+            if whole_categories {
+                judge.broken_with("unknown_category", path, || {
+                    format!("{called} is of category {}, which does not exist", annotation.category_id)
+                });
+            }
             continue;
         };
         pictures[*picture].objects.push(RawObject {
@@ -158,13 +213,24 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         return Ok(Raw { classes, videos: videos.names, pictures, references: None });
     };
     let mut references = Vec::with_capacity(listed.len());
-    for reference in listed {
+    for (at, raw) in listed.into_iter().enumerate() {
+        let reference: Reference = match serde_json::from_str(raw.get()) {
+            Ok(reference) => reference,
+            Err(error) => {
+                judge.broken_with("malformed_reference", path, || {
+                    let (line, words) = (line_of(text, raw), words(&error));
+                    format!("reference {at} of the list (line {line}) cannot be read: {words}")
+                });
+                continue;
+            }
+        };
         let Some(class) = class_of.get(&reference.category_id) else {
-            let message = format!(
-                "reference {} is of category {}, which does not exist",
-                reference.file_name, reference.category_id
-            );
-            judge.broken("unknown_category", path, message);
+            if whole_categories {
+                judge.broken_with("unknown_category", path, || {
+                    let (file, category) = (&reference.file_name, reference.category_id);
+                    format!("reference {file} is of category {category}, which does not exist")
+                });
+            }
             continue;
         };
         references.push(RawReference {
@@ -175,4 +241,51 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         });
     }
     Ok(Raw { classes, videos: videos.names, pictures, references: Some(references) })
+}
+
+/// The line of the file in which an item begins, from 1.
+fn line_of(text: &[u8], item: &RawValue) -> usize {
+    // It is borrowed from the text.
+    let begin = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    text[..begin.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// What the parser says, without its place: that is one within the item.
+fn words(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    said.strip_suffix(&place).unwrap_or(&said).to_owned()
+}
+
+fn malformed(path: &Path, text: &[u8], item: &RawValue, what: &str, at: usize, error: &serde_json::Error) -> DataError {
+    let (line, words) = (line_of(text, item), words(error));
+    DataError::file(path, format!("is not COCO detection JSON: {what} {at} of the list (line {line}): {words}"))
+}
+
+/// Which annotation it is, and which of its keys is wrong.
+fn malformed_annotation(text: &[u8], item: &RawValue, at: usize, error: &serde_json::Error) -> String {
+    let line = line_of(text, item);
+    let Ok(Value::Object(keys)) = serde_json::from_str::<Value>(item.get()) else {
+        return format!("annotation {at} of the list (line {line}) cannot be read: {}", words(error));
+    };
+    let called = match keys.get("id") {
+        Some(id @ (Value::Number(_) | Value::String(_))) => format!("annotation {id} (line {line})"),
+        _ => format!("annotation {at} of the list (line {line})"),
+    };
+    let is_box =
+        |value: &Value| value.as_array().is_some_and(|list| list.len() == 4 && list.iter().all(Value::is_number));
+    let wrong = |key: &str, needed: bool, right: &dyn Fn(&Value) -> bool, expected: &str| match keys.get(key) {
+        None if needed => Some(format!("{called} has no `{key}`, which is {expected}")),
+        Some(value) if !right(value) && (needed || !value.is_null()) => {
+            Some(format!("{called} has `{key}` = {value}, expected {expected}"))
+        }
+        _ => None,
+    };
+    wrong("bbox", true, &is_box, "a list of four numbers: left, top, width, height")
+        .or_else(|| wrong("category_id", true, &Value::is_i64, "a whole number, the id of a category"))
+        .or_else(|| wrong("image_id", true, &Value::is_i64, "a whole number, the id of an image"))
+        .or_else(|| wrong("id", false, &Value::is_i64, "a whole number"))
+        .or_else(|| wrong("area", false, &Value::is_number, "a number"))
+        .or_else(|| wrong("iscrowd", false, &Value::is_i64, "0 or 1"))
+        .unwrap_or_else(|| format!("{called} cannot be read: {}", words(error)))
 }

@@ -3,7 +3,7 @@
 //! The same settings give the same bytes on any machine and with any number of threads. What is written is an ordinary
 //! folder in COCO's form, read back by the same reader as real data.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use super::paint::{Appearance, Background, Canvas, Pose};
 use super::settings::Generated;
 use crate::data::digest::{digest, digest_of_file};
 use crate::data::error::DataError;
-use crate::data::{cache, known};
+use crate::data::{cache, known, written_once};
 use crate::results::write;
 use crate::seed::generator;
 
@@ -73,69 +73,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
 
 /// As [`generate`], with the cache folder named. One process writes a set, others that want it wait.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    let name = name(settings);
-    let place = cache.join(&name);
-    let is_there = || place.join(ANNOTATIONS).is_file();
-    let failed = |error: io::Error| {
-        DataError::file(&place, format!("cannot generate the data set: {error}{}", cache::advice(&error)))
-    };
-    cache::make(cache).map_err(failed)?;
-    if is_there() {
-        return Ok(place);
-    }
-    let prefix = format!(".generating-{name}-");
-    let _lock = lock(&cache.join(format!(".{name}.lock")), cache, &prefix);
-    if is_there() {
-        return Ok(place); // by another process, meanwhile
-    }
-    if place.exists() {
-        return Err(DataError::file(
-            &place,
-            format!(
-                "the generated data set is damaged: it has no {ANNOTATIONS}; delete this folder, and it is generated again"
-            ),
-        ));
-    }
-    let temporary = temporary(&prefix).tempdir_in(cache).map_err(failed)?;
-    write_all(settings, temporary.path()).map_err(failed)?;
-    match std::fs::rename(temporary.path(), &place) {
-        Ok(()) => {
-            let _ = temporary.keep(); // moved: nothing is left to remove
-            Ok(place)
-        }
-        // Another process was faster, where the file system has no locks; what it wrote has the same bytes.
-        Err(_) if is_there() => Ok(place),
-        Err(error) => Err(failed(error)),
-    }
-}
-
-/// Waits until no other process generates this set, and then removes what killed ones left. `None` where the file
-/// system has no locks: then two may do the same work, and nothing is removed.
-fn lock(path: &Path, cache: &Path, prefix: &str) -> Option<File> {
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).ok()?;
-    file.lock().ok()?;
-    for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(prefix) {
-            let _ = std::fs::remove_dir_all(entry.path()); // what cannot be removed harms nobody
-        }
-    }
-    Some(file)
-}
-
-/// A temporary folder is private to its owner; a cache may be shared by those whom the user's umask lets in.
-#[cfg(unix)]
-fn temporary(prefix: &str) -> tempfile::Builder<'_, 'static> {
-    use std::os::unix::fs::PermissionsExt;
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(prefix).permissions(std::fs::Permissions::from_mode(0o777));
-    builder
-}
-
-#[cfg(not(unix))]
-fn temporary(prefix: &str) -> tempfile::Builder<'_, 'static> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(prefix);
-    builder
+    written_once::folder(cache, &name(settings), ANNOTATIONS, |folder| write_all(settings, folder))
 }
 
 /// Class, and left, top, width, height.

@@ -5,7 +5,7 @@ use super::*;
 type Change = fn(&Folder, &mut Value);
 
 /// A row: what it is, how it is made, and what must come of it.
-const CASES: [(&str, Change, Expected); 52] = [
+const CASES: [(&str, Change, Expected); 58] = [
     // The text. Each is an error whatever the policy.
     ("an empty file", |f, v| raw(f, v, b""), refused(&["annotations.json", "COCO", "line 1"])),
     ("a binary file", |f, v| raw(f, v, &[0x89, b'P', b'N', b'G', 0, 255]), refused(&["annotations.json", "COCO"])),
@@ -16,10 +16,22 @@ const CASES: [(&str, Change, Expected); 52] = [
     ("nothing but deep lists", |f, v| raw(f, v, &[b'['; 1_000_000]), refused(&["annotations.json", "COCO"])),
     ("deep nesting in an unknown key", |f, v| raw(f, v, deep().as_bytes()), refused(&["annotations.json", "COCO"])),
     ("a byte that is not UTF-8", |f, v| raw(f, v, b"{\"images\": \"\xff\"}"), refused(&["annotations.json"])),
-    ("a number too large for any type", |f, v| boxed(f, v, "[1e999, 1, 2, 2]"), refused(&["out of range", "line 1"])),
+    (
+        "a number too large for any type",
+        |f, v| boxed(f, v, "[1e999, 1, 2, 2]"),
+        left_out(&["annotation 0 of", "out of range", "line 1"], "malformed_annotation"),
+    ),
     ("NaN, as Python writes it", |f, v| boxed(f, v, "[NaN, 1, 2, 2]"), refused(&["annotations.json", "line 1"])),
-    ("a box of three numbers", |f, v| boxed(f, v, "[1, 2, 3]"), refused(&["length 3"])),
-    ("a box in words", |f, v| boxed(f, v, "\"here\""), refused(&["string \"here\""])),
+    (
+        "a box of three numbers",
+        |f, v| boxed(f, v, "[1, 2, 3]"),
+        left_out(&["annotation 1 (line 1)", "`bbox` = [1,2,3]", "four numbers"], "malformed_annotation"),
+    ),
+    (
+        "a box in words",
+        |f, v| boxed(f, v, "\"here\""),
+        left_out(&["annotation 1 (line 1)", "`bbox` = \"here\""], "malformed_annotation"),
+    ),
     ("an id too large", |_, v| v["images"][0]["id"] = json!(1e30), refused(&["annotations.json", "1e+30", "i64"])),
     ("a negative width", |_, v| v["images"][0]["width"] = json!(-32), refused(&["-32", "line 1"])),
     (
@@ -85,6 +97,38 @@ const CASES: [(&str, Change, Expected); 52] = [
         left_out(&["annotations.json", "annotation 8 of the list", "category 66"], "unknown_category"),
     ),
     (
+        "a category in words",
+        |_, v| push(v, "annotations", json!({ "id": 99, "image_id": 1, "category_id": "cat", "bbox": [1, 1, 2, 2] })),
+        left_out(&["annotation 99 (line 1)", "`category_id` = \"cat\"", "whole number"], "malformed_annotation"),
+    ),
+    (
+        "an annotation without an image",
+        |_, v| push(v, "annotations", json!({ "id": 99, "category_id": 0, "bbox": [1, 1, 2, 2] })),
+        left_out(&["annotation 99 (line 1) has no `image_id`"], "malformed_annotation"),
+    ),
+    (
+        "an annotation that is a number",
+        |_, v| push(v, "annotations", json!(7)),
+        left_out(&["annotation 8 of the list (line 1)"], "malformed_annotation"),
+    ),
+    (
+        "an annotation id twice",
+        |_, v| push(v, "annotations", json!({ "id": 2, "image_id": 1, "category_id": 0, "bbox": [1, 1, 2, 2] })),
+        refused(&["annotations.json", "annotation 2 occurs twice"]),
+    ),
+    (
+        "one box twice",
+        |_, v| {
+            let first = v["annotations"][0].clone();
+            push(
+                v,
+                "annotations",
+                json!({ "id": 99, "image_id": first["image_id"], "category_id": first["category_id"], "bbox": first["bbox"] }),
+            )
+        },
+        left_out(&["cat0.jpg", "annotation 99 has the class and the box of annotation"], "repeated_box"),
+    ),
+    (
         "an image id twice",
         |_, v| v["images"][1]["id"] = json!(1),
         refused(&["annotations.json", "image id 1 occurs twice"]),
@@ -126,6 +170,13 @@ const CASES: [(&str, Change, Expected); 52] = [
         "a reference of no category",
         |_, v| v["references"] = references(json!({ "category_id": 9, "file_name": "images/cat0.jpg" })),
         left_out(&["images/cat0.jpg", "category 9"], "unknown_category"),
+    ),
+    (
+        "a reference with a box of two numbers",
+        |_, v| {
+            v["references"] = references(json!({ "category_id": 1, "file_name": "images/cat0.jpg", "bbox": [0, 0] }))
+        },
+        left_out(&["reference 4 of the list (line 1)", "length 2"], "malformed_reference"),
     ),
     (
         "a reference without a file",
@@ -277,7 +328,7 @@ fn link(to: &Path, folder: &Folder, name: &str) {
 }
 
 #[test]
-fn each_of_52_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
+fn each_of_58_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
     let mut faults = Vec::new();
     for (case, change, expected) in &CASES {
         let (folder, mut text) = Folder::coco();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::assemble::assemble;
+use super::check::SECTION;
 use super::generate::{self, generate};
 use super::library::{Library, Split};
 use super::raw::{Judge, annotation_file};
@@ -107,7 +108,6 @@ const CLASSES_NAMED_MAX: usize = 20;
 
 /// Is there enough to train on and to validate with? All that is missing is said at once.
 fn check_use(library: &Library) -> Result<(), DataError> {
-    let root = library.root.display();
     let mut shown = vec![0_u64; library.classes.len()];
     for video in &library.videos {
         for frame in &video.frames {
@@ -127,12 +127,9 @@ fn check_use(library: &Library) -> Result<(), DataError> {
                 1 => "1 class is".to_owned(),
                 count => format!("{count} classes are"),
             };
-            let message = format!(
-                "{root}: {there} {what}, at least {least} are needed; name them with `dataset.reference-video.{key}` \
-                 ({})",
-                classes_there(library)
-            );
-            found.add(UNUSABLE_CLASS, || DataError::content(message));
+            let message =
+                format!("{there} {what}, at least {least} are needed; name them here ({})", classes_there(library));
+            found.add(UNUSABLE_CLASS, || DataError::value(format!("{SECTION}.{key}"), message));
         }
         for class in classes {
             let name = printable::line(&library.classes[class].name, 60);
@@ -140,10 +137,10 @@ fn check_use(library: &Library) -> Result<(), DataError> {
             let references = library.classes[class].references.len();
             if shown == 0 || references == 0 {
                 let message = format!(
-                    "{root}: the class \"{name}\" is in {shown} pictures and has {references} reference pictures; it needs \
+                    "the class \"{name}\" is in {shown} pictures and has {references} reference pictures; it needs \
                      both, or must be left out of `train_classes` and `validation_classes`"
                 );
-                found.add(UNUSABLE_CLASS, || DataError::content(message));
+                found.add(UNUSABLE_CLASS, || DataError::value(format!("{SECTION}.{key}"), message));
             }
         }
     }

@@ -70,12 +70,15 @@ const LEAVE_OUT: &str = "correct it, or leave it out with on_broken = \"skip\"";
 #[derive(Debug)]
 pub struct Judge {
     policy: OnBroken,
+    /// What may be left out.
     pub found: Broken,
+    /// What must not.
+    fatal: Broken,
 }
 
 impl Judge {
     pub fn new(policy: OnBroken) -> Self {
-        Self { policy, found: Broken::default() }
+        Self { policy, found: Broken::default(), fatal: Broken::default() }
     }
 
     /// Takes down what is left out for now. The reason is a few fixed words.
@@ -83,31 +86,47 @@ impl Judge {
         self.found.add(reason, || DataError::file(path, message));
     }
 
+    /// As [`Judge::broken`], with a message that takes work and is made only where it is shown.
+    pub fn broken_with(&mut self, reason: &'static str, path: &Path, message: impl FnOnce() -> String) {
+        self.found.add(reason, || DataError::file(path, message()));
+    }
+
+    /// Takes down what no policy leaves out, for one of the reasons that say so. The look goes on, and [`Judge::verdict`]
+    /// ends it.
+    pub fn fatal(&mut self, reason: &'static str, error: impl FnOnce() -> DataError) {
+        self.fatal.add(reason, error);
+    }
+
+    /// Whether there is anything that no policy leaves out.
+    pub fn has_fatal(&self) -> bool {
+        self.fatal.total() > 0
+    }
+
     /// When all was looked at: what there is to say about what is broken, if it must not be.
     ///
     /// # Errors
-    /// Something is broken, and nothing may be left out.
+    /// Something is broken, and nothing may be left out, or not this.
     pub fn verdict(&self) -> Result<(), DataError> {
-        match (self.policy, self.found.first.as_slice()) {
-            (OnBroken::Skip, _) | (OnBroken::Fail, []) => Ok(()),
-            (OnBroken::Fail, [only]) if self.found.total() == 1 => Err(match only.error.clone() {
-                DataError::File { path, message, .. } => {
+        let mut all = self.fatal.clone();
+        if self.policy == OnBroken::Fail {
+            all.append(&self.found);
+        }
+        match all.first.as_slice() {
+            [] => Ok(()),
+            [only] if all.total() == 1 => Err(match only.error.clone() {
+                DataError::File { path, message, .. } if self.fatal.total() == 0 => {
                     DataError::File { path, message, hint: Some(LEAVE_OUT.into()) }
                 }
                 other => other,
             }),
-            (OnBroken::Fail, _) => Err(DataError::Several(self.found.clone())),
+            _ => Err(DataError::Several(all)),
         }
     }
 
     /// An error that ended the look, beside what was found before it.
-    pub fn beside(mut self, fatal: DataError) -> DataError {
-        if self.policy == OnBroken::Skip || self.found.first.is_empty() {
-            return fatal;
-        }
-        self.found.first.truncate(crate::data::error::NAMED_MAX - 1);
-        self.found.add(FATAL, || fatal);
-        DataError::Several(self.found)
+    pub fn beside(mut self, error: DataError) -> DataError {
+        self.fatal(FATAL, || error.clone());
+        self.verdict().err().unwrap_or(error)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Where the data comes from. Default: `generated`, which needs nothing.
+    /// Where the data comes from. `generated` needs nothing.
     pub source: Source,
     /// The folder, for `source = "folder"`. Relative to this file. `${NAME}` and `${NAME:-default}` stand for
     /// environment variables.
@@ -41,7 +41,8 @@ pub struct Settings {
     /// Names of the classes to train on. Default: all that are not held out.
     #[schemars(length(max = 10_000))]
     pub train_classes: Vec<String>,
-    /// What to do with broken pictures, boxes outside the picture and unknown categories. A picture that is complete
+    /// What to do with broken pictures, annotations that cannot be read, boxes outside the picture, boxes that a picture has
+    /// twice and unknown categories. A picture that is complete
     /// but cannot be decoded is found only when it is used; it ends the run in either case.
     pub on_broken: OnBroken,
     /// What to generate, for `source = "generated"`.
@@ -124,26 +125,26 @@ pub enum OnBroken {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Generated {
-    /// Classes to train on. Default: 24.
+    /// Classes to train on.
     #[schemars(range(min = 2, max = 1000))]
     pub train_classes: usize,
-    /// Classes held out; no class is both. Default: 8.
+    /// Classes held out; no class is both.
     #[schemars(range(min = 2, max = 1000))]
     pub validation_classes: usize,
-    /// Videos of each class. Default: 4.
+    /// Videos of each class.
     #[schemars(range(min = 1, max = 10_000))]
     pub videos_per_class: usize,
-    /// Frames of each video. Default: 12.
+    /// Frames of each video.
     #[schemars(range(min = 1, max = 10_000))]
     pub frames_per_video: usize,
-    /// Reference pictures of each class. Default: 6.
+    /// Reference pictures of each class.
     #[schemars(range(min = 2, max = 10_000))]
     pub references_per_class: usize,
-    /// The side of a frame, in pixels. Default: 96.
+    /// The side of a frame, in pixels.
     #[schemars(range(min = 32, max = 2048))]
     pub frame_size: usize,
     /// Seed of the generated set; the experiment's seed does not change it, so that runs with several seeds see the
-    /// same data. Default: 0.
+    /// same data.
     pub seed: u32,
 }
 

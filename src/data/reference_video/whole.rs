@@ -15,10 +15,7 @@ pub const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Whether the end of the picture is in the file. Bytes after it (a film, a second picture) are allowed.
 pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
-    let end: &[u8] = match format {
-        ImageFormat::Png => b"IEND",
-        _ => b"\xff\xd9", // EOI, ITU-T T.81, table B.1
-    };
+    let end = end_of(format);
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
@@ -30,10 +27,22 @@ pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
     file.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(match format {
-        ImageFormat::Png => contains(&bytes, end),
-        _ => contains(after_headers(&bytes), end),
-    })
+    Ok(is_whole_in(&bytes, format))
+}
+
+/// As [`is_whole`], of the bytes of the file.
+pub fn is_whole_in(bytes: &[u8], format: ImageFormat) -> bool {
+    match format {
+        ImageFormat::Png => contains(bytes, end_of(format)),
+        _ => contains(after_headers(bytes), end_of(format)),
+    }
+}
+
+fn end_of(format: ImageFormat) -> &'static [u8] {
+    match format {
+        ImageFormat::Png => b"IEND",
+        _ => b"\xff\xd9", // EOI, ITU-T T.81, table B.1
+    }
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

@@ -7,6 +7,7 @@ use crate::bounded::ledger::Ledger;
 use crate::device::Kind;
 use crate::experiment::Experiment;
 use crate::experiment::pipeline::PipelineKind;
+use crate::settings::sections::LIMITS_OF_KINDS;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 use settings::Settings;
 
@@ -16,6 +17,8 @@ pub struct Dummy;
 
 impl PipelineKind for Dummy {
     const NAME: &'static str = "dummy";
+    // It tests what is said of limits.
+    const LIMITS: &'static [&'static str] = &LIMITS_OF_KINDS;
     const METRICS: &'static [Metric] = task::METRICS;
     type Settings = Settings;
     type Prepared = Settings;

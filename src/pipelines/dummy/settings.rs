@@ -10,31 +10,33 @@ use crate::units::Bytes;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Steps in one epoch. Default: 10.
+    /// Steps in one epoch.
     #[schemars(range(min = 1))]
     pub steps_per_epoch: u64,
-    /// How long a step takes, in microseconds. Default: 0.
+    /// How long a step takes, in microseconds.
     #[schemars(range(max = 60_000_000))]
     pub step_microseconds: u64,
-    /// The step whose loss is not a number. Default: none.
+    /// The step whose loss is not a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nan_at_step: Option<u64>,
-    /// The step that fails. Default: none.
+    /// The step that fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_at_step: Option<u64>,
-    /// The step that panics, as a backend may. Default: none.
+    /// The step that meets data which cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broken_data_at_step: Option<u64>,
+    /// The step that panics, as a backend may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub panic_at_step: Option<u64>,
     /// The step in which a device has no memory left, reported as CubeCL does: by a panic in the device's own thread,
-    /// and one in the training thread that gives no reason. Default: none.
+    /// and one in the training thread that gives no reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_full_at_step: Option<u64>,
-    /// Bytes that each step keeps for ever. Default: 0.
+    /// Bytes that each step keeps for ever.
     pub leak_per_step: Bytes,
     /// Enter what is kept in the ledger, as `dummy_leak`; otherwise no owner in the ledger explains the growth.
-    /// Default: false.
     pub leak_in_ledger: bool,
-    /// Bytes written into each checkpoint. Default: 1 KiB.
+    /// Bytes written into each checkpoint.
     pub checkpoint_size: Bytes,
 }
 
@@ -45,6 +47,7 @@ impl Default for Settings {
             step_microseconds: 0,
             nan_at_step: None,
             fail_at_step: None,
+            broken_data_at_step: None,
             panic_at_step: None,
             device_full_at_step: None,
             leak_per_step: Bytes(0),

@@ -62,6 +62,9 @@ impl Task for Dummy {
         if asked(self.settings.fail_at_step) {
             return Err(TaskError::Asked(format!("step {step} fails because `fail_at_step` says so")));
         }
+        if asked(self.settings.broken_data_at_step) {
+            return Err(TaskError::Data(format!("step {step} finds no data because `broken_data_at_step` says so")));
+        }
         assert!(!asked(self.settings.panic_at_step), "step {step} panics because `panic_at_step` says so");
         if asked(self.settings.device_full_at_step) {
             full_device();

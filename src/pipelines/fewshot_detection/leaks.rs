@@ -14,27 +14,12 @@ use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
 use crate::leak;
-pub use crate::pipelines::leaks::LOSS_WITH_GRAPH;
+pub use crate::pipelines::leaks::{
+    BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, THREAD_POOLS,
+};
 use crate::results::format::{Growth, Keeps, Occasion};
 use crate::settings::sections::Limits;
 
-pub const GRADIENTS: Leak =
-    leak!("gradients", with_tensors, "Keep the gradients of each step (zeroed and not released).");
-pub const OUTPUTS_WITH_GRAPH: Leak = leak!(
-    "outputs_with_graph",
-    with_tensors,
-    "Keep outputs of a forward pass with their graph (such as the outputs of an adapter, batch by batch)."
-);
-pub const EMBEDDINGS_WITH_GRAPH: Leak = leak!(
-    "embeddings_with_graph",
-    with_tensors,
-    "Keep the embeddings of reference pictures with their graph (a cache of embeddings that were not detached)."
-);
-pub const BATCHES_ON_DEVICE: Leak = leak!(
-    "batches_on_device",
-    with_tensors,
-    "Keep the pictures of each batch as tensors on the device (as a data set that moves there as a whole does)."
-);
 pub const VALIDATION_PREDICTIONS: Leak =
     leak!("validation_predictions", on_host, "Keep every detection of every validation.");
 pub const VALIDATION_WITH_GRAPH: Leak = leak!(
@@ -49,12 +34,6 @@ pub const DATA_PER_WORKER: Leak =
 pub const WORKER_QUEUE: Leak =
     leak!("worker_queue", on_host, "Keep a copy of each batch that was prepared, beside the queue of the workers.");
 pub const LOG_HISTORY: Leak = leak!("log_history", on_host, "Keep a line of text for each step (a logger's history).");
-pub const THREAD_POOLS: Leak = leak!(
-    "thread_pools",
-    with_tensors,
-    "Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader \
-     of Burn 0.21). Does nothing on the CPU, which has no pools."
-);
 
 /// All of them.
 pub const LEAKS: &[&Leak] = &[
@@ -75,7 +54,7 @@ pub const LEAKS: &[&Leak] = &[
 /// A run of more batches is taken to look at pictures as these many do: to draw as many takes about a second.
 const BATCHES_DRAWN_MAX: u64 = 50_000;
 
-/// What `leak` comes to keep.
+/// What `leak` will hold over the run.
 pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> Keeps {
     let training = &experiment.training;
     let accumulation = training.accumulation as f64;

@@ -119,9 +119,7 @@ const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 pub fn smaller(settings: &Settings, drawn: &Drawn) -> Vec<Smaller> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: usize, used: usize, because: String| {
-        if used < asked {
-            all.push(Smaller { key: key.to_owned(), asked: asked as u64, used: used as u64, because });
-        }
+        all.extend(Smaller::than_asked(key, asked as u64, used as u64, because));
     };
     for (classes, classes_words, purpose) in [
         (&drawn.train, "classes to train on", "to train on"),

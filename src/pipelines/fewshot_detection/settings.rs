@@ -8,40 +8,40 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Classes in one episode. Default: 4.
+    /// Classes in one episode.
     #[schemars(range(min = 1, max = 64))]
     pub n_way: usize,
-    /// Reference pictures of each class in one episode. Default: 1.
+    /// Reference pictures of each class in one episode.
     #[schemars(range(min = 1, max = 64))]
     pub n_shot: usize,
-    /// Query frames of each class in one episode. Default: 8.
+    /// Query frames of each class in one episode.
     #[schemars(range(min = 1, max = 256))]
     pub n_query: usize,
-    /// Augmented views of each reference picture whose embeddings are averaged into the prototype. Default: 5.
+    /// Augmented views of each reference picture whose embeddings are averaged into the prototype.
     #[schemars(range(min = 1, max = 64))]
     pub num_aug: usize,
-    /// Take the number of episodes in an epoch from the data: its training frames over `n_way * n_query`. Default: true.
+    /// Take the number of episodes in an epoch from the data: its training frames over `n_way * n_query`.
     pub auto_episodes: bool,
     /// Episodes in an epoch when `auto_episodes = false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000_000))]
     pub episodes: Option<u64>,
-    /// The share of steps that are triplet steps. Default: 0.3.
+    /// The share of steps that are triplet steps.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub triplet_ratio: f64,
-    /// Triplets in one triplet batch, three images each. Default: 8; pictures of 640 pixels in batches of 64
-    /// have cost 8 GB of a GPU's memory.
+    /// Triplets in one triplet batch, three images each. Pictures of 640 pixels in batches of 64 have cost 8 GB of a
+    /// GPU's memory.
     #[schemars(range(min = 1, max = 4096))]
     pub triplet_batch_size: usize,
     /// Which triplets a triplet batch compares.
     pub triplet_mining: TripletMining,
-    /// How much farther than the positive the negative must be, as cosine distance. Default: 0.3.
+    /// How much farther than the positive the negative must be, as cosine distance.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub triplet_margin: f64,
-    /// Weight of the triplet loss. Default: 1.
+    /// Weight of the triplet loss.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub triplet_weight: f64,
-    /// Weights of the parts of the detection loss: objectness, class similarity, box. Default: 1, 1, 2.
+    /// Weights of the parts of the detection loss: objectness, class similarity, box.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub objectness_weight: f64,
     /// See `objectness_weight`.
@@ -52,37 +52,37 @@ pub struct Settings {
     pub box_weight: f64,
     /// The loss of the boxes.
     pub box_loss: BoxLoss,
-    /// The exponent of the focal loss on objectness; 0 is cross-entropy (Lin et al. 2017). Default: 2.
+    /// The exponent of the focal loss on objectness; 0 is cross-entropy (Lin et al. 2017).
     #[schemars(range(min = 0.0, max = 10.0))]
     pub focal_gamma: f64,
-    /// The weight of positives in the focal loss; negatives weigh 1 minus this. Default: 0.25.
+    /// The weight of positives in the focal loss; negatives weigh 1 minus this.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub focal_alpha: f64,
-    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. The model has levels
-    /// of strides 8 and 16 up to 256 pixels, and one more with each doubling. Default: 96.
+    /// Query frames are scaled to fit a square of this side, in pixels, and padded. A multiple of 16. The model has
+    /// levels of strides 8 and 16 up to 256 pixels, and one more with each doubling.
     #[schemars(range(min = 32, max = 2048))]
     pub image_size: usize,
-    /// The side to which reference crops are scaled, in pixels. A multiple of 16. Default: 48.
+    /// The side to which reference crops are scaled, in pixels. A multiple of 16.
     #[schemars(range(min = 16, max = 1024))]
     pub reference_size: usize,
-    /// Detections below this score are dropped. Default: 0.05.
+    /// Detections below this score are dropped.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub score_threshold: f64,
-    /// Of two detections of a class that overlap more than this (IoU), the weaker one is dropped. Default: 0.5.
+    /// Of two detections of a class that overlap more than this (IoU), the weaker one is dropped.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub nms_iou: f64,
-    /// Detections of a class kept in a frame. Default: 100, as in COCO.
+    /// Detections of a class kept in a frame. COCO keeps 100.
     #[schemars(range(min = 1, max = 1000))]
     pub detections_per_frame: usize,
     /// Detections of one validation that are kept until its end, 32 bytes each. If there are more, those with the
-    /// lowest scores are dropped, and the result says how many. Default: 100,000 (3.1 MiB).
+    /// lowest scores are dropped, and the result says how many. 100,000 of them take 3.1 MiB.
     #[schemars(range(min = 100, max = 100_000_000))]
     pub validation_predictions: usize,
-    /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU. Default: 0.3.
+    /// The score from which the best detection of a frame counts as "the object is here" in ST-IoU.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub presence_threshold: f64,
     /// Write the detections of the last validation to `detections.json` and the true boxes to `ground_truth.json`, in
-    /// the format of pycocotools. About 150 bytes on disk per detection. Default: true.
+    /// the format of pycocotools. About 150 bytes on disk per detection.
     pub save_detections: bool,
 }
 
@@ -144,23 +144,23 @@ pub enum BoxLoss {
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
     /// Channels after each of the four stages, which halve the picture one after another. Each a multiple of
-    /// `norm_groups`. Default: 16, 32, 64, 96.
+    /// `norm_groups`.
     #[schemars(length(min = 4, max = 4), inner(range(min = 4, max = 4096)))]
     pub channels: Vec<usize>,
-    /// Residual blocks in each stage after the one that halves. Default: 0.
+    /// Residual blocks in each stage after the one that halves.
     #[schemars(range(min = 0, max = 64))]
     pub blocks_per_stage: usize,
-    /// Channels of the pyramid and of the head. A multiple of `norm_groups`. Default: 64.
+    /// Channels of the pyramid and of the head. A multiple of `norm_groups`.
     #[schemars(range(min = 4, max = 4096))]
     pub pyramid_channels: usize,
-    /// Convolutions in the head's tower. Default: 1.
+    /// Convolutions in the head's tower.
     #[schemars(range(min = 1, max = 8))]
     pub head_depth: usize,
-    /// Length of an embedding. Default: 48.
+    /// Length of an embedding.
     #[schemars(range(min = 2, max = 4096))]
     pub embedding: usize,
     /// Groups of the group normalisation (Wu and He 2018), which unlike batch normalisation keeps no statistics between
-    /// steps and does not depend on how a batch is split. Default: 8.
+    /// steps and does not depend on how a batch is split.
     #[schemars(range(min = 1, max = 256))]
     pub norm_groups: usize,
 }

@@ -1,6 +1,5 @@
 //! Leaks that real trainers had (`docs/origins.md`), as they can happen with Burn. Off unless `[leaks]` says so.
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
 use super::batch::DetectionBatch;
@@ -12,6 +11,7 @@ use crate::bounded::kept::Kept;
 use crate::bounded::ledger::Ledger;
 use crate::device::dispatch::{LeftStream, TensorDevice};
 use crate::experiment::leaks::Leaks;
+use crate::nn::gradients::shared;
 use crate::nn::{Backend, Tensor, parameters};
 use crate::task::TaskError;
 
@@ -116,15 +116,7 @@ impl StepLeaks {
         device: &TensorDevice,
     ) {
         // Their containers are new; the values are shared with those that the optimiser takes.
-        self.gradients.keep_measured(
-            || device.in_use(),
-            || parameters::bytes(network),
-            || {
-                let mut copy = Copy { of: gradients, copy: GradientsParams::new() };
-                network.visit(&mut copy);
-                copy.copy
-            },
-        );
+        self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
     }
 
     /// A line that was said.
@@ -141,18 +133,4 @@ fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, devic
     let bytes = count * settings.image_size.pow(2) * 3;
     let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
     pictures(frames, settings.image_size, device)
-}
-
-/// Gradients that share their values with others.
-struct Copy<'a> {
-    of: &'a GradientsParams,
-    copy: GradientsParams,
-}
-
-impl ModuleVisitor<Backend> for Copy<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.of.get::<Backend, D>(param.id) {
-            self.copy.register::<Backend, D>(param.id, gradient);
-        }
-    }
 }

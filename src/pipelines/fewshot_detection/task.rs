@@ -91,10 +91,7 @@ impl FewshotDetection {
             experiment.experiment.seed,
             &device.autodiff,
         );
-        let feed_settings = FeedSettings {
-            workers: experiment.limits.workers,
-            first: first_step.saturating_sub(1) * training.accumulation as u64,
-        };
+        let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
         let prepare = hoard::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
         let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
         Ok(Self {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::settings::{LossOn, Settings};
 use crate::bounded::HeldBytes;
 use crate::data::error::DataError;
+use crate::data::order::Order;
 use crate::data::question_answers::corpus::Split;
 use crate::data::question_answers::example::Example;
-use crate::data::question_answers::order::Order;
 use crate::data::question_answers::store::ExampleStore;
-use crate::data::question_answers::tokenizer::Tokenizer;
+use crate::data::tokenizer::Tokenizer;
 
 /// `size` sequences of `length` tokens, row by row. What is filled up weighs nothing.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,7 +21,7 @@ use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{self, Layer, Settings, Shape};
 use super::weights;
-use crate::data::question_answers::tokenizer::{END_OF_TEXT, Tokenizer};
+use crate::data::tokenizer::{END_OF_TEXT, Tokenizer};
 use crate::nn::fake_quantise::Bounds;
 use crate::nn::{Backend, Tensor};
 use crate::results::write;

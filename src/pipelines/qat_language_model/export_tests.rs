@@ -11,7 +11,7 @@ use super::super::gpt2::tokens;
 use super::super::precision::precisions;
 use super::super::settings::Model;
 use super::*;
-use crate::data::question_answers::tokenizer::Words;
+use crate::data::tokenizer::Words;
 use crate::nn::tests::{autodiff, close, plain, values};
 
 /// Those of `tests/reference/merged_gpt2.py`.

@@ -25,7 +25,7 @@ pub struct Rules {
     /// What LoRA is multiplied by.
     pub lora_scale: f32,
     pub base_frozen: bool,
-    /// What is multiplied, is multiplied in these.
+    /// The element type of the operands of matrix products.
     pub factors: Factors,
 }
 

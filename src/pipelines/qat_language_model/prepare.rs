@@ -102,13 +102,10 @@ pub fn prepare(
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));
     let tokens = store.corpus().tokenizer.size();
-    if dataset.encoder.is_none() && tokens < dataset.vocabulary_size {
-        smaller.push(Smaller {
-            key: "dataset.question-answers.vocabulary_size".into(),
-            asked: dataset.vocabulary_size as u64,
-            used: tokens as u64,
-            because: "the articles to train on have no more pairs to merge".into(),
-        });
+    if dataset.encoder.is_none() {
+        let key = "dataset.question-answers.vocabulary_size";
+        let because = "the articles to train on have no more pairs to merge";
+        smaller.extend(Smaller::than_asked(key, dataset.vocabulary_size as u64, tokens as u64, because));
     }
     let batches = Batches::new(store, settings, seed, size);
     quantises(settings, &experiment.training, batches.per_epoch())?;
@@ -133,9 +130,7 @@ pub fn prepare(
 pub fn smaller(settings: &Settings, experiment: &Experiment, [train, held_out]: [u64; 2]) -> Vec<Smaller> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        if used < asked {
-            all.push(Smaller { key: key.to_owned(), asked, used, because });
-        }
+        all.extend(Smaller::than_asked(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
     let to_train_on = format!("the data has {} to train on", counted(train, "question"));

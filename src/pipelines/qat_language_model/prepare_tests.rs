@@ -8,7 +8,7 @@ use super::*;
 use crate::data::question_answers::corpus::Split;
 use crate::data::question_answers::generate::generate_in;
 use crate::data::question_answers::settings::{Generated, Source};
-use crate::data::question_answers::tokenizer::END_OF_TEXT;
+use crate::data::tokenizer::END_OF_TEXT;
 use crate::results::write;
 
 fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {

@@ -11,81 +11,78 @@ use crate::settings::sections::Training;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Tokens of a sequence, at most the model's `context`. Shorter texts are padded. Default: 64.
+    /// Tokens of a sequence, at most the model's `context`. Shorter texts are padded.
     #[schemars(range(min = 32, max = 65536))]
     pub sequence_length: usize,
     /// Which tokens the loss and the perplexity count.
     pub loss_on: LossOn,
     /// Bits of the weights, one number for each precision, widest first: 2 to 16, or 32 for no quantisation.
-    /// Default: 32, 8, 4.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub weight_bits: Vec<u32>,
-    /// Bits of the inputs of linear layers, in the same order. Default: 32, 8, 8.
+    /// Bits of the inputs of linear layers, in the same order.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub activation_bits: Vec<u32>,
-    /// Bits of keys and values, in the same order. Default: 32, 8, 8.
+    /// Bits of keys and values, in the same order.
     #[schemars(length(min = 1, max = 8), inner(range(min = 2, max = 32)))]
     pub key_value_bits: Vec<u32>,
-    /// How the levels of a weight are placed. Default: symmetric.
+    /// How the levels of a weight are placed.
     pub weight_scheme: Scheme,
-    /// Which values of a weight share a scale. Default: per-channel.
+    /// Which values of a weight share a scale.
     pub weight_granularity: Granularity,
-    /// Where the scale of a weight comes from. Default: min-max.
+    /// Where the scale of a weight comes from.
     pub weight_scale: WeightScale,
     /// The learning rate of learnt scales, as a multiple of the optimiser's. The logarithm of a scale is trained, so a
-    /// step of AdamW changes the scale by about this fraction of itself. Default: 1.
+    /// step of AdamW changes the scale by about this fraction of itself.
     #[schemars(range(min = 0.0, max = 1e3))]
     pub scale_learning_rate_factor: f64,
-    /// How the levels of activations, keys and values are placed. Default: asymmetric.
+    /// How the levels of activations, keys and values are placed.
     pub activation_scheme: Scheme,
-    /// Which values of activations, keys and values share a scale. Default: per-tensor.
+    /// Which values of activations, keys and values share a scale.
     pub activation_granularity: Granularity,
-    /// The weight of the old range when a training step moves the range of activations (a moving average). Default:
-    /// 0.9.
+    /// The weight of the old range when a training step moves the range of activations (a moving average).
     #[schemars(range(min = 0.0, max = 0.999_999))]
     pub range_momentum: f64,
-    /// Training batches before the first quantised step. Ranges start from their minimum and maximum. Default: 8.
+    /// Training batches before the first quantised step. Ranges start from their minimum and maximum.
     #[schemars(range(min = 1, max = 10_000))]
     pub calibration_batches: usize,
-    /// Where the ranges of activations, keys and values come from. Default: moving.
+    /// Where the ranges of activations, keys and values come from.
     pub ranges: Ranges,
     /// Which precision a step trains.
     pub policy: PrecisionPolicy,
     /// The element type of the operands of matrix products in linear layers, attention and output. Weights, gradients,
-    /// normalisation and loss are in 32 bits. Default: tf32.
+    /// normalisation and loss are in 32 bits.
     pub matmul_dtype: MatmulDtype,
-    /// The fraction of the loss of the narrower precisions that compares them with the logits of the widest; the rest is
-    /// cross-entropy with the text. Default: 0.5; LLM-QAT uses 1.
+    /// The fraction of the loss of the narrower precisions that compares them with the logits of the widest; the rest
+    /// is cross-entropy with the text. LLM-QAT uses 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub distillation: f64,
     /// Both logits are divided by this before they are compared; above 1, unlikely tokens weigh more. The divergence is
-    /// multiplied by its square (Hinton et al. 2015). Default: 1, as in LLM-QAT.
+    /// multiplied by its square (Hinton et al. 2015). LLM-QAT uses 1.
     #[schemars(range(min = 0.05, max = 100.0))]
     pub distillation_temperature: f64,
     /// Steps that train the base in full precision before it is quantised, for a model that starts from nothing.
-    /// Default: 0.
     pub pretraining_steps: u64,
-    /// Whether the base is trained after pretraining. Default: frozen.
+    /// Whether the base is trained after pretraining.
     pub base: Base,
-    /// Rank of the LoRA matrices (Hu et al. 2021); 0 has none, and then the base must be trained. Default: 8.
+    /// Rank of the LoRA matrices (Hu et al. 2021); 0 has none, and then the base must be trained.
     #[schemars(range(min = 0, max = 1024))]
     pub lora_rank: usize,
-    /// LoRA is scaled by this over the rank. Default: 16.
+    /// LoRA is scaled by this over the rank.
     #[schemars(range(min = 1e-3, max = 1e4))]
     pub lora_alpha: f64,
-    /// The layers that have LoRA. Default: all four.
+    /// The layers that have LoRA.
     #[schemars(length(max = 4))]
     pub lora_layers: Vec<Layer>,
-    /// Quantise the LoRA matrices to the bits of the weights. Default: true.
+    /// Quantise the LoRA matrices to the bits of the weights.
     pub lora_quantised: bool,
-    /// The maximum number of tokens of an answer in validation. Default: 12.
+    /// The maximum number of tokens of an answer in validation.
     #[schemars(range(min = 1, max = 1024))]
     pub answer_tokens: usize,
-    /// Write into each checkpoint, for each precision, a folder that Hugging Face's transformers reads: the weights that
-    /// its passes multiply by, grid and LoRA included, as floats. Default: false.
+    /// Write into each checkpoint, for each precision, a folder that Hugging Face's transformers reads: the weights
+    /// that its passes multiply by, grid and LoRA included, as floats.
     pub export_merged: bool,
     /// Write the same in parts: the base, the base on each precision's grid, the LoRA as adapters of PEFT, scales and
-    /// ranges. Default: false.
+    /// ranges.
     pub export_parts: bool,
 }
 
@@ -262,7 +259,7 @@ impl Layer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// The shape; the keys below change parts of it. Default: tiny.
+    /// The shape; the keys below change parts of it.
     pub preset: Preset,
     /// Blocks.
     #[serde(skip_serializing_if = "Option::is_none")]

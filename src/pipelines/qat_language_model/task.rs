@@ -101,10 +101,7 @@ impl QatLanguageModel {
         if let Some(path) = &prepared.model.weights {
             weights::read(&mut network, Path::new(path))?;
         }
-        let feed_settings = FeedSettings {
-            workers: experiment.limits.workers,
-            first: first_step.saturating_sub(1) * training.accumulation as u64,
-        };
+        let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
         let batches = prepared.batches.clone();
         let prepare = Arc::new(move |number| batches.train(number));
         let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;

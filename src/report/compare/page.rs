@@ -25,8 +25,9 @@ pub fn html(compared: &Compared) -> String {
     let content = html! {
         header { div.title { h1 { (title) } } }
         (legend(runs))
-        (tables(compared))
+        // What they came to is looked at before what they were made of.
         (figures(compared))
+        (tables(compared))
     };
     document(&title, &thick_lines(), &content, "the files of the runs' directories")
 }
@@ -36,9 +37,7 @@ fn thick_lines() -> String {
     let style = |at: usize| {
         let again = at + COLOURS;
         format!(
-            "\n.c{again} {{ background: var(--l{at}); }} .swatch.line.c{again} {{ height: .45rem; }} \
-             [stroke=\"#{again:06X}\"] {{ stroke: var(--c{at}); stroke-dasharray: var(--d{at}); }} \
-             [stroke=\"#{again:06X}\"][stroke-width=\"2\"] {{ stroke-width: 4.5px; }}"
+            "\n.c{again} {{ --c: var(--c{at}); --d: var(--d{at}); --l: var(--l{at}); --thick: 4.5px; --tall: .45rem; }}"
         )
     };
     (1..=COLOURS).map(style).collect()
@@ -91,7 +90,8 @@ fn figures(compared: &Compared) -> Markup {
     for kind in names(all, |run| &run.losses) {
         let caption = "Exponential moving average, as in the report of each run.";
         let plot = over_one_another(all, Shape::Line, |run| named(&run.losses, &kind));
-        plots.extend(figure(&format!("Training loss, {kind} steps"), caption, Unit::Number, plot, "step"));
+        let plot = figure(&format!("Training loss, {kind} steps"), caption, Unit::Number, plot, "step");
+        plots.extend(plot.map(Plot::logarithmic_if_far_apart));
     }
     for metric in &compared.metrics {
         let caption = "Held-out data; step 0 is the untrained model.";

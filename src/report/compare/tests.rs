@@ -70,12 +70,12 @@ fn the_page_lays_the_curves_of_all_runs_over_one_another() {
     for title in ["Training loss, detection steps", "map_50", "Heap", "Resident memory"] {
         assert!(page.contains(&format!("<h3>{title}</h3>")), "{title}");
     }
-    for colour in ["#000001", "#000007", "#000008", "#000009"] {
-        assert!(page.contains(&format!("stroke=\"{colour}\"")), "no curve has {colour}");
-        assert!(page.contains(&format!("[stroke=\"{colour}\"]")), "the style has no {colour}");
+    for class in ["c1", "c7", "c8", "c9"] {
+        assert!(page.contains(&format!("<polyline class=\"line {class}\"")), "no curve is {class}");
+        assert!(page.contains(&format!(".{class} {{ --c: ")), "the style has no {class}");
     }
     let tenth = html(&gather(&vec![finished(results.path(), PLAIN); 10]).unwrap());
-    assert!(tenth.contains("<polyline") && tenth.matches("#00000A").count() > 1, "as plotters writes it");
+    assert!(tenth.contains("<polyline class=\"line c10\"") && tenth.contains(".c10 { --c: "));
 }
 
 #[test]

@@ -227,8 +227,8 @@ fn memory(runs: &[ComparedRun]) -> Rows {
 
 fn speed(runs: &[ComparedRun]) -> Rows {
     vec![
-        row("steps/s", runs, |run| run.steps_per_second.map(number)),
-        row("items/s", runs, |run| run.items_per_second.map(number)),
+        row("steps/s, steps alone", runs, |run| run.steps_per_second.map(number)),
+        row("items/s, steps alone", runs, |run| run.items_per_second.map(number)),
         row("training time", runs, |run| Some(seconds(run.seconds))),
         row("trace, share of the steps", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
     ]

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::invocation;
 use crate::report::axes::{epochs, number, time_of_day};
 use crate::report::material::Material;
 use crate::report::page::document::code;
@@ -66,7 +67,7 @@ fn facts(material: &Material) -> Markup {
             (fact("Run", &material.id, None))
             (fact("Steps", &format!("{}{planned}", material.steps().unwrap_or(0)), epochs))
             @let whose = material.of_last_process();
-            @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("{speed}{whose}"));
+            @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("steps alone {speed}{whose}"));
             (fact("Training time", &seconds(material.seconds()), speed))
             (memory(material))
             @if let Some(manifest) = &material.manifest {
@@ -142,13 +143,13 @@ fn commands(material: &Material) -> Markup {
                 pre { (printable::line(&words, 2_000)) }
             }
             p.note { "Again with the same values, whatever has changed in the files it was made of:" }
-            pre { "xrun " (printable::line(&printable::shell_word(&again), 1_000)) }
+            pre { (invocation::program()) " " (printable::line(&printable::shell_word(&again), 1_000)) }
             @if material.resumable() {
                 p.note {
                     @if material.checkpoints.is_empty() { "It has no checkpoint; this begins it again:" }
                     @else { "On from the last checkpoint:" }
                 }
-                pre { "xrun resume " (printable::line(&printable::shell_word(&material.name()), 400)) }
+                pre { (invocation::program()) " resume " (printable::line(&printable::shell_word(&material.name()), 400)) }
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::report::material::{Buffer, Material, effect};
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::trace::Trace;
+use crate::report::verdict::called;
 use crate::results::format::Place;
 use crate::results::printable;
 
@@ -73,7 +74,7 @@ fn verdict(material: &Material) -> Markup {
                 thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
                     th.r { "a step" } th.r { "since step" } th.r { "windows" } } }
                 tbody { @for one in &verdict.series { tr {
-                    td { (one.name) }
+                    td { (called(one)) }
                     td { (one.findings.verdict.words()) }
                     td.r { (amount(&one.unit, one.first)) }
                     td.r { (amount(&one.unit, one.last)) }

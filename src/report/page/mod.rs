@@ -29,6 +29,7 @@ pub fn html(material: &Material) -> String {
         @if is_news { (memory) }
         (training::curves(material))
         @if !is_news { (memory) }
+        @if let Some(stages) = material.stages() { (stages.html()) }
         (memory::phases(material))
         (pictures::section(material))
         (left_out(material))

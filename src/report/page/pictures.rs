@@ -2,9 +2,10 @@
 
 use std::path::{Component, Path};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{Markup, html};
 
-use crate::report::base64;
 use crate::report::material::Material;
 use crate::results::{file, layout, printable, read};
 
@@ -32,7 +33,7 @@ pub fn section(material: &Material) -> Markup {
             Some(bytes) => {
                 room -= bytes.len();
                 shown.push((
-                    format!("data:image/png;base64,{}", base64::encode(&bytes)),
+                    format!("data:image/png;base64,{}", BASE64.encode(&bytes)),
                     printable::line(&entry.caption, CAPTION_CHARACTERS_MAX),
                 ));
             }

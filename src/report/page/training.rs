@@ -15,8 +15,6 @@ use crate::results::printable;
 const METRIC_FIGURES_MAX: usize = 12;
 /// A curve is cut when its highest is this many times what nearly all of it stays below.
 const CUT_FACTOR: f64 = 1.5;
-/// Values that lie farther apart than this show nothing on a plain axis.
-const LOG_FROM: f64 = 20.0;
 
 /// Best, last and first of what was measured: on a narrow page the last columns are seen last.
 pub fn results(material: &Material) -> Markup {
@@ -138,7 +136,9 @@ fn losses(material: &Material) -> Option<Plot> {
         number(material.curves.smoothed_over)
     );
     let (raw, smooth): (Vec<&Series>, Vec<&Series>) = losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
-    Some(cut(Plot { caption, ..plot }, &raw, &smooth))
+    let plot = Plot { caption, ..plot }.logarithmic_if_far_apart();
+    // A peak hides nothing there.
+    Some(if plot.log_y { plot } else { cut(plot, &raw, &smooth) })
 }
 
 /// A figure for each family of metrics, that of the best checkpoint's first; and how many more there would be.
@@ -219,13 +219,9 @@ fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Pl
         Some("%") => 104.0,
         _ => f64::INFINITY,
     };
-    let plot = Plot { y: (bottom, plot.y.1.min(highest_possible)), ..plot };
-    let (low, high) = plot.lowest_and_highest();
-    if highest_possible.is_infinite() && !has_bands && low > 0.0 && high > LOG_FROM * low {
-        caption.push_str(" The axis is logarithmic.");
-        return Some(Plot { caption, ..plot.on_logarithmic_y() });
-    }
-    Some(Plot { caption, ..plot })
+    let plot = Plot { y: (bottom, plot.y.1.min(highest_possible)), caption, ..plot };
+    // A share has an end that is known, and a band may reach below 0.
+    Some(if highest_possible.is_infinite() && !has_bands { plot.logarithmic_if_far_apart() } else { plot })
 }
 
 fn colour(at: usize) -> u8 {
@@ -318,6 +314,17 @@ mod tests {
         let drawn: usize = plots.iter().map(|plot| plot.curves.len()).sum();
         assert_eq!((drawn, left_out), (1 + 3 * 15, 0));
         assert!(plots.iter().all(|plot| plot.curves.len() <= COLOURS));
+    }
+
+    #[test]
+    fn a_loss_that_falls_far_has_a_logarithmic_axis_and_another_has_not() {
+        let of = |last: f64| {
+            let mut smooth = Series::default();
+            (0..50).for_each(|step| smooth.add(f64::from(step), 10.0 * (last / 10.0).powf(f64::from(step) / 49.0), ()));
+            half("loss", vec![Curve::of("a", &smooth, 1, Shape::Line).unwrap()]).unwrap().logarithmic_if_far_apart()
+        };
+        let (far, near) = (of(0.01), of(3.0));
+        assert!(far.log_y && far.caption.contains("logarithmic") && !near.log_y && near.caption.is_empty());
     }
 
     #[test]

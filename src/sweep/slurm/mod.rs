@@ -82,7 +82,7 @@ pub fn keep(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
     let path = sweep.join(layout::SLURM);
     let text = toml::to_string(settings)
         .map_err(|error| SlurmError::Settings { path: path.clone(), message: error.to_string() })?;
-    let head = "# What each run of the sweep asks Slurm for. May be changed: `xrun sweep --resume` reads it anew.\n";
+    let head = "# What each run of the sweep asks Slurm for. May be changed: `sweep --resume` reads it anew.\n";
     Ok(write::replace(&path, format!("{head}{text}").as_bytes())?)
 }
 

@@ -9,7 +9,7 @@ use super::super::standing::{self, Standing};
 use crate::results::sweep::Record;
 use crate::results::write::WriteError;
 
-/// After a requeue the process of before may still be writing its checkpoint.
+/// After a requeue the earlier process may still be writing its checkpoint.
 const OTHER_MAX: Duration = Duration::from_secs(30);
 
 /// A task has nothing that it can do.

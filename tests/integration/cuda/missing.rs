@@ -17,7 +17,7 @@ fn refused(machine: Machine, words: &[&str]) {
         assert!(listed.out.contains(word), "{word}: {}", listed.out);
     }
     assert!(said.err.len() < 1200, "no source, no stack: {}", said.err);
-    assert!(listed.out.contains("auto is cpu"), "{}", listed.out);
+    assert!(listed.out.contains("auto is    cpu"), "{}", listed.out);
     let auto = machine.xrun(&["tiny.toml", "--dry-run", "--device", "auto"]);
     assert_eq!(auto.code, 0, "{auto:?}");
     assert!(auto.err.contains("on the CPU, since the GPU cannot be used") && auto.err.contains(words[0]), "{auto:?}");
@@ -141,8 +141,8 @@ fn wheels_in_the_active_virtual_environment_are_found() {
     copy(&built.join("libnvrtc.so"), &wheels.join("lib/libnvrtc.so.13"));
     let environment = machine.workplace.path("venv");
     let machine = machine.without(&["libnvrtc.so"]).with("CUDA_PATH", "(unset)");
-    assert!(machine.xrun(&["devices"]).out.contains("auto is cpu"));
+    assert!(machine.xrun(&["devices"]).out.contains("auto is    cpu"));
     let machine = machine.with("VIRTUAL_ENV", environment.display());
     let said = machine.xrun(&["devices"]);
-    assert!(said.out.contains("auto is cuda:0") && said.out.contains("compiler 13.0"), "{said:?}");
+    assert!(said.out.contains("auto is    cuda:0") && said.out.contains("compiler 13.0"), "{said:?}");
 }

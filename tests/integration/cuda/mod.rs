@@ -4,6 +4,7 @@
 //! without a C compiler, they say SKIPPED and pass.
 
 mod faults;
+mod federated;
 mod kept;
 mod missing;
 

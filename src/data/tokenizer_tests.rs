@@ -136,7 +136,7 @@ fn the_real_files_give_the_tokens_of_gpt2() {
     let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
     assert_eq!((tokenizer.size(), tokenizer.end()), (50257, 50256));
     let cases: serde_json::Value =
-        serde_json::from_str(include_str!("../../../tests/reference/gpt2_tokens.json")).unwrap();
+        serde_json::from_str(include_str!("../../tests/reference/gpt2_tokens.json")).unwrap();
     for case in cases.as_array().unwrap() {
         let text = case["text"].as_str().unwrap();
         let expected: Vec<u32> = serde_json::from_value(case["tokens"].clone()).unwrap();

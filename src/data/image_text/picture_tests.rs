@@ -1,0 +1,152 @@
+//! Are pictures bounded, turned, laid on white and scaled as they should be?
+
+use image::{GrayAlphaImage, Luma, LumaA, Rgb, RgbaImage};
+use proptest::prelude::*;
+
+use super::*;
+
+pub fn encoded(picture: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    picture.into().write_to(&mut bytes, format).unwrap();
+    bytes.into_inner()
+}
+
+/// A PNG of this size whose pixels are not there: only its beginning is right.
+pub fn claimed(width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = encoded(image::GrayImage::new(1, 1), ImageFormat::Png);
+    bytes[16..20].copy_from_slice(&width.to_be_bytes());
+    bytes[20..24].copy_from_slice(&height.to_be_bytes());
+    let sum = crc32fast::hash(&bytes[12..29]);
+    bytes[29..33].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// A JPEG with this EXIF orientation.
+pub fn turned(picture: RgbImage, orientation: u8) -> Vec<u8> {
+    let jpeg = encoded(picture, ImageFormat::Jpeg);
+    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    let mut bytes = jpeg[..2].to_vec();
+    bytes.extend([0xff, 0xe1]);
+    bytes.extend((exif.len() as u16 + 2).to_be_bytes());
+    bytes.extend(exif);
+    bytes.extend(&jpeg[2..]);
+    bytes
+}
+
+fn picture(width: usize, height: usize, rgb: &[u8]) -> Picture {
+    assert_eq!(rgb.len(), width * height * 3);
+    Picture { width, height, rgb: rgb.into() }
+}
+
+#[test]
+fn pictures_that_are_too_large_are_refused_before_they_are_decoded() {
+    for (width, height, reason, part) in [
+        (1, 65_535, "too_large_picture", "1 x 65535 pixels, a side may have at most 32768"),
+        (30_000, 30_000, "too_large_picture", "900000000 in all, at most 64000000 are decoded"),
+        (8_000, 8_001, "too_large_picture", "64008000 in all"),
+        (0, 5, "broken_picture", "the picture"),
+    ] {
+        for found in
+            [head(Cursor::new(claimed(width, height))).map(|_| ()), decode(&claimed(width, height)).map(|_| ())]
+        {
+            let (found, message) = found.unwrap_err();
+            assert!(found == reason && message.contains(part), "{found}: {message}");
+        }
+    }
+    assert_eq!(head(Cursor::new(claimed(8_000, 8_000))).unwrap().width, 8_000);
+}
+
+#[test]
+fn what_is_no_whole_png_or_jpeg_is_told() {
+    let ground = RgbImage::from_fn(40, 40, |x, y| Rgb([x as u8 * 6, y as u8 * 6, (x * y) as u8]));
+    for format in [ImageFormat::Png, ImageFormat::Jpeg] {
+        let whole = encoded(ground.clone(), format);
+        assert_eq!(decode(&whole).unwrap().width, 40);
+        let (reason, message) = decode(&whole[..whole.len() * 3 / 4]).unwrap_err();
+        assert!(reason == "broken_picture" && message.contains("cut off"), "{message}");
+    }
+    for bytes in [b"".as_slice(), b"GIF89a\x01\0\x01\0\0\0\0", b"RIFF\0\0\0\0WEBPVP8 ", b"<svg></svg>", b"\0\0"] {
+        let (reason, message) = decode(bytes).unwrap_err();
+        assert!(reason == "not_png_or_jpeg", "{reason} {message}");
+    }
+    let mut damaged = encoded(ground, ImageFormat::Png);
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 40].fill(0);
+    assert_eq!(decode(&damaged).unwrap_err().0, "broken_picture");
+}
+
+#[test]
+fn what_is_transparent_is_laid_on_white() {
+    let [clear, half, full] = [[200, 0, 0, 0], [200, 0, 0, 128], [200, 0, 0, 255]].map(image::Rgba);
+    let three = RgbaImage::from_fn(3, 1, |x, _| [clear, half, full][x as usize]);
+    // 200 and 0 by 128 of 255, 255 by 127 of 255.
+    assert_eq!(&*decode(&encoded(three, ImageFormat::Png)).unwrap().rgb, [255, 255, 255, 227, 127, 127, 200, 0, 0]);
+    let grey = GrayAlphaImage::from_pixel(1, 1, LumaA([10, 0]));
+    assert_eq!(&*decode(&encoded(grey, ImageFormat::Png)).unwrap().rgb, [255; 3]);
+    let plain = image::GrayImage::from_pixel(1, 1, Luma([10]));
+    assert_eq!(&*decode(&encoded(plain, ImageFormat::Png)).unwrap().rgb, [10; 3]);
+}
+
+#[test]
+fn a_photo_is_turned_as_its_camera_says() {
+    let half = RgbImage::from_fn(16, 8, |x, _| if x < 8 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
+    let bright = |orientation, at: (usize, usize)| {
+        let picture = decode(&turned(half.clone(), orientation)).unwrap();
+        (picture.width, picture.height, picture.rgb[(at.1 * picture.width + at.0) * 3] > 128)
+    };
+    assert_eq!(bright(1, (0, 0)), (16, 8, true));
+    assert_eq!(bright(3, (0, 0)), (16, 8, false));
+    // A quarter to the right: what was left is above.
+    assert_eq!(bright(6, (0, 0)), (8, 16, true));
+    assert_eq!(bright(6, (0, 15)), (8, 16, false));
+    assert_eq!(bright(8, (0, 0)), (8, 16, false));
+}
+
+#[test]
+fn base64_that_is_none_is_told() {
+    let bytes = b"\x89PNG\0\xff";
+    let url = format!("data:image/png;base64,{}", STANDARD.encode(bytes));
+    assert_eq!(inline(&url).unwrap(), bytes);
+    for url in [
+        "data:image/png;base64,AA=A",
+        "data:image/png;base64,A A=",
+        "data:,abc",
+        "data:image/png;base64",
+        "data:text/plain,a",
+    ] {
+        assert_eq!(inline(url).unwrap_err().0, "wrong_base64", "{url}");
+    }
+}
+
+/// By hand: each new pixel is the mean of what it covers.
+#[test]
+fn scaling_takes_means() {
+    let grey = |values: &[u8]| values.iter().flat_map(|value| [*value; 3]).collect::<Vec<u8>>();
+    let four = picture(4, 2, &grey(&[0, 10, 20, 30, 100, 110, 120, 131]));
+    // (0 + 10 + 100 + 110) / 4 and (20 + 30 + 120 + 131) / 4 = 75.25, a row each of the lower and the upper.
+    let two = scaled(&four, 2);
+    assert_eq!(&*two.rgb, grey(&[5, 25, 105, 126]));
+    // A third of the middle pixel belongs to no one alone: (2 * 0 + 30) / 3 and (30 + 2 * 60) / 3.
+    let three = picture(3, 1, &grey(&[0, 30, 60]));
+    assert_eq!(&*scaled(&three, 2).rgb, grey(&[10, 50, 10, 50]));
+    // Larger: pixels are repeated.
+    assert_eq!(&*scaled(&picture(1, 2, &grey(&[7, 9])), 4).rgb, grey(&[[7; 8], [9; 8]].concat()));
+    assert_eq!(scaled(&four, 2).rgb.len(), 12);
+    let same = picture(2, 2, &grey(&[1, 2, 3, 4]));
+    assert_eq!(scaled(&same, 2), same);
+}
+
+proptest! {
+    #[test]
+    fn scaling_keeps_what_is_plain_and_stays_within_what_is_there(
+        width in 1usize..40, height in 1usize..40, side in 1usize..40, low: u8, high: u8, seed: u8,
+    ) {
+        let (low, high) = (low.min(high), low.max(high));
+        let value = |at: usize| if (at * 31 + usize::from(seed)) % 5 < 2 { low } else { high };
+        let rgb: Vec<u8> = (0..width * height * 3).map(value).collect();
+        let scaled = scaled(&picture(width, height, &rgb), side);
+        prop_assert_eq!(scaled.rgb.len(), side * side * 3);
+        prop_assert!(scaled.rgb.iter().all(|value| (low..=high).contains(value)));
+    }
+}

@@ -1,0 +1,148 @@
+//! Whatever the bytes of a WAV file: samples, or a reason.
+
+use hound::{WavSpec, WavWriter};
+use proptest::prelude::*;
+
+use super::*;
+
+fn spec(channels: u16, rate: u32, bits: u16, sample_format: SampleFormat) -> WavSpec {
+    WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format }
+}
+
+fn integers(spec: WavSpec, samples: &[i32]) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    let mut writer = WavWriter::new(&mut bytes, spec).unwrap();
+    samples.iter().for_each(|sample| writer.write_sample(*sample).unwrap());
+    writer.finalize().unwrap();
+    bytes.into_inner()
+}
+
+fn floats(channels: u16, samples: &[f32]) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    let mut writer = WavWriter::new(&mut bytes, spec(channels, 16_000, 32, SampleFormat::Float)).unwrap();
+    samples.iter().for_each(|sample| writer.write_sample(*sample).unwrap());
+    writer.finalize().unwrap();
+    bytes.into_inner()
+}
+
+/// A file whose head is written by hand: format, channels, rate, bits, bytes that its samples are said to have.
+fn head(format: u16, channels: u16, rate: u32, bits: u16, declared: u32, data: &[u8]) -> Vec<u8> {
+    let block = channels.wrapping_mul(bits / 8);
+    let mut bytes = b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0".to_vec();
+    bytes.extend(format.to_le_bytes());
+    bytes.extend(channels.to_le_bytes());
+    bytes.extend(rate.to_le_bytes());
+    bytes.extend(rate.wrapping_mul(u32::from(block)).to_le_bytes());
+    bytes.extend(block.to_le_bytes());
+    bytes.extend(bits.to_le_bytes());
+    bytes.extend(b"data");
+    bytes.extend(declared.to_le_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+fn sixteen(count: usize) -> Vec<u8> {
+    head(1, 1, 16_000, 16, 2 * count as u32, &vec![1; 2 * count])
+}
+
+#[test]
+fn all_forms_of_pcm_and_floats_are_read_as_numbers_up_to_1() {
+    for bits in [8, 16, 24, 32] {
+        let half = 1_i32 << (bits - 2);
+        let found = read(&integers(spec(1, 16_000, bits, SampleFormat::Int), &[half, -half, 0, -2 * (half - 1) - 2]));
+        assert_eq!(found.unwrap(), Sound { rate: 16_000, samples: vec![0.5, -0.5, 0.0, -1.0] }, "{bits} bits");
+    }
+    assert_eq!(read(&floats(1, &[0.25, -2.0])).unwrap().samples, [0.25, -2.0]);
+}
+
+#[test]
+fn channels_are_averaged() {
+    let stereo = integers(spec(2, 44_100, 16, SampleFormat::Int), &[16_384, 0, -8192, -8192]);
+    assert_eq!(read(&stereo).unwrap(), Sound { rate: 44_100, samples: vec![0.25, -0.25] });
+    assert_eq!(read(&floats(8, &[1.0; 16])).unwrap().samples, [1.0, 1.0]);
+}
+
+#[test]
+fn what_is_no_sound_is_refused_with_a_reason() {
+    let seconds = |seconds: usize| sixteen(16_000 * seconds);
+    let mut cut = sixteen(1000);
+    cut.truncate(44 + 300);
+    let mut huge = floats(1, &[0.0; 4]);
+    let end = huge.len();
+    huge[end - 4..].copy_from_slice(&1e30_f32.to_le_bytes());
+    let three = |format| head(format, 1, 16_000, 16, 4, &[0; 4]);
+    for (bytes, reason, part) in [
+        (Vec::new(), "no_wav_file", "is empty"),
+        (b"OggS and so on".to_vec(), "no_wav_file", "Ogg"),
+        (b"fLaC and so on".to_vec(), "no_wav_file", "FLAC"),
+        (b"ID3\x04 and so on".to_vec(), "no_wav_file", "MP3"),
+        (b"RIFX\0\0\0\0WAVE".to_vec(), "no_wav_file", "RIFX"),
+        (b"RF64\0\0\0\0WAVE".to_vec(), "no_wav_file", "RF64"),
+        (b"RIFF\0\0\0\0AVI ".to_vec(), "no_wav_file", "does not begin"),
+        (b"RIFF\0\0\0\0WAVE".to_vec(), "cut_off", "before its samples"),
+        (sixteen(1000)[..30].to_vec(), "cut_off", "before its samples"),
+        (cut, "cut_off", "declares 1000 samples and has 150"),
+        (sixteen(0), "no_samples", "no samples"),
+        (three(2), "compressed", "ffmpeg"),
+        (three(0x55), "compressed", "ffmpeg"),
+        (head(1, 0, 16_000, 16, 4, &[0; 4]), "channels", "0 channels"),
+        (head(1, 64, 16_000, 16, 128, &[0; 128]), "channels", "64 channels"),
+        (head(1, 9, 16_000, 16, 18, &[0; 18]), "channels", "9 channels"),
+        (head(1, 1, 1, 16, 4, &[0; 4]), "sample_rate", "1 samples a second"),
+        (head(1, 1, 192_001, 16, 4, &[0; 4]), "sample_rate", "192001 samples"),
+        (seconds(61), "too_long", "60 seconds"),
+        // Four gigabytes are declared, and four bytes are there.
+        (head(1, 1, 192_000, 16, 0xffff_fffe, &[0; 4]), "too_long", "declares 2147483647"),
+        (head(1, 8, 192_000, 16, 180_000_000, &[0; 4]), "cut_off", "has 0"),
+        (head(1, 1, 16_000, 12, 4, &[0; 4]), "damaged_head", "sample bits exceeds"),
+        (floats(1, &[0.0, f32::NAN]), "no_number", "sample 1 is NaN"),
+        (floats(1, &[f32::INFINITY]), "no_number", "inf"),
+        (huge, "no_number", "sample 3"),
+    ] {
+        let found = read(&bytes).unwrap_err();
+        assert_eq!(found.reason, reason, "{}", found.message);
+        assert!(found.message.contains(part), "{}", found.message);
+    }
+    assert_eq!(read(&seconds(60)).unwrap().samples.len(), 960_000);
+}
+
+#[test]
+fn digital_silence_is_legal() {
+    assert!(read(&floats(1, &[0.0, -0.0])).unwrap().is_silent());
+    assert!(!read(&floats(1, &[0.0, 1e-9])).unwrap().is_silent());
+}
+
+#[test]
+fn other_chunks_before_and_behind_the_samples_are_passed_over() {
+    let mut bytes = sixteen(10);
+    let list = b"LIST\x04\0\0\0INFO";
+    bytes.splice(12..12, list.iter().copied());
+    bytes.extend(b"junk\x02\0\0\0ab");
+    assert_eq!(read(&bytes).unwrap().samples.len(), 10);
+}
+
+proptest! {
+    #[test]
+    fn no_change_of_bytes_makes_it_panic_or_hold_more_than_the_file(
+        form in 0_usize..4,
+        changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..8),
+        end in 0_usize..140,
+    ) {
+        let mut bytes = match form {
+            0 => integers(spec(2, 44_100, 16, SampleFormat::Int), &[7; 20]),
+            1 => integers(spec(1, 16_000, 24, SampleFormat::Int), &[-7; 20]),
+            2 => floats(2, &[0.5; 16]),
+            _ => head(1, 3, 8000, 8, 30, &[9; 30]),
+        };
+        for (at, byte) in changes {
+            let length = bytes.len();
+            bytes[at % length] = byte;
+        }
+        bytes.truncate(bytes.len().min(end.max(1)));
+        if let Ok(sound) = read(&bytes) {
+            prop_assert!(sound.samples.capacity() <= bytes.len());
+            prop_assert!(sound.samples.iter().all(|sample| sample.is_finite()));
+            prop_assert!(!sound.samples.is_empty());
+        }
+    }
+}

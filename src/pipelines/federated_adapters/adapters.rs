@@ -1,0 +1,137 @@
+//! What is trained: two adapters from the encoder's tokens to the conditioning of an image generator.
+//!
+//! ```text
+//! each token: linear, norm, GELU, …, linear -> [batch, tokens, D]
+//! attention of learnt queries over them -> [batch, latents, D]
+//! ```
+//! Attention pooling as in Lee et al. 2019 (Set Transformer), with one cross-attention.
+
+use burn::DispatchDevice;
+use burn::module::{Module, Param, ParamId};
+use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
+use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::activation::gelu;
+use burn::tensor::backend::Backend as BurnBackend;
+
+use super::settings::{AdapterShape, Model};
+use crate::nn::parameters::initialise_linear;
+use crate::nn::{Backend, Tensor};
+
+#[derive(Module, Debug)]
+pub struct Hidden<B: BurnBackend> {
+    linear: Linear<B>,
+    norm: LayerNorm<B>,
+}
+
+#[derive(Module, Debug)]
+pub struct Pooling<B: BurnBackend> {
+    latents: Param<burn::tensor::Tensor<B, 2>>,
+    attention: MultiHeadAttention<B>,
+}
+
+#[derive(Module, Debug)]
+pub struct Adapter<B: BurnBackend> {
+    hidden: Vec<Hidden<B>>,
+    output: Linear<B>,
+    pooling: Pooling<B>,
+}
+
+/// See the file's head. The names of the fields are the names in `model.safetensors`.
+#[derive(Module, Debug)]
+pub struct Adapters<B: BurnBackend> {
+    pooled: Adapter<B>,
+    tokens: Adapter<B>,
+}
+
+/// What comes out of both.
+#[derive(Clone, Debug)]
+pub struct Conditioning {
+    /// `[batch, latents * D]`
+    pub pooled: Tensor<2>,
+    /// `[batch, latents * D]`
+    pub tokens: Tensor<2>,
+}
+
+impl Conditioning {
+    /// How many numbers both have.
+    pub fn numbers(&self) -> usize {
+        self.pooled.shape().num_elements() + self.tokens.shape().num_elements()
+    }
+}
+
+impl Adapter<Backend> {
+    fn new(inputs: usize, shape: &AdapterShape, heads: usize, device: &DispatchDevice) -> Self {
+        let mut width = inputs;
+        let mut hidden = Vec::with_capacity(shape.hidden.len());
+        for wide in &shape.hidden {
+            let linear = LinearConfig::new(width, *wide).init(device);
+            hidden.push(Hidden { linear, norm: LayerNormConfig::new(*wide).init(device) });
+            width = *wide;
+        }
+        let latents = Tensor::zeros([shape.latents, shape.width], device).require_grad();
+        let pooling = Pooling {
+            latents: Param::initialized(ParamId::new(), latents),
+            attention: MultiHeadAttentionConfig::new(shape.width, heads).with_dropout(0.0).init(device),
+        };
+        Self { hidden, output: LinearConfig::new(width, shape.width).init(device), pooling }
+    }
+
+    /// `[batch, tokens, width]` to `[batch, latents * D]`.
+    fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
+        let hidden =
+            self.hidden.iter().fold(tokens, |input, hidden| gelu(hidden.norm.forward(hidden.linear.forward(input))));
+        let values = self.output.forward(hidden);
+        let latents = self.pooling.latents.val();
+        let [count, width] = latents.dims();
+        let queries = latents.unsqueeze::<3>().expand([values.dims()[0], count, width]);
+        self.pooling.attention.forward(MhaInput::new(queries, values.clone(), values)).context.flatten(1, 2)
+    }
+}
+
+impl Adapters<Backend> {
+    /// All first values follow from the seed.
+    pub fn new(model: &Model, seed: u32, device: &DispatchDevice) -> Self {
+        let adapter = |shape: &AdapterShape| Adapter::new(model.encoder_width(), shape, model.pool_heads, device);
+        initialise_linear(Self { pooled: adapter(&model.pooled), tokens: adapter(&model.tokens) }, seed)
+    }
+
+    /// Of the encoder's tokens, `[batch, tokens, width]`.
+    pub fn forward(&self, tokens: Tensor<3>) -> Conditioning {
+        Conditioning { pooled: self.pooled.forward(tokens.clone()), tokens: self.tokens.forward(tokens) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::Part;
+    use super::super::sizes::{parameters, parameters_of, part_of};
+    use super::*;
+    use crate::nn::flat;
+    use crate::nn::tests::{autodiff, plain};
+
+    #[test]
+    fn the_plan_knows_how_many_numbers_there_are_in_each_part() {
+        let models = [
+            Model::default(),
+            Model { pooled: AdapterShape { hidden: vec![], latents: 1, width: 8 }, width: 12, ..Model::default() },
+        ];
+        for model in models {
+            let network = Adapters::new(&model, 1, &autodiff());
+            assert_eq!(network.num_params() as u64, parameters(&model));
+            for part in Part::ALL {
+                let of_part = flat::places(&network).into_iter().filter(|(path, _)| part_of(path) == part);
+                let count: usize = of_part.map(|(_, range)| range.len()).sum();
+                assert_eq!(count as u64, parameters_of(part, &model), "{part:?}");
+            }
+        }
+        assert_eq!(parameters(&Model::default()), 109_280, "as the design counts them");
+    }
+
+    #[test]
+    fn outputs_have_the_shape_of_their_targets() {
+        let model = Model::default();
+        let network = Adapters::new(&model, 1, &plain());
+        let found = network.forward(Tensor::zeros([3, model.encoder_tokens(), model.encoder_width()], &plain()));
+        assert_eq!((found.pooled.dims(), found.tokens.dims()), ([3, 64], [3, 8 * 96]));
+    }
+}

@@ -1,0 +1,222 @@
+//! The frozen encoder: the Audio Spectrogram Transformer (Gong et al. 2021), or statistics of the spectrogram.
+//!
+//! ```text
+//! [batch, frames, bands] -> patches -> two learnt tokens and those of patches, plus positions
+//! each block: x += attention(norm(x)), x += mlp(norm(x));   norm -> [batch, tokens, width]
+//! ```
+
+use std::path::Path;
+
+use burn::DispatchDevice;
+use burn::module::{Module, Param, ParamId};
+use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::activation::gelu;
+use burn::tensor::backend::Backend as BurnBackend;
+use burn_store::{ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsStore};
+
+use super::settings::Model;
+use crate::nn::parameters::{initialise_linear, single_precision};
+use crate::nn::{Backend, Tensor};
+use crate::results::tensors;
+use crate::task::TaskError;
+
+/// As Hugging Face's `ASTConfig` has it.
+const EPSILON: f64 = 1e-12;
+/// The hidden layer of a block is so many times as wide as a token.
+const MLP_RATIO: usize = 4;
+
+/// What makes tokens of the spectrogram.
+#[derive(Module, Debug)]
+pub struct Embeddings<B: BurnBackend> {
+    cls_token: Param<burn::tensor::Tensor<B, 3>>,
+    distillation_token: Param<burn::tensor::Tensor<B, 3>>,
+    position_embeddings: Param<burn::tensor::Tensor<B, 3>>,
+    patches: Conv2d<B>,
+}
+
+#[derive(Module, Debug)]
+pub struct Block<B: BurnBackend> {
+    layernorm_before: LayerNorm<B>,
+    attention: MultiHeadAttention<B>,
+    layernorm_after: LayerNorm<B>,
+    intermediate: Linear<B>,
+    output: Linear<B>,
+}
+
+/// See the file's head.
+#[derive(Module, Debug)]
+pub struct Encoder<B: BurnBackend> {
+    embeddings: Embeddings<B>,
+    layer: Vec<Block<B>>,
+    layernorm: LayerNorm<B>,
+}
+
+/// Names in Hugging Face's files, as patterns, and ours.
+const NAMES: [(&str, &str); 8] = [
+    (r"^audio_spectrogram_transformer\.", ""),
+    (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patches."),
+    (r"^encoder\.layer\.(\d+)\.attention\.attention\.", "layer.$1.attention."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", "layer.$1.attention.output."),
+    (r"^encoder\.layer\.(\d+)\.(intermediate|output)\.dense\.", "layer.$1.$2."),
+    (r"^encoder\.layer\.(\d+)\.(layernorm_before|layernorm_after)\.", "layer.$1.$2."),
+    // Burn's names of what normalisation multiplies by and adds.
+    (r"(layernorm|layernorm_before|layernorm_after)\.weight$", "$1.gamma"),
+    (r"(layernorm|layernorm_before|layernorm_after)\.bias$", "$1.beta"),
+];
+
+impl Block<Backend> {
+    fn new(model: &Model, device: &DispatchDevice) -> Self {
+        let wide = MLP_RATIO * model.width;
+        Self {
+            layernorm_before: norm(model.width, device),
+            attention: MultiHeadAttentionConfig::new(model.width, model.heads).with_dropout(0.0).init(device),
+            layernorm_after: norm(model.width, device),
+            intermediate: LinearConfig::new(model.width, wide).init(device),
+            output: LinearConfig::new(wide, model.width).init(device),
+        }
+    }
+
+    fn forward(&self, input: Tensor<3>) -> Tensor<3> {
+        let normal = self.layernorm_before.forward(input.clone());
+        let middle = input + self.attention.forward(MhaInput::self_attn(normal)).context;
+        let normal = self.layernorm_after.forward(middle.clone());
+        middle + self.output.forward(gelu(self.intermediate.forward(normal)))
+    }
+}
+
+fn norm(width: usize, device: &DispatchDevice) -> LayerNorm<Backend> {
+    LayerNormConfig::new(width).with_epsilon(EPSILON).init(device)
+}
+
+impl Encoder<Backend> {
+    /// All first values follow from the seed.
+    pub fn new(model: &Model, seed: u32, device: &DispatchDevice) -> Self {
+        let learnt = |tokens: usize| {
+            let shape = [1, tokens, model.width];
+            Param::initialized(ParamId::new(), Tensor::zeros(shape, device).require_grad())
+        };
+        let embeddings = Embeddings {
+            cls_token: learnt(1),
+            distillation_token: learnt(1),
+            position_embeddings: learnt(model.encoder_tokens()),
+            patches: Conv2dConfig::new([1, model.width], [model.patch, model.patch])
+                .with_stride([model.stride, model.stride])
+                .init(device),
+        };
+        let layer = (0..model.layers).map(|_| Block::new(model, device)).collect();
+        initialise_linear(Self { embeddings, layer, layernorm: norm(model.width, device) }, seed)
+    }
+
+    /// `[batch, frames, bands]` to `[batch, tokens, width]`.
+    pub fn forward(&self, spectrograms: Tensor<3>) -> Tensor<3> {
+        let [batch, frames, bands] = spectrograms.dims();
+        // Patches one after the other along the frames, and then along the bands.
+        let pictures = spectrograms.swap_dims(1, 2).reshape([batch, 1, bands, frames]);
+        let patches = self.embeddings.patches.forward(pictures).flatten::<3>(2, 3).swap_dims(1, 2);
+        let width = patches.dims()[2];
+        let learnt = |token: &Param<Tensor<3>>| token.val().expand([batch, 1, width]);
+        let extra = [learnt(&self.embeddings.cls_token), learnt(&self.embeddings.distillation_token)];
+        let tokens = Tensor::cat(extra.into_iter().chain([patches]).collect(), 1);
+        let start = tokens + self.embeddings.position_embeddings.val();
+        let hidden = self.layer.iter().fold(start, |hidden, block| block.forward(hidden));
+        self.layernorm.forward(hidden)
+    }
+
+    /// Puts the weights of a file in Hugging Face's layout into the encoder.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of another shape.
+    pub fn read(&mut self, path: &Path) -> Result<(), TaskError> {
+        let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
+        tensors::described(path).map_err(failed)?;
+        let mut store = SafetensorsStore::from_file(path)
+            .with_from_adapter(PyTorchToBurnAdapter)
+            .allow_partial(true)
+            .validate(false);
+        for (pattern, name) in NAMES {
+            store = store.with_key_remapping(pattern, name);
+        }
+        let applied = self.load_from(&mut store).map_err(|error| failed(format!("cannot be read: {error}")))?;
+        if let Some(error) = applied.errors.first() {
+            let advice = "bands, frames, patch, stride, width, layers and heads must be those of the file";
+            return Err(failed(format!("does not fit the model: {error}; {advice}")));
+        }
+        // A file of a classifier has its last layer, which is of no use here.
+        let unknown = |path: &&String| !path.starts_with("classifier.");
+        if let Some(unknown) = applied.unused.iter().find(unknown) {
+            let advice = if unknown.contains("layer.") { "; `layers` must be the file's" } else { "" };
+            return Err(failed(format!("has `{unknown}`, which this model has no place for{advice}")));
+        }
+        match applied.missing.first() {
+            Some((first, _)) => Err(failed(format!(
+                "has no `{first}` (and {} others are missing); is this an `ASTModel` as Hugging Face writes it?",
+                applied.missing.len() - 1
+            ))),
+            None => {
+                *self = single_precision(self.clone());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The mean of each band over time, and its deviation: `[batch, frames, bands]` to `[batch, 1, 2 * bands]`.
+pub fn statistics(spectrograms: Tensor<3>) -> Tensor<3> {
+    let mean = spectrograms.clone().mean_dim(1);
+    let centred = spectrograms - mean.clone();
+    let deviation = (centred.clone() * centred).mean_dim(1).sqrt();
+    Tensor::cat(vec![mean, deviation], 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::nn::tests::{close, plain, values};
+
+    fn tiny() -> Model {
+        let shape = Model { bands: 10, frames: 14, patch: 4, stride: 3, width: 8, ..Model::default() };
+        Model { layers: 2, heads: 2, ..shape }
+    }
+
+    fn file() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/ast_tiny.safetensors"))
+    }
+
+    /// Hugging Face's `ASTModel` with the same weights, `tests/reference/ast_tiny.py`.
+    #[test]
+    fn tokens_are_those_of_hugging_face() {
+        let all: Value = serde_json::from_str(include_str!("../../../tests/reference/ast_tiny.json")).unwrap();
+        let row = |name: &str| -> Vec<f32> {
+            all[name].as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+        };
+        let mut encoder = Encoder::new(&tiny(), 1, &plain());
+        encoder.read(file()).unwrap();
+        let spectrograms = Tensor::from_data(TensorData::new(row("spectrograms"), [2, 14, 10]), &plain());
+        let found = encoder.forward(spectrograms);
+        assert_eq!(found.dims(), [2, 3 * 4 + 2, 8]);
+        close(&values(found), &row("last_hidden_state"), 1e-4);
+    }
+
+    #[test]
+    fn a_file_of_another_shape_is_refused_by_name() {
+        for (model, expected) in [
+            (Model { width: 12, ..tiny() }, "does not fit the model"),
+            (Model { layers: 1, ..tiny() }, "`layers` must be the file's"),
+            (Model { layers: 3, ..tiny() }, "are missing"),
+        ] {
+            let message = Encoder::new(&model, 1, &plain()).read(file()).unwrap_err().to_string();
+            assert!(message.contains(expected) && message.contains("ast_tiny.safetensors"), "{message}");
+        }
+    }
+
+    #[test]
+    fn statistics_by_hand() {
+        let spectrogram = Tensor::<3>::from_floats([[[1.0, 5.0], [3.0, 5.0]]], &plain());
+        close(&values(statistics(spectrogram)), &[2.0, 5.0, 1.0, 0.0], 1e-6);
+    }
+}

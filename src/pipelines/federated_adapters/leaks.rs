@@ -1,0 +1,61 @@
+//! Which leaks can be switched on, and what does each grow with?
+
+use super::rounds::Rounds;
+use crate::experiment::leaks::Leak;
+use crate::leak;
+pub use crate::pipelines::leaks::{
+    BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, THREAD_POOLS,
+};
+use crate::results::format::{Keeps, Occasion};
+
+pub const DATASET_ON_DEVICE: Leak = leak!(
+    "dataset_on_device",
+    with_tensors,
+    "Move each clip to the device when it is first used and keep it there: samples, embedding and targets. Ends when all \
+     clips have been used."
+);
+pub const TARGETS_WITH_GRAPH: Leak = leak!(
+    "targets_with_graph",
+    with_tensors,
+    "Keep the targets of each batch as tracked tensors that no backward pass reaches."
+);
+pub const NODE_MODELS: Leak = leak!(
+    "node_models",
+    with_tensors,
+    "Keep the model of a node and its optimiser's running values when its turn has ended."
+);
+pub const ROUND_RESULTS: Leak =
+    leak!("round_results", on_host, "Keep the results of all nodes of all rounds on the server.");
+pub const VALIDATION_OUTPUTS: Leak = leak!(
+    "validation_outputs",
+    with_tensors,
+    "Keep the outputs for all held-out clips on the device, at each validation."
+);
+
+/// All of them.
+pub const LEAKS: &[&Leak] = &[
+    &DATASET_ON_DEVICE,
+    &BATCHES_ON_DEVICE,
+    &OUTPUTS_WITH_GRAPH,
+    &EMBEDDINGS_WITH_GRAPH,
+    &TARGETS_WITH_GRAPH,
+    &GRADIENTS,
+    &LOSS_WITH_GRAPH,
+    &NODE_MODELS,
+    &ROUND_RESULTS,
+    &VALIDATION_OUTPUTS,
+    &THREAD_POOLS,
+];
+
+/// What `leak` comes to keep. `clip_bytes` are those of a clip on the device with its targets, `clips` all that are used.
+pub fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> Keeps {
+    match *leak {
+        DATASET_ON_DEVICE => Keeps::InAll(clips * clip_bytes),
+        OUTPUTS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.last_pass)),
+        EMBEDDINGS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.first_pass)),
+        NODE_MODELS | ROUND_RESULTS => Keeps::with(Occasion::Step, rounds.fraction(|place| place.ends_turn)),
+        VALIDATION_OUTPUTS => Keeps::with(Occasion::Validation, 1.0),
+        THREAD_POOLS => Keeps::with(Occasion::Epoch, 1.0),
+        _ => Keeps::with(Occasion::Step, 1.0),
+    }
+}

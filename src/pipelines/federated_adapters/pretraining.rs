@@ -1,0 +1,171 @@
+//! Where does the encoder come from? From a file, or from a training on public classes that is made once and kept.
+//!
+//! It is no part of the run's steps: rounds would no longer be epochs, and a sweep over nodes or local epochs needs one and the
+//! same encoder. It is made on the CPU, whatever the run's device.
+
+use std::path::{Path, PathBuf};
+
+use burn::module::{AutodiffModule, Module};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::backend::Backend as BurnBackend;
+use burn::tensor::{Int, TensorData};
+use burn_store::{ModuleSnapshot, SafetensorsStore};
+use rand::seq::SliceRandom;
+
+use super::encoder::Encoder;
+use super::prepare::{Prepared, pretrains};
+use super::settings::{EncoderKind, Model, Settings};
+use super::sounds::Sounds;
+use crate::data::cache;
+use crate::data::digest::digest;
+use crate::data::error::DataError;
+use crate::data::sound_clips::library::{Role, Split};
+use crate::device::Kind;
+use crate::device::dispatch::TensorDevice;
+use crate::nn::parameters::initialise_linear;
+use crate::nn::step::{Gathered, Trained};
+use crate::nn::{Backend, Tensor, flat};
+use crate::seed::generator;
+use crate::settings::sections::{AdamW, Optimizer, Training};
+use crate::task::TaskError;
+
+/// A change to what is trained needs a new number.
+const VERSION: u32 = 1;
+const BATCH: usize = 32;
+/// As many encoders are kept in the cache; each is as large as a model.
+const ENCODERS_MAX: usize = 16;
+const FOLDER: &str = "encoders";
+
+/// The encoder with a layer on top that tells classes apart.
+#[derive(Module, Debug)]
+struct Classifier<B: BurnBackend> {
+    encoder: Encoder<B>,
+    head: Linear<B>,
+}
+
+impl Classifier<Backend> {
+    /// The sum over clips of the cross-entropy; `[1]`. `spectra` are `[clips, frames, bands]`.
+    fn loss(&self, spectra: Tensor<3>, classes: Vec<i32>) -> Tensor<1> {
+        let clips = classes.len();
+        let tokens = self.encoder.forward(spectra);
+        let device = tokens.device();
+        // The mean over all tokens, so that those of patches learn something, too.
+        let logits = self.head.forward(tokens.mean_dim(1).flatten::<2>(1, 2));
+        let classes = burn::tensor::Tensor::<Backend, 2, Int>::from_data(TensorData::new(classes, [clips, 1]), &device);
+        log_softmax(logits, 1).gather(1, classes).sum().neg()
+    }
+}
+
+/// The encoder on the plain device, and the digest of its weights; `None` where statistics take its place.
+///
+/// # Errors
+/// A file that cannot be read, or a device that fails.
+pub fn encoder(
+    prepared: &Prepared,
+    seed: u32,
+    device: &TensorDevice,
+) -> Result<Option<(Encoder<Backend>, String)>, TaskError> {
+    let model = &prepared.model;
+    if model.encoder == EncoderKind::Statistics {
+        return Ok(None);
+    }
+    let mut encoder = Encoder::new(model, seed, &device.plain);
+    match &model.weights {
+        Some(weights) => encoder.read(Path::new(weights))?,
+        None => {
+            let path = made(&prepared.settings, model, &prepared.sounds, seed)?;
+            load(&mut encoder, &path)?;
+        }
+    }
+    let numbers = flat::to_host(&encoder);
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Ok(Some((encoder.no_grad(), digest(&bytes))))
+}
+
+/// What identifies the encoder before it is made; `None` where it is not trained here.
+pub fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<String> {
+    pretrains(model).then(|| {
+        let Model { bands, frames, patch, stride, width, layers, heads, .. } = model;
+        let shape = [bands, frames, patch, stride, width, layers, heads];
+        digest(format!("{VERSION} {shape:?} {} {data} {seed}", settings.pretraining_steps).as_bytes())
+    })
+}
+
+/// The file of the encoder, made now if it is not there yet.
+fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<PathBuf, TaskError> {
+    let identity = identity(settings, model, &sounds.store().library().digest, seed).unwrap_or_default();
+    let root = cache::folder();
+    let folder = root.join(FOLDER);
+    let path = folder.join(format!("{}.safetensors", &identity[..16]));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let failed = |error: std::io::Error| {
+        DataError::file(&folder, format!("cannot keep the encoder: {error}{}", cache::advice(&error)))
+    };
+    cache::make(&root).and_then(|()| std::fs::create_dir_all(&folder)).map_err(failed)?;
+    let trained = train(settings, model, sounds, seed)?;
+    // As a whole or not at all: another run may make the same one.
+    let writing =
+        tempfile::Builder::new().suffix(".safetensors").tempfile_in(&folder).map_err(failed)?.into_temp_path();
+    let mut store = SafetensorsStore::from_file(&*writing).overwrite(true).metadata("model", "spectrogram-transformer");
+    trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
+    writing.persist(&path).map_err(|error| failed(error.error))?;
+    cache::forget_oldest(&folder, ENCODERS_MAX);
+    Ok(path)
+}
+
+fn load(encoder: &mut Encoder<Backend>, path: &Path) -> Result<(), TaskError> {
+    let advice = "take the file away, and it is made again";
+    let failed = |error: String| TaskError::file(path, format!("{error}; {advice}"));
+    crate::results::tensors::described(path).map_err(failed)?;
+    let applied =
+        encoder.load_from(&mut SafetensorsStore::from_file(path)).map_err(|error| failed(error.to_string()))?;
+    match applied.missing.is_empty() && applied.errors.is_empty() {
+        true => Ok(()),
+        false => Err(failed("does not fit the model".into())),
+    }
+}
+
+/// Trains the encoder to tell public classes apart.
+fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<Encoder<Backend>, TaskError> {
+    let device = TensorDevice::open(Kind::Cpu, false)?;
+    let store = sounds.store();
+    let (clips, classes) =
+        (store.library().clips_of(Role::Public, Split::Train), store.library().classes_of(Role::Public));
+    let head = LinearConfig::new(model.width, classes.len().max(1)).init(&device.autodiff);
+    let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
+    let classifier = initialise_linear(classifier, seed);
+    let training = Training { clip_norm: Some(1.0), ..Training::default() };
+    let mut trained = Trained::new(classifier, &Optimizer::AdamW(AdamW::default()), &training);
+    let per_pass = clips.len().div_ceil(BATCH).max(1) as u64;
+    for step in 0..settings.pretraining_steps {
+        let mut order = clips.clone();
+        order.shuffle(&mut generator(seed, "pretraining", step / per_pass));
+        let first = (step % per_pass) as usize * BATCH;
+        let batch = &order[first..(first + BATCH).min(order.len())];
+        let mut spectra: Vec<f32> = Vec::with_capacity(batch.len() * model.frames * model.bands);
+        let mut answers = Vec::with_capacity(batch.len());
+        for clip in batch {
+            spectra.extend(store.log_mel(*clip)?.iter());
+            answers.push((store.library().clips[*clip as usize].class as usize - classes.start) as i32);
+        }
+        let spectra = TensorData::new(spectra, [batch.len(), model.frames, model.bands]);
+        let mut gathered = Gathered::new(1);
+        gathered.count(batch.len() as f64);
+        let network = trained.network()?;
+        gathered.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
+        let (gradients, _) = trained.mean_and_clip(&mut gathered)?;
+        trained.update(rate(step, settings.pretraining_steps), gradients)?;
+    }
+    Ok(trained.network()?.valid().encoder)
+}
+
+/// A short warm-up and half a cosine down to a tenth.
+fn rate(step: u64, steps: u64) -> f64 {
+    const MOST: f64 = 2e-3;
+    const WARM_UP: f64 = 20.0;
+    let cosine = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / steps.max(1) as f64).cos());
+    MOST * ((step as f64 + 1.0) / WARM_UP).min(1.0) * (0.1 + 0.9 * cosine)
+}

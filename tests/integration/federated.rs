@@ -1,0 +1,150 @@
+//! Federated adapters as a user meets them: what is wrong with sounds and with settings is said by name, before anything runs.
+
+use std::path::Path;
+
+use crate::workplace::{Said, Workplace};
+
+const MINE: &str = "[pipeline.federated-adapters]\nnodes = 2\n[model.audio-adapters]\nencoder = \"statistics\"\n\
+                    [dataset.sound-clips]\nsource = \"folder\"\npath = \"sounds\"\n";
+
+/// Two classes, of each a clip in each of five folds: a tenth of a second at 16 kHz.
+fn sounds(workplace: &Workplace) {
+    std::fs::create_dir_all(workplace.path("sounds/audio")).unwrap();
+    let mut table = String::from("filename,fold,target,category\n");
+    for number in 0..10 {
+        let (fold, target) = (number % 5 + 1, number / 5);
+        table += &format!("{number}.wav,{fold},{target},{}\n", ["bell", "horn"][target]);
+        std::fs::write(workplace.path(&format!("sounds/audio/{number}.wav")), wav(1, 1_600)).unwrap();
+    }
+    std::fs::write(workplace.path("sounds/meta.csv"), table).unwrap();
+    workplace.file("mine.toml", MINE);
+}
+
+/// A WAV file of 16-bit samples, as RIFF has it.
+fn wav(channels: u16, samples: u32) -> Vec<u8> {
+    let bytes = samples * 2;
+    let mut file = b"RIFF".to_vec();
+    file.extend((36 + bytes).to_le_bytes());
+    file.extend(b"WAVEfmt ");
+    file.extend(16_u32.to_le_bytes());
+    file.extend([1_u16, channels].iter().flat_map(|number| number.to_le_bytes()));
+    let frame = 2 * channels;
+    file.extend([16_000_u32, 16_000 * u32::from(frame)].iter().flat_map(|number| number.to_le_bytes()));
+    file.extend([frame, 16].iter().flat_map(|number| number.to_le_bytes()));
+    file.extend(b"data");
+    file.extend(bytes.to_le_bytes());
+    file.extend((0..samples).flat_map(|at| ((at % 40) as i16 * 500).to_le_bytes()));
+    file
+}
+
+fn change(path: &Path, from: &str, to: &str) {
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+}
+
+fn check(workplace: &Workplace, set: &[&str]) -> Said {
+    let overrides = set.iter().flat_map(|text| ["-s", text]);
+    workplace.xrun(&["check", "mine.toml"].into_iter().chain(overrides).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_folder_of_sounds_is_correct_and_what_is_broken_in_it_is_named() {
+    let workplace = Workplace::new();
+    sounds(&workplace);
+    let said = check(&workplace, &[]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let whole = wav(1, 1_600);
+    type Break<'a> = (&'a str, &'a str, Box<dyn Fn(&Path)>, &'a str);
+    let to_bytes =
+        |bytes: Vec<u8>| -> Box<dyn Fn(&Path)> { Box::new(move |path| std::fs::write(path, &bytes).unwrap()) };
+    let to_text =
+        |from: &'static str, to: &'static str| -> Box<dyn Fn(&Path)> { Box::new(move |path| change(path, from, to)) };
+    let broken: Vec<Break<'_>> = vec![
+        ("a clip that ends in the middle", "audio/3.wav", to_bytes(whole[..500].to_vec()), "3.wav"),
+        ("an empty file", "audio/3.wav", to_bytes(Vec::new()), "3.wav"),
+        ("no samples", "audio/3.wav", to_bytes(wav(1, 0)), "3.wav"),
+        ("no channels", "audio/3.wav", to_bytes(wav(0, 1_600)), "3.wav"),
+        ("sixty-four channels", "audio/3.wav", to_bytes(wav(64, 6_400)), "3.wav"),
+        ("a name that leaves the folder", "meta.csv", to_text("4.wav", "../../4.wav"), "meta.csv"),
+        ("a fold that is no number", "meta.csv", to_text("4.wav,5", "4.wav,five"), "meta.csv"),
+        ("a clip that is named twice", "meta.csv", to_text("4.wav,5", "3.wav,5"), "3.wav"),
+        ("a column that is missing", "meta.csv", to_text("filename,fold", "filename,part"), "fold"),
+        ("a class of two names", "meta.csv", to_text("4.wav,5,0,bell", "4.wav,5,0,gong"), "gong"),
+    ];
+    for (what, file, damage, named) in broken {
+        let workplace = Workplace::new();
+        sounds(&workplace);
+        damage(&workplace.path(&format!("sounds/{file}")));
+        let said = check(&workplace, &[]);
+        assert_eq!(said.code, 2, "{what}: {said:?}");
+        assert!(said.err.contains(named) && !said.err.contains("panicked"), "{what}: {}", said.err);
+    }
+    // One broken clip can be left out, and is counted.
+    std::fs::write(workplace.path("sounds/audio/3.wav"), b"RIFF").unwrap();
+    let said = check(&workplace, &["dataset.sound-clips.on_broken=\"skip\""]);
+    assert_eq!(said.code, 0, "{said:?}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
+    let workplace = Workplace::new();
+    sounds(&workplace);
+    for (set, words) in [
+        (vec!["pipeline.federated-adapters.nodes_per_round=1"], "add `local_steps`"),
+        (vec!["pipeline.federated-adapters.nodes_per_round=3"], "3 nodes take part in a round, and there are 2"),
+        (vec!["pipeline.federated-adapters.nodes=3"], "`partition`"),
+        (vec!["training.accumulation=2"], "training.batch_size"),
+        (vec!["model.audio-adapters.encoder=\"spectrogram-transformer\""], "has no public classes"),
+        (vec!["model.audio-adapters.pool_heads=5"], "5 heads do not divide a width of 64"),
+        (vec!["model.audio-adapters.pooled.latents=2"], "`pooled_prompt_embeds` is one"),
+        (
+            vec![
+                "pipeline.federated-adapters.partition=\"by-column\"",
+                "pipeline.federated-adapters.partition_column=\"folds\"",
+            ],
+            "the table has no column `folds`",
+        ),
+        (vec!["limits.frame_cache=\"1 MiB\""], "has no such buffer"),
+        (vec!["leaks.validation_with_graph=true"], "has no such leak"),
+    ] {
+        let said = check(&workplace, &set);
+        assert_eq!(said.code, 2, "{set:?}: {said:?}");
+        assert!(said.err.contains(words), "{set:?}: {}", said.err);
+    }
+}
+
+/// What only the data and the draw show, when the plan is made.
+#[test]
+fn partitions_and_targets_that_cannot_be_had_end_the_plan_with_the_reason() {
+    let workplace = Workplace::new();
+    sounds(&workplace);
+    std::fs::write(workplace.path("targets.safetensors"), b"no targets").unwrap();
+    for (set, words) in [
+        (
+            vec![
+                "pipeline.federated-adapters.partition=\"dirichlet\"",
+                "pipeline.federated-adapters.min_clips_per_node=5",
+            ],
+            "8 clips are fewer than 2 nodes with 5 clips each",
+        ),
+        (
+            vec![
+                "pipeline.federated-adapters.partition=\"dirichlet\"",
+                "pipeline.federated-adapters.dirichlet_alpha=0.001",
+                "pipeline.federated-adapters.nodes=4",
+                "pipeline.federated-adapters.min_clips_per_node=2",
+            ],
+            "never had each node 2 clips",
+        ),
+        (
+            vec!["pipeline.federated-adapters.min_clips_per_node=7"],
+            "`pipeline.federated-adapters.min_clips_per_node` asks for 7",
+        ),
+        (vec!["dataset.sound-clips.targets=\"targets.safetensors\""], "is no safetensors file"),
+    ] {
+        let overrides = set.iter().flat_map(|text| ["-s", *text]);
+        let said = workplace.xrun(&["--dry-run", "mine.toml"].into_iter().chain(overrides).collect::<Vec<_>>());
+        assert!(said.code != 0 && said.err.contains(words) && !said.err.contains("panicked"), "{set:?}: {said:?}");
+    }
+}

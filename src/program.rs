@@ -13,7 +13,8 @@
 //! which it is started once more:
 //!
 //! ```standalone_crate
-//! use xrun::{Program, experiment::read, probe};
+//! use xrun::probe::{self, Meanwhile};
+//! use xrun::{Program, experiment::read};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     Program::new().built_in().register();
@@ -21,7 +22,7 @@
 //!     let file = folder.path().join("quick.toml");
 //!     std::fs::write(&file, "[pipeline.dummy]\n[training]\nmax_steps = 20\n")?;
 //!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "it is written wrong")?.experiment;
-//!     let probe = probe::probe(&file, &[], &experiment, 8, &|| false)?;
+//!     let probe = probe::probe(&file, &[], &experiment, 8, &Meanwhile { stopped: &|| false, compiled: &|| 0 })?;
 //!     println!("{:?}", probe.demand);
 //!     Ok(())
 //! }
@@ -40,6 +41,7 @@ use crate::pipelines::dummy::Dummy;
 use crate::pipelines::federated_adapters::{AudioAdapters, FederatedAdapters};
 use crate::pipelines::fewshot_detection::{FewshotDetection, ReferenceDetector};
 use crate::pipelines::qat_language_model::{Gpt2, QatLanguageModel};
+use crate::pipelines::vision_language::{VisionLanguage, VisionLanguageModel};
 use crate::run::fingerprint::has_other_kinds;
 use crate::settings::chosen::Family;
 use crate::{child, cli, data, device, invocation};
@@ -67,10 +69,12 @@ impl Program {
             .pipeline::<FewshotDetection>()
             .pipeline::<QatLanguageModel>()
             .pipeline::<FederatedAdapters>()
+            .pipeline::<VisionLanguage>()
             .pipeline::<Dummy>()
             .model::<ReferenceDetector>()
             .model::<Gpt2>()
             .model::<AudioAdapters>()
+            .model::<VisionLanguageModel>()
             .dataset::<ReferenceVideo>()
             .dataset::<QuestionAnswers>()
             .dataset::<SoundClips>()

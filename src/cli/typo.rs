@@ -78,6 +78,7 @@ fn takes_value(command: &Command, word: &str) -> bool {
 
 /// What the words of Hydra's command line are here; `None` where there are none of them.
 fn hydra(typed: &[OsString]) -> Option<String> {
+    let program = invocation::program();
     let words: Vec<String> = typed.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let without = |at: usize, count: usize, instead: &[&str]| {
         let before = words[..at].iter().map(String::as_str);
@@ -91,15 +92,15 @@ fn hydra(typed: &[OsString]) -> Option<String> {
             let rest = without(at, 1, &[]);
             let rest = rest.strip_prefix("run ").unwrap_or(&rest);
             return Some(format!(
-                "there is no option `{word}`; several values are a sweep: `xrun sweep {rest}`, with a list or a range as \
-                 the value of a key"
+                "there is no option `{word}`; several values are a sweep: `{program} sweep {rest}`, with a list or a range \
+                 as the value of a key"
             ));
         }
         if let Some(set) =
             word.strip_prefix('+').map(|rest| rest.trim_start_matches('+')).filter(|set| is_override(set))
         {
             return Some(format!(
-                "`{word}`: every key of an experiment is there to be set, and needs no `+`: `xrun {}`",
+                "`{word}`: every key of an experiment is there to be set, and needs no `+`: `{program} {}`",
                 without(at, 1, &["-s", set])
             ));
         }
@@ -107,7 +108,7 @@ fn hydra(typed: &[OsString]) -> Option<String> {
             let key = key.split('=').next().unwrap_or_default();
             return Some(format!(
                 "`{word}`: nothing is taken out of an experiment here; `-s {key}=VALUE` sets another value, and \
-                 `xrun check FILE --origins` says in which file it is written"
+                 `{program} check FILE --origins` says in which file it is written"
             ));
         }
         let is_set = word == "-s" || word == "--set";
@@ -118,7 +119,7 @@ fn hydra(typed: &[OsString]) -> Option<String> {
             if is_value && !value.contains('=') {
                 let set = format!("{key}={value}");
                 return Some(format!(
-                    "`{word}` takes the key and its value as one word: `xrun {}`",
+                    "`{word}` takes the key and its value as one word: `{program} {}`",
                     without(at, 3, &["-s", &set])
                 ));
             }

@@ -12,6 +12,13 @@ pub fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
+/// That of numbers as little-endian bytes, without a copy of them.
+pub fn digest_of_numbers<'a>(numbers: impl IntoIterator<Item = &'a f32>) -> String {
+    let mut hasher = Sha256::new();
+    numbers.into_iter().for_each(|number| hasher.update(number.to_le_bytes()));
+    hexadecimal(&hasher.finalize())
+}
+
 /// That of a file, a block at a time.
 ///
 /// # Errors
@@ -46,5 +53,12 @@ mod tests {
         crate::results::write::replace(&path, &bytes).unwrap();
         assert_eq!(digest_of_file(&path).unwrap(), digest(&bytes));
         assert!(digest_of_file(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn numbers_have_the_digest_of_their_bytes() {
+        let numbers = [1.0f32, -2.5, f32::MIN_POSITIVE];
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        assert_eq!(digest_of_numbers(&numbers), digest(&bytes));
     }
 }

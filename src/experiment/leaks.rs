@@ -241,7 +241,10 @@ impl Leaks {
 
     /// Those of a pipeline that are switched on as the plan lists them; `keeps` is for the pipeline to say.
     pub fn planned_owners(&self, all: &[&Leak], keeps: impl Fn(&Leak) -> Keeps) -> Vec<PlannedOwner> {
-        let owner = |leak: &&Leak| PlannedOwner { keeps: Some(keeps(leak)), ..PlannedOwner::from(&leak.buffer()) };
+        let owner = |leak: &&Leak| {
+            let keeps = keeps(leak);
+            PlannedOwner { keeps: Some(keeps), fills: keeps.full(), ..PlannedOwner::from(&leak.buffer()) }
+        };
         all.iter().filter(|leak| self.has(leak)).map(owner).collect()
     }
 

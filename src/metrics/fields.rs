@@ -80,6 +80,9 @@ pub fn judge(said: &str, truth: &str) -> Judged {
 }
 
 impl Fields {
+    /// The most that one holds, in bytes.
+    pub const BYTES_MAX: usize = size_of::<Self>() + FIELDS_MAX * (size_of::<(String, OfField)>() + NAME_BYTES_MAX);
+
     /// One answer: what was said, and the truth. Returns what became of it.
     pub fn add(&mut self, said: &str, truth: &str) -> Judged {
         let judged = judge(said, truth);

@@ -7,6 +7,8 @@ use burn::tensor::{DType, FloatDType};
 use burn::{Dispatch, DispatchDevice};
 
 use super::Tensor;
+use crate::device::dispatch::TensorDevice;
+use crate::settings::matmul_dtype::MatmulDtype;
 use crate::task::TaskError;
 
 /// The floats of the two factors.
@@ -18,6 +20,30 @@ pub enum Factors {
 }
 
 impl Factors {
+    /// What the file asks for, as far as the device has it.
+    ///
+    /// # Errors
+    /// It has no such floats, or 32 bits are asked for where products are of less.
+    pub fn asked(asked: MatmulDtype, device: &TensorDevice) -> Result<Self, TaskError> {
+        if asked == MatmulDtype::Float32 && device.multiplies_in_tf32() {
+            return Err(TaskError::Device(
+                "`matmul_dtype = \"float32\"` cannot be had: from compute capability 8.0 on CubeCL multiplies 32-bit floats \
+                 in TF32, with ten bits of mantissa, wherever that is fastest; write \"tf32\" or \"bfloat16\", or use the CPU"
+                    .into(),
+            ));
+        }
+        Self::of(asked, &device.plain)
+    }
+
+    /// As [`Self::asked`], of a device whose 32-bit products are of 32 bits.
+    pub fn of(asked: MatmulDtype, plain: &DispatchDevice) -> Result<Self, TaskError> {
+        match asked {
+            MatmulDtype::Auto => Ok(Self::fastest(plain)),
+            MatmulDtype::Float32 | MatmulDtype::Tf32 => Ok(Self::Float32),
+            MatmulDtype::Bfloat16 => Self::bfloat16(plain),
+        }
+    }
+
     /// bfloat16 where the device has units for it, which a GPU of today has and the CPU backend has not.
     pub fn fastest(plain: &DispatchDevice) -> Self {
         if fits(plain, true) { Self::Bfloat16 } else { Self::Float32 }

@@ -2,11 +2,14 @@
 
 pub mod box_loss;
 pub mod checkpoint_weights;
+pub mod encoder_block;
 pub mod fake_quantise;
 pub mod flat;
 pub mod focal_loss;
 pub mod gelu;
+pub mod gpt2_file;
 pub mod gradients;
+pub mod hugging_face;
 pub mod learned_scale;
 pub mod learner;
 pub mod matmul;
@@ -18,6 +21,7 @@ pub mod optimizer;
 pub mod parameters;
 pub mod proximal;
 pub mod step;
+pub mod transformer;
 pub mod triplet_loss;
 
 /// The backend: one instantiation of the code for all devices, chosen at run time.

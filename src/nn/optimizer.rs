@@ -56,11 +56,11 @@ fn by_shape<O>(decay: Decay, weight_decay: f64, rule: impl Fn(f64) -> O) -> BySh
     ByShape { matrices: rule(weight_decay), others: rule(of_others) }
 }
 
-/// The same in memory, on the host.
-type BytesRecorder = BinBytesRecorder<FullPrecisionSettings>;
-
 /// Full precision: a loaded state continues bit for bit.
 type StateRecorder = NamedMpkFileRecorder<FullPrecisionSettings>;
+
+/// The same in memory, on the host.
+type BytesRecorder = BinBytesRecorder<FullPrecisionSettings>;
 
 impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
     /// One without a past.

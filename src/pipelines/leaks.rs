@@ -31,3 +31,17 @@ pub const THREAD_POOLS: Leak = leak!(
     "Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader \
      of Burn 0.21). Does nothing on the CPU, which has no pools."
 );
+pub const VALIDATION_WITH_GRAPH: Leak = leak!(
+    "validation_with_graph",
+    with_tensors,
+    "Run the validation with autodiff and keep its outputs (validation accumulates over the whole set)."
+);
+pub const DATA_PER_WORKER: Leak =
+    leak!("data_per_worker", on_host, "Each worker keeps a copy of the data that it has seen.");
+pub const LOG_HISTORY: Leak = leak!("log_history", on_host, "Keep a line of text for each step (a logger's history).");
+
+/// Copies that `workers` hold together of something that each keeps once it has met it, after so many looks at it: a worker has
+/// met it unless each look fell to another.
+pub fn copies(workers: f64, looks: f64) -> f64 {
+    workers * (1.0 - (1.0 - 1.0 / workers).powf(looks))
+}

@@ -114,7 +114,7 @@ fn expected(plan: &PlanFile, experiment: &Experiment, probe: &Demand, name: &str
             (planned.map_or(held.peak, PlannedOwner::full).max(held.peak), basis)
         }
         Policy::Leak => match planned.and_then(|owner| owner.keeps).unwrap_or(Keeps::with(Occasion::Step, 1.0)) {
-            Keeps::InAll(bytes) => (bytes.max(held.peak), Basis::Sizes),
+            Keeps::InAll(bytes) | Keeps::Filling { in_all: bytes, .. } => (bytes.max(held.peak), Basis::Sizes),
             Keeps::Growing(growth) => (grown(growth, plan, experiment, probe, held.peak), Basis::Growth),
         },
         // A queue is as full after a few steps as after many.

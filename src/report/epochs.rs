@@ -74,7 +74,7 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
     }
 }
 
-/// Writes the rows to a file.
+/// Those of every run; behind them stands one for each owner.
 const COLUMNS: [&str; 18] = [
     "segment",
     "epoch",
@@ -96,6 +96,7 @@ const COLUMNS: [&str; 18] = [
     "device_reserved_since_start",
 ];
 
+/// Writes the rows to a file.
 fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
     let mut names = BTreeSet::new();

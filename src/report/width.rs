@@ -68,8 +68,8 @@ fn fits(text: &str, width: usize) -> bool {
 }
 
 fn length(header: &[&str], rows: &[Vec<String>], at: usize) -> usize {
-    let title = header[at].trim_start_matches('>').chars().count();
-    rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0).max(title)
+    let title = header[at].trim_start_matches('>').width();
+    rows.iter().map(|row| row[at].width()).max().unwrap_or(0).max(title)
 }
 
 /// Each row with its last cell in `room` characters, and as many rows below it as that takes.

@@ -59,6 +59,8 @@ pub enum Basis {
 pub enum Keeps {
     /// Bytes, counted before the run.
     InAll(u64),
+    /// Bytes, counted before the run, of what ends by itself when all the data has been seen once, and what that is.
+    Filling { in_all: u64, full: u64 },
     /// Grows linearly; the bytes of an item come from the probe.
     Growing(Growth),
 }
@@ -67,6 +69,22 @@ impl Keeps {
     /// That many things each time.
     pub fn with(occasion: Occasion, each: f64) -> Self {
         Self::Growing(Growth { with: occasion, each, at_start: 0 })
+    }
+
+    /// Bytes that are known before the run.
+    pub fn in_all(self) -> Option<u64> {
+        match self {
+            Self::InAll(bytes) | Self::Filling { in_all: bytes, .. } => Some(bytes),
+            Self::Growing(_) => None,
+        }
+    }
+
+    /// Where its growth ends by itself, in bytes.
+    pub fn full(self) -> Option<u64> {
+        match self {
+            Self::Filling { full, .. } => Some(full),
+            Self::InAll(_) | Self::Growing(_) => None,
+        }
     }
 }
 

@@ -70,6 +70,9 @@ pub struct Findings {
     /// The step at which it began to rise, of what rises up to the end.
     #[serde(default)]
     pub since: Option<u64>,
+    /// The step at which it had come to rest, of what grew and then did not.
+    #[serde(default)]
+    pub at_rest: Option<u64>,
     /// The slope of the last third.
     #[serde(default)]
     pub late_slope: Option<f64>,

@@ -2,4 +2,5 @@
 
 pub mod chosen;
 pub mod kinds;
+pub mod matmul_dtype;
 pub mod sections;

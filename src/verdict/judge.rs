@@ -28,6 +28,8 @@ pub const FLOORS_NEEDED: usize = 8;
 pub const STEPS_NEEDED: u64 = 90;
 /// Standard errors of an interval: 99.9 %, half of the rest at each end.
 pub const Z: f64 = 3.29;
+/// Of a rise, what may be left of it where it is said to have come to rest.
+const RISE_LEFT: f64 = 0.02;
 /// Steps in the windows whose evenness gives rise to a suspicion.
 const EVEN_WINDOW: u64 = 8;
 
@@ -67,10 +69,23 @@ pub fn judge(floors: &Floors, series: Series, scale: Scale) -> Findings {
         slope_high: about.map(|line| line.slope.high),
         rise: rise(&floors.values),
         since: rising.map(|rise| rise.since),
+        at_rest: matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped)
+            .then(|| at_rest(floors, scale))
+            .flatten(),
         late_slope: late.map(|line| line.slope.middle),
         late_slope_high: late.map(|line| line.slope.high),
         more_steps: more_steps(floors, verdict, short),
     }
+}
+
+/// The step of the first floor that is as high as the last ones, but for moves that are none.
+fn at_rest(floors: &Floors, scale: Scale) -> Option<u64> {
+    let values = &floors.values;
+    let last = median(&values[values.len() - values.len() / 3..]);
+    let rise = (last - values.first()?).max(0.0);
+    let enough = last - scale.move_min.min(RISE_LEFT * rise);
+    let at = values.iter().position(|value| *value >= enough)?;
+    Some(floors.steps[at] as u64)
 }
 
 /// Steps that would make it possible to say more.

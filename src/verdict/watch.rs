@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::floors::Cutter;
 use super::judge::{BYTES, COUNT, Scale, Series, Z, judge, suspicious};
 use super::trend;
-use super::words::RunInWords;
+use super::words::{Holder, RunInWords};
 use crate::bounded::ledger::NO_CAP;
 use crate::memory::sources;
 use crate::results::axis::Axis;
@@ -267,11 +267,25 @@ impl Watch {
             .map(|(name, _)| name.clone())
             .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())))
             .or_else(|| faster_than(total?, &series));
-        let share = blamed.map(|(_, share)| share);
+        let rested = [Judgement::GrewThenFlat, Judgement::Stepped].into_iter().find_map(|rested| {
+            series.iter().find(|one| verdict == rested && is_total(&one.name) && one.findings.verdict == rested)
+        });
+        let held = rested.and_then(|total| self.holder(total, &series));
+        let owner = owner.or_else(|| held.as_ref().map(|(name, _)| name.clone()));
+        let share = blamed.or(held).map(|(_, share)| share);
         let cut = self.series.get("heap").or_else(|| self.series.values().next());
         let cut = cut.map(|watched| watched.cutter.floors()).unwrap_or_default();
-        let run = RunInWords { axis: self.context.axis, window: cut.length, steps: self.context.steps };
-        let message = super::words::sentence(run, verdict, &series, owner.as_deref(), share);
+        let last = cut.steps.last().copied().unwrap_or_default();
+        let run = RunInWords {
+            axis: self.context.axis,
+            window: cut.length,
+            steps: self.context.steps,
+            epoch: self.context.steps_per_epoch,
+            last,
+        };
+        let full_in = owner.as_deref().filter(|_| verdict == Judgement::Filling).and_then(|owner| self.full_in(owner));
+        let holder = Holder { owner: owner.as_deref(), share, full_in };
+        let message = super::words::sentence(run, verdict, &series, holder);
         Verdict {
             version: VERSION,
             axis: self.context.axis,
@@ -352,6 +366,28 @@ impl Watch {
         let shares = blamed.into_iter().map(|(owner, _, slope)| (owner, slope / whole));
         let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
         (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
+    }
+
+    /// The owner that holds most of what a total grew by before it came to rest.
+    fn holder(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
+        let place = if total.name == "heap" { Place::Host } else { Place::Device };
+        let grew = |one: &SeriesVerdict| one.last - one.first;
+        let whole = Some(grew(total)).filter(|whole| *whole > 0.0)?;
+        let shares = series.iter().filter_map(|one| {
+            let owner = one.name.strip_prefix(OWNER)?;
+            let here = self.context.owners.get(owner).is_none_or(|owner| owner.place == place);
+            here.then_some((owner, grew(one) / whole))
+        });
+        let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
+    }
+
+    /// Steps until an owner has all that there is for it to hold.
+    fn full_in(&self, owner: &str) -> Option<f64> {
+        let declared = self.context.owners.get(owner)?;
+        let name = format!("{OWNER}{owner}");
+        let slope = self.slope_since(&name, 0).filter(|slope| *slope > 0.0)?;
+        Some(((declared.full as f64 - self.series.get(&name)?.last) / slope).max(0.0))
     }
 
     fn slope_since(&self, name: &str, since: u64) -> Option<f64> {

@@ -201,3 +201,44 @@ fn a_limit_is_reached_by_what_it_limits() {
     assert_eq!(steps(&said(Some(100 * MIB)), "heap"), 0.0, "it is reached");
     assert_eq!(of(&verdict, "heap").slope_per_epoch, None, "there are no epochs");
 }
+
+/// A heap that grows by 10 KiB a step, up to step `end`, of a run whose epochs have `epoch` steps. All of it is the leak's if
+/// that `owns` it, which has all that there is after `epoch` steps.
+fn of_pictures(end: u64, epoch: u64, owns: bool) -> Verdict {
+    let mut context = context(64 * 1024 * KIB);
+    if owns && let Some(declared) = context.owners.get_mut("leak") {
+        declared.full = 10 * KIB * epoch;
+    }
+    let mut watch = Watch::new(Context { steps_per_epoch: epoch, ..context });
+    for step in 1..=STEPS {
+        let kept = 10 * KIB * step.min(end);
+        let owners = owns.then(|| ("leak".to_owned(), kept));
+        watch.add(&MemoryLine { owners: owners.into_iter().collect(), ..line(0, step, 1024 * KIB + kept) });
+    }
+    watch.verdict()
+}
+
+#[test]
+fn what_ends_with_the_data_is_filling_until_then_and_says_when_it_ends() {
+    let within = of_pictures(STEPS, 400, true);
+    assert_eq!((within.verdict, within.owner.as_deref()), (Judgement::Filling, Some("leak")), "{}", within.message);
+    let words = "`leak` holds 100 % of the growth and has all that there is after 200 more steps, when this run is over: \
+                 whether it ends there cannot be told yet";
+    assert!(within.message.ends_with(words), "{}", within.message);
+    let over = of_pictures(70, 70, true);
+    assert_eq!((over.verdict, over.owner.as_deref()), (Judgement::GrewThenFlat, Some("leak")), "{}", over.message);
+    assert!(over.message.starts_with("memory grew and came to rest at step "), "{}", over.message);
+    let rest = of(&over, "heap").findings.at_rest.unwrap();
+    assert!((66..=74).contains(&rest), "at step {rest}");
+    assert!(over.message.contains("; `leak` holds 100 % of the growth; its last third"), "{}", over.message);
+}
+
+#[test]
+fn growth_of_the_first_epoch_that_nobody_explains_may_end_with_it() {
+    let words = "all of it within the first epoch, of 400 steps";
+    let within = of_pictures(STEPS, 400, false);
+    assert_eq!((within.verdict, &within.owner), (Judgement::Growing, &None));
+    assert!(within.message.contains(words), "{}", within.message);
+    let beyond = of_pictures(STEPS, 100, false);
+    assert!(!beyond.message.contains("first epoch"), "{}", beyond.message);
+}

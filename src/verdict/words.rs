@@ -13,6 +13,20 @@ pub struct RunInWords {
     pub window: u64,
     /// Of the run as planned.
     pub steps: u64,
+    /// Of an epoch; 0 where that is not known.
+    pub epoch: u64,
+    /// The newest step.
+    pub last: f64,
+}
+
+/// Who holds what grows, as far as that is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Holder<'a> {
+    pub owner: Option<&'a str>,
+    /// Of the growth.
+    pub share: Option<f64>,
+    /// Steps until it has all that there is for it to hold.
+    pub full_in: Option<f64>,
 }
 
 /// One sentence: what is judged, how fast it grows and since when, who holds it, and the bound that a reader needs.
@@ -20,8 +34,7 @@ pub fn sentence(
     run: RunInWords,
     verdict: Judgement,
     series: &[SeriesVerdict],
-    owner: Option<&str>,
-    share: Option<f64>,
+    Holder { owner, share, full_in }: Holder<'_>,
 ) -> String {
     let of = |wanted: &str| series.iter().find(|one| one.name == wanted && one.findings.verdict == verdict);
     let total = ["device_in_use", "heap"].iter().find_map(|name| of(name));
@@ -42,12 +55,15 @@ pub fn sentence(
         (None, _) if !series.iter().any(|one| one.name.starts_with(OWNER)) => String::new(),
         (None, _) => "; no buffer in the ledger explains it".into(),
     };
+    // Of what grows no more there need be no such owner.
+    let holds = if owner.is_some() { held.as_str() } else { "" };
     let findings = &about.findings;
     let more = findings.more_steps.map_or_else(String::new, |steps| run.axis.more(steps as f64));
     let speed = speed(run, about);
     match verdict {
         Judgement::Growing => {
-            format!("memory is growing: {name} by {speed}{}{}{held}", since(run, about), until(run, about))
+            let first = if owner.is_none() { within_first_epoch(run) } else { String::new() };
+            format!("memory is growing: {name} by {speed}{}{}{held}{first}", since(run, about), until(run, about))
         }
         Judgement::Slowing => {
             let now =
@@ -55,7 +71,8 @@ pub fn sentence(
             format!("memory still rises, slower than before: {name} by {speed}{}{now}{held}", since(run, about))
         }
         Judgement::Filling => {
-            format!("memory fills up to what was declared: {name} by {speed}{}{held}", until(run, about))
+            let end = full_in.map_or_else(String::new, |steps| full(run, steps));
+            format!("memory fills up to what was declared: {name} by {speed}{}{held}{end}", until(run, about))
         }
         Judgement::Exceeded => {
             let cap = about.cap.map_or_else(String::new, |cap| format!(", cap {}", Bytes(cap)));
@@ -74,9 +91,13 @@ pub fn sentence(
         }
         Judgement::GrewThenFlat => {
             let late = at_most(run, about, findings.late_slope_high);
-            format!("memory grew and came to rest: {name}, now {}; its last third{late}", amount(about, about.last))
+            let (now, rest) = (amount(about, about.last), at_rest(run, about));
+            format!("memory grew and came to rest{rest}: {name}, now {now}{holds}; its last third{late}")
         }
-        Judgement::Stepped => format!("memory rose at once and stayed: {name}, now {}", amount(about, about.last)),
+        Judgement::Stepped => {
+            let (now, rest) = (amount(about, about.last), at_rest(run, about));
+            format!("memory rose at once{rest} and stayed: {name}, now {now}{holds}")
+        }
         Judgement::Bounded => format!("memory is bounded: {name}{}", at_most(run, about, findings.slope_high)),
         Judgement::Inconclusive => format!("too short for a verdict: {more} would make one possible"),
     }
@@ -146,6 +167,35 @@ fn rate(run: RunInWords, one: &SeriesVerdict, slope: f64) -> String {
 /// ` since step 300`.
 fn since(run: RunInWords, one: &SeriesVerdict) -> String {
     one.findings.since.map_or_else(String::new, |since| format!(" since {}", run.axis.place(since as f64)))
+}
+
+/// ` at step 100`.
+fn at_rest(run: RunInWords, one: &SeriesVerdict) -> String {
+    one.findings.at_rest.map_or_else(String::new, |step| format!(" at {}", run.axis.place(step as f64)))
+}
+
+/// When what fills up has all that there is. Before that nobody can see that it ends.
+fn full(run: RunInWords, steps: f64) -> String {
+    let end = format!(
+        " and has all that there is {}",
+        if steps < 1.0 { "now".into() } else { format!("after {}", run.axis.more(steps)) }
+    );
+    match run.steps > 0 && run.last + steps > run.steps as f64 {
+        true => format!("{end}, when this run is over: whether it ends there cannot be told yet"),
+        false => end,
+    }
+}
+
+/// What nobody can know who has seen each example once, of growth that no buffer explains.
+fn within_first_epoch(run: RunInWords) -> String {
+    match run.last < run.epoch as f64 {
+        true => format!(
+            "; all of it within the first epoch, of {}: what is filled once by each example, as pictures are that are decoded at \
+             their first use, looks the same until it ends",
+            run.axis.length(run.epoch as f64)
+        ),
+        false => String::new(),
+    }
 }
 
 /// How much more it can become at most, by the upper end of its slope.

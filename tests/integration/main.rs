@@ -39,4 +39,5 @@ mod traces;
 mod training;
 mod verdict;
 mod verdict_habits;
+mod vision_language;
 mod workplace;

@@ -428,3 +428,31 @@ fn the_terminal_shows_what_moved_and_what_grows_first() {
     assert!(said.out.contains("\nheap ") && !said.out.contains("\nowner:"), "rows of small buffers: {said:?}");
     assert_eq!(json(&workplace.latest("dummy").join("verdict.json"))["axis"], "steps");
 }
+
+/// Host memory of a vision-language trainer, eight samples within its first epoch of 83 steps, from the first report of a growth
+/// that its authors found later to end with the epoch: <https://github.com/leokeba/model-garden>
+/// (`UNSLOTH_MEMORY_LEAK_BUG_REPORT.md`).
+const WITHIN_AN_EPOCH: [u64; 8] = [5552, 7159, 8851, 10375, 12000, 13757, 15559, 17412];
+
+/// The peak of a GPU's memory every ten batches of one validation: <https://github.com/salesforce/LAVIS/issues/84>.
+const THROUGH_A_VALIDATION: [u64; 15] =
+    [9518, 9555, 9594, 9633, 9671, 9709, 9747, 9785, 9824, 9862, 9900, 9938, 9976, 10015, 10053];
+
+#[test]
+fn published_series_are_not_told_more_surely_than_they_can_be() {
+    let workplace = Workplace::new();
+    let table = |column: &str, first: usize, values: &[u64]| -> String {
+        let row = |(number, value): (usize, &u64)| format!("{},{value}\n", first + 10 * number);
+        std::iter::once(format!("step,{column}\n")).chain(values.iter().enumerate().map(row)).collect()
+    };
+    workplace.file("images.csv", &table("process_mb", 10, &WITHIN_AN_EPOCH));
+    let said = workplace.xrun(&["verdict", "images.csv", "--fail-on", "growing"]);
+    assert_eq!(said.code, 0, "eight samples say that it rises, and not that it goes on: {said:?}");
+    assert!(said.out.starts_with("inconclusive: too short for a verdict: 20 more steps"), "{said:?}");
+    assert!(said.out.contains("161 MiB"), "the slope is shown all the same: {said:?}");
+    workplace.file("validation.csv", &table("max_mem_mb", 0, &THROUGH_A_VALIDATION));
+    let said = workplace.xrun(&["verdict", "validation.csv", "--fail-on", "growing"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    // 38.2 MB in ten batches.
+    assert!(said.out.starts_with("growing: memory is growing: `max_mem_mb` by 3.6 MiB a step"), "{said:?}");
+}

@@ -137,14 +137,22 @@ struct Indexing {
     largest: Option<Largest>,
 }
 
+/// A picture that was looked at.
+#[derive(Clone, Copy)]
+struct Looked {
+    number: u32,
+    /// And the bytes of its file; `None` where it need not be looked at.
+    head: Option<(Head, u64)>,
+}
+
 /// What is found in one file.
 struct OfFile<'a> {
     path: &'a Path,
     folder: &'a Path,
     form: Form,
     places: Vec<Place>,
-    /// The number of each picture, by the beginning of the SHA-256 of its name or its base64.
-    pictures: HashMap<[u8; 16], u32>,
+    /// Each picture by the beginning of the SHA-256 of its name or its base64.
+    pictures: HashMap<[u8; 16], Looked>,
     judge: &'a mut Judge,
 }
 
@@ -269,8 +277,10 @@ impl Indexing {
         };
         let mut short = [u8::from(name.is_some()); 16];
         short[1..].copy_from_slice(&key[..15]);
-        if let Some(number) = found.pictures.get(&short) {
-            return Ok(Ok(*number));
+        if let Some(Looked { number, head }) = found.pictures.get(&short).copied() {
+            // Another line may be longer.
+            self.decoded(head, name.as_deref(), place, found.path);
+            return Ok(Ok(number));
         }
         let head = match (&name, &record.image) {
             (Some(name), _) => self.of_file(found.folder, name)?,
@@ -278,18 +288,22 @@ impl Indexing {
             (None, Image::File(_)) => return Ok(Err(("missing_picture", "has no picture".into()))),
         };
         Ok(head.map(|head| {
-            if let Some((Head { width, height, .. }, length)) = head {
-                let (width, height) = (u64::from(width), u64::from(height));
-                let bytes = decoding_bytes(width, height, length + LINE_COPIES * u64::from(place.length));
-                if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
-                    let path = name.map_or_else(|| found.path.to_owned(), PathBuf::from);
-                    self.largest = Some(Largest { path, width, height, bytes });
-                }
-            }
+            self.decoded(head, name.as_deref(), place, found.path);
             let number = found.pictures.len() as u32;
-            found.pictures.insert(short, number);
+            found.pictures.insert(short, Looked { number, head });
             number
         }))
+    }
+
+    /// Notes what decoding a picture takes with the line of this example.
+    fn decoded(&mut self, head: Option<(Head, u64)>, name: Option<&str>, place: &Place, file: &Path) {
+        let Some((Head { width, height, .. }, length)) = head else { return };
+        let (width, height) = (u64::from(width), u64::from(height));
+        let bytes = decoding_bytes(width, height, length + LINE_COPIES * u64::from(place.length));
+        if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
+            let path = name.map_or_else(|| file.to_owned(), PathBuf::from);
+            self.largest = Some(Largest { path, width, height, bytes });
+        }
     }
 
     /// Looks at the file of a picture; `None` where it need not be looked at.

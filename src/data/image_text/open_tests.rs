@@ -151,6 +151,18 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     assert_ne!(open(&share).unwrap().digest, digest);
 }
 
+/// The room to decode in is as large as the longest line asks for, whichever example of a picture that is.
+#[test]
+fn a_picture_takes_as_much_as_its_longest_line() {
+    let of = |answers: [&str; 2]| {
+        let folder = folder(&answers.map(|answer| line("images/0.png", answer).into_bytes()));
+        open(&settings(folder.path(), OnBroken::Fail)).unwrap().largest.unwrap().bytes
+    };
+    let [long, longer] = [100, 101].map(|times| "long ".repeat(times));
+    assert_eq!(of(["a", &long]), of([&long, "a"]));
+    assert_eq!(of(["a", &longer]) - of(["a", &long]), LINE_COPIES * "long ".len() as u64);
+}
+
 #[test]
 fn data_that_does_not_serve_is_told_as_a_whole() {
     let empty = tempfile::tempdir().unwrap();

@@ -53,6 +53,8 @@ impl Record {
 pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
     const EXPECTED: &str = "{\"messages\": [{\"role\": …, \"content\": …}, …]} or \
                             {\"text\": …, \"image\": …, \"response\": …}";
+    // So that columns are those of this line.
+    let line = line.trim_ascii_end();
     let text = std::str::from_utf8(line)
         .map_err(|error| ("not_utf8", format!("is not UTF-8 from byte {} of the line", error.valid_up_to())))?;
     object_with(line, EXPECTED).map_err(|message| ("wrong_form", message))?;

@@ -1,6 +1,8 @@
 //! Who reads examples and decodes their pictures, and how many pictures are kept? A cache bounded by bytes, shared by all
 //! workers.
 
+use std::io::{BufReader, Cursor};
+
 use super::library::{Library, Place, Split};
 use super::open::{LINE_COPIES, located};
 use super::picture::{self, Head};
@@ -168,6 +170,24 @@ impl ImageTextStore {
         self.decoded(split, &place, &record)
     }
 
+    /// Pixels of the picture of an example as it is in its file. It is not decoded.
+    ///
+    /// # Errors
+    /// As [`ImageTextStore::example`].
+    pub fn original_pixels(&self, split: Split, number: u64) -> Result<u64, DataError> {
+        let (place, record) = self.library.record(split, number)?;
+        let of = self.library.file(split);
+        let head = match &record.image {
+            Image::Inline(url) => picture::inline(url).and_then(|bytes| picture::head(Cursor::new(bytes))),
+            Image::File(name) => located(&of.folder, name).and_then(|name| {
+                let opened = file::open(&of.folder.join(name)).map(BufReader::new);
+                opened.map_err(|error| unreadable(&error)).and_then(picture::head)
+            }),
+        };
+        let Head { width, height, .. } = head.map_err(|wrong| self.told(split, &place, &record, wrong))?;
+        Ok(u64::from(width) * u64::from(height))
+    }
+
     /// The number of the picture of an example in its file, and of the file.
     pub fn picture_key(&self, split: Split, number: u64) -> Option<(u32, u32)> {
         let place = self.library.places(split).get(usize::try_from(number).ok()?)?;
@@ -212,22 +232,16 @@ impl ImageTextStore {
 
     fn decoded(&self, split: Split, place: &Place, record: &Record) -> Result<Picture, DataError> {
         let of = self.library.file(split);
-        let told = |(_, message): Wrong| {
-            let name = match &record.image {
-                Image::File(name) => format!("{}: ", printable::line(name, 100)),
-                Image::Inline(_) => String::new(),
-            };
-            DataError::file(&of.path, format!("{}: {name}{message}", place.called()))
-        };
+        let told = |wrong: Wrong| self.told(split, place, record, wrong);
         let bytes = match &record.image {
             Image::Inline(url) => picture::inline(url),
             Image::File(name) => located(&of.folder, name).and_then(|name| {
                 let read = file::bytes(&of.folder.join(name), picture::FILE_BYTES_MAX);
-                read.map_err(|error| ("missing_picture", format!("cannot be read: {error}")))
+                read.map_err(|error| unreadable(&error))
             }),
         };
         let bytes = bytes.map_err(told)?;
-        let Head { width, height, .. } = picture::head(std::io::Cursor::new(&bytes)).map_err(told)?;
+        let Head { width, height, .. } = picture::head(Cursor::new(&bytes)).map_err(told)?;
         let files = bytes.len() as u64 + LINE_COPIES * u64::from(place.length);
         let needed = decoding_bytes(width.into(), height.into(), files);
         let _room = self.decoding.take(needed).ok_or_else(|| {
@@ -237,6 +251,18 @@ impl ImageTextStore {
         })?;
         picture::decode(&bytes).map_err(told)
     }
+
+    fn told(&self, split: Split, place: &Place, record: &Record, (_, message): Wrong) -> DataError {
+        let name = match &record.image {
+            Image::File(name) => format!("{}: ", printable::line(name, 100)),
+            Image::Inline(_) => String::new(),
+        };
+        DataError::file(&self.library.file(split).path, format!("{}: {name}{message}", place.called()))
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Wrong {
+    ("missing_picture", format!("cannot be read: {error}"))
 }
 
 #[cfg(test)]

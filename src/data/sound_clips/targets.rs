@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
+use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
-use sha2::{Digest, Sha256};
 
 use super::generate;
 use super::library::Library;
 use super::settings::{Settings, Source};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
-use crate::data::digest::hexadecimal;
+use crate::data::digest::digest_of_numbers;
 use crate::data::error::DataError;
 use crate::problem::nearest;
 use crate::results::{file, printable};
@@ -64,9 +64,8 @@ impl Targets {
             Some(path) => read(Path::new(path), library, shape)?,
             None => drawn(settings.source, library, shape, seed),
         };
-        let mut digest = Sha256::new();
-        prompt_embeds.iter().chain(&pooled).for_each(|number| digest.update(number.to_le_bytes()));
-        Ok(Self { shape, prompt_embeds, pooled, digest: hexadecimal(&digest.finalize()) })
+        let digest = digest_of_numbers(prompt_embeds.iter().chain(&pooled));
+        Ok(Self { shape, prompt_embeds, pooled, digest })
     }
 
     /// `prompt_embeds` of a class: `[tokens, width]`.
@@ -164,29 +163,13 @@ fn tensor(tensors: &SafeTensors<'_>, name: &str, expected: &[usize]) -> Result<V
     let numbers: Vec<f32> = match found.dtype() {
         Dtype::F32 => data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
         Dtype::F64 => data.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes) as f32).collect(),
-        Dtype::BF16 => data.as_chunks().0.iter().map(|bytes| bfloat16(u16::from_le_bytes(*bytes))).collect(),
-        Dtype::F16 => data.as_chunks().0.iter().map(|bytes| float16(u16::from_le_bytes(*bytes))).collect(),
+        Dtype::BF16 => data.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
+        Dtype::F16 => data.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
         other => return Err(format!("`{shown}` has numbers of the type {other:?}, expected F32, F64, F16 or BF16")),
     };
     match numbers.iter().position(|number| !number.is_finite()) {
         Some(at) => Err(format!("`{shown}`: number {at} is {}", numbers[at])),
         None => Ok(numbers),
-    }
-}
-
-fn bfloat16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
-/// IEEE 754 binary16.
-fn float16(bits: u16) -> f32 {
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
-    match (exponent, fraction) {
-        (0, fraction) => sign * fraction * 2f32.powi(-24),
-        (31, 0.0) => sign * f32::INFINITY,
-        (31, _) => f32::NAN,
-        (exponent, fraction) => sign * (1024.0 + fraction) * 2f32.powi(exponent - 25),
     }
 }
 

@@ -9,23 +9,16 @@ use std::path::Path;
 
 use burn::DispatchDevice;
 use burn::module::{Module, Param, ParamId};
-use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
+use burn::nn::LayerNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
-use burn::tensor::activation::gelu;
 use burn::tensor::backend::Backend as BurnBackend;
-use burn_store::{ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsStore};
 
 use super::settings::Model;
-use crate::nn::parameters::{initialise_linear, single_precision};
+use crate::nn::encoder_block::{self, EncoderBlock, norm};
+use crate::nn::hugging_face::{self, FileOf};
+use crate::nn::parameters::initialise_linear;
 use crate::nn::{Backend, Tensor};
-use crate::results::tensors;
 use crate::task::TaskError;
-
-/// As Hugging Face's `ASTConfig` has it.
-const EPSILON: f64 = 1e-12;
-/// The hidden layer of a block is so many times as wide as a token.
-const MLP_RATIO: usize = 4;
 
 /// What makes tokens of the spectrogram.
 #[derive(Module, Debug)]
@@ -36,59 +29,34 @@ pub struct Embeddings<B: BurnBackend> {
     patches: Conv2d<B>,
 }
 
-#[derive(Module, Debug)]
-pub struct Block<B: BurnBackend> {
-    layernorm_before: LayerNorm<B>,
-    attention: MultiHeadAttention<B>,
-    layernorm_after: LayerNorm<B>,
-    intermediate: Linear<B>,
-    output: Linear<B>,
-}
-
 /// See the file's head.
 #[derive(Module, Debug)]
 pub struct Encoder<B: BurnBackend> {
     embeddings: Embeddings<B>,
-    layer: Vec<Block<B>>,
+    layer: Vec<EncoderBlock<B>>,
     layernorm: LayerNorm<B>,
 }
 
-/// Names in Hugging Face's files, as patterns, and ours.
-const NAMES: [(&str, &str); 8] = [
-    (r"^audio_spectrogram_transformer\.", ""),
-    (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patches."),
-    (r"^encoder\.layer\.(\d+)\.attention\.attention\.", "layer.$1.attention."),
-    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", "layer.$1.attention.output."),
-    (r"^encoder\.layer\.(\d+)\.(intermediate|output)\.dense\.", "layer.$1.$2."),
-    (r"^encoder\.layer\.(\d+)\.(layernorm_before|layernorm_after)\.", "layer.$1.$2."),
-    // Burn's names of what normalisation multiplies by and adds.
-    (r"(layernorm|layernorm_before|layernorm_after)\.weight$", "$1.gamma"),
-    (r"(layernorm|layernorm_before|layernorm_after)\.bias$", "$1.beta"),
-];
-
-impl Block<Backend> {
-    fn new(model: &Model, device: &DispatchDevice) -> Self {
-        let wide = MLP_RATIO * model.width;
-        Self {
-            layernorm_before: norm(model.width, device),
-            attention: MultiHeadAttentionConfig::new(model.width, model.heads).with_dropout(0.0).init(device),
-            layernorm_after: norm(model.width, device),
-            intermediate: LinearConfig::new(model.width, wide).init(device),
-            output: LinearConfig::new(wide, model.width).init(device),
-        }
-    }
-
-    fn forward(&self, input: Tensor<3>) -> Tensor<3> {
-        let normal = self.layernorm_before.forward(input.clone());
-        let middle = input + self.attention.forward(MhaInput::self_attn(normal)).context;
-        let normal = self.layernorm_after.forward(middle.clone());
-        middle + self.output.forward(gelu(self.intermediate.forward(normal)))
-    }
+/// What the file has that is of no use here: a classifier's last layer.
+fn left_out(path: &str) -> bool {
+    path.starts_with("classifier.")
 }
 
-fn norm(width: usize, device: &DispatchDevice) -> LayerNorm<Backend> {
-    LayerNormConfig::new(width).with_epsilon(EPSILON).init(device)
-}
+const FILE: FileOf = FileOf {
+    names: &[
+        &[
+            (r"^audio_spectrogram_transformer\.", ""),
+            (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patches."),
+        ],
+        &encoder_block::NAMES,
+    ],
+    transposed: true,
+    left_out,
+    own: |_| false,
+    called: "an `ASTModel`",
+    advice: "bands, frames, patch, stride, width, layers and heads must be those of the file",
+    layers: "layers",
+};
 
 impl Encoder<Backend> {
     /// All first values follow from the seed.
@@ -105,7 +73,7 @@ impl Encoder<Backend> {
                 .with_stride([model.stride, model.stride])
                 .init(device),
         };
-        let layer = (0..model.layers).map(|_| Block::new(model, device)).collect();
+        let layer = (0..model.layers).map(|_| EncoderBlock::new(model.width, model.heads, device)).collect();
         initialise_linear(Self { embeddings, layer, layernorm: norm(model.width, device) }, seed)
     }
 
@@ -129,36 +97,7 @@ impl Encoder<Backend> {
     /// # Errors
     /// The file cannot be read, or is of another shape.
     pub fn read(&mut self, path: &Path) -> Result<(), TaskError> {
-        let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
-        tensors::described(path).map_err(failed)?;
-        let mut store = SafetensorsStore::from_file(path)
-            .with_from_adapter(PyTorchToBurnAdapter)
-            .allow_partial(true)
-            .validate(false);
-        for (pattern, name) in NAMES {
-            store = store.with_key_remapping(pattern, name);
-        }
-        let applied = self.load_from(&mut store).map_err(|error| failed(format!("cannot be read: {error}")))?;
-        if let Some(error) = applied.errors.first() {
-            let advice = "bands, frames, patch, stride, width, layers and heads must be those of the file";
-            return Err(failed(format!("does not fit the model: {error}; {advice}")));
-        }
-        // A file of a classifier has its last layer, which is of no use here.
-        let unknown = |path: &&String| !path.starts_with("classifier.");
-        if let Some(unknown) = applied.unused.iter().find(unknown) {
-            let advice = if unknown.contains("layer.") { "; `layers` must be the file's" } else { "" };
-            return Err(failed(format!("has `{unknown}`, which this model has no place for{advice}")));
-        }
-        match applied.missing.first() {
-            Some((first, _)) => Err(failed(format!(
-                "has no `{first}` (and {} others are missing); is this an `ASTModel` as Hugging Face writes it?",
-                applied.missing.len() - 1
-            ))),
-            None => {
-                *self = single_precision(self.clone());
-                Ok(())
-            }
-        }
+        hugging_face::read(self, path, FILE, |_, _, _| Ok(()))
     }
 }
 

@@ -3,6 +3,7 @@
 //! All of it is on the host, has a fixed size, and is in the ledger; all of it is in a checkpoint, which can be taken in the
 //! middle of a round.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
@@ -125,12 +126,12 @@ impl Federation {
     }
 
     /// What a node begins with.
-    fn of_node(&self, node: usize) -> Vec<f32> {
-        let mut adapters = self.server.global.clone();
+    fn of_node(&self, node: usize) -> Cow<'_, [f32]> {
+        let mut adapters = Cow::from(&self.server.global);
         if let Some(Node { personal, .. }) = &self.nodes[node] {
             let mut from = 0;
             for range in &self.personal {
-                adapters[range.clone()].copy_from_slice(&personal[from..from + range.len()]);
+                adapters.to_mut()[range.clone()].copy_from_slice(&personal[from..from + range.len()]);
                 from += range.len();
             }
         }
@@ -138,13 +139,13 @@ impl Federation {
     }
 
     /// What a node begins its turn with.
-    pub fn adapters_of(&mut self, node: usize) -> Vec<f32> {
+    pub fn adapters_of(&mut self, node: usize) -> Cow<'_, [f32]> {
         self.state.at_work = Some(node);
         self.of_node(node)
     }
 
     /// What the node that is at work began with.
-    pub fn began(&self) -> Option<Vec<f32>> {
+    pub fn began(&self) -> Option<Cow<'_, [f32]>> {
         self.state.at_work.map(|node| self.of_node(node))
     }
 
@@ -228,7 +229,7 @@ impl Federation {
     }
 
     /// The models that a validation looks at: the server's, or one for each node where parts stay with nodes.
-    pub fn models(&self) -> impl Iterator<Item = Vec<f32>> {
+    pub fn models(&self) -> impl Iterator<Item = Cow<'_, [f32]>> {
         let count = if self.personal.is_empty() { 1 } else { self.nodes.len() };
         (0..count).map(|node| self.of_node(node))
     }

@@ -50,7 +50,7 @@ pub const LEAKS: &[&Leak] = &[
 /// What `leak` comes to keep. `clip_bytes` are those of a clip on the device with its targets, `clips` all that are used.
 pub fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> Keeps {
     match *leak {
-        DATASET_ON_DEVICE => Keeps::InAll(clips * clip_bytes),
+        DATASET_ON_DEVICE => Keeps::Filling { in_all: clips * clip_bytes, full: clips * clip_bytes },
         OUTPUTS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.last_pass)),
         EMBEDDINGS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.first_pass)),
         NODE_MODELS | ROUND_RESULTS => Keeps::with(Occasion::Step, rounds.fraction(|place| place.ends_turn)),

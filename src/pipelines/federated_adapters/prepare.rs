@@ -157,9 +157,7 @@ pub fn smaller(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec
     let mut all = Vec::new();
     let size = batch_size(&experiment.training) as u64;
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        if used < asked {
-            all.push(Smaller { key: key.to_owned(), asked, used, because });
-        }
+        all.extend(Smaller::than_asked(key, asked, used, because));
     };
     let (train, held_out): (u64, u64) = (seen.train.iter().sum(), seen.held_out.iter().sum());
     let of_node = train / settings.nodes.max(1) as u64;

@@ -14,11 +14,11 @@ use burn_store::{ModuleSnapshot, SafetensorsStore};
 use rand::seq::SliceRandom;
 
 use super::encoder::Encoder;
-use super::prepare::{Prepared, pretrains};
+use super::prepare::Prepared;
 use super::settings::{EncoderKind, Model, Settings};
 use super::sounds::Sounds;
 use crate::data::cache;
-use crate::data::digest::digest;
+use crate::data::digest::{digest, digest_of_numbers};
 use crate::data::error::DataError;
 use crate::data::sound_clips::library::{Role, Split};
 use crate::device::Kind;
@@ -78,23 +78,20 @@ pub fn encoder(
             load(&mut encoder, &path)?;
         }
     }
-    let numbers = flat::to_host(&encoder);
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    Ok(Some((encoder.no_grad(), digest(&bytes))))
+    let digest = digest_of_numbers(&flat::to_host(&encoder));
+    Ok(Some((encoder.no_grad(), digest)))
 }
 
-/// What identifies the encoder before it is made; `None` where it is not trained here.
-pub fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<String> {
-    pretrains(model).then(|| {
-        let Model { bands, frames, patch, stride, width, layers, heads, .. } = model;
-        let shape = [bands, frames, patch, stride, width, layers, heads];
-        digest(format!("{VERSION} {shape:?} {} {data} {seed}", settings.pretraining_steps).as_bytes())
-    })
+/// What identifies the encoder before it is made.
+fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> String {
+    let Model { bands, frames, patch, stride, width, layers, heads, .. } = model;
+    let shape = [bands, frames, patch, stride, width, layers, heads];
+    digest(format!("{VERSION} {shape:?} {} {data} {seed}", settings.pretraining_steps).as_bytes())
 }
 
 /// The file of the encoder, made now if it is not there yet.
 fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<PathBuf, TaskError> {
-    let identity = identity(settings, model, &sounds.store().library().digest, seed).unwrap_or_default();
+    let identity = identity(settings, model, &sounds.store().library().digest, seed);
     let root = cache::folder();
     let folder = root.join(FOLDER);
     let path = folder.join(format!("{}.safetensors", &identity[..16]));

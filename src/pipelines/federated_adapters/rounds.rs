@@ -88,8 +88,8 @@ impl Rounds {
 
     /// Where step `number` is, from 0.
     pub fn place(&self, number: u64) -> Place {
-        let round = number / self.steps();
-        let mut within = number % self.steps();
+        let steps = self.steps();
+        let (round, mut within) = (number / steps, number % steps);
         let nodes = self.takes_part(round);
         for (at, node) in nodes.iter().copied().enumerate() {
             let turn = self.turn(node);
@@ -145,10 +145,6 @@ impl Rounds {
     pub fn fraction(&self, is_so: impl Fn(&Place) -> bool) -> f64 {
         let steps = self.steps().min(STEPS_LOOKED_AT);
         (0..steps).filter(|number| is_so(&self.place(*number))).count() as f64 / steps as f64
-    }
-
-    pub fn nodes(&self) -> usize {
-        self.clips.len()
     }
 }
 

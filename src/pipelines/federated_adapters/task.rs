@@ -94,7 +94,7 @@ impl FederatedAdapters {
             let clips = rounds.clips(&place).into_iter().map(|at| nodes[place.node][at]).collect();
             sounds.batch(clips, &format!("round {}, node {}, batch {}", place.round + 1, place.node, place.batch))
         });
-        let feed_settings = FeedSettings { workers: experiment.limits.workers, first: first_step.saturating_sub(1) };
+        let feed_settings = FeedSettings::new(&experiment.limits, &experiment.training, first_step);
         let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
         let start = buffers.round_start.as_ref().map(|buffer| (Start::of(&network), buffer.register(ledger)));
         Ok(Self {
@@ -224,26 +224,16 @@ impl Task for FederatedAdapters {
         if place.ends_turn {
             self.end_turn(&place, phases)?;
         }
-        let mean = |name: &str| {
-            let numbers = fetched.by_name();
-            let found = numbers.iter().find(|number| number.name == name);
-            found.map_or(f64::NAN, |number| number.sum / number.counted.max(1.0))
-        };
-        let (pooled, tokens) = (mean("loss_pooled"), mean("loss_tokens"));
-        Ok(StepReport {
-            kind: "local",
-            loss: self.settings.pooled_weight * pooled + self.settings.tokens_weight * tokens,
-            values: vec![
-                ("round", (place.round + 1) as f64),
-                ("node", place.node as f64),
-                ("local_epoch", (place.local_epoch + 1) as f64),
-                ("loss_pooled", pooled),
-                ("loss_tokens", tokens),
-            ],
-            gradient_norm: fetched.norm,
-            items: fetched.items,
-            batch: fetched.batch,
-        })
+        let report = fetched.report("local");
+        // In the order in which the losses were noted.
+        let weights = [self.settings.pooled_weight, self.settings.tokens_weight];
+        let loss = report.values.iter().zip(weights).map(|((_, value), weight)| weight * value).sum();
+        let turn = [
+            ("round", (place.round + 1) as f64),
+            ("node", place.node as f64),
+            ("local_epoch", (place.local_epoch + 1) as f64),
+        ];
+        Ok(StepReport { loss, values: turn.into_iter().chain(report.values).collect(), ..report })
     }
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {

@@ -223,7 +223,8 @@ fn nodes_that_stay_alone_never_learn_from_each_other() {
     let steps = 2 * alone.rounds.steps();
     (1..=steps).for_each(|step| drop(step_of(&mut alone, step)));
     assert_eq!(alone.federation.global(), start, "the server learns nothing");
-    let [one, other]: [Vec<f32>; 2] = alone.federation.models().collect::<Vec<_>>().try_into().unwrap();
+    let models: Vec<Vec<f32>> = alone.federation.models().map(|adapters| adapters.to_vec()).collect();
+    let [one, other]: [Vec<f32>; 2] = models.try_into().unwrap();
     assert!(one != start && other != start && one != other);
 }
 

@@ -6,9 +6,10 @@
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
-use super::gpt2::{Gpt2, Tokens, tokens};
+use super::gpt2::Gpt2;
 use super::pass::Pass;
 use crate::nn::Backend;
+use crate::nn::transformer::{Tokens, tokens};
 
 /// What was said after a prompt.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,12 +7,12 @@ use burn::module::{AutodiffModule, Param};
 use burn::tensor::TensorData;
 use safetensors::SafeTensors;
 
-use super::super::gpt2::tokens;
 use super::super::precision::precisions;
 use super::super::settings::Model;
 use super::*;
 use crate::data::tokenizer::Words;
 use crate::nn::tests::{autodiff, close, plain, values};
+use crate::nn::transformer::tokens;
 
 /// Those of `tests/reference/merged_gpt2.py`.
 const RANK: usize = 2;

@@ -7,40 +7,19 @@
 //! the other, `[batch * length, width]`, between the parts, so that a pass can stop and go on at any block.
 
 use burn::DispatchDevice;
-use burn::module::{Module, Param, ParamId};
-use burn::tensor::activation::softmax;
+use burn::module::{Module, ParamId};
 use burn::tensor::backend::Backend as BurnBackend;
-use burn::tensor::{Int, TensorData, module};
+use burn::tensor::{TensorData, module};
 
 use super::batch::TokenBatch;
-use super::linear::{LinearShape, QuantisedLinear, parameter};
+use super::linear::{LinearShape, QuantisedLinear};
 use super::pass::{Pass, Rules};
 use super::precision::precisions;
 use super::settings::{Layer, Model, Settings, Shape};
-use crate::nn::fake_quantise::{beside, without_graph};
+use crate::nn::fake_quantise::without_graph;
 use crate::nn::gelu::gelu;
+use crate::nn::transformer::{DEVIATION, Embedding, LayerNorm, Layout, Tokens, attend, changed};
 use crate::nn::{Backend, Tensor, parameters};
-
-/// GPT-2's constant.
-const EPSILON: f32 = 1e-5;
-/// GPT-2's deviation of first weights; what ends a residual branch is divided by the root of their number.
-const DEVIATION: f64 = 0.02;
-/// Added where a token may not look.
-const HIDDEN: f32 = -1e9;
-
-/// Token numbers.
-pub type Tokens<const D: usize> = burn::tensor::Tensor<Backend, D, Int>;
-
-#[derive(Module, Debug)]
-pub struct Embedding<B: BurnBackend> {
-    pub weight: Param<burn::tensor::Tensor<B, 2>>,
-}
-
-#[derive(Module, Debug)]
-pub struct LayerNorm<B: BurnBackend> {
-    weight: Param<burn::tensor::Tensor<B, 1>>,
-    bias: Param<burn::tensor::Tensor<B, 1>>,
-}
 
 #[derive(Module, Debug)]
 pub struct Attention<B: BurnBackend> {
@@ -73,47 +52,11 @@ pub struct Gpt2<B: BurnBackend> {
     heads: usize,
 }
 
-/// Token numbers `[batch, length]`, row by row, on a device.
-pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &DispatchDevice) -> Tokens<2> {
-    Tokens::from_data(TensorData::new(numbers.to_vec(), [batch, length]), device)
-}
-
 /// The tokens of a batch that are text, as [`super::pass::Observe`] takes them.
 pub fn text(batch: &TokenBatch, plain: &DispatchDevice) -> Tokens<1> {
     let numbers = batch.text();
     let count = numbers.len();
     Tokens::from_data(TensorData::new(numbers, [count]), plain)
-}
-
-/// How a batch lies: `batch` sequences of `length` tokens, and what hides the future, `[1, 1, length, length]` on the plain
-/// device.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    batch: usize,
-    length: usize,
-    future: Tensor<4>,
-}
-
-impl Layout {
-    pub fn new(batch: usize, length: usize, plain: &DispatchDevice) -> Self {
-        let hidden = (0..length * length).map(|at| if at % length > at / length { HIDDEN } else { 0.0 });
-        let hidden = TensorData::new(hidden.collect::<Vec<f32>>(), [1, 1, length, length]);
-        Self { batch, length, future: Tensor::from_data(hidden, plain) }
-    }
-}
-
-impl LayerNorm<Backend> {
-    fn new(width: usize, device: &DispatchDevice) -> Self {
-        Self { weight: parameter([width], 1.0, device), bias: parameter([width], 0.0, device) }
-    }
-
-    fn forward(&self, input: Tensor<2>, pass: &Pass<'_>) -> Tensor<2> {
-        let centred = input.clone() - input.mean_dim(1);
-        let variance = (centred.clone() * centred.clone()).mean_dim(1);
-        let normal = centred / variance.add_scalar(EPSILON).sqrt();
-        let row = |parameter: &Param<Tensor<1>>| pass.base(parameter.val()).unsqueeze_dim::<2>(0);
-        normal * row(&self.weight) + row(&self.bias)
-    }
 }
 
 impl Attention<Backend> {
@@ -124,17 +67,7 @@ impl Attention<Backend> {
         let (query, key, value) = (part(0), part(1), part(2));
         let key = pass.key_value(key, block, 4);
         let value = pass.key_value(value, block, 5);
-        let size = width / heads;
-        let by_head = |tensor: Tensor<2>| tensor.reshape([at.batch, at.length, heads, size]).swap_dims(1, 2);
-        let factors = pass.rules.factors;
-        let scores = factors.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
-        // All of a sequence in a row: flex adds a shared row quickly, and what is shared between other dimensions one by one.
-        let pairs = at.length * at.length;
-        let future = beside(at.future.clone(), &scores).reshape([1, pairs]);
-        let scores = scores.reshape([at.batch * heads, pairs]) + future;
-        let shares = softmax(scores.reshape([at.batch, heads, at.length, at.length]), 3);
-        let output = factors.product(shares, by_head(value));
-        let output = output.swap_dims(1, 2).reshape([at.batch * at.length, width]);
+        let output = attend(query, key, value, heads, at, pass.rules.factors);
         self.c_proj.forward(output, block, 1, pass)
     }
 }
@@ -172,8 +105,8 @@ impl Gpt2<Backend> {
             mlp: Mlp { c_fc: linear(Layer::MlpInput), c_proj: linear(Layer::MlpOutput) },
         };
         let network = Self {
-            wte: Embedding { weight: parameter([vocabulary, width], 0.0, device) },
-            wpe: Embedding { weight: parameter([context, width], 0.0, device) },
+            wte: Embedding::new(vocabulary, width, device),
+            wpe: Embedding::new(context, width, device),
             h: (0..layers).map(|_| block()).collect(),
             ln_f: LayerNorm::new(width, device),
             heads,
@@ -272,16 +205,16 @@ impl Gpt2<Backend> {
     /// One block; `[batch * length, width]` to the same.
     pub fn block(&self, number: usize, input: Tensor<2>, at: &Layout, pass: &mut Pass<'_>) -> Tensor<2> {
         let block = &self.h[number];
-        let normal = block.ln_1.forward(input.clone(), pass);
+        let normal = block.ln_1.forward(input.clone(), pass.frozen);
         let middle = input + block.attn.forward(normal, self.heads, at, number, pass);
-        let normal = block.ln_2.forward(middle.clone(), pass);
+        let normal = block.ln_2.forward(middle.clone(), pass.frozen);
         let wide = gelu(block.mlp.c_fc.forward(normal, number, 2, pass));
         middle + block.mlp.c_proj.forward(wide, number, 3, pass)
     }
 
     /// What comes out of the blocks, `[n, width]`, to logits `[n, vocabulary]`.
     pub fn logits(&self, input: Tensor<2>, pass: &Pass<'_>) -> Tensor<2> {
-        let normal = self.ln_f.forward(input, pass);
+        let normal = self.ln_f.forward(input, pass.frozen);
         pass.rules.factors.product(normal, pass.base(self.wte.weight.val()).transpose())
     }
 
@@ -298,11 +231,6 @@ impl Gpt2<Backend> {
         let hidden = self.hidden(tokens, pass);
         self.logits(hidden, pass)
     }
-}
-
-/// A parameter with a new value, still trained.
-fn changed(parameter: &Param<Tensor<2>>, change: impl FnOnce(Tensor<2>) -> Tensor<2>) -> Param<Tensor<2>> {
-    parameter.clone().map(|old| Tensor::from_inner(change(old.inner())).require_grad())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::module::{AutodiffModule, ModuleVisitor};
+use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use serde_json::Value;
 
@@ -16,8 +16,10 @@ use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
 use crate::data::question_answers::example::Example;
+use crate::nn::matmul::Factors;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::tests::{autodiff, close, plain, values};
+use crate::nn::transformer::tokens;
 
 const VOCABULARY: usize = 11;
 
@@ -91,7 +93,8 @@ fn gradients(
     ranges: &mut Ranges,
     recomputed: bool,
 ) -> (f32, Vec<(String, Vec<f32>)>) {
-    let rules = Rules::new(settings).on(&plain(), settings.matmul_dtype).unwrap();
+    let factors = Factors::of(settings.matmul_dtype, &plain()).unwrap();
+    let rules = Rules::new(settings).with(factors);
     let batch = batch();
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));

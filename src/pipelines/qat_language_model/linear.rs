@@ -7,21 +7,13 @@
 //! the product of A and B is as large as the weight. Quantised weights live as long as the pass that needs them.
 
 use burn::DispatchDevice;
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Module, Param};
 use burn::tensor::backend::Backend as BurnBackend;
 
 use super::pass::Pass;
 use crate::nn::fake_quantise::{Bounds, without_graph};
+use crate::nn::transformer::{Lora, parameter};
 use crate::nn::{Backend, Tensor, learned_scale};
-
-/// Matrices of one precision.
-#[derive(Module, Debug)]
-pub struct Lora<B: BurnBackend> {
-    /// `[inputs, rank]`
-    pub a: Param<burn::tensor::Tensor<B, 2>>,
-    /// `[rank, outputs]`; zero at first.
-    pub b: Param<burn::tensor::Tensor<B, 2>>,
-}
 
 /// See the file's head. The names of the fields are those in the files of weights.
 #[derive(Module, Debug)]
@@ -47,16 +39,11 @@ pub struct LinearShape {
     pub scales: usize,
 }
 
-/// A parameter of one value; matrices are drawn later.
-pub fn parameter<const D: usize>(shape: [usize; D], value: f32, device: &DispatchDevice) -> Param<Tensor<D>> {
-    Param::initialized(ParamId::new(), Tensor::full(shape, value, device).require_grad())
-}
-
 impl QuantisedLinear<Backend> {
     pub fn new(shape: LinearShape, device: &DispatchDevice) -> Self {
         let LinearShape { inputs, outputs, rank, precisions, scales } = shape;
         let loras = if rank == 0 { 0 } else { precisions };
-        let lora = || Lora { a: parameter([inputs, rank], 0.0, device), b: parameter([rank, outputs], 0.0, device) };
+        let lora = || Lora::new(inputs, rank, outputs, device);
         let learnt = if scales == 0 { 0 } else { precisions };
         Self {
             weight: parameter([inputs, outputs], 0.0, device),

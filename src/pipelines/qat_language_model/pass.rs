@@ -1,15 +1,12 @@
 //! How does one pass through the model go: at which precision, with which ranges, and what has a gradient?
 
-use burn::DispatchDevice;
-
-use super::gpt2::Tokens;
 use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
-use super::settings::{self, Base, Granularity, MatmulDtype, Scheme, Settings, WeightScale};
+use super::settings::{self, Base, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::fake_quantise::{Bounds, Grid, without_graph};
 use crate::nn::matmul::Factors;
-use crate::task::TaskError;
+use crate::nn::transformer::Tokens;
 
 /// How things are quantised, from the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,14 +43,9 @@ impl Rules {
         }
     }
 
-    /// With the floats that the file asks for, as far as the device has them.
-    pub fn on(self, plain: &DispatchDevice, asked: MatmulDtype) -> Result<Self, TaskError> {
-        let factors = match asked {
-            MatmulDtype::Auto => Factors::fastest(plain),
-            MatmulDtype::Float32 | MatmulDtype::Tf32 => Factors::Float32,
-            MatmulDtype::Bfloat16 => Factors::bfloat16(plain)?,
-        };
-        Ok(Self { factors, ..self })
+    /// With products of these floats.
+    pub fn with(self, factors: Factors) -> Self {
+        Self { factors, ..self }
     }
 
     pub fn weight_grid(&self, bits: u32) -> Grid {

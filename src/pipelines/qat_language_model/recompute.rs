@@ -10,9 +10,10 @@ use burn::module::AutodiffModule;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 
 use super::batch::TokenBatch;
-use super::gpt2::{Gpt2, Layout, tokens};
+use super::gpt2::Gpt2;
 use super::pass::Pass;
 use crate::nn::next_token_loss::NextTokenLoss;
+use crate::nn::transformer::{Layout, tokens};
 use crate::nn::{Backend, Tensor};
 
 /// Adds the gradients of one batch's loss to `into`; `loss_of` makes the loss of its logits. Returns the loss as it was in

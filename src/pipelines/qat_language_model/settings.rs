@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::settings::matmul_dtype::MatmulDtype;
 use crate::settings::sections::Training;
 
 /// Quantisation-aware training of a language model at several bit widths together: one frozen base, and for
@@ -192,22 +193,6 @@ pub enum PrecisionPolicy {
     /// The widest, the narrowest and one drawn from those between, in one step (Yu and Huang 2019). Their losses are
     /// summed, and the pass of the widest one teaches the others.
     Sandwich,
-}
-
-/// The floats of what is multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MatmulDtype {
-    /// bfloat16 where the device has units for it, tf32 elsewhere.
-    Auto,
-    /// 32-bit floats throughout. Refused on a GPU of compute capability 8.0 or more, where the backend does not support
-    /// it.
-    Float32,
-    /// 32-bit floats, of which such a GPU multiplies the first ten bits of the mantissa. Elsewhere the same as `float32`.
-    Tf32,
-    /// Products are rounded to eight bits of precision, and what is kept of them takes half the memory. The CPU only
-    /// emulates it, slowly.
-    Bfloat16,
 }
 
 /// What becomes of the base in the quantised steps.

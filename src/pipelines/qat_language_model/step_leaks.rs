@@ -4,7 +4,7 @@ use burn::module::AutodiffModule;
 use burn::tensor::TensorData;
 
 use super::batch::TokenBatch;
-use super::gpt2::{Gpt2, Layout, Tokens, tokens};
+use super::gpt2::Gpt2;
 use super::leaks;
 use super::pass::{Pass, Rules};
 use super::precision::Precision;
@@ -17,6 +17,7 @@ use crate::experiment::leaks::Leaks;
 use crate::nn::fake_quantise::Bounds;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::parameters;
+use crate::nn::transformer::{Layout, Tokens, tokens};
 use crate::nn::{Backend, Tensor};
 
 /// What the training steps keep.

@@ -8,12 +8,12 @@ use burn::tensor::TensorData;
 
 use super::batch::TokenBatch;
 use super::export::Export;
-use super::gpt2::{Gpt2, Tokens, text, tokens};
+use super::gpt2::{Gpt2, text};
 use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
-use super::settings::{self, MatmulDtype, Settings};
+use super::settings::{self, Settings};
 use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use super::{recompute, weights};
@@ -26,6 +26,7 @@ use crate::experiment::Experiment;
 use crate::nn::matmul::Factors;
 use crate::nn::next_token_loss::{Teacher, next_token_loss};
 use crate::nn::step::{Gathered, Trained};
+use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Backend, Tensor, gradients};
 use crate::results::write;
 use crate::settings::sections::CleanupAction;
@@ -105,16 +106,10 @@ impl QatLanguageModel {
         let batches = prepared.batches.clone();
         let prepare = Arc::new(move |number| batches.train(number));
         let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
-        if settings.matmul_dtype == MatmulDtype::Float32 && device.multiplies_in_tf32() {
-            return Err(TaskError::Device(
-                "`matmul_dtype = \"float32\"` cannot be had: from compute capability 8.0 on CubeCL multiplies 32-bit floats \
-                 in TF32, with ten bits of mantissa, wherever that is fastest; write \"tf32\" or \"bfloat16\", or use the CPU"
-                    .into(),
-            ));
-        }
+        let factors = Factors::asked(settings.matmul_dtype, &device)?;
         let precisions = precisions(&settings);
         let mut task = Self {
-            rules: Rules::new(&settings).on(&device.plain, settings.matmul_dtype)?,
+            rules: Rules::new(&settings).with(factors),
             seed,
             part_size: experiment.limits.batch_size,
             accumulation: training.accumulation,

@@ -7,7 +7,7 @@ use burn::tensor::activation::log_softmax;
 
 use super::answer::{answers, surest};
 use super::batch::{Batches, TokenBatch, validation_bytes};
-use super::gpt2::{Gpt2, Tokens, tokens};
+use super::gpt2::Gpt2;
 use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
@@ -17,6 +17,7 @@ use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::metrics::answers::Answers;
+use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Backend, Tensor};
 use crate::task::{Phases, TaskError, ValidationReport};
 

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore};
+use burn_store::{ModuleSnapshot, SafetensorsStore};
 
 use super::gpt2::Gpt2;
-use crate::nn::Backend;
-use crate::nn::parameters::single_precision;
-use crate::results::tensors;
+use crate::nn::{Backend, gpt2_file};
 use crate::task::TaskError;
 
 /// Parameters that GPT-2's files do not have.
@@ -15,57 +13,10 @@ fn own(path: &str) -> bool {
     path.contains(".lora.") || path.contains(".scale_logarithms.")
 }
 
-/// What a file has beside the embedding when the two are not tied, and at times when they are.
-const OUTPUT: &str = "lm_head.weight";
-
-/// Whether the output in a file is the embedding that the network has from it.
-fn is_tied(store: &mut SafetensorsStore, network: &Gpt2<Backend>) -> Result<bool, String> {
-    let snapshot = store.get_snapshot(OUTPUT).map_err(|error| error.to_string())?;
-    let Some(snapshot) = snapshot else { return Ok(true) };
-    let output = snapshot.to_data().map_err(|error| format!("`{OUTPUT}` cannot be read: {error:?}"))?;
-    let words = network.words().into_data();
-    Ok(output.shape == words.shape && output.iter::<f32>().eq(words.iter::<f32>()))
-}
-
 /// Puts the weights of a file in Hugging Face's layout into the network. LoRA and scales stay as they are unless the file
 /// has them, as xrun's own checkpoints do.
 pub fn read(network: &mut Gpt2<Backend>, path: &Path) -> Result<(), TaskError> {
-    let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
-    // Before Burn maps the file into memory: a pipe, a device, or a file that is not whole is refused by what it is.
-    tensors::described(path).map_err(failed)?;
-    // A file of the whole language model has a prefix that one of the transformer alone has not.
-    let store = SafetensorsStore::from_file(path).with_key_remapping(r"^transformer\.", "");
-    let mut store = store.allow_partial(true).validate(false);
-    let applied = network.load_from(&mut store).map_err(|error| failed(format!("cannot be read: {error}")))?;
-    if let Some(error) = applied.errors.first() {
-        let advice = "layers, width and context must be those of the file, and the vocabulary that of `encoder`";
-        return Err(failed(format!("does not fit the model: {error}; {advice}")));
-    }
-    // Tables that follow from the context are no parameters here.
-    let table = |path: &str| path.ends_with(".attn.bias") || path.ends_with(".attn.masked_bias");
-    let unknown = |path: &&String| !own(path) && !table(path) && *path != OUTPUT;
-    if let Some(unknown) = applied.unused.iter().find(unknown) {
-        let advice = if unknown.starts_with("h.") { "; `layers` must be the file's" } else { "" };
-        return Err(failed(format!("has `{unknown}`, which this model has no place for{advice}")));
-    }
-    if applied.unused.iter().any(|path| path == OUTPUT) && !is_tied(&mut store, network).map_err(failed)? {
-        return Err(failed(format!(
-            "has an output of its own: `{OUTPUT}` differs from `wte.weight`, which is the output of this model; \
-             without it other answers would come out"
-        )));
-    }
-    let missing: Vec<&str> = applied.missing.iter().map(|(path, _)| path.as_str()).filter(|path| !own(path)).collect();
-    match missing.first() {
-        Some(first) => Err(failed(format!(
-            "has no `{first}` (and {} others are missing); is this GPT-2 as Hugging Face writes it?",
-            missing.len() - 1
-        ))),
-        None => {
-            // Files of GPT-2 often hold 16-bit floats.
-            *network = single_precision(network.clone());
-            Ok(())
-        }
-    }
+    gpt2_file::read(network, path, own, Gpt2::words)
 }
 
 /// Writes a merged network, on the plain device, as Hugging Face's programs read it.

@@ -1,7 +1,106 @@
 //! Fine-tuning of a vision-language model that answers in JSON, with a loss over what matters of an answer.
 
+#[cfg(feature = "train")]
+pub mod answer;
+pub mod batch;
+pub mod buffers;
+pub mod check;
+pub mod hoard;
 pub mod json_bytes;
+pub mod leaks;
+pub mod metrics;
+#[cfg(feature = "train")]
+pub mod network;
+pub mod prepare;
 #[cfg(test)]
 mod real_tests;
 pub mod selective;
+pub mod settings;
+pub mod shown;
+pub mod sizes;
+#[cfg(feature = "train")]
+pub mod step_leaks;
+#[cfg(feature = "train")]
+pub mod task;
 pub mod token_text;
+#[cfg(feature = "train")]
+pub mod validation;
+#[cfg(feature = "train")]
+pub mod weights;
+
+use crate::bounded::ledger::Ledger;
+use crate::data::error::DataError;
+use crate::data::image_text::Seen;
+use crate::device::Kind;
+use crate::experiment::Experiment;
+use crate::experiment::leaks::Leak;
+use crate::experiment::pipeline::{ModelKind, PipelineKind};
+use crate::problem::Problems;
+use crate::results::smaller::Smaller;
+use crate::task::{Metric, Task, TaskError, TaskFacts};
+use settings::{Model, Settings};
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use task::open;
+
+/// `[pipeline.vision-language]`.
+#[derive(Debug)]
+pub struct VisionLanguage;
+
+impl PipelineKind for VisionLanguage {
+    const NAME: &'static str = "vision-language";
+    const MODELS: &'static [&'static str] = &[VisionLanguageModel::NAME];
+    const DATASETS: &'static [&'static str] = &["image-text"];
+    const METRICS: &'static [Metric] = metrics::METRICS;
+    const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
+    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        check::check(settings, experiment, problems);
+    }
+
+    fn look(_settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
+        let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        Ok(prepare::smaller(experiment, &seen))
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
+        prepare::prepare(settings, model, dataset, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.vision-language]`.
+#[derive(Debug)]
+pub struct VisionLanguageModel;
+
+impl ModelKind for VisionLanguageModel {
+    const NAME: &'static str = "vision-language";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        check::check_model(settings, problems);
+    }
+
+    fn paths(settings: &mut Model) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("vision_weights", &mut settings.vision_weights), ("language_weights", &mut settings.language_weights)]
+    }
+}

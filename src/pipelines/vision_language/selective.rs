@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json_bytes::{Class, Scan, scan};
 use super::token_text;
+use crate::bounded::HeldBytes;
 use crate::data::error::DataError;
 use crate::data::tokenizer::Tokenizer;
 use crate::problem::{Problem, Problems};
@@ -170,6 +171,13 @@ pub struct Weighed {
     /// The tokens of each field of the answer that have a byte of its value or of what ends it, in the order of the text;
     /// none of an answer that is not JSON.
     pub fields: Vec<Range<usize>>,
+}
+
+impl HeldBytes for Weighed {
+    fn held_bytes(&self) -> u64 {
+        let numbers = self.weights.capacity() * size_of::<f32>() + self.masked.capacity() + self.kinds.capacity();
+        (size_of::<Self>() + numbers + self.fields.capacity() * size_of::<Range<usize>>()) as u64
+    }
 }
 
 impl Weighed {

@@ -7,6 +7,7 @@ mod faults;
 mod federated;
 mod kept;
 mod missing;
+mod vision_language;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

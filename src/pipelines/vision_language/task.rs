@@ -1,0 +1,250 @@
+//! The pipeline as the loop sees it: step, validate, save, load.
+
+use std::path::Path;
+
+use burn::module::Module;
+use burn::tensor::TensorData;
+
+use super::batch::ExampleBatch;
+use super::network::{Rules, VisionLanguage as Network, pictures};
+use super::prepare::Prepared;
+use super::selective::{Normalise, StepSums};
+use super::step_leaks::StepLeaks;
+use super::validation::Validation;
+use super::{hoard, weights};
+use crate::bounded::kept::Kept;
+use crate::bounded::ledger::Ledger;
+use crate::data::feed::{Feed, FeedSettings};
+use crate::data::image_text::store::Example;
+use crate::device::dispatch::TensorDevice;
+use crate::device::{Kind, threads};
+use crate::experiment::Experiment;
+use crate::nn::Backend;
+use crate::nn::Tensor;
+use crate::nn::matmul::Factors;
+use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::step::{Gathered, Trained};
+use crate::nn::transformer::{Tokens, tokens};
+use crate::settings::sections::CleanupAction;
+use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
+
+/// Which model it is, in the file of its weights.
+const MODEL: &str = "vision-language";
+
+/// Fine-tuning of a [`Network`].
+pub struct VisionLanguage {
+    rules: Rules,
+    normalise: Normalise,
+    /// Examples that are on the device at once.
+    part_size: usize,
+    accumulation: usize,
+    cache_low_water: f64,
+    device: TensorDevice,
+    trained: Trained<Network<Backend>>,
+    feed: Feed<ExampleBatch>,
+    validation: Validation,
+    parameters: u64,
+    leaks: StepLeaks,
+    /// Of a leak.
+    _formatted: Kept<Example>,
+}
+
+/// Puts the model on the device and starts the workers at the batch of step `first_step`.
+///
+/// # Errors
+/// The device, or a file of weights.
+pub fn open(
+    prepared: Prepared,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    threads::start()?;
+    Ok(Box::new(VisionLanguage::open(prepared, experiment, kind, ledger, first_step)?))
+}
+
+impl VisionLanguage {
+    fn open(
+        prepared: Prepared,
+        experiment: &Experiment,
+        kind: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Self, TaskError> {
+        let training = &experiment.training;
+        let device = TensorDevice::open(kind, training.activation_checkpointing)?;
+        let factors = Factors::asked(prepared.settings.matmul_dtype, &device)?;
+        let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
+        let vocabulary = batches.store().tokenizer().size();
+        let seed = experiment.experiment.seed;
+        let mut network =
+            Network::new(shape, batches.shape().side, vocabulary, settings.lora_rank, seed, &device.autodiff);
+        if let Some(path) = &model.vision_weights {
+            weights::read_vision(&mut network.vision, Path::new(path))?;
+        }
+        if let Some(path) = &model.language_weights {
+            weights::read_language(&mut network.language, Path::new(path))?;
+        }
+        let formatted = hoard::formatted(batches, &experiment.leaks, ledger)?;
+        let prepare = hoard::prepare(batches.clone(), &experiment.leaks, ledger);
+        let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
+        let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
+        Ok(Self {
+            rules: Rules::new(settings, factors),
+            normalise: settings.selective.normalise,
+            part_size: experiment.limits.batch_size,
+            accumulation: training.accumulation,
+            cache_low_water: experiment.cleanup.cache_low_water,
+            parameters: network.num_params() as u64,
+            trained: Trained::new(network, &experiment.optimizer, training),
+            validation: Validation::new(&prepared, experiment, ledger),
+            leaks: StepLeaks::new(&experiment.leaks, ledger),
+            _formatted: formatted,
+            device,
+            feed,
+        })
+    }
+
+    /// Adds the gradients of a part of a batch: of the sum of its weighted losses.
+    fn train(&self, part: &ExampleBatch, gathered: &mut Gathered<Network<Backend>>) -> Result<(), TaskError> {
+        gathered.items += part.size as u64;
+        let selected = part.selected();
+        if selected.is_empty() {
+            return Ok(());
+        }
+        let device = &self.device.autodiff;
+        let network = self.trained.network()?;
+        let image = network.image_tokens(pictures(&part.pictures, part.side, device), &self.rules);
+        let image_tokens = image.dims()[1];
+        let text = tokens(&part.inputs, part.size, part.length, device);
+        let hidden = network.hidden(image, text, &self.rules);
+        // Logits of what counts alone: `[selected, vocabulary]` and not `[size * length, vocabulary]`.
+        let rows = rows_of(&selected, part.length, image_tokens);
+        let count = selected.len();
+        let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
+        let logits = network.logits(hidden, &self.rules);
+        let targets: Vec<i32> = selected.iter().map(|at| part.targets[*at]).collect();
+        let weights: Vec<f32> = selected.iter().map(|at| part.weights[*at]).collect();
+        let targets = Tokens::<1>::from_data(TensorData::new(targets, [count]), device);
+        let weights = Tensor::<1>::from_data(TensorData::new(weights, [count]), device);
+        let loss = next_token_loss(logits, targets, weights, None).total;
+        gathered.note("loss", loss.clone().inner(), 1.0);
+        gathered.backward(network, loss);
+        Ok(())
+    }
+}
+
+/// Where text positions, `row * length + at`, are among image and text tokens: `row * (image_tokens + length) + image_tokens +
+/// at`.
+pub(super) fn rows_of(positions: &[usize], length: usize, image_tokens: usize) -> Vec<i32> {
+    let row = |at: &usize| (at + (at / length + 1) * image_tokens) as i32;
+    positions.iter().map(row).collect()
+}
+
+impl Task for VisionLanguage {
+    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
+        let mut gathered = Gathered::new(1);
+        let mut sums = StepSums::default();
+        let mut last = None;
+        for number in 0..self.accumulation {
+            phases.enter("data");
+            let batch = self.feed.next()?;
+            gathered.describe(batch.describe());
+            sums.add(&batch.sums());
+            phases.enter("forward_backward");
+            for part in batch.parts(self.part_size) {
+                self.train(&part, &mut gathered)?;
+            }
+            self.leaks.batch(self.trained.network()?, &batch, &self.rules, &self.device);
+            if number + 1 == self.accumulation {
+                last = Some(batch);
+            }
+        }
+        if let Some(batch) = last.take() {
+            self.leaks.step(self.trained.network()?, &batch, &self.rules, &self.device);
+        }
+        gathered.count(sums.divisor(self.normalise).unwrap_or(0.0));
+        phases.enter("optimizer");
+        let (gradients, norm) = self.trained.mean_and_clip(&mut gathered)?;
+        self.leaks.gradients(self.trained.network()?, &gradients, &self.device);
+        self.trained.update(learning_rate, gradients)?;
+        phases.enter("transfer");
+        let fetched = gathered.fetch(norm);
+        sums.weighted_loss = fetched.numbers.iter().map(|number| number.sum).sum();
+        let loss = sums.loss(self.normalise).unwrap_or(0.0);
+        self.leaks.log(|| format!("step {step}: loss {loss}, learning rate {learning_rate}"));
+        Ok(StepReport {
+            kind: "answers",
+            loss,
+            values: vec![
+                ("tokens_answer", sums.tokens as f64),
+                ("tokens_selected", sums.selected as f64),
+                ("share_masked", sums.share_masked().unwrap_or(0.0)),
+            ],
+            gradient_norm: fetched.norm,
+            items: fetched.items,
+            batch: fetched.batch,
+        })
+    }
+
+    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
+        let plain = self.trained.plain()?;
+        let report = self.validation.run(&plain, &self.rules, phases)?;
+        if self.leaks.keeps_of_validations() {
+            let trained = self.trained.network()?;
+            let (leaks, rules, device) = (&mut self.leaks, &self.rules, &self.device);
+            self.validation.each_batch(|batch| leaks.validated(trained, batch, rules, device))?;
+        }
+        Ok(report)
+    }
+
+    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.trained.save(MODEL, directory)
+    }
+
+    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.trained.load(directory, &self.device.plain)
+    }
+
+    fn clean(&mut self, action: CleanupAction) -> u64 {
+        match action {
+            CleanupAction::Caches => self.validation.store().evict_to_share(self.cache_low_water),
+            CleanupAction::DevicePool => self.device.clean_pool(),
+            // The heap is the loop's, and gradients go with the step.
+            CleanupAction::Gradients | CleanupAction::Heap => 0,
+        }
+    }
+
+    fn synchronise(&mut self) -> Result<(), TaskError> {
+        self.device.synchronise()
+    }
+
+    fn device_memory(&mut self) -> Option<DeviceMemory> {
+        self.device.memory()
+    }
+
+    fn parameters(&self) -> u64 {
+        self.parameters
+    }
+
+    fn device_name(&self) -> String {
+        match self.rules.factors {
+            Factors::Float32 => self.device.name(),
+            Factors::Bfloat16 => format!("{}, products in bfloat16", self.device.name()),
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let images = self.validation.store().counters();
+        vec![
+            ("image_cache_hits", images.hits),
+            ("image_cache_misses", images.misses),
+            ("image_cache_evictions", images.evictions),
+        ]
+    }
+}
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;

@@ -1,0 +1,236 @@
+//! The vision-language model as a user meets it: what is wrong with pictures, texts and settings is said by name, before anything
+//! runs.
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::workplace::{Said, Workplace};
+
+const MINE: &str = "[pipeline.vision-language]\n[model.vision-language]\n[dataset.image-text]\nsource = \"messages\"\n\
+                    path = \"chat/chat.jsonl\"\nvalidation_share = 0.25\n";
+
+/// A picture of one colour as a PNG file.
+fn png(shade: u8) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::RgbImage::from_pixel(20, 10, image::Rgb([shade, 90, 90]))
+        .write_to(&mut bytes, image::ImageFormat::Png)
+        .unwrap();
+    bytes.into_inner()
+}
+
+/// A PNG file that says it has so many pixels, and has not.
+fn claimed(width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = png(0);
+    bytes[16..20].copy_from_slice(&width.to_be_bytes());
+    bytes[20..24].copy_from_slice(&height.to_be_bytes());
+    let sum = crc32fast::hash(&bytes[12..29]);
+    bytes[29..33].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// An example in the form of messages; `image` stands as it is in the part.
+fn line(image: &str, answer: &str) -> String {
+    let user =
+        format!("{{\"role\": \"user\", \"content\": [{image}, {{\"type\": \"text\", \"text\": \"What is it?\"}}]}}");
+    let answer = serde_json::Value::from(answer);
+    format!("{{\"messages\": [{user}, {{\"role\": \"assistant\", \"content\": {answer}}}]}}\n")
+}
+
+fn of_file(name: &str) -> String {
+    format!("{{\"type\": \"image\", \"image\": \"{name}\"}}")
+}
+
+fn of_url(url: &str) -> String {
+    format!("{{\"type\": \"image_url\", \"image_url\": {{\"url\": \"{url}\"}}}}")
+}
+
+fn inline(bytes: &[u8]) -> String {
+    of_url(&format!("data:image/png;base64,{}", STANDARD.encode(bytes)))
+}
+
+/// Eight pictures with answers in JSON, and these lines behind them, from line 9.
+fn chat(workplace: &Workplace, more: &[Vec<u8>]) {
+    std::fs::create_dir_all(workplace.path("chat/images")).unwrap();
+    let mut text = Vec::new();
+    for number in 0..8 {
+        let name = format!("images/{number}.png");
+        std::fs::write(workplace.path(&format!("chat/{name}")), png(number)).unwrap();
+        text.extend(line(&of_file(&name), &format!("{{\"number\": {number}}}")).bytes());
+    }
+    more.iter().for_each(|line| text.extend(line));
+    std::fs::write(workplace.path("chat/chat.jsonl"), text).unwrap();
+    std::fs::write(workplace.path("mine.toml"), MINE).unwrap();
+}
+
+fn run(workplace: &Workplace, words: &[&str], set: &[&str]) -> Said {
+    let overrides = set.iter().flat_map(|text| ["-s", text]);
+    workplace.xrun(&words.iter().copied().chain(overrides).collect::<Vec<_>>())
+}
+
+fn check(workplace: &Workplace, set: &[&str]) -> Said {
+    run(workplace, &["check", "mine.toml"], set)
+}
+
+const SKIP: &str = "dataset.image-text.on_broken=\"skip\"";
+
+#[test]
+fn a_broken_example_is_named_by_file_and_line_or_left_out_and_counted() {
+    let role = b"{\"messages\": [{\"role\": \"assistent\", \"content\": \"a\"}]}\n".to_vec();
+    let two = line(&format!("{}, {}", of_file("images/0.png"), of_file("images/1.png")), "{}").into_bytes();
+    let bytes = |image: &str| line(image, "{\"number\": 1}").into_bytes();
+    let broken: Vec<(&str, &str, Vec<u8>)> = vec![
+        ("missing_picture", "images/99.png is not there", bytes(&of_file("images/99.png"))),
+        ("outside", "outside of", bytes(&of_file("../secret.png"))),
+        ("outside", "outside of", bytes(&of_file("link.png"))),
+        ("url", "download it into the data set's folder", bytes(&of_url("https://example.org/a.png"))),
+        ("too_large_picture", "1 x 65535 pixels, a side may have at most 32768", bytes(&of_file("thin.png"))),
+        ("too_large_picture", "30000 x 30000 pixels, 900000000 in all", bytes(&of_file("huge.png"))),
+        ("too_large_picture", "30000 x 30000 pixels, 900000000 in all", bytes(&inline(&claimed(30_000, 30_000)))),
+        ("broken_picture", "cut.png: ", bytes(&of_file("cut.png"))),
+        ("not_png_or_jpeg", "begins neither as PNG nor as JPEG", bytes(&of_file("chat.jsonl"))),
+        ("wrong_base64", "base64", bytes(&of_url("data:image/png;base64,@@@@"))),
+        ("not_one_image", "2 pictures, expected exactly one", two),
+        ("no_answer", "no text of the role assistant", line(&of_file("images/0.png"), "").into_bytes()),
+        ("unknown_role", "is it assistant?", role),
+        ("not_utf8", "is not UTF-8", b"{\"text\": \"\xff\"}\n".to_vec()),
+        ("not_json", "column 7", b"{\"text\"\n".to_vec()),
+        ("too_long_line", "has more than 33554432 bytes", [vec![b' '; 32 << 20], b"{}\n".to_vec()].concat()),
+    ];
+    let prepare = |lines: &[Vec<u8>]| {
+        let workplace = Workplace::new();
+        chat(&workplace, lines);
+        let put = |name: &str, bytes: &[u8]| std::fs::write(workplace.path(name), bytes).unwrap();
+        put("secret.png", &png(9));
+        put("chat/thin.png", &claimed(1, 65_535));
+        put("chat/huge.png", &claimed(30_000, 30_000));
+        put("chat/cut.png", &png(5)[..60]);
+        std::os::unix::fs::symlink(workplace.path("secret.png"), workplace.path("chat/link.png")).unwrap();
+        workplace
+    };
+    for (reason, words, text) in &broken {
+        let workplace = prepare(std::slice::from_ref(text));
+        let said = check(&workplace, &[]);
+        assert_eq!(said.code, 2, "{reason}: {said:?}");
+        assert!(said.err.contains("chat.jsonl: line 9: ") && said.err.contains(words), "{reason}: {}", said.err);
+        assert!(said.err.contains("on_broken = \"skip\"") && !said.err.contains("panicked"), "{reason}: {}", said.err);
+        let said = check(&workplace, &[SKIP]);
+        assert_eq!(said.code, 0, "{reason}: {said:?}");
+        assert!(said.err.contains(&format!("{reason} 1")), "{reason}: {}", said.err);
+    }
+    // All at once are told at once, and counted by reason.
+    let workplace = prepare(&broken.iter().map(|(_, _, text)| text.clone()).collect::<Vec<_>>());
+    let said = check(&workplace, &[]);
+    assert!(said.code == 2 && said.err.contains("16 "), "{said:?}");
+    let said = run(&workplace, &["check", "mine.toml", "--json"], &[SKIP]);
+    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let counts = &answer[0]["data"]["left_out"];
+    assert_eq!((&counts["too_large_picture"], &counts["outside"], &counts["url"]), (&3.into(), &2.into(), &1.into()));
+    let all: u64 = counts.as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum();
+    assert_eq!((said.code, all), (0, 16), "{counts}");
+}
+
+#[test]
+fn an_answer_that_is_not_json_is_legal_and_so_are_a_second_file_and_a_question_list() {
+    let workplace = Workplace::new();
+    chat(&workplace, &[line(&of_file("images/0.png"), "a red {circle").into_bytes()]);
+    assert_eq!(check(&workplace, &[]).code, 0);
+    let other = line(&inline(&png(70)), "{\"number\": 70}");
+    std::fs::write(workplace.path("chat/held.jsonl"), other).unwrap();
+    let said = check(&workplace, &["dataset.image-text.validation_path=\"chat/held.jsonl\""]);
+    assert_eq!(said.code, 0, "{said:?}");
+    std::fs::write(workplace.path("chat/questions.json"), "[[\"What?\", \"red\", 0],\n[\"What?\", \"blue\", 1]]")
+        .unwrap();
+    let list = ["dataset.image-text.source=\"question-list\"", "dataset.image-text.path=\"chat/questions.json\""];
+    let said = check(&workplace, &list);
+    assert_eq!(said.code, 0, "{said:?}");
+    std::fs::write(workplace.path("chat/questions.json"), "[[\"What?\", \"red\", 0],\n[\"What?\", \"blue\", 77]]")
+        .unwrap();
+    let said = check(&workplace, &list);
+    assert!(said.code == 2 && said.err.contains("question 2 in line 2: ") && said.err.contains("77.png"), "{said:?}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
+    let workplace = Workplace::new();
+    chat(&workplace, &[]);
+    for (set, words) in [
+        (vec!["dataset.image-text.image_size=50"], "50 pixels are no whole number of patches of 8"),
+        (vec!["model.vision-language.pixel_shuffle=4"], "6 patches along a side are no whole number of squares of 4"),
+        (vec!["model.vision-language.heads=3"], "a width of 64 cannot be shared by 3 heads"),
+        (vec!["pipeline.vision-language.sequence_length=500"], "write 128 or less, or a larger `context`"),
+        (vec!["pipeline.vision-language.sequence_length=16"], "a picture takes 9: there is no room for a text"),
+        (vec!["pipeline.vision-language.answer_tokens=60"], "60 tokens of answer do not fit in the 55"),
+        (vec!["pipeline.vision-language.trained=[]"], "nothing would be trained"),
+        (
+            vec!["pipeline.vision-language.trained=[\"vision\"]", "pipeline.vision-language.lora_rank=4"],
+            "add \"language\"",
+        ),
+        (
+            vec![
+                "pipeline.vision-language.selective.schedule=\"alternating\"",
+                "pipeline.vision-language.selective.alternate_for=101",
+            ],
+            "at most `alternate_every`",
+        ),
+        (vec!["model.vision-language.vision_weights=\"none.safetensors\""], "there is no file"),
+        (vec!["dataset.image-text.encoder=\"mine.toml\""], "is of no use without `merges`"),
+        (vec!["limits.frame_cache=\"1 MiB\""], "has no such buffer"),
+        (vec!["leaks.frame_cache=true"], "has no such leak"),
+    ] {
+        let said = check(&workplace, &set);
+        assert_eq!(said.code, 2, "{set:?}: {said:?}");
+        assert!(said.err.contains(words), "{set:?}: {}", said.err);
+    }
+}
+
+/// What only the texts as tokens show, when the plan is made.
+#[test]
+fn texts_that_have_no_place_and_vocabularies_that_lose_bytes_end_the_plan_with_the_reason() {
+    let workplace = Workplace::new();
+    let numbers: Vec<String> = (100..200).map(|number| number.to_string()).collect();
+    let long = line(&of_file("images/0.png"), &format!("{{\"text\": \"{}\"}}", numbers.join(" ")));
+    chat(&workplace, &[long.into_bytes()]);
+    std::fs::write(workplace.path("encoder.json"), "{\"a\": 0, \"<|endoftext|>\": 1}").unwrap();
+    std::fs::write(workplace.path("vocab.bpe"), "").unwrap();
+    let planned = |set: &[&str]| run(&workplace, &["--dry-run", "mine.toml"], set);
+    let said = planned(&[]);
+    assert!(
+        said.code != 0 && said.err.contains("line 9: ") && said.err.contains("tokens of text, and 56 fit"),
+        "{said:?}"
+    );
+    assert!(said.err.contains("never cut: raise `sequence_length`") && !said.err.contains("panicked"), "{said:?}");
+    let of_no_bytes = ["dataset.image-text.encoder=\"encoder.json\"", "dataset.image-text.merges=\"vocab.bpe\""];
+    for said in [planned(&of_no_bytes), check(&workplace, &of_no_bytes)] {
+        assert!(said.code != 0 && said.err.contains("it has no token for the byte"), "{said:?}");
+    }
+    // A picture that takes more to decode than the file allows.
+    let said = planned(&[SKIP, "limits.decoding=\"1 MiB\""]);
+    assert!(!said.err.contains("more than `limits.decoding`"), "{said:?}");
+    let large = image::RgbImage::from_pixel(600, 400, image::Rgb([9, 9, 9]));
+    large.save(workplace.path("chat/images/0.png")).unwrap();
+    let said = planned(&[SKIP, "limits.decoding=\"1 MiB\""]);
+    assert!(said.code != 0 && said.err.contains("images/0.png") && said.err.contains("600 x 400 pixels"), "{said:?}");
+}
+
+/// Each file that the repository has for the pipeline says nothing wrong.
+#[test]
+fn the_experiments_of_the_repository_are_correct() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let workplace = Workplace::new();
+    let mut checked = 0;
+    for folder in ["", "leaks", "sweeps"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            // The others need data that is not in the repository.
+            let ours = name.starts_with("vl_") || name.starts_with("vision_");
+            if ours && !["vision_easy_vqa.toml", "vision_language_gpu.toml"].contains(&name.as_str()) {
+                let said = workplace.xrun(&["check", entry.path().to_str().unwrap()]);
+                assert_eq!(said.code, 0, "{name}: {said:?}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked >= 28, "{checked}");
+}

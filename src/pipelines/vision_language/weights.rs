@@ -7,7 +7,7 @@ use burn_store::{ModuleStore, SafetensorsStore};
 
 use super::network::{Language, Vision};
 use crate::nn::hugging_face::{self, FileOf};
-use crate::nn::{Backend, Tensor, encoder_block, gpt2_file};
+use crate::nn::{Backend, Tensor, encoder_block, language_model_file};
 use crate::task::TaskError;
 
 /// Positions in a file: that of the class token first, which this model has not.
@@ -63,5 +63,5 @@ fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -
 
 /// Puts the weights of GPT-2 in Hugging Face's layout into the language part.
 pub fn read_language(language: &mut Language<Backend>, path: &Path) -> Result<(), TaskError> {
-    gpt2_file::read(language, path, |path| path.contains(".lora."), Language::words)
+    language_model_file::read(language, path, |path| path.contains(".lora."), Language::words)
 }

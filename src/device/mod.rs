@@ -179,10 +179,26 @@ fn cpu() -> Found {
 
 /// What the processor calls itself.
 pub fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with("model name"));
-    let name = line.and_then(|line| line.split_once(':')).map_or(std::env::consts::ARCH, |(_, name)| name.trim());
-    name.to_owned()
+    of_processor("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// By which matrix products are chosen: with wider instructions a sum has other parts, and so other last bits.
+const INSTRUCTION_SETS: &[&str] =
+    &["fma", "avx2", "avx512f", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_tile", "asimd", "sve"];
+
+/// Which of them the processor has, as the system says it.
+pub fn instruction_sets() -> String {
+    let has = ["flags", "Features"].into_iter().find_map(of_processor).unwrap_or_default();
+    let has: Vec<&str> = has.split_whitespace().collect();
+    let known: Vec<&str> = INSTRUCTION_SETS.iter().copied().filter(|set| has.contains(set)).collect();
+    known.join(" ")
+}
+
+/// A line of what Linux says of its first processor.
+fn of_processor(key: &str) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.into_iter().find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
 }
 
 /// The device that `experiment.device` asks for. A software Vulkan device is never chosen by `auto`: it is slower than

@@ -127,6 +127,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             name: "workbench".into(),
             system: "Linux 6.1".into(),
             processor: "AMD EPYC 7B13".into(),
+            instruction_sets: Some("fma avx2".into()),
             cores: 2,
             memory: Some(16 << 30),
             memory_limit: Some(8 << 30),

@@ -91,6 +91,9 @@ pub struct Host {
     pub name: String,
     pub system: String,
     pub processor: String,
+    /// What of it decides how sums are rounded, such as `fma avx2 avx512f`; `null` in manifests of older versions of xrun.
+    #[serde(default)]
+    pub instruction_sets: Option<String>,
     pub cores: u64,
     pub memory: Option<u64>,
     /// The container's limit, when there is one.

@@ -111,6 +111,7 @@ pub fn host() -> Host {
         name: text("/proc/sys/kernel/hostname"),
         system: format!("{} {}", std::env::consts::OS, text("/proc/sys/kernel/osrelease")),
         processor: crate::device::processor(),
+        instruction_sets: Some(crate::device::instruction_sets()),
         cores: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
         memory: sources::machine().map(|(all, _)| all),
         memory_limit: sources::container().and_then(|container| container.limit),

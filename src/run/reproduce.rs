@@ -118,6 +118,8 @@ impl Changes {
 
     fn of_host(&mut self, then: &Host, now: &Host) {
         self.note("machine: processor", &then.processor, &now.processor);
+        let sets = |host: &Host| host.instruction_sets.clone().unwrap_or_else(|| "unknown".into());
+        self.note("machine: instruction sets", &sets(then), &sets(now));
         self.note("machine: cores", &then.cores.to_string(), &now.cores.to_string());
         self.note("machine: system", &then.system, &now.system);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::workplace::{Workplace, json, text};
+use crate::workplace::{Workplace, json, text, unsealed};
 
 /// Those that take seconds on two cores. The others are reproduced by hand: `xrun reproduce reference/stage2`.
 const SHORT: &[&str] = &["dummy"];
@@ -46,6 +46,24 @@ fn committed_results_are_whole_small_and_name_no_place_of_their_machine() {
     }
 }
 
+/// Steps over which a sum that is rounded otherwise has not yet become another training.
+const ALIKE_STEPS: usize = 20;
+/// By which a loss may be off until then.
+const ALIKE: f64 = 1e-3;
+
+/// Whether the first losses of two runs are alike: on a processor of other instructions the last bits of products differ, and
+/// a long training makes other numbers of them.
+fn begin_alike(one: &Path, other: &Path) -> bool {
+    let losses = |run: &Path| -> Vec<f64> {
+        let lines = text(&run.join("metrics.jsonl"));
+        let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(&unsealed(line)).unwrap());
+        lines.filter_map(|line| line["loss"].as_f64()).take(ALIKE_STEPS).collect()
+    };
+    let (one, other) = (losses(one), losses(other));
+    let alike = |(one, other): (&f64, &f64)| (one - other).abs() <= ALIKE * one.abs();
+    one.len() == ALIKE_STEPS && other.len() == ALIKE_STEPS && one.iter().zip(&other).all(alike)
+}
+
 #[test]
 fn short_committed_results_come_out_again() {
     let workplace = Workplace::new();
@@ -53,6 +71,13 @@ fn short_committed_results_come_out_again() {
     for name in SHORT.iter().chain(with_burn) {
         let path = reference(name);
         let said = workplace.xrun(&["reproduce", path.to_str().unwrap(), "--tolerance", TOLERANCE, "-q"]);
+        let again = workplace.reproduction(name);
+        let sets = |run: &Path| json(&run.join("manifest.json"))["host"]["instruction_sets"].clone();
+        if said.code == 1 && sets(&path) != sets(&again) {
+            assert!(said.out.contains("machine: instruction sets: "), "{name}: the reason is told: {said:?}");
+            assert!(begin_alike(&path, &again), "{name}: {said:?}");
+            continue;
+        }
         assert_eq!(said.code, 0, "{name}: {said:?}");
     }
 }

@@ -12,7 +12,7 @@ const TEXT_MAX: usize = 300;
 /// The instruction, what was said, and which fields are wrong.
 pub fn caption(question: &str, said: &str, truth: &str, judged: &Judged) -> String {
     let line = |text: &str| printable::line(text, TEXT_MAX);
-    let mut caption = format!("{} Said: {}", line(question), line(said));
+    let mut caption = format!("{} → {}", line(question), line(said));
     let wrong: Vec<&str> =
         judged.fields.iter().filter(|(_, right)| !right).map(|(field, _)| field.trim_start_matches('/')).collect();
     if !judged.valid_json && !judged.fields.is_empty() {
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn wrong_fields_are_named() {
         let truth = r#"{"shape": "cross", "size": 2}"#;
-        assert_eq!(said(truth, truth), format!("What is it? Said: {truth} ✓ right"));
+        assert_eq!(said(truth, truth), format!("What is it? → {truth} ✓ right"));
         let wrong = said(r#"{"shape": "circle", "size": 2}"#, truth);
         assert!(wrong.contains("✗ wrong: shape. True: {\"shape\": \"cross\""), "{wrong}");
         assert!(said("{\"shape\":", truth).contains("✗ not one JSON object"));

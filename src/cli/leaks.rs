@@ -45,6 +45,7 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
 /// `<name>.leaky.toml` in the folder, by name; those named, or all.
 fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
     const ENDING: &str = ".leaky.toml";
+    const TWIN: &str = ".bounded.toml";
     let entries = std::fs::read_dir(folder)
         .map_err(|error| Failure::Usage(format!("{}: {error}; name another folder with --folder", folder.display())))?;
     let mut found: Vec<(String, PathBuf)> = entries
@@ -52,6 +53,12 @@ fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>
         .filter_map(|entry| Some((entry.file_name().to_str()?.strip_suffix(ENDING)?.to_owned(), entry.path())))
         .collect();
     found.sort();
+    // A path of one of the two files is as good as the name.
+    let named = |path: &String| {
+        let file = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path);
+        file.strip_suffix(ENDING).or_else(|| file.strip_suffix(TWIN)).map_or_else(|| path.clone(), str::to_owned)
+    };
+    let names: Vec<String> = names.iter().map(named).collect();
     if let Some(unknown) = names.iter().find(|name| found.iter().all(|(known, _)| known != *name)) {
         let known: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
         return Err(Failure::Usage(format!("there is no leak `{unknown}` (known: {})", known.join(", "))));

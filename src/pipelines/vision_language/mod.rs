@@ -38,6 +38,7 @@ use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::problem::Problems;
 use crate::results::smaller::Smaller;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
+use selective::Schedule;
 use settings::{Model, Settings};
 
 #[cfg(not(feature = "train"))]
@@ -61,6 +62,12 @@ impl PipelineKind for VisionLanguage {
 
     fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
         check::check(settings, experiment, problems);
+    }
+
+    fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
+        // Turns are short, and stay as they are.
+        let after = (settings.selective.schedule == Schedule::After).then_some(settings.selective.after_step);
+        after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
 
     fn look(_settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {

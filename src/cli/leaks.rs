@@ -42,10 +42,12 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     Ok(if wrong { exit_code(Outcome::Failed) } else { 0 })
 }
 
+/// What the files of a pair end in.
+const ENDING: &str = ".leaky.toml";
+const TWIN: &str = ".bounded.toml";
+
 /// `<name>.leaky.toml` in the folder, by name; those named, or all.
 fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
-    const ENDING: &str = ".leaky.toml";
-    const TWIN: &str = ".bounded.toml";
     let entries = std::fs::read_dir(folder)
         .map_err(|error| Failure::Usage(format!("{}: {error}; name another folder with --folder", folder.display())))?;
     let mut found: Vec<(String, PathBuf)> = entries
@@ -121,7 +123,7 @@ impl LookedFor {
 fn pair(name: &str, file: &Path, expected: &LookedFor, pool: bool, runs: &mut Runs) -> Result<Option<Pair>, Failure> {
     let began = Instant::now();
     let Ran::Judged(leaky, leaky_run) = runs.leaky(file, pool)? else { return Ok(None) };
-    let twin = file.with_file_name(format!("{name}.bounded.toml"));
+    let twin = file.with_file_name(format!("{name}{TWIN}"));
     let Ran::Judged(bounded, _) = runs.bounded(&twin, pool)? else { return Ok(None) };
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);

@@ -5,5 +5,6 @@ pub mod average_precision;
 pub mod episodes;
 pub mod fields;
 pub mod matching;
+pub mod perplexity;
 pub mod separation;
 pub mod st_iou;

@@ -57,6 +57,14 @@ impl Factors {
         }
     }
 
+    /// The name of the device, with what its products are of where that is not 32 bits.
+    pub fn beside(self, device: String) -> String {
+        match self {
+            Self::Float32 => device,
+            Self::Bfloat16 => format!("{device}, matrix products in bfloat16"),
+        }
+    }
+
     /// A factor, ready for products with others that are.
     pub fn narrow<const D: usize>(self, factor: Tensor<D>) -> Tensor<D> {
         match self {

@@ -267,9 +267,8 @@ impl Watch {
             .map(|(name, _)| name.clone())
             .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER)?.to_owned())))
             .or_else(|| faster_than(total?, &series));
-        let rested = [Judgement::GrewThenFlat, Judgement::Stepped].into_iter().find_map(|rested| {
-            series.iter().find(|one| verdict == rested && is_total(&one.name) && one.findings.verdict == rested)
-        });
+        let rests = matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped);
+        let rested = series.iter().find(|one| rests && is_total(&one.name) && one.findings.verdict == verdict);
         let held = rested.and_then(|total| self.holder(total, &series));
         let owner = owner.or_else(|| held.as_ref().map(|(name, _)| name.clone()));
         let share = blamed.or(held).map(|(_, share)| share);
@@ -350,36 +349,35 @@ impl Watch {
 
     /// The owner whose slope is most of the slope of the memory that it lives in, since that began to grow.
     fn blame(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
-        let place = if total.name == "heap" { Place::Host } else { Place::Device };
         let since = total.findings.since.unwrap_or_default();
-        let slopes = series.iter().filter_map(|one| {
-            let owner = one.name.strip_prefix(OWNER)?;
-            let here = self.context.owners.get(owner).is_none_or(|owner| owner.place == place);
-            here.then_some((owner, one.findings.verdict, self.slope_since(&one.name, since)?))
-        });
+        let slopes = self
+            .owners_in(total, series)
+            .filter_map(|(owner, one)| Some((owner, one.findings.verdict, self.slope_since(&one.name, since)?)));
         // Beside a leak a cache may fill up, and faster: it is not to blame.
         let leaks = total.findings.verdict == Judgement::Growing;
         let (filling, blamed): (Vec<_>, Vec<_>) =
             slopes.partition(|(_, verdict, _)| leaks && *verdict == Judgement::Filling);
         let filling: f64 = filling.iter().map(|(_, _, slope)| slope).sum();
         let whole = self.slope_since(&total.name, since).map(|slope| slope - filling).filter(|slope| *slope > 0.0)?;
-        let shares = blamed.into_iter().map(|(owner, _, slope)| (owner, slope / whole));
-        let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
+        most(blamed.into_iter().map(|(owner, _, slope)| (owner, slope / whole)))
     }
 
     /// The owner that holds most of what a total grew by before it came to rest.
     fn holder(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
-        let place = if total.name == "heap" { Place::Host } else { Place::Device };
         let grew = |one: &SeriesVerdict| one.last - one.first;
         let whole = Some(grew(total)).filter(|whole| *whole > 0.0)?;
-        let shares = series.iter().filter_map(|one| {
-            let owner = one.name.strip_prefix(OWNER)?;
-            let here = self.context.owners.get(owner).is_none_or(|owner| owner.place == place);
-            here.then_some((owner, grew(one) / whole))
-        });
-        let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
+        most(self.owners_in(total, series).map(|(owner, one)| (owner, grew(one) / whole)))
+    }
+
+    /// The owners that live in the memory of a total.
+    fn owners_in<'a>(
+        &self,
+        total: &SeriesVerdict,
+        series: &'a [SeriesVerdict],
+    ) -> impl Iterator<Item = (&'a str, &'a SeriesVerdict)> {
+        let place = if total.name == "heap" { Place::Host } else { Place::Device };
+        let owners = series.iter().filter_map(|one| Some((one.name.strip_prefix(OWNER)?, one)));
+        owners.filter(move |(owner, _)| self.context.owners.get(*owner).is_none_or(|owner| owner.place == place))
     }
 
     /// Steps until an owner has all that there is for it to hold.
@@ -402,6 +400,12 @@ impl Watch {
 enum Tense {
     Past,
     Present,
+}
+
+/// The owner with the largest share, if that explains the growth.
+fn most<'a>(shares: impl Iterator<Item = (&'a str, f64)>) -> Option<(String, f64)> {
+    let (owner, share) = shares.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (share >= SHARE_MIN).then(|| (owner.to_owned(), share))
 }
 
 /// An owner that grows faster than a total that nobody explains. It is in another memory, of which there is no total: pools of

@@ -350,10 +350,7 @@ impl Task for QatLanguageModel {
     }
 
     fn device_name(&self) -> String {
-        match self.rules.factors {
-            Factors::Float32 => self.device.name(),
-            Factors::Bfloat16 => format!("{}, matrix products in bfloat16", self.device.name()),
-        }
+        self.rules.factors.beside(self.device.name())
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -17,12 +17,10 @@ use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::metrics::answers::Answers;
+use crate::metrics::perplexity::perplexity;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Backend, Tensor};
 use crate::task::{Phases, TaskError, ValidationReport};
-
-/// A perplexity above this is written as this: an untrained model at two bits can be beyond all numbers.
-const PERPLEXITY_MAX: f64 = 1e12;
 
 /// What every validation uses again.
 #[derive(Debug)]
@@ -128,8 +126,6 @@ impl Validation {
         let mut metrics = Vec::with_capacity(1 + 4 * precisions.len());
         let entropies: Vec<f64> = sums.iter().map(|sums| sums.surprise / sums.tokens.max(1.0)).collect();
         let mean = entropies.iter().sum::<f64>() / entropies.len().max(1) as f64;
-        // `min` would make a number of what is none.
-        let perplexity = |entropy: f64| (!entropy.is_nan()).then(|| entropy.exp().min(PERPLEXITY_MAX));
         metrics.push(("perplexity".to_owned(), perplexity(mean)));
         for ((precision, sums), entropy) in precisions.iter().zip(sums).zip(entropies) {
             let names = names(precision.weights);

@@ -265,12 +265,14 @@ impl Batches {
         (0..size).map(of).collect()
     }
 
-    /// Examples of validation batch `number` of a split, the same each time; fewer at the end of the split.
+    /// Examples of validation batch `number` of a split and their numbers, the same each time; fewer at the end of the split.
     ///
     /// # Errors
     /// As [`Batches::train`].
-    pub fn held_out(&self, split: Split, number: u64) -> Result<Vec<Example>, DataError> {
-        self.held_out_numbers(split, number).into_iter().map(|number| self.store.example(split, number)).collect()
+    pub fn held_out(&self, split: Split, number: u64) -> Result<(Vec<u64>, Vec<Example>), DataError> {
+        let numbers = self.held_out_numbers(split, number);
+        let examples = numbers.iter().map(|number| self.store.example(split, *number)).collect::<Result<_, _>>()?;
+        Ok((numbers, examples))
     }
 
     /// Which examples these are.
@@ -300,11 +302,6 @@ impl Batches {
             batch.push(example, *number, weighed, self.store.tokenizer().end());
         }
         Ok((batch, weighed))
-    }
-
-    /// The tokens that are given before an answer.
-    pub fn prompt<'a>(&self, example: &'a Example) -> &'a [u32] {
-        &example.text.prompt
     }
 
     fn empty(&self, size: usize, described: &str) -> ExampleBatch {

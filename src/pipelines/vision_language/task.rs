@@ -78,8 +78,7 @@ impl VisionLanguage {
         let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
         let vocabulary = batches.store().tokenizer().size();
         let seed = experiment.experiment.seed;
-        let mut network =
-            Network::new(shape, batches.shape().side, vocabulary, settings.lora_rank, seed, &device.autodiff);
+        let mut network = Network::new(shape, batches.side(), vocabulary, settings.lora_rank, seed, &device.autodiff);
         if let Some(path) = &model.vision_weights {
             weights::read_vision(&mut network.vision, Path::new(path))?;
         }
@@ -146,7 +145,6 @@ impl Task for VisionLanguage {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         let mut gathered = Gathered::new(1);
         let mut sums = StepSums::default();
-        let mut last = None;
         for number in 0..self.accumulation {
             phases.enter("data");
             let batch = self.feed.next()?;
@@ -158,11 +156,8 @@ impl Task for VisionLanguage {
             }
             self.leaks.batch(self.trained.network()?, &batch, &self.rules, &self.device);
             if number + 1 == self.accumulation {
-                last = Some(batch);
+                self.leaks.step(self.trained.network()?, &batch, &self.rules, &self.device);
             }
-        }
-        if let Some(batch) = last.take() {
-            self.leaks.step(self.trained.network()?, &batch, &self.rules, &self.device);
         }
         gathered.count(sums.divisor(self.normalise).unwrap_or(0.0));
         phases.enter("optimizer");
@@ -229,10 +224,7 @@ impl Task for VisionLanguage {
     }
 
     fn device_name(&self) -> String {
-        match self.rules.factors {
-            Factors::Float32 => self.device.name(),
-            Factors::Bfloat16 => format!("{}, products in bfloat16", self.device.name()),
-        }
+        self.rules.factors.beside(self.device.name())
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

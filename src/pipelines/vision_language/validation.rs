@@ -22,14 +22,13 @@ use crate::data::image_text::store::{Example, ImageTextStore};
 use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::metrics::fields::{Fields, Judged, Share};
+use crate::metrics::perplexity::perplexity;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Backend, Tensor};
 use crate::task::{Metric, Phases, TaskError, ValidationReport};
 
 type Network = VisionLanguage<Backend>;
 
-/// A perplexity above this is written as this: an untrained model can be beyond all numbers.
-const PERPLEXITY_MAX: f64 = 1e12;
 /// A grey that tells nothing: each byte of a picture.
 const GREY: u8 = 128;
 
@@ -108,11 +107,10 @@ impl Validation {
 
     /// Held-out batch `number`; `None` where there are no more.
     fn held_out(&self, split: Split, number: u64) -> Result<Option<HeldOut>, DataError> {
-        let numbers = self.batches.held_out_numbers(split, number);
+        let (numbers, examples) = self.batches.held_out(split, number)?;
         if numbers.is_empty() {
             return Ok(None);
         }
-        let examples = self.batches.held_out(split, number)?;
         let described = format!("validation batch {number}");
         let (batch, weighed) = self.batches.of(&examples, &numbers, false, &described)?;
         self.batch.set(1, validation_bytes(&batch, &examples, &weighed));
@@ -160,26 +158,29 @@ impl Validation {
             phases.enter("free_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
-            for (example, said) in examples.iter().zip(self.answer(network, rules, examples, Seen::Pictures)) {
+            for (example, said) in self.answers(network, rules, examples, Seen::Pictures) {
                 let judged = free.add(&said, &example.text.answer_text);
                 if shown.len() < self.pictures {
                     shown.push(self.show(example, &said, &judged, shown.is_empty()));
                 }
             }
             if self.grey_pictures {
-                for (example, said) in examples.iter().zip(self.answer(network, rules, examples, Seen::Grey)) {
+                for (example, said) in self.answers(network, rules, examples, Seen::Grey) {
                     grey.add(&said, &example.text.answer_text);
                 }
             }
         }
         let mut left = self.free_answers;
         for number in 0..self.episodes {
+            if left == 0 {
+                break;
+            }
             phases.enter("validation_data");
-            let Some(held_out) = self.held_out(Split::Unseen, number)?.filter(|_| left > 0) else { break };
+            let Some(held_out) = self.held_out(Split::Unseen, number)? else { break };
             phases.enter("free_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
-            for (example, said) in examples.iter().zip(self.answer(network, rules, examples, Seen::Pictures)) {
+            for (example, said) in self.answers(network, rules, examples, Seen::Pictures) {
                 unseen.add(&said, &example.text.answer_text);
             }
         }
@@ -227,24 +228,29 @@ impl Validation {
         }
     }
 
-    /// What the model says, as text.
-    fn answer(&self, network: &Network, rules: &Rules, examples: &[Example], seen: Seen) -> Vec<String> {
+    /// What the model says about each example, as text.
+    fn answers<'a>(
+        &self,
+        network: &Network,
+        rules: &Rules,
+        examples: &'a [Example],
+        seen: Seen,
+    ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.plain_device();
         let tokenizer = self.store().tokenizer();
-        let limits =
-            answer::Limits { end: tokenizer.end(), tokens: self.answer_tokens, text: self.batches.shape().length };
+        let limits = answer::Limits { end: tokenizer.end(), tokens: self.answer_tokens, text: self.batches.length() };
         let mut all = Vec::with_capacity(examples.len());
         for part in examples.chunks(self.part_size.max(1)) {
             let rgb: Vec<u8> = match seen {
                 Seen::Pictures => part.iter().flat_map(|example| example.picture.rgb.iter().copied()).collect(),
                 Seen::Grey => vec![GREY; part.iter().map(|example| example.picture.rgb.len()).sum()],
             };
-            let image = network.image_tokens(pictures(&rgb, self.batches.shape().side, &device), rules);
+            let image = network.image_tokens(pictures(&rgb, self.batches.side(), &device), rules);
             let prompts: Vec<&[u32]> = part.iter().map(|example| example.text.prompt.as_slice()).collect();
             let said = answers(network, image, &prompts, limits, &self.cache, rules);
             all.extend(said.iter().map(|tokens| tokenizer.decode(tokens)));
         }
-        all
+        examples.iter().zip(all)
     }
 
     /// A picture for the report with what was said of it; with the first one, which tokens of its answer are masked.
@@ -262,8 +268,6 @@ impl Validation {
             let surprise: f64 = kinds.iter().map(|kind| forced.surprise[*kind]).sum();
             (tokens > 0).then(|| surprise / tokens as f64)
         };
-        // `min` would make a number of what is none.
-        let perplexity = |loss: f64| (!loss.is_nan()).then(|| loss.exp().min(PERPLEXITY_MAX));
         let value = mean(&[0]);
         let mut metrics = vec![
             ("field_accuracy", free.fields.percent()),

@@ -8,7 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use realfft::{RealFftPlanner, RealToComplex};
+use rustfft::algorithm::Radix4;
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftDirection};
 
 use super::resample::RATE;
 
@@ -38,7 +40,7 @@ pub const fn frames_of(samples: usize) -> usize {
 /// A filter bank of some number of bands; shared by threads.
 #[derive(Clone)]
 pub struct FilterBank {
-    fft: Arc<dyn RealToComplex<f64>>,
+    fft: Arc<Radix4<f64>>,
     window: Vec<f64>,
     bands: Vec<Band>,
 }
@@ -60,7 +62,8 @@ impl FilterBank {
     pub fn new(bands: usize) -> Self {
         let angle = |at: usize| std::f64::consts::TAU * at as f64 / (FRAME - 1) as f64;
         let window = (0..FRAME).map(|at| 0.5 - 0.5 * libm::cos(angle(at))).collect();
-        let fft = RealFftPlanner::new().plan_fft_forward(FFT);
+        // By name: a planner would choose by the processor, and bring its choice of all algorithms along.
+        let fft = Arc::new(Radix4::new(FFT, FftDirection::Forward));
         let mel = |frequency: f64| 1127.0 * libm::log(1.0 + frequency / 700.0);
         let (low, high) = (mel(LOWEST), mel(f64::from(RATE) / 2.0));
         let step = (high - low) / (bands + 1) as f64;
@@ -86,9 +89,8 @@ impl FilterBank {
 
     /// Logarithms of power of samples at 16 kHz, frame by frame: [`frames_of`] `* bands` numbers, as the reference has them.
     pub fn log_power(&self, samples: &[f32]) -> Vec<f32> {
-        let mut buffer = self.fft.make_input_vec();
-        let mut spectrum = self.fft.make_output_vec();
-        let mut scratch = self.fft.make_scratch_vec();
+        let mut buffer = vec![Complex::default(); FFT];
+        let mut scratch = vec![Complex::default(); self.fft.get_inplace_scratch_len()];
         let mut power = vec![0.0; FFT / 2];
         let mut found = Vec::with_capacity(frames_of(samples.len()) * self.bands.len());
         for frame in 0..frames_of(samples.len()) {
@@ -97,15 +99,12 @@ impl FilterBank {
             let mut before = f64::from(samples[0]) - mean;
             for ((place, sample), window) in buffer.iter_mut().zip(samples).zip(&self.window) {
                 let sample = f64::from(*sample) - mean;
-                *place = (sample - PRE_EMPHASIS * before) * window;
+                *place = Complex::from((sample - PRE_EMPHASIS * before) * window);
                 before = sample;
             }
-            buffer[FRAME..].fill(0.0);
-            // Lengths are those that the transform itself made.
-            if self.fft.process_with_scratch(&mut buffer, &mut spectrum, &mut scratch).is_err() {
-                spectrum.iter_mut().for_each(|bin| *bin = Default::default());
-            }
-            power.iter_mut().zip(&spectrum).for_each(|(power, bin)| *power = bin.norm_sqr());
+            buffer[FRAME..].fill(Complex::default());
+            self.fft.process_with_scratch(&mut buffer, &mut scratch);
+            power.iter_mut().zip(&buffer).for_each(|(power, bin)| *power = bin.norm_sqr());
             for Band { first, weights } in &self.bands {
                 let sum: f64 = weights.iter().zip(&power[*first..]).map(|(weight, power)| weight * power).sum();
                 found.push(libm::log(sum.max(FLOOR)) as f32);

@@ -1,10 +1,12 @@
-"""A step of a small GPT-2 in xrun and in PyTorch, in turns, on the same two cores: time, processor time, peak memory.
+"""A training step in xrun and in PyTorch, in turns, on the same two cores: time, processor time, peak memory.
 
     cargo build --release
     python benches/pytorch/compare.py                            # target/release/xrun beside PyTorch
+    python benches/pytorch/compare.py --kinds detection triplet  # some of the steps
     python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several programs, to see what a change does
 
-The model is that of experiments/qat_gpt2.toml, on sequences of 64 tokens that all count. Needs PyTorch. See docs/qat.md, "Where the time goes".
+`plain` and `quantised` are steps of experiments/qat_gpt2.toml, on sequences of 64 tokens that all count; `detection` and
+`triplet` are those of experiments/stage2.toml. Needs PyTorch. See docs/qat.md, "Where the time goes".
 """
 import argparse
 import json
@@ -30,10 +32,10 @@ def run(command, environment):
     return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, printed.decode()
 
 
-def xrun(program, kind, steps, cache):
-    """Seconds of each step, processor seconds of the whole run, peak resident bytes, peak heap bytes."""
+def of_language_model(kind, steps):
+    """Overrides of the experiment."""
     # An experiment that never quantises is refused, so one step more does.
-    overrides = {
+    return {
         "training.max_steps": steps + (kind == "plain"),
         "training.schedule.cosine.warmup_steps": 0,
         "pipeline.qat-language-model.sequence_length": 64,
@@ -42,25 +44,53 @@ def xrun(program, kind, steps, cache):
         "pipeline.qat-language-model.weight_bits": "[32,8,4]",
         "pipeline.qat-language-model.activation_bits": "[32,8,8]",
         "pipeline.qat-language-model.key_value_bits": "[32,8,4]",
-        "validation.every_epochs": 0,
-        "validation.every_steps": 0,
-        "validation.at_start": "false",
-        "checkpoint.every_steps": 0,
     }
+
+
+def of_detector(kind, steps):
+    """Overrides of the experiment."""
+    return {
+        "training.max_steps": steps,
+        "training.schedule.cosine.warmup_steps": 0,
+        "pipeline.fewshot-detection.triplet_ratio": 1.0 if kind == "triplet" else 0.0,
+    }
+
+
+# The experiment, its overrides, and the script beside this file.
+KINDS = {
+    "plain": ("qat_gpt2", of_language_model, "gpt2_step.py"),
+    "quantised": ("qat_gpt2", of_language_model, "gpt2_step.py"),
+    "detection": ("stage2", of_detector, "detection_step.py"),
+    "triplet": ("stage2", of_detector, "detection_step.py"),
+}
+EVERYWHERE = {
+    "memory.probe": "false",
+    "limits.threads": 2,
+    "validation.every_epochs": 0,
+    "validation.every_steps": 0,
+    "validation.at_start": "false",
+    "checkpoint.every_steps": 0,
+}
+
+
+def xrun(program, kind, steps, cache):
+    """Seconds of each step, processor seconds of the whole run, peak resident bytes, peak heap bytes."""
+    experiment, overrides_of, _ = KINDS[kind]
+    overrides = EVERYWHERE | overrides_of(kind, steps)
     with tempfile.TemporaryDirectory() as results:
-        command = [program, "run", str(ROOT / "experiments/qat_gpt2.toml"), "--device", "cpu", "--results", results]
+        command = [program, "run", str(ROOT / f"experiments/{experiment}.toml"), "--device", "cpu", "--results", results]
         command += ["--progress", "none"] + [f"-s{key}={value}" for key, value in overrides.items()]
-        cpu, resident, _ = run(command, {"XRUN_CACHE": cache, "RAYON_NUM_THREADS": "2"})
-        (lines,) = pathlib.Path(results).glob("qat_gpt2/2*/memory.jsonl")
+        cpu, resident, _ = run(command, {"XRUN_CACHE": cache})
+        (lines,) = pathlib.Path(results).glob(f"{experiment}/2*/memory.jsonl")
         lines = [json.loads(line) for line in lines.read_text().splitlines()]
-        parts = ["data", "calibration", "teacher", "forward_backward", "optimizer", "transfer"]
+        parts = ["data", "calibration", "teacher", "forward", "backward", "forward_backward", "optimizer", "transfer"]
         steps = [line for line in lines if line["point"] == "step"][:steps]
         seconds = [sum(line["phases_us"].get(part, 0) for part in parts) / 1e6 for line in steps]
         return seconds, cpu, resident, lines[-1]["host"]["heap_peak"]
 
 
 def pytorch(kind, steps):
-    script = str(pathlib.Path(__file__).with_name("gpt2_step.py"))
+    script = str(pathlib.Path(__file__).with_name(KINDS[kind][2]))
     _, resident, printed = run([sys.executable, script, kind, "--steps", str(steps)], PASSIVE)
     found = json.loads(printed)
     return found["seconds"], found["cpu"], resident, resident - found["resident_at_start"]
@@ -71,13 +101,14 @@ def main():
     parser.add_argument("--xrun", nargs="+", default=[f"xrun={ROOT / 'target/release/xrun'}"], metavar="NAME=PROGRAM")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60, help="of the longer run; the shorter has a quarter")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     settings = parser.parse_args()
     programs = dict(program.split("=", 1) for program in settings.xrun)
     short = settings.steps // 4
     with tempfile.TemporaryDirectory() as cache:
         ways = {name: lambda kind, steps, at=path: xrun(at, kind, steps, cache) for name, path in programs.items()}
         ways["pytorch"] = pytorch
-        for kind in ["plain", "quantised"]:
+        for kind in settings.kinds:
             for way in ways.values():
                 way(kind, 3)  # generated data, page cache
             found = {name: {"seconds": [], "cpu": [], "resident": [], "own": []} for name in ways}

@@ -1,0 +1,141 @@
+"""The steps of `experiments/stage2.toml` in PyTorch, eager: what a step costs in time and memory.
+
+Prints one line of JSON. `compare.py` beside this file runs it and xrun in turns.
+Same network (129,991 parameters), shapes, losses, clipping by the norm over all gradients and AdamW. `detection` is an episode
+of 4 classes: 20 reference pictures of 48 pixels, 32 queries of 96. `triplet` mines 24 pictures of 48 pixels, 12 of each of two
+classes. Pictures and boxes are random: they cost the same.
+"""
+import argparse
+import json
+import resource
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+# Steps before processor time is counted.
+WARM = 3
+WAYS, VIEWS, QUERIES, SIDE, REFERENCE = 4, 5, 32, 96, 48
+TRIPLETS = 8
+EMBEDDING, PYRAMID = 48, 64
+
+
+def block(inputs, outputs, stride):
+    convolution = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+    return nn.Sequential(convolution, nn.GroupNorm(8, outputs), nn.ReLU())
+
+
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        channels = [3, 16, 32, 64, 96]
+        self.stages = nn.ModuleList([block(one, next, 2) for one, next in zip(channels, channels[1:])])
+        self.fine, self.coarse = nn.Conv2d(64, PYRAMID, 1), nn.Conv2d(96, PYRAMID, 1)
+        self.tower = block(PYRAMID, PYRAMID, 1)
+        self.outputs = nn.Conv2d(PYRAMID, 5 + EMBEDDING, 1)
+        self.scale, self.bias = nn.Parameter(torch.tensor(8.0)), nn.Parameter(torch.tensor(-4.0))
+
+    def levels(self, pictures):
+        for stage in self.stages[:3]:
+            pictures = stage(pictures)
+        coarse = self.coarse(self.stages[3](pictures))
+        return self.fine(pictures) + F.interpolate(coarse, scale_factor=2), coarse
+
+    def head(self, level):
+        return self.outputs(self.tower(level))
+
+    def dense(self, pictures):
+        flat = [self.head(level).flatten(2).transpose(1, 2) for level in self.levels(pictures)]
+        sides = [part[..., 1:5].clamp(max=4.0).exp() * stride for part, stride in zip(flat, (8, 16))]
+        embeddings = torch.cat([part[..., 5:] for part in flat], 1)
+        return torch.cat([part[..., 0] for part in flat], 1), torch.cat(sides, 1), F.normalize(embeddings, dim=2)
+
+    def embed(self, pictures):
+        parts = [F.normalize(self.head(level)[:, 5:].flatten(2), dim=1).mean(2) for level in self.levels(pictures)]
+        return F.normalize(parts[0] + parts[1], dim=1)
+
+
+def centres():
+    of = lambda stride: torch.arange(stride / 2, SIDE, stride)
+    grids = [torch.cartesian_prod(of(stride), of(stride)).flip(1) for stride in (8, 16)]
+    return torch.cat(grids).repeat(1, 2)
+
+
+def ciou(found, truth):
+    """Complete IoU loss (Zheng et al. 2020) of boxes as left, top, right, bottom."""
+    size = lambda box: (box[..., 2:] - box[..., :2]).clamp(min=1e-6)
+    area = lambda box: size(box).prod(-1)
+    low, high = torch.maximum(found[..., :2], truth[..., :2]), torch.minimum(found[..., 2:], truth[..., 2:])
+    shared = (high - low).clamp(min=0).prod(-1)
+    overlap = shared / (area(found) + area(truth) - shared)
+    hull = torch.maximum(found[..., 2:], truth[..., 2:]) - torch.minimum(found[..., :2], truth[..., :2])
+    middle = lambda box: (box[..., :2] + box[..., 2:]) / 2
+    apart = ((middle(found) - middle(truth)) ** 2).sum(-1) / (hull**2).sum(-1).clamp(min=1e-6)
+    angle = lambda box: torch.atan(size(box)[..., 0] / size(box)[..., 1])
+    shape = 4 / torch.pi**2 * (angle(truth) - angle(found)) ** 2
+    with torch.no_grad():
+        weight = shape / (1 - overlap + shape).clamp(min=1e-6)
+    return 1 - overlap + apart + weight * shape
+
+
+def detection(model, at):
+    references = torch.randint(256, (WAYS * VIEWS, 3, REFERENCE, REFERENCE)) / 127.5 - 1
+    queries = torch.randint(256, (QUERIES, 3, SIDE, SIDE)) / 127.5 - 1
+    object = (torch.rand(QUERIES, len(at)) < 0.05).float()
+    of_way = F.one_hot(torch.randint(WAYS, (QUERIES, len(at))), WAYS).float()
+    sides = torch.rand(QUERIES, len(at), 4) * 24 + 4
+    prototypes = F.normalize(model.embed(references).reshape(WAYS, VIEWS, -1).mean(1), dim=1)
+    logits, found, embeddings = model.dense(queries)
+    probability = logits.sigmoid()
+    wrong = probability * (1 - object) + (1 - probability) * object
+    focal = F.binary_cross_entropy_with_logits(logits, object, reduction="none") * wrong**2
+    focal = (focal * (object * 0.25 + (1 - object) * 0.75)).sum()
+    similarity = embeddings @ prototypes.T * F.softplus(model.scale) + model.bias
+    of_class = F.binary_cross_entropy_with_logits(similarity, of_way, reduction="none") * object[..., None]
+    signs = torch.tensor([-1.0, -1.0, 1.0, 1.0])
+    box = (ciou(at + found * signs, at + sides * signs) * object).sum()
+    return (focal + of_class.sum() + 2 * box) / object.sum().clamp(min=1)
+
+
+def triplet(model, _):
+    rows = model.embed(torch.randint(256, (3 * TRIPLETS, 3, REFERENCE, REFERENCE)) / 127.5 - 1)
+    classes = torch.arange(3 * TRIPLETS) % 2
+    same = classes[:, None] == classes
+    distance = 1 - rows @ rows.T
+    farthest = distance.masked_fill(~same, -torch.inf).amax(1)
+    nearest = distance.masked_fill(same, torch.inf).amin(1)
+    return (farthest - nearest + 0.3).clamp(min=0).mean()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=["detection", "triplet"])
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--threads", type=int, default=2)
+    settings = parser.parse_args()
+    resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(3)
+    model, at = Detector(), centres()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 129_991
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)
+    kind = {"detection": detection, "triplet": triplet}[settings.kind]
+    seconds, begun = [], 0.0
+    for step in range(settings.steps):
+        if step == WARM:
+            begun = time.process_time()
+        started = time.perf_counter()
+        loss = kind(model, at)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 10.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        value = loss.item()
+        seconds.append(time.perf_counter() - started)
+    cpu = (time.process_time() - begun) / max(settings.steps - WARM, 1)
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start, "loss": value}))
+
+
+if __name__ == "__main__":
+    main()

@@ -154,6 +154,41 @@ impl Holding {
     }
 }
 
+/// One of several threads' share of what an owner holds; dropped, it holds nothing.
+#[derive(Debug)]
+pub struct Share<'a> {
+    holding: &'a Holding,
+    bytes: u64,
+}
+
+impl Holding {
+    /// One item, of no bytes yet, beside the shares of others. An owner of shares is not [`set`](Self::set).
+    pub fn share(&self) -> Share<'_> {
+        let items = self.owner.items.fetch_add(1, Relaxed) + 1;
+        self.owner.peak_items.fetch_max(items, Relaxed);
+        Share { holding: self, bytes: 0 }
+    }
+}
+
+impl Share<'_> {
+    /// Says what this share holds now.
+    pub fn set(&mut self, bytes: u64) {
+        let owner = &self.holding.owner;
+        // Wraps where it shrinks, as the sum does.
+        let change = bytes.wrapping_sub(self.bytes);
+        let all = owner.bytes.fetch_add(change, Relaxed).wrapping_add(change);
+        owner.peak_bytes.fetch_max(all, Relaxed);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+        self.holding.owner.items.fetch_sub(1, Relaxed);
+    }
+}
+
 impl Drop for Holding {
     fn drop(&mut self) {
         let mut owners = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,6 +217,23 @@ mod tests {
         assert!(ledger.read()[0].exceeded());
         drop(cache);
         assert_eq!(ledger.read().len(), 1);
+    }
+
+    #[test]
+    fn shares_of_several_threads_add_up_and_go_with_them() {
+        let ledger = Ledger::default();
+        let holding = ledger.enter("cache", CAP, Policy::Refuse);
+        let (mut one, mut other) = (holding.share(), holding.share());
+        one.set(60);
+        other.set(30);
+        one.set(10);
+        let reading = &ledger.read()[0];
+        assert_eq!((reading.items, reading.bytes, reading.peak_bytes), (2, 40, 90));
+        drop(one);
+        assert_eq!((ledger.read()[0].items, ledger.read()[0].bytes), (1, 30));
+        drop(other);
+        let reading = &ledger.read()[0];
+        assert_eq!((reading.items, reading.bytes, reading.peak_items), (0, 0, 2));
     }
 
     #[test]

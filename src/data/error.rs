@@ -68,7 +68,12 @@ pub struct BrokenItem {
 impl Broken {
     /// `error` says which file and what is wrong.
     pub fn add(&mut self, reason: &str, error: impl FnOnce() -> DataError) {
-        *self.counts.entry(reason.to_owned()).or_default() += 1;
+        self.add_many(reason, 1, error);
+    }
+
+    /// So many for the same reason, of which `error` says it for one.
+    pub fn add_many(&mut self, reason: &str, count: u64, error: impl FnOnce() -> DataError) {
+        *self.counts.entry(reason.to_owned()).or_default() += count;
         if self.first.len() < NAMED_MAX {
             self.first.push(BrokenItem { reason: reason.to_owned(), error: error() });
         }

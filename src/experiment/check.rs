@@ -7,7 +7,7 @@ use super::launcher::Launcher;
 use super::pipeline::Model;
 use crate::data::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{CleanupAction, Optimizer, Schedule};
+use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE, Schedule};
 use crate::units::Bytes;
 
 /// Less than this, the process holds before its first step.
@@ -76,8 +76,11 @@ fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
     let of_pipeline = experiment.pipeline.kind().limits();
     for limit in experiment.limits.of_kinds().filter(|limit| !of_data.contains(limit) && !of_pipeline.contains(limit)) {
         let name = experiment.pipeline.name();
-        let problem =
-            Problem::new(format!("limits.{limit}"), format!("`{name}` has no such buffer: it would bound nothing"));
+        let message = match limit {
+            PART_SIZE => format!("`{name}` computes no parts of a batch side by side: it would bound nothing"),
+            _ => format!("`{name}` has no such buffer: it would bound nothing"),
+        };
+        let problem = Problem::new(format!("limits.{limit}"), message);
         problems.add(problem.help("take it out").related("pipeline"));
     }
 }

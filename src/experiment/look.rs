@@ -12,6 +12,12 @@ pub struct Look {
     pub smaller: Vec<Smaller>,
 }
 
+impl From<Vec<Smaller>> for Look {
+    fn from(smaller: Vec<Smaller>) -> Self {
+        Self { smaller, ..Self::default() }
+    }
+}
+
 /// Looks at data that people made; what xrun generates is as it should be.
 ///
 /// # Errors
@@ -20,6 +26,9 @@ pub fn look(experiment: &Experiment) -> Result<Look, DataError> {
     let Some(dataset) = &experiment.dataset else { return Ok(Look::default()) };
     let Some(found) = data::look::look(dataset)? else { return Ok(Look::default()) };
     let pipeline = &experiment.pipeline;
-    let smaller = pipeline.kind().look(pipeline.any(), experiment, found.seen)?;
-    Ok(Look { left_out: found.left_out, smaller })
+    let mut look = pipeline.kind().look(pipeline.any(), experiment, found.seen)?;
+    let mut left_out = found.left_out;
+    left_out.append(&look.left_out);
+    look.left_out = left_out;
+    Ok(look)
 }

@@ -7,11 +7,11 @@ use schemars::{Schema, SchemaGenerator};
 
 use super::Experiment;
 use super::leaks::Leak;
+use super::look::Look;
 use crate::bounded::ledger::Ledger;
 use crate::data::error::DataError;
 use crate::device;
 use crate::problem::Problems;
-use crate::results::smaller::Smaller;
 use crate::settings::chosen::{
     AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
 };
@@ -56,17 +56,13 @@ pub trait PipelineKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What the data, as its kind saw it, means for this experiment: what will be smaller than asked for. `seen` is the
-    /// `Seen` of the data set's kind, as JSON.
+    /// What the data, as its kind saw it, means for this experiment: what will be smaller than asked for, and what is left
+    /// out because this pipeline cannot use it. `seen` is the `Seen` of the data set's kind, as JSON.
     ///
     /// # Errors
     /// The data does not serve.
-    fn look(
-        _settings: &Self::Settings,
-        _experiment: &Experiment,
-        _seen: serde_json::Value,
-    ) -> Result<Vec<Smaller>, DataError> {
-        Ok(Vec::new())
+    fn look(_settings: &Self::Settings, _experiment: &Experiment, _seen: serde_json::Value) -> Result<Look, DataError> {
+        Ok(Look::default())
     }
 
     /// Looks at the data, without a device; what it says goes into the plan. Buffers of the data enter the ledger.
@@ -130,7 +126,7 @@ pub trait AnyPipeline: Kind {
         settings: &dyn AnySettings,
         experiment: &Experiment,
         seen: serde_json::Value,
-    ) -> Result<Vec<Smaller>, DataError>;
+    ) -> Result<Look, DataError>;
     /// # Errors
     /// As [`PipelineKind::prepare`].
     fn prepare(
@@ -254,7 +250,7 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
         settings: &dyn AnySettings,
         experiment: &Experiment,
         seen: serde_json::Value,
-    ) -> Result<Vec<Smaller>, DataError> {
+    ) -> Result<Look, DataError> {
         P::look(typed(settings), experiment, seen)
     }
 

@@ -20,6 +20,7 @@ pub mod one_pass;
 pub mod optimizer;
 pub mod parameters;
 pub mod proximal;
+pub mod side_by_side;
 pub mod step;
 pub mod transformer;
 pub mod triplet_loss;

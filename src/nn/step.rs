@@ -186,14 +186,17 @@ pub struct Gathered<M> {
     /// Images, sequences or clips that went through.
     pub items: u64,
     batch: String,
+    /// Whether the last loss is kept with its graph: of a leak.
+    pub(super) keeps_losses: bool,
+    pub(super) kept_loss: Option<Tensor<1>>,
 }
 
 /// A number of the step that is still on the device.
-struct Note {
-    name: &'static str,
+pub(super) struct Note {
+    pub name: &'static str,
     /// `[1]`, without its graph.
-    sum: Tensor<1>,
-    counted: f64,
+    pub sum: Tensor<1>,
+    pub counted: f64,
 }
 
 /// A sum that was fetched from the device, and what it counted.
@@ -211,7 +214,32 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
     /// `sets` is how many gradients are clipped each by itself; one, as a rule.
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
-        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch: String::new() }
+        let batch = String::new();
+        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch, keeps_losses: false, kept_loss: None }
+    }
+
+    /// Keeps the last loss with its graph if `keep` says so: of a leak.
+    pub fn keep_losses(self, keep: bool) -> Self {
+        Self { keeps_losses: keep, ..self }
+    }
+
+    /// Keeps a loss with its graph in the place of the last one, if losses are kept.
+    pub fn keep_loss(&mut self, loss: &Tensor<1>) {
+        if self.keeps_losses {
+            self.kept_loss = Some(loss.clone());
+        }
+    }
+
+    /// The last loss, if it is kept.
+    pub fn take_loss(&mut self) -> Option<Tensor<1>> {
+        self.kept_loss.take()
+    }
+
+    /// Adds what a part of a batch gave beside its gradients.
+    pub(super) fn add(&mut self, notes: Vec<Note>, counted: f64, items: u64) {
+        self.notes.extend(notes);
+        self.counted += counted;
+        self.items += items;
     }
 
     /// Adds the words for one batch; only those of the first are kept, as those of all would be as long as the step is large.

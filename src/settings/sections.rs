@@ -75,6 +75,16 @@ pub struct Limits {
     /// rounding. Lower it when memory is short.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
+    /// Items of a batch that are computed together on the CPU, with a graph of their own: side by side with the other parts of
+    /// the batch, each on a thread. Gradients are added up in the order of the parts, so the step is the same to the bit on any
+    /// number of threads, and up to rounding with another size of parts. Small parts keep more threads busy, and each costs a
+    /// little. A GPU takes `batch_size` at once.
+    #[schemars(range(min = 1, max = 65536))]
+    pub part_size: usize,
+    /// Threads that the CPU computes on; 0 takes all cores that the process may use. Every number in the result is the same
+    /// for any value.
+    #[schemars(range(min = 0, max = 1024))]
+    pub threads: usize,
     /// Threads that decode and augment. 0 does it on the training thread. The order of batches and every number in the
     /// result are the same for any value.
     #[schemars(range(min = 0, max = 256))]
@@ -107,15 +117,22 @@ pub struct Limits {
     pub device_memory: Option<Bytes>,
 }
 
-/// Limits of buffers that only some kinds have. Of an experiment whose kinds have none, another value than the default is
+/// Limits of what only some kinds have. Of an experiment whose kinds have none, another value than the default is
 /// refused: it would bound nothing.
-pub const LIMITS_OF_KINDS: [&str; 2] = ["frame_cache", "decoding"];
+pub const LIMITS_OF_KINDS: [&str; 3] = ["frame_cache", "decoding", PART_SIZE];
+
+/// The limit of pipelines that compute the parts of a batch side by side.
+pub const PART_SIZE: &str = "part_size";
 
 impl Limits {
     /// The limits of [`LIMITS_OF_KINDS`] that are not as they are by default.
     pub fn of_kinds(&self) -> impl Iterator<Item = &'static str> {
         let default = Self::default();
-        let changed = [self.frame_cache != default.frame_cache, self.decoding != default.decoding];
+        let changed = [
+            self.frame_cache != default.frame_cache,
+            self.decoding != default.decoding,
+            self.part_size != default.part_size,
+        ];
         LIMITS_OF_KINDS.into_iter().zip(changed).filter_map(|(name, changed)| changed.then_some(name))
     }
 }
@@ -124,6 +141,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             batch_size: 32,
+            part_size: 8,
+            threads: 0,
             workers: 1,
             prefetch: 2,
             frame_cache: Bytes::mebibytes(64),

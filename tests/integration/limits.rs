@@ -30,6 +30,8 @@ frame_size = 32
 [training]
 max_steps = 8
 epochs = 4
+[limits]
+part_size = 2
 [validation]
 episodes = 2
 every_steps = 4
@@ -91,6 +93,8 @@ other_clips_per_class = 5
 max_steps = 8
 epochs = 100
 batch_size = 6
+[limits]
+part_size = 2
 [validation]
 episodes = 2
 every_steps = 4
@@ -128,6 +132,8 @@ picture_size = 32
 max_steps = 8
 epochs = 100
 batch_size = 6
+[limits]
+part_size = 2
 [validation]
 episodes = 2
 every_steps = 4
@@ -136,12 +142,18 @@ probe = false
 "#;
 
 /// Keys that bound a buffer which a pipeline may not have, and the pipelines that have it: the others refuse them.
-const OF_ITS_OWN: &[(&str, &[&str])] =
-    &[("frame_cache", &["few-shot"]), ("decoding", &["few-shot", "vision-language"])];
+const OF_ITS_OWN: &[(&str, &[&str])] = &[
+    ("frame_cache", &["few-shot"]),
+    ("decoding", &["few-shot", "vision-language"]),
+    ("part_size", &["few-shot", "federated", "vision-language"]),
+];
 
 /// Another value of each key than its default. A new key needs one here.
 const OTHERS: &[(&str, &str)] = &[
     ("batch_size", "4"),
+    ("part_size", "4"),
+    ("threads", "1"),
+    ("threads", "3"),
     ("workers", "2"),
     ("prefetch", "5"),
     ("frame_cache", "\"100 KiB\""),
@@ -196,14 +208,14 @@ fn no_limit_changes_what_is_learnt() {
         workplace.file("tiny.toml", experiment);
         let expected = learnt(&workplace.trained(&format!("{pipeline}-as-it-is"), &[]));
         for (key, value) in OTHERS {
-            let name = format!("{pipeline}-{}", key.replace('_', "-"));
+            let name = format!("{pipeline}-{}-{}", key.replace('_', "-"), value.replace(['"', ' '], ""));
             if OF_ITS_OWN.iter().any(|(own, pipelines)| own == key && !pipelines.contains(&pipeline)) {
                 let said = workplace.attempt(&name, &[&format!("limits.{key}={value}")]);
-                assert!(said.code == 2 && said.err.contains("no such buffer"), "{said:?}");
+                assert!(said.code == 2 && said.err.contains("it would bound nothing"), "{said:?}");
                 continue;
             }
             let found = learnt(&workplace.trained(&name, &[&format!("limits.{key}={value}")]));
-            if *key != "batch_size" {
+            if !["batch_size", "part_size"].contains(key) {
                 assert!(found == expected, "{pipeline}: `limits.{key}` = {value} changes what is learnt");
                 continue;
             }

@@ -21,7 +21,10 @@ fn opened(settings: &Generated, cache: &Path) -> Library {
 fn splits_have_their_pairs_and_answers_are_what_was_asked_for() {
     let cache = tempfile::tempdir().unwrap();
     let library = opened(&small(), cache.path());
-    assert_eq!(library.seen(), super::super::Seen { train: 600, held_out: 60, unseen: 40, pictures: 700 });
+    assert_eq!(
+        library.seen(),
+        super::super::Seen { train: 600, held_out: 60, unseen: 40, pictures: 700, texts: Vec::new() }
+    );
     let index = |name: &str, names: &[&str]| names.iter().position(|other| *other == name).unwrap();
     let colours: Vec<&str> = COLOURS.iter().map(|(name, _)| *name).collect();
     let mut whole = 0;

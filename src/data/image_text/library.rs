@@ -1,13 +1,14 @@
 //! Which examples does a data set have? Places in its files, never text or pictures.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::Seen;
 use super::record::{Record, Wrong, of_item, of_line};
 use super::settings::{AnswerForm, Settings};
+use super::{Seen, TextLength};
 use crate::data::error::{Broken, DataError};
 use crate::data::reference_video::library::Largest;
 use crate::data::reference_video::raw::Judge;
@@ -15,6 +16,12 @@ use crate::data::tokenizer::{Tokenizer, Words};
 
 /// Examples that a vocabulary is learnt from; more change it little.
 const LEARN_EXAMPLES_MAX: usize = 20_000;
+
+/// The reason of what has no place in a sequence.
+pub(super) const TOO_LONG: &str = "too_long";
+/// What the examples of a split are for, in a sentence.
+pub(super) const TO_TRAIN_ON: &str = "to train on";
+pub(super) const HELD_OUT: &str = "held out for validation";
 
 /// What examples are for. No picture is for two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,10 +165,31 @@ impl Library {
         self.places.iter().map(|places| places.len() as u64).sum()
     }
 
-    /// What a pipeline wants to know of it before it runs.
+    /// What a pipeline wants to know of it before it runs, without the lengths of texts.
     pub fn seen(&self) -> Seen {
         let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
-        Seen { train, held_out, unseen, pictures: self.pictures }
+        Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
+    }
+
+    /// How long the texts are.
+    ///
+    /// # Errors
+    /// An example was changed.
+    pub fn text_lengths(&self, tokenizer: &Tokenizer) -> Result<Vec<TextLength>, DataError> {
+        let mut lengths: BTreeMap<usize, TextLength> = BTreeMap::new();
+        for split in Split::ALL {
+            let file = self.file(split);
+            for place in self.places(split) {
+                let tokens = text_tokens(&file.record(place)?, tokenizer)?;
+                let length = lengths.entry(tokens).or_insert_with(|| TextLength {
+                    tokens,
+                    examples: [0; 3],
+                    one: (file.path.clone(), place.called()),
+                });
+                length.examples[split as usize] += 1;
+            }
+        }
+        Ok(lengths.into_values().collect())
     }
 
     /// GPT-2's own, or one that is learnt from the texts of the examples to train on.
@@ -183,27 +211,22 @@ impl Library {
         Tokenizer::learn(&words, settings.vocabulary_size)
     }
 
-    /// Takes out what has more than `text_tokens` tokens of prompt, answer and end of text. Examples are never cut: an answer
+    /// Takes out what has more than `fit` tokens of prompt, answer and end of text. Examples are never cut: an answer
     /// without its end, or a picture without its last tokens, would be learnt.
     ///
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
-    pub fn fit(&mut self, tokenizer: &Tokenizer, text_tokens: usize, settings: &Settings) -> Result<(), DataError> {
+    pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, settings: &Settings) -> Result<(), DataError> {
         let mut judge = Judge::new(settings.on_broken);
         for split in Split::ALL {
             let (mut kept, file) = (Vec::new(), self.file(split));
             for place in self.places(split) {
-                let record = file.record(place)?;
-                let tokens = tokenizer.encode(&record.prompt())?.len() + tokenizer.encode(&record.answer)?.len() + 1;
-                match tokens <= text_tokens {
+                let tokens = text_tokens(&file.record(place)?, tokenizer)?;
+                match tokens <= fit {
                     true => kept.push(*place),
-                    false => judge.broken_with("too_long", &file.path, || {
-                        format!(
-                            "{}: {tokens} tokens of text, and {text_tokens} fit beside the picture; examples are never \
-                             cut: raise `sequence_length`",
-                            place.called()
-                        )
-                    }),
+                    false => {
+                        judge.broken_with(TOO_LONG, &file.path, || TextLength::too_long(tokens, fit, &place.called()))
+                    }
                 }
             }
             if kept.len() < self.places(split).len() {
@@ -218,20 +241,29 @@ impl Library {
 
     /// Is there something to train on and to validate with?
     pub(super) fn check_use(&self) -> Result<(), DataError> {
-        for (split, what) in [(Split::Train, "to train on"), (Split::HeldOut, "held out for validation")] {
+        for (split, what) in [(Split::Train, TO_TRAIN_ON), (Split::HeldOut, HELD_OUT)] {
             if self.places(split).is_empty() {
-                let left_out = match self.left_out.total() {
-                    0 => String::new(),
-                    count => format!(" ({count} were left out: {})", self.left_out.by_reason()),
-                };
-                let message = format!(
-                    "no example is {what}{left_out}; {} pictures are there, and a second file can be named with \
-                     `validation_path`",
-                    self.pictures
-                );
+                let message = none_left(what, &self.left_out, self.pictures);
                 return Err(DataError::file(&self.file(split).path, message));
             }
         }
         Ok(())
     }
+}
+
+/// What is said where nothing is left of a split.
+pub(super) fn none_left(what: &str, left_out: &Broken, pictures: u64) -> String {
+    let left_out = match left_out.total() {
+        0 => String::new(),
+        count => format!(" ({count} were left out: {})", left_out.by_reason()),
+    };
+    format!(
+        "no example is {what}{left_out}; {pictures} pictures are there, and a second file can be named with \
+         `validation_path`"
+    )
+}
+
+/// Of prompt, answer and end of text.
+fn text_tokens(record: &Record, tokenizer: &Tokenizer) -> Result<usize, DataError> {
+    Ok(tokenizer.encode(&record.prompt())?.len() + tokenizer.encode(&record.answer)?.len() + 1)
 }

@@ -16,10 +16,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::DataError;
+use super::error::{Broken, DataError};
 use super::kind::{DatasetKind, Look};
 use super::known;
-use super::tokenizer::Tokenizer;
+use super::reference_video::raw::Judge;
+use super::reference_video::settings::OnBroken;
 use crate::problem::Problems;
 use settings::{Settings, Source};
 
@@ -38,6 +39,56 @@ pub struct Seen {
     pub unseen: u64,
     /// Different pictures.
     pub pictures: u64,
+    /// How long the texts are, the shortest first.
+    pub texts: Vec<TextLength>,
+}
+
+impl Seen {
+    /// Takes out what has more than `fit` tokens of text, as [`Library::fit`](library::Library::fit) will, and says what that
+    /// was.
+    ///
+    /// # Errors
+    /// Some are too long and must not be left out, or nothing is left of a split.
+    pub fn fit(&mut self, fit: usize, on_broken: OnBroken) -> Result<Broken, DataError> {
+        let mut judge = Judge::new(on_broken);
+        // The longest first: it says by how much to raise for all.
+        for text in self.texts.iter().rev().filter(|text| text.tokens > fit) {
+            let (path, called) = &text.one;
+            let error = || DataError::file(path, TextLength::too_long(text.tokens, fit, called));
+            judge.found.add_many(library::TOO_LONG, text.examples.iter().sum(), error);
+            let splits = [&mut self.train, &mut self.held_out, &mut self.unseen];
+            splits.into_iter().zip(text.examples).for_each(|(left, out)| *left = left.saturating_sub(out));
+        }
+        judge.verdict()?;
+        for (left, what) in [(self.train, library::TO_TRAIN_ON), (self.held_out, library::HELD_OUT)] {
+            if left == 0 {
+                return Err(DataError::content(library::none_left(what, &judge.found, self.pictures)));
+            }
+        }
+        Ok(judge.found)
+    }
+}
+
+/// How many examples have a text of this length.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextLength {
+    /// Of prompt, answer and end of text.
+    pub tokens: usize,
+    /// To train on, held out, unseen.
+    pub examples: [u64; 3],
+    /// One of them: its file, and what it is called there.
+    pub one: (PathBuf, String),
+}
+
+impl TextLength {
+    /// What is wrong with so long an example where `fit` tokens have a place beside the picture.
+    pub fn too_long(tokens: usize, fit: usize, called: &str) -> String {
+        format!(
+            "{called}: {tokens} tokens of text, and {fit} fit beside the picture; examples are never cut: raise \
+             `sequence_length` by {} for this one",
+            tokens.saturating_sub(fit)
+        )
+    }
 }
 
 impl DatasetKind for ImageText {
@@ -84,10 +135,8 @@ impl DatasetKind for ImageText {
 
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let library = open::open(settings)?;
-        if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
-            Tokenizer::read(encoder.as_ref(), merges.as_ref())?;
-        }
-        let seen = library.seen();
+        let texts = library.text_lengths(&library.tokenizer(settings)?)?;
+        let seen = Seen { texts, ..library.seen() };
         Ok(Look { left_out: library.left_out, seen })
     }
 }

@@ -7,7 +7,9 @@ use image::{ImageFormat, Rgb, RgbImage};
 
 use super::super::picture::tests::{claimed, encoded};
 use super::super::settings::AnswerForm;
+use super::super::{ImageText, Seen};
 use super::*;
+use crate::data::kind::DatasetKind;
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
@@ -129,7 +131,7 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     put(folder.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
     let share = Settings { validation_share: 0.2, ..settings(folder.path(), OnBroken::Fail) };
     let library = open(&share).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5 });
+    assert_eq!(library.seen(), super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() });
     let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
     assert_eq!(pictures, [0, 1, 2, 3, 0]);
     let lines: Vec<u32> = library.places(Split::HeldOut).iter().map(|place| place.line).collect();
@@ -144,7 +146,7 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     put(folder.path(), "b.jsonl", line("images/1.png", "x").as_bytes());
     let second = Some(folder.path().join("b.jsonl").display().to_string());
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6 });
+    assert_eq!(library.seen(), super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() });
     // Another picture is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
     put(folder.path(), "images/2.png", &png(77));
@@ -197,7 +199,7 @@ fn a_question_list_is_read_by_item_and_line() {
     let message = open(&list(OnBroken::Fail, AnswerForm::Plain)).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
     let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
-    assert_eq!(library.seen(), super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3 });
+    assert_eq!(library.seen(), super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() });
     let (place, record) = library.record(Split::HeldOut, 0).unwrap();
     assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
 }
@@ -219,4 +221,36 @@ fn what_is_too_long_is_never_cut() {
     assert_eq!((library.left_out.counts.get("too_long"), library.examples()), (Some(&1), 4));
     let message = fitted(OnBroken::Skip, 3).unwrap_err().to_string();
     assert!(message.contains("no example is to train on (5 were left out: too_long 5)"), "{message}");
+}
+
+#[test]
+fn a_look_says_the_same_of_what_is_too_long() {
+    let long = line("images/0.png", &"long ".repeat(40));
+    let folder = folder(&[long.into_bytes()]);
+    let settings = settings(folder.path(), OnBroken::Skip);
+    let look = ImageText::look(&settings).unwrap();
+    assert_eq!(look.seen.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
+    let longest = look.seen.texts.last().unwrap().tokens;
+    for (fit, on_broken) in [(300, OnBroken::Fail), (30, OnBroken::Fail), (30, OnBroken::Skip), (3, OnBroken::Skip)] {
+        let (mut seen, mut library) = (look.seen.clone(), open(&settings).unwrap());
+        let tokenizer = library.tokenizer(&settings).unwrap();
+        let settings = Settings { on_broken, ..settings.clone() };
+        match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, &settings)) {
+            (Ok(broken), Ok(())) => {
+                assert_eq!(broken, library.left_out);
+                assert_eq!(Seen { texts: Vec::new(), ..seen }, Seen { pictures: look.seen.pictures, ..library.seen() });
+            }
+            (Err(told), Err(ended)) => {
+                let (told, ended) = (told.to_string(), ended.to_string());
+                assert!(ended.ends_with(&told), "{told}\n{ended}");
+                let by = format!("raise `sequence_length` by {}", longest - fit);
+                assert!(fit < 30 || told.contains(&by), "{told}");
+            }
+            (told, ended) => panic!("{told:?}, {ended:?}"),
+        }
+    }
+}
+
+fn add(one: [u64; 3], other: [u64; 3]) -> [u64; 3] {
+    std::array::from_fn(|at| one[at] + other[at])
 }

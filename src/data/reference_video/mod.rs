@@ -25,7 +25,6 @@ use super::error::DataError;
 use super::kind::{DatasetKind, Look};
 use super::known;
 use crate::problem::Problems;
-use crate::settings::sections::LIMITS_OF_KINDS;
 use drawn::{Drawn, drawn_classes};
 use library::Largest;
 use settings::{Settings, Source};
@@ -45,7 +44,7 @@ pub struct Seen {
 
 impl DatasetKind for ReferenceVideo {
     const NAME: &'static str = "reference-video";
-    const LIMITS: &'static [&'static str] = &LIMITS_OF_KINDS;
+    const LIMITS: &'static [&'static str] = &["frame_cache", "decoding"];
     type Settings = Settings;
     type Seen = Seen;
 

@@ -10,6 +10,7 @@ use crate::data::feed;
 use crate::data::sound_clips::library::Library;
 use crate::data::sound_clips::settings::Settings as Data;
 use crate::data::sound_clips::targets;
+use crate::device::threads;
 use crate::experiment::Experiment;
 
 /// Names and numbers of a parameter in a file of the optimiser's running values, beside the values.
@@ -35,6 +36,7 @@ pub struct Buffers {
     /// What the running node's adapters were at its first step; none where nothing holds them there.
     pub round_start: Option<Buffer>,
     pub node_counts: Buffer,
+    pub part_gradients: Buffer,
 }
 
 /// Sizes that buffers follow from.
@@ -92,6 +94,7 @@ impl Buffers {
             }),
             node_counts: fixed("node_counts", nodes, nodes * (sizes.classes * (sizes.classes + 1) * 8) as u64)
                 .because("right and wrong answers of each node by class"),
+            part_gradients: threads::part_gradients(parameters(model), &experiment.limits),
         }
     }
 
@@ -99,7 +102,7 @@ impl Buffers {
         let fixed =
             [&self.validation_batch, &self.embedding_cache, &self.targets, &self.global_adapters, &self.round_sum];
         let others = [&self.server_state, &self.node_states, &self.round_start].into_iter().flatten();
-        self.feed.all().into_iter().chain(fixed).chain(others).chain([&self.node_counts])
+        self.feed.all().into_iter().chain(fixed).chain(others).chain([&self.node_counts, &self.part_gradients])
     }
 }
 

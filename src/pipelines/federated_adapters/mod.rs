@@ -38,9 +38,10 @@ use crate::data::sound_clips::Seen;
 use crate::device::Kind;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
+use crate::experiment::look::Look;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::problem::Problems;
-use crate::results::smaller::Smaller;
+use crate::settings::sections::PART_SIZE;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 use settings::{Model, Settings};
 
@@ -60,6 +61,7 @@ impl PipelineKind for FederatedAdapters {
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    const LIMITS: &'static [&'static str] = &[PART_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
@@ -67,9 +69,9 @@ impl PipelineKind for FederatedAdapters {
         check::check(settings, experiment, problems);
     }
 
-    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
         let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        prepare::look(settings, experiment, &seen)
+        prepare::look(settings, experiment, &seen).map(Look::from)
     }
 
     fn prepare(

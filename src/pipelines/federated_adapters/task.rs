@@ -23,6 +23,7 @@ use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
 use crate::nn::proximal::Start;
+use crate::nn::side_by_side::SideBySide;
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::{Backend, checkpoint_weights, flat};
 use crate::settings::sections::CleanupAction;
@@ -37,8 +38,7 @@ const MODEL: &str = "audio-adapters";
 pub struct FederatedAdapters {
     settings: Settings,
     rounds: Rounds,
-    /// Clips that are on the device at once.
-    part_size: usize,
+    split: SideBySide,
     cache_low_water: f64,
     device: TensorDevice,
     sounds: Arc<Sounds>,
@@ -66,7 +66,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start()?;
+    threads::start(&experiment.limits)?;
     Ok(Box::new(FederatedAdapters::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
@@ -98,7 +98,7 @@ impl FederatedAdapters {
         let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
         let start = buffers.round_start.as_ref().map(|buffer| (Start::of(&network), buffer.register(ledger)));
         Ok(Self {
-            part_size: experiment.limits.batch_size,
+            split: SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger),
             cache_low_water: experiment.cleanup.cache_low_water,
             parameters: network.num_params() as u64,
             trained: Trained::new(network, &experiment.optimizer, &experiment.training),
@@ -160,27 +160,25 @@ impl FederatedAdapters {
 
     /// Adds the gradients of a batch.
     fn train(&mut self, batch: &ClipBatch, tokens: &[f32], gathered: &mut Gathered<Network>) -> Result<(), TaskError> {
-        let device = &self.device.autodiff;
+        let (encoding, targets, device) = (&self.encoding, &self.targets, &self.device.autodiff);
         let network = self.trained.network()?;
-        let Settings { pooled_weight, tokens_weight, .. } = self.settings;
-        for from in (0..batch.size()).step_by(self.part_size) {
-            let to = (from + self.part_size).min(batch.size());
-            let outputs = network.forward(self.encoding.on_device(tokens, from, to, device));
-            let targets = self.targets.for_training(&batch.classes[from..to]);
-            let pooled = loss(outputs.pooled, targets.pooled, self.settings.loss);
-            let of_tokens = loss(outputs.tokens, targets.tokens, self.settings.loss);
-            gathered.note("loss_pooled", pooled.clone().inner(), (to - from) as f64);
-            gathered.note("loss_tokens", of_tokens.clone().inner(), (to - from) as f64);
-            let sum = pooled.mul_scalar(pooled_weight) + of_tokens.mul_scalar(tokens_weight);
-            gathered.backward(network, sum);
-        }
+        let Settings { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
+        gathered.side_by_side(network, &self.split, &self.split.parts(batch.size()), |network, clips, part| {
+            let outputs = network.forward(encoding.on_device(tokens, clips.start, clips.end, device));
+            let targets = targets.for_training(&batch.classes[clips.clone()]);
+            let pooled = loss(outputs.pooled, targets.pooled, kind);
+            let of_tokens = loss(outputs.tokens, targets.tokens, kind);
+            part.note("loss_pooled", pooled.clone().inner(), clips.len() as f64);
+            part.note("loss_tokens", of_tokens.clone().inner(), clips.len() as f64);
+            part.went_through(clips.len());
+            (Some(pooled.mul_scalar(pooled_weight) + of_tokens.mul_scalar(tokens_weight)), ())
+        });
         if let Some((start, _)) = &self.start {
             // Sums of gradients are divided by what the step counted.
             let factor = self.settings.proximal * gathered.counted();
             let pull = start.gradients(network, factor);
             gathered.set(0).accumulate(network, pull);
         }
-        gathered.items += batch.size() as u64;
         Ok(())
     }
 }

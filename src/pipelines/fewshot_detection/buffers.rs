@@ -6,11 +6,13 @@ use super::pictures::picture_bytes_max;
 use super::prepare::held_out;
 use super::scoring;
 use super::settings::{Model, Settings};
+use super::sizes;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::data::feed;
 use crate::data::reference_video::library::Library;
 use crate::data::sample::Picture;
+use crate::device::threads;
 use crate::experiment::Experiment;
 use crate::metrics::separation;
 
@@ -26,6 +28,7 @@ pub struct Buffers {
     pub validation_batch: Buffer,
     /// Pictures of a validation for the report.
     pub validation_pictures: Buffer,
+    pub part_gradients: Buffer,
 }
 
 impl Buffers {
@@ -43,11 +46,12 @@ impl Buffers {
             validation_pictures: Buffer::new("validation_pictures", Policy::Refuse, pictures)
                 .key("validation.pictures")
                 .because("`validation.pictures`, for the report"),
+            part_gradients: threads::part_gradients(sizes::parameters(model, settings.image_size), limits),
         }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
-        let validation = [&self.embeddings, &self.validation_batch, &self.validation_pictures];
+        let validation = [&self.embeddings, &self.validation_batch, &self.validation_pictures, &self.part_gradients];
         self.feed.all().into_iter().chain(self.scoring.all()).chain(&self.files).chain(validation)
     }
 }

@@ -20,6 +20,7 @@ pub mod pixels;
 pub mod prepare;
 pub mod scoring;
 pub mod settings;
+pub mod sizes;
 #[cfg(feature = "train")]
 pub mod step_leaks;
 #[cfg(feature = "train")]
@@ -33,9 +34,10 @@ use crate::data::reference_video::{Seen, frames};
 use crate::device::Kind;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
+use crate::experiment::look::Look;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::problem::Problems;
-use crate::results::smaller::Smaller;
+use crate::settings::sections::PART_SIZE;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 use settings::{Model, Settings};
 
@@ -58,6 +60,7 @@ impl PipelineKind for FewshotDetection {
     ];
     const METRICS: &'static [Metric] = prepare::METRICS;
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    const LIMITS: &'static [&'static str] = &[PART_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
@@ -65,12 +68,12 @@ impl PipelineKind for FewshotDetection {
         check::check(settings, experiment.dataset_settings().ok(), problems);
     }
 
-    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
         let Seen { drawn, largest } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         frames::fits(largest.as_ref(), &experiment.limits)?;
         episode::enough(drawn.train.count, drawn.held_out.count, settings)?;
-        Ok(prepare::smaller(settings, &drawn))
+        Ok(prepare::smaller(settings, &drawn).into())
     }
 
     fn prepare(

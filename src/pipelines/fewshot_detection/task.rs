@@ -22,6 +22,7 @@ use crate::data::reference_video::frames::FrameStore;
 use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
+use crate::nn::side_by_side::{Outputs, SideBySide};
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::{Backend, Tensor, triplet_loss};
 use crate::settings::sections::CleanupAction;
@@ -32,7 +33,7 @@ type Network = ReferenceDetector<Backend>;
 /// Training of a [`ReferenceDetector`].
 pub struct FewshotDetection {
     settings: Settings,
-    batch_size: usize,
+    split: Arc<SideBySide>,
     accumulation: usize,
     steps_per_epoch: u64,
     cache_low_water: f64,
@@ -55,8 +56,6 @@ struct Step {
     kind: &'static str,
     /// Objects that no cell answers for.
     unanswered: usize,
-    /// For the leak that keeps it.
-    loss: Option<Tensor<1>>,
 }
 
 /// Puts the model on the device and starts the workers at the batch of step `first_step`.
@@ -70,7 +69,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start()?;
+    threads::start(&experiment.limits)?;
     Ok(Box::new(FewshotDetection::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
@@ -91,11 +90,12 @@ impl FewshotDetection {
             experiment.experiment.seed,
             &device.autodiff,
         );
+        let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger);
+        let split = Arc::new(split);
         let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
         let prepare = hoard::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
         let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
         Ok(Self {
-            batch_size: experiment.limits.batch_size,
             accumulation: training.accumulation,
             steps_per_epoch: batches_per_epoch(prepared.library(), &prepared.settings)
                 .div_ceil(training.accumulation as u64)
@@ -104,7 +104,8 @@ impl FewshotDetection {
             centres: centres(&cells(prepared.settings.image_size), &device.autodiff),
             parameters: network.num_params() as u64,
             trained: Trained::new(network, &experiment.optimizer, training),
-            validation: Validation::new(&prepared, experiment, ledger),
+            validation: Validation::new(&prepared, experiment, split.clone(), ledger),
+            split,
             unanswered: 0,
             leaks: StepLeaks::new(&experiment.leaks, ledger),
             store: prepared.store,
@@ -114,63 +115,80 @@ impl FewshotDetection {
         })
     }
 
-    /// One episode: references, then queries in parts of at most `limits.batch_size`.
+    /// One episode: references, then queries, side by side in parts.
     fn detection(&self, batch: &DetectionBatch, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
+        phases.enter("forward_backward");
         let network = self.trained.network()?;
-        let (side, device) = (self.settings.image_size, &self.device.autodiff);
+        let (settings, centres, device) = (&self.settings, &self.centres, &self.device.autodiff);
+        let (side, reference_side) = (settings.image_size, settings.reference_size);
         let picture_bytes = side * side * 3;
-        let mut from = 0;
-        for pixels in batch.query_pixels.chunks(self.batch_size * picture_bytes) {
-            phases.enter("forward");
-            let to = from + pixels.len() / picture_bytes;
-            // Once for each part: the parts together must not hold more than one of them.
-            let references = pictures(&batch.reference_pixels, self.settings.reference_size, device);
-            let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
+        let references = self.embedded(network, &batch.reference_pixels);
+        // The graph from the rows of the references to the prototypes; the one behind the rows is gone back through at the end.
+        let rows = references.leaf();
+        let prototypes = ReferenceDetector::prototypes(rows.clone(), batch.classes.len());
+        let shared = prototypes.clone().detach().require_grad();
+        let gathered = &mut step.gathered;
+        let parts = self.split.parts(batch.queries.len());
+        let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
+            let pixels = &batch.query_pixels[range.start * picture_bytes..range.end * picture_bytes];
             let dense = network.dense(pictures(pixels, side, device));
-            let similarity = network.similarity(dense.embeddings.clone(), prototypes);
-            let targets = targets(batch.queries[from..to].iter().map(|query| &*query.truths), side);
-            let counted = targets.positives;
-            step.gathered.count(counted as f64);
-            step.unanswered += targets.unanswered;
-            let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
-            for (name, part) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
-                step.gathered.note(name, part, counted as f64);
+            let similarity = network.similarity(dense.embeddings.clone(), part.leaf(&shared));
+            let targets = targets(batch.queries[range.clone()].iter().map(|query| &*query.truths), side);
+            let (counted, unanswered) = (targets.positives as f64, targets.unanswered);
+            let loss = detection_loss(settings, dense, similarity, targets, centres);
+            for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
+                part.note(name, sum, counted);
             }
-            step.gathered.items += (to - from) as u64;
-            self.backward(loss.total(), step, phases)?;
-            from = to;
+            part.count(counted);
+            part.went_through(range.len());
+            (Some(loss.total()), unanswered)
+        });
+        step.unanswered += computed.results.iter().sum::<usize>();
+        if let Some(gradient) = computed.gradient {
+            let mut gradients = (prototypes * Tensor::from_inner(gradient)).sum().backward();
+            if let Some(gradient) = rows.grad_remove(&mut gradients) {
+                gathered.back(network, &self.split, references, gradient);
+            }
         }
-        step.gathered.items += (batch.reference_pixels.len() / (self.settings.reference_size.pow(2) * 3)) as u64;
+        gathered.items += (batch.reference_pixels.len() / (reference_side.pow(2) * 3)) as u64;
         Ok(())
     }
 
     fn triplets(&self, batch: &TripletBatch, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
-        phases.enter("forward");
+        phases.enter("forward_backward");
         let network = self.trained.network()?;
-        let embeddings = network.embed(pictures(&batch.pixels, self.settings.reference_size, &self.device.autodiff));
+        let embedded = self.embedded(network, &batch.pixels);
+        let rows = embedded.leaf();
         let count = batch.classes.len() / 3;
         let margin = self.settings.triplet_margin;
         let loss = match self.settings.triplet_mining {
-            TripletMining::BatchHard => triplet_loss::batch_hard(embeddings, &batch.classes, margin),
+            TripletMining::BatchHard => triplet_loss::batch_hard(rows.clone(), &batch.classes, margin),
             TripletMining::Given => {
-                let part = |number: usize| embeddings.clone().narrow(0, number * count, count);
+                let part = |number: usize| rows.clone().narrow(0, number * count, count);
                 triplet_loss::given(part(0), part(1), part(2), margin)
             }
         };
         let counted = loss.counted as f64;
-        step.gathered.count(counted);
+        let gathered = &mut step.gathered;
+        gathered.count(counted);
         let loss = loss.sum.mul_scalar(self.settings.triplet_weight as f32);
-        step.gathered.note("triplet", loss.clone().inner(), counted);
-        step.gathered.items += batch.classes.len() as u64;
-        self.backward(loss, step, phases)
+        gathered.note("triplet", loss.clone().inner(), counted);
+        gathered.items += batch.classes.len() as u64;
+        gathered.keep_loss(&loss);
+        if let Some(gradient) = rows.grad_remove(&mut loss.backward()) {
+            gathered.back(network, &self.split, embedded, gradient);
+        }
+        Ok(())
     }
 
-    /// Adds the gradients of one part of one batch; its graph is gone afterwards.
-    fn backward(&self, loss: Tensor<1>, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
-        phases.enter("backward");
-        step.loss = self.leaks.keeps_losses().then(|| loss.clone());
-        step.gathered.backward(self.trained.network()?, loss);
-        Ok(())
+    /// Embeddings `[n, D]` of reference pictures.
+    fn embedded(&self, network: &Network, pixels: &[u8]) -> Outputs<Network> {
+        let (side, device) = (self.settings.reference_size, &self.device.autodiff);
+        let each = side * side * 3;
+        let parts = self.split.parts(pixels.len() / each);
+        Outputs::new(network, &parts, |network, range| {
+            network.embed(pictures(&pixels[range.start * each..range.end * each], side, device))
+        })
     }
 }
 
@@ -181,7 +199,8 @@ impl Task for FewshotDetection {
         learning_rate: f64,
         phases: &mut dyn Phases,
     ) -> Result<StepReport, TaskError> {
-        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
+        let mut step =
+            Step { gathered: Gathered::new(1).keep_losses(self.leaks.keeps_losses()), kind: "", unanswered: 0 };
         if number.is_multiple_of(self.steps_per_epoch) {
             self.leaks.epoch(&self.settings, &self.device)?;
         }
@@ -201,7 +220,7 @@ impl Task for FewshotDetection {
                 }
             }
         }
-        self.leaks.loss(step.loss.take(), &self.device);
+        self.leaks.loss(step.gathered.take_loss(), &self.device);
         phases.enter("optimizer");
         let counted = step.gathered.counted().max(1.0);
         let (gradients, norm) = self.trained.mean_and_clip(&mut step.gathered)?;

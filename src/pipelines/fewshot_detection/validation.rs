@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burn::DispatchDevice;
 use burn::tensor::activation::sigmoid;
 
 use super::assignment::{Cell, cells};
@@ -26,8 +27,9 @@ use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
 use crate::metrics::separation::Separation;
-use crate::nn::Backend;
-use crate::settings::sections::{Limits, Validation as Cadence};
+use crate::nn::side_by_side::SideBySide;
+use crate::nn::{Backend, Tensor};
+use crate::settings::sections::Validation as Cadence;
 use crate::task::{Phases, TaskError, ValidationReport};
 
 /// Reference pictures of a class whose embeddings are compared.
@@ -39,7 +41,7 @@ pub struct Validation {
     batches: Batches,
     store: Arc<FrameStore>,
     settings: Settings,
-    limits: Limits,
+    split: Arc<SideBySide>,
     cadence: Cadence,
     cells: Vec<Cell>,
     scoring: Scoring,
@@ -63,15 +65,15 @@ struct Answers {
 }
 
 impl Validation {
-    pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
-        let (limits, cadence) = (&experiment.limits, &experiment.validation);
+    pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
+        let cadence = &experiment.validation;
         let buffers = &prepared.buffers;
         let library = prepared.batches.episodes().library();
         Self {
             batches: prepared.batches.clone(),
             store: prepared.store.clone(),
             settings: prepared.settings.clone(),
-            limits: limits.clone(),
+            split,
             cadence: cadence.clone(),
             cells: cells(prepared.settings.image_size),
             scoring: Scoring::new(library.clone(), &prepared.settings, &buffers.scoring, ledger),
@@ -141,25 +143,29 @@ impl Validation {
         shown: &mut Vec<(Picture, String)>,
     ) -> Result<(), TaskError> {
         let ways = batch.classes.len();
-        let references = to_tensor(&batch.reference_pixels, self.settings.reference_size, &device.plain);
-        let prototypes = ReferenceDetector::prototypes(model.embed(references), ways);
-        let picture_bytes = self.settings.image_size.pow(2) * 3;
+        let (side, cells, device) = (self.settings.image_size, self.cells.len(), &device.plain);
+        let embeddings = self.embeddings(model, &batch.reference_pixels, device);
+        let prototypes = ReferenceDetector::prototypes(embeddings, ways);
+        let picture_bytes = side.pow(2) * 3;
         let decoding = DecodeSettings::from(&self.settings);
         self.scoring.begin_episode(&batch.classes);
-        let mut at = 0;
-        for pixels in batch.query_pixels.chunks(self.limits.batch_size * picture_bytes) {
-            let dense = model.dense(to_tensor(pixels, self.settings.image_size, &device.plain));
+        let parts = self.split.parts(batch.queries.len());
+        let answered = self.split.passes(model, &parts, |model, range| {
+            let pixels = &batch.query_pixels[range.start * picture_bytes..range.end * picture_bytes];
+            let dense = model.dense(to_tensor(pixels, side, device));
             let class = sigmoid(model.similarity(dense.embeddings, prototypes.clone()));
-            let count = pixels.len() / picture_bytes;
-            let cells = self.cells.len();
+            let count = range.len();
             let flat = vec![
                 sigmoid(dense.object).reshape([count * cells]),
                 class.reshape([count * cells * ways]),
                 dense.sides.reshape([count * cells * 4]),
             ];
             let [object, class, sides] = <[Vec<f32>; 3]>::try_from(fetch(flat)).unwrap_or_default();
-            let answers = Answers { object, class, sides };
-            for offset in 0..count {
+            Answers { object, class, sides }
+        });
+        let mut at = 0;
+        for (range, answers) in parts.iter().zip(answered) {
+            for offset in 0..range.len() {
                 let found = self.frame(&answers, offset, ways, batch, at, &decoding);
                 self.leaked.keep(|| (found.clone(), size_of_val(&*found) as u64));
                 if let Some(file) = file {
@@ -172,6 +178,16 @@ impl Validation {
         }
         self.scoring.end_episode();
         Ok(())
+    }
+
+    /// Embeddings `[n, D]` of reference pictures.
+    fn embeddings(&self, model: &ReferenceDetector<Backend>, pixels: &[u8], device: &DispatchDevice) -> Tensor<2> {
+        let side = self.settings.reference_size;
+        let each = side.pow(2) * 3;
+        let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {
+            model.embed(to_tensor(&pixels[range.start * each..range.end * each], side, device))
+        });
+        Tensor::cat(rows, 0)
     }
 
     fn frame(
@@ -253,7 +269,7 @@ impl Validation {
             if rgb.is_empty() {
                 continue;
             }
-            let embeddings = model.embed(to_tensor(&rgb, side, &device.plain));
+            let embeddings = self.embeddings(model, &rgb, &device.plain);
             let length = embeddings.dims()[1];
             let values: Vec<f32> = embeddings.into_data().iter::<f32>().collect();
             values.chunks_exact(length).for_each(|row| self.separation.add(class as u32, row));

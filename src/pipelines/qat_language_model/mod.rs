@@ -38,9 +38,9 @@ use crate::data::question_answers::Seen;
 use crate::device::Kind;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
+use crate::experiment::look::Look;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::problem::Problems;
-use crate::results::smaller::Smaller;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 use settings::{Model, Settings};
 
@@ -74,12 +74,12 @@ impl PipelineKind for QatLanguageModel {
         vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
     }
 
-    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
         let Seen { train, held_out } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
         prepare::quantises(settings, &experiment.training, batches)?;
-        Ok(prepare::smaller(settings, experiment, [train, held_out]))
+        Ok(prepare::smaller(settings, experiment, [train, held_out]).into())
     }
 
     fn prepare(

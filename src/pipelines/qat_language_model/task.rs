@@ -79,7 +79,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start()?;
+    threads::start(&experiment.limits)?;
     Ok(Box::new(QatLanguageModel::open(prepared, experiment, kind, ledger, first_step)?))
 }
 

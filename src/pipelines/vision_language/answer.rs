@@ -39,7 +39,7 @@ pub fn answers(
         let filled = numbers[row * longest..].iter_mut().zip(*prompt);
         filled.for_each(|(number, token)| *number = *token as i32);
     }
-    let mut kept = KeptTokens::default();
+    let (mut kept, mut held) = (KeptTokens::default(), cache.share());
     let hidden = network.begin(image, tokens(&numbers, batch, longest, &device), &mut kept, rules);
     let first = image_tokens + longest;
     let last = |row: usize| (row * first + image_tokens + prompts[row].len() - 1) as i32;
@@ -52,7 +52,7 @@ pub fn answers(
     let visible: Vec<usize> = prompts.iter().map(|prompt| image_tokens + prompt.len()).collect();
     let filling = hidden_after(&visible, first, &device);
     for number in 0..limits.tokens {
-        cache.set(1, kept.bytes());
+        held.set(kept.bytes());
         let likeliest: Vec<u32> = next.argmax(1).into_data().iter::<i64>().map(|token| token as u32).collect();
         for (row, token) in likeliest.iter().enumerate() {
             going[row] &= *token != limits.end && prompts[row].len() + number < limits.text;
@@ -71,6 +71,5 @@ pub fn answers(
         let hidden = Tensor::cat(vec![filling.clone(), own], 1);
         next = network.logits(network.go_on(token, position, hidden, &mut kept, rules), rules);
     }
-    cache.set(0, 0);
     said
 }

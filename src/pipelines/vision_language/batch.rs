@@ -1,6 +1,7 @@
 //! How do examples become a batch on the host? Pictures, tokens in, tokens to be said next, and what each weighs.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::selective::{self, StepSums, TokenKind, Weighed, weigh};
@@ -100,6 +101,14 @@ impl ExampleBatch {
             true => Cow::Borrowed(self),
             false => Cow::Owned(self.rows(from, (from + size).min(self.size))),
         })
+    }
+
+    /// Examples `rows`; the batch itself where that is all of them.
+    pub fn rows_or_all(&self, rows: Range<usize>) -> Cow<'_, Self> {
+        match rows == (0..self.size) {
+            true => Cow::Borrowed(self),
+            false => Cow::Owned(self.rows(rows.start, rows.end)),
+        }
     }
 
     /// Examples `from..to` as a batch of their own.

@@ -6,6 +6,7 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::data::feed;
 use crate::data::tokenizer::Tokenizer;
+use crate::device::threads;
 use crate::metrics::fields::{FIELDS_MAX, Fields};
 use crate::settings::sections::Limits;
 
@@ -20,12 +21,20 @@ pub struct Buffers {
     pub validation_batch: Buffer,
     /// Keys and values of the tokens so far, while a batch is answered freely.
     pub decode_cache: Buffer,
+    pub part_gradients: Buffer,
     /// Right answers by field.
     pub field_counts: Buffer,
 }
 
 impl Buffers {
-    pub fn new(settings: &Settings, shape: &Shape, limits: &Limits, batch: BatchShape, tokenizer: &Tokenizer) -> Self {
+    pub fn new(
+        settings: &Settings,
+        shape: &Shape,
+        limits: &Limits,
+        batch: BatchShape,
+        tokenizer: &Tokenizer,
+        trained: u64,
+    ) -> Self {
         let BatchShape { size, length, side, .. } = batch;
         let token_bytes = (0..tokenizer.size() as u32).map(|token| tokenizer.bytes(token)).max().unwrap_or_default();
         let looked_at = validation_bytes_max(length, side, size, token_bytes);
@@ -38,8 +47,9 @@ impl Buffers {
             feed: feed::Buffers::new(limits, batch_bytes_max(length, side, size)),
             validation_batch: fixed("validation_batch", 1, looked_at)
                 .because("one batch of a validation, with the texts of its examples and what their tokens weigh"),
-            decode_cache: fixed("decode_cache", 1, kept as u64)
+            decode_cache: fixed("decode_cache", threads::parts_at_once(limits) as u64, kept as u64)
                 .because("keys and values of the examples that are answered at once"),
+            part_gradients: threads::part_gradients(trained, limits),
             field_counts: fixed(
                 "field_counts",
                 COUNTED_APART * FIELDS_MAX as u64,
@@ -50,6 +60,11 @@ impl Buffers {
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
-        self.feed.all().into_iter().chain([&self.validation_batch, &self.decode_cache, &self.field_counts])
+        self.feed.all().into_iter().chain([
+            &self.validation_batch,
+            &self.decode_cache,
+            &self.part_gradients,
+            &self.field_counts,
+        ])
     }
 }

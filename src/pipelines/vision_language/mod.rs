@@ -29,14 +29,16 @@ pub mod validation;
 pub mod weights;
 
 use crate::bounded::ledger::Ledger;
-use crate::data::error::DataError;
+use crate::data::error::{Broken, DataError};
 use crate::data::image_text::Seen;
+use crate::data::image_text::settings::Settings as Data;
 use crate::device::Kind;
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
+use crate::experiment::look::Look;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::problem::Problems;
-use crate::results::smaller::Smaller;
+use crate::settings::sections::PART_SIZE;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 use selective::Schedule;
 use settings::{Model, Settings};
@@ -57,6 +59,7 @@ impl PipelineKind for VisionLanguage {
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    const LIMITS: &'static [&'static str] = &[PART_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
@@ -70,9 +73,13 @@ impl PipelineKind for VisionLanguage {
         after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
 
-    fn look(_settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Vec<Smaller>, DataError> {
-        let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        Ok(prepare::smaller(experiment, &seen))
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+        let mut seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let mut left_out = Broken::default();
+        if let (Ok(model), Ok(data)) = (experiment.model_settings::<Model>(), experiment.dataset_settings::<Data>()) {
+            left_out = seen.fit(settings.tokens_that_fit(&model.shape(), data.image_size), data.on_broken)?;
+        }
+        Ok(Look { left_out, smaller: prepare::smaller(experiment, &seen) })
     }
 
     fn prepare(

@@ -60,8 +60,7 @@ pub fn prepare(
     frames::fits(library.largest.as_ref(), limits)?;
     let tokenizer = library.tokenizer(data)?;
     let length = settings.text_length(&shape, side);
-    // The last token is a target alone.
-    library.fit(&tokenizer, length + 1, data)?;
+    library.fit(&tokenizer, settings.tokens_that_fit(&shape, side), data)?;
     let mut digests = vec![("image-text".to_owned(), library.digest.clone())];
     for (name, path) in [
         // Other merges make other tokens of the same text.
@@ -84,7 +83,8 @@ pub fn prepare(
     }
     let (size, accumulation) = (batch_size(&experiment.training), experiment.training.accumulation);
     let of_batch = BatchShape { size, length, accumulation, side };
-    let buffers = Buffers::new(settings, &shape, limits, of_batch, &tokenizer);
+    let trained = Sizes::new(settings, &shape, side, tokens).trained(settings);
+    let buffers = Buffers::new(settings, &shape, limits, of_batch, &tokenizer, trained);
     let store = Arc::new(ImageTextStore::new(library, tokenizer, data, limits, ledger));
     let mut owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
@@ -100,7 +100,7 @@ pub fn prepare(
         data_digests: digests,
         data_left_out: left_out,
         smaller,
-        trained_parameters: Some(Sizes::new(settings, &shape, side, tokens).trained(settings)),
+        trained_parameters: Some(trained),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
         pictures: PICTURES,

@@ -33,6 +33,8 @@ pub struct Settings {
     /// The element type of the operands of matrix products in the language part. Weights, gradients, normalisation and loss
     /// are in 32 bits.
     pub matmul_dtype: MatmulDtype,
+    /// At which tokens of the text logits are computed.
+    pub logits: Logits,
     /// Validate a second time with a grey picture in place of each, which shows what the text alone gives.
     pub grey_pictures: bool,
     /// The most held-out examples that are answered freely in a validation, and as many unseen ones. Each answer takes a pass
@@ -60,6 +62,7 @@ impl Default for Settings {
             lora_rank: 0,
             lora_alpha: 16.0,
             matmul_dtype: MatmulDtype::Tf32,
+            logits: Logits::default(),
             grey_pictures: true,
             free_answers: 64,
             selective: selective::Settings::default(),
@@ -68,11 +71,26 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Tokens of text that have a place beside the picture of a model of this shape. An example has one more at most: the last
-    /// is a target alone.
+    /// Tokens of text that have a place beside the picture of a model of this shape.
     pub fn text_length(&self, shape: &Shape, image_size: usize) -> usize {
         self.sequence_length.saturating_sub(shape.image_tokens(image_size))
     }
+
+    /// Tokens that prompt, answer and end of text may have together: the last is a target alone.
+    pub fn tokens_that_fit(&self, shape: &Shape, image_size: usize) -> usize {
+        self.text_length(shape, image_size) + 1
+    }
+}
+
+/// Where logits are computed while training. The loss is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Logits {
+    /// Where a token weighs something in the loss.
+    #[default]
+    Weighted,
+    /// At all text tokens, those of the prompt and the filling too, as trainers commonly do: to see what that takes.
+    All,
 }
 
 /// Parts of the model.

@@ -1,7 +1,9 @@
 //! The pipeline as the loop sees it: step, validate, save, load.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use burn::DispatchDevice;
 use burn::module::Module;
 use burn::tensor::TensorData;
 
@@ -9,6 +11,7 @@ use super::batch::ExampleBatch;
 use super::network::{Rules, VisionLanguage as Network, pictures};
 use super::prepare::Prepared;
 use super::selective::{Normalise, StepSums};
+use super::settings::Logits;
 use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use super::{hoard, weights};
@@ -23,6 +26,7 @@ use crate::nn::Backend;
 use crate::nn::Tensor;
 use crate::nn::matmul::Factors;
 use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::side_by_side::SideBySide;
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::transformer::{Tokens, tokens};
 use crate::settings::sections::CleanupAction;
@@ -35,8 +39,8 @@ const MODEL: &str = "vision-language";
 pub struct VisionLanguage {
     rules: Rules,
     normalise: Normalise,
-    /// Examples that are on the device at once.
-    part_size: usize,
+    logits: Logits,
+    split: Arc<SideBySide>,
     accumulation: usize,
     cache_low_water: f64,
     device: TensorDevice,
@@ -60,7 +64,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start()?;
+    threads::start(&experiment.limits)?;
     Ok(Box::new(VisionLanguage::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
@@ -89,15 +93,17 @@ impl VisionLanguage {
         let prepare = hoard::prepare(batches.clone(), &experiment.leaks, ledger);
         let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
         let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
+        let split = Arc::new(SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger));
         Ok(Self {
             rules: Rules::new(settings, factors),
             normalise: settings.selective.normalise,
-            part_size: experiment.limits.batch_size,
+            logits: settings.logits,
             accumulation: training.accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
             parameters: network.num_params() as u64,
             trained: Trained::new(network, &experiment.optimizer, training),
-            validation: Validation::new(&prepared, experiment, ledger),
+            validation: Validation::new(&prepared, experiment, split.clone(), ledger),
+            split,
             leaks: StepLeaks::new(&experiment.leaks, ledger),
             _formatted: formatted,
             device,
@@ -105,33 +111,57 @@ impl VisionLanguage {
         })
     }
 
-    /// Adds the gradients of a part of a batch: of the sum of its weighted losses.
-    fn train(&self, part: &ExampleBatch, gathered: &mut Gathered<Network<Backend>>) -> Result<(), TaskError> {
-        gathered.items += part.size as u64;
-        let selected = part.selected();
-        if selected.is_empty() {
-            return Ok(());
-        }
-        let device = &self.device.autodiff;
-        let network = self.trained.network()?;
-        let image = network.image_tokens(pictures(&part.pictures, part.side, device), &self.rules);
-        let image_tokens = image.dims()[1];
-        let text = tokens(&part.inputs, part.size, part.length, device);
-        let hidden = network.hidden(image, text, &self.rules);
-        // Logits of what counts alone: `[selected, vocabulary]` and not `[size * length, vocabulary]`.
-        let rows = rows_of(&selected, part.length, image_tokens);
-        let count = selected.len();
-        let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
-        let logits = network.logits(hidden, &self.rules);
-        let targets: Vec<i32> = selected.iter().map(|at| part.targets[*at]).collect();
-        let weights: Vec<f32> = selected.iter().map(|at| part.weights[*at]).collect();
-        let targets = Tokens::<1>::from_data(TensorData::new(targets, [count]), device);
-        let weights = Tensor::<1>::from_data(TensorData::new(weights, [count]), device);
-        let loss = next_token_loss(logits, targets, weights, None).total;
-        gathered.note("loss", loss.clone().inner(), 1.0);
-        gathered.backward(network, loss);
+    /// Adds the gradients of a batch: of the sum of its weighted losses.
+    fn train(&self, batch: &ExampleBatch, gathered: &mut Gathered<Network<Backend>>) -> Result<(), TaskError> {
+        let (rules, logits, device) = (&self.rules, self.logits, &self.device.autodiff);
+        gathered.side_by_side(
+            self.trained.network()?,
+            &self.split,
+            &self.split.parts(batch.size),
+            |network, rows, part| {
+                let batch = batch.rows_or_all(rows.clone());
+                part.went_through(batch.size);
+                let loss = loss(network, &batch, rules, logits, device);
+                if let Some(loss) = &loss {
+                    part.note("loss", loss.clone().inner(), 1.0);
+                }
+                (loss, ())
+            },
+        );
         Ok(())
     }
+}
+
+/// The sum of the weighted losses of some examples, `[1]`; `None` where no token weighs anything.
+fn loss(
+    network: &Network<Backend>,
+    batch: &ExampleBatch,
+    rules: &Rules,
+    logits: Logits,
+    device: &DispatchDevice,
+) -> Option<Tensor<1>> {
+    let weighted = batch.selected();
+    if weighted.is_empty() {
+        return None;
+    }
+    let selected = match logits {
+        Logits::Weighted => weighted,
+        Logits::All => (0..batch.weights.len()).collect(),
+    };
+    let image = network.image_tokens(pictures(&batch.pictures, batch.side, device), rules);
+    let image_tokens = image.dims()[1];
+    let text = tokens(&batch.inputs, batch.size, batch.length, device);
+    let hidden = network.hidden(image, text, rules);
+    // As a rule logits of what counts alone: `[selected, vocabulary]` and not `[size * length, vocabulary]`.
+    let rows = rows_of(&selected, batch.length, image_tokens);
+    let count = selected.len();
+    let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
+    let logits = network.logits(hidden, rules);
+    let targets: Vec<i32> = selected.iter().map(|at| batch.targets[*at]).collect();
+    let weights: Vec<f32> = selected.iter().map(|at| batch.weights[*at]).collect();
+    let targets = Tokens::<1>::from_data(TensorData::new(targets, [count]), device);
+    let weights = Tensor::<1>::from_data(TensorData::new(weights, [count]), device);
+    Some(next_token_loss(logits, targets, weights, None).total)
 }
 
 /// Where text positions, `row * length + at`, are among image and text tokens: `row * (image_tokens + length) + image_tokens +
@@ -151,9 +181,7 @@ impl Task for VisionLanguage {
             gathered.describe(batch.describe());
             sums.add(&batch.sums());
             phases.enter("forward_backward");
-            for part in batch.parts(self.part_size) {
-                self.train(&part, &mut gathered)?;
-            }
+            self.train(&batch, &mut gathered)?;
             self.leaks.batch(self.trained.network()?, &batch, &self.rules, &self.device);
             if number + 1 == self.accumulation {
                 self.leaks.step(self.trained.network()?, &batch, &self.rules, &self.device);

@@ -100,21 +100,22 @@ fn a_mask_of_nothing_and_one_that_weighs_all_are_the_same_to_the_bit() {
 }
 
 #[test]
-fn any_split_of_the_same_examples_gives_the_same_step() {
+fn any_split_of_the_same_examples_and_logits_that_count_nothing_give_the_same_step() {
     let run = Run::new();
     let selective = "schedule = \"always\"";
     let whole = run.trained("", selective, BATCH, 2);
-    for sections in [
-        "batch_size = 8\n[limits]\nworkers = 0\nbatch_size = 3",
-        "batch_size = 4\naccumulation = 2\n[limits]\nworkers = 0\nbatch_size = 4",
-        "batch_size = 1\naccumulation = 8\n[limits]\nworkers = 2\nbatch_size = 1",
+    for (pipeline, sections) in [
+        ("", "batch_size = 8\n[limits]\nworkers = 0\nbatch_size = 3"),
+        ("", "batch_size = 4\naccumulation = 2\n[limits]\nworkers = 0\nbatch_size = 4"),
+        ("", "batch_size = 1\naccumulation = 8\n[limits]\nworkers = 2\nbatch_size = 1"),
+        ("logits = \"all\"", BATCH),
     ] {
-        let split = run.trained("", selective, sections, 2);
+        let split = run.trained(pipeline, selective, sections, 2);
         for (one, other) in whole.0.iter().zip(&split.0) {
-            assert!((one - other).abs() < 1e-5, "{sections}: {one} and {other}");
+            assert!((one - other).abs() < 1e-5, "{pipeline} {sections}: {one} and {other}");
         }
         let far = whole.1.iter().zip(&split.1).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
-        assert!(far < 1e-5, "{sections}: parameters are {far} apart");
+        assert!(far < 1e-5, "{pipeline} {sections}: parameters are {far} apart");
     }
 }
 

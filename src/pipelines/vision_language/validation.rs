@@ -12,7 +12,6 @@ use super::metrics;
 use super::network::{Rules, VisionLanguage, pictures};
 use super::prepare::Prepared;
 use super::selective::{TokenKind, Weighed};
-use super::settings::batch_size;
 use super::shown;
 use super::task::rows_of;
 use crate::bounded::ledger::{Holding, Ledger};
@@ -23,6 +22,7 @@ use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::metrics::fields::{Fields, Judged, Share};
 use crate::metrics::perplexity::perplexity;
+use crate::nn::side_by_side::SideBySide;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Backend, Tensor};
 use crate::task::{Metric, Phases, TaskError, ValidationReport};
@@ -46,8 +46,7 @@ pub struct Validation {
     /// For the report.
     pictures: usize,
     selective: super::selective::Settings,
-    /// Examples that are on the device at once.
-    part_size: usize,
+    split: Arc<SideBySide>,
     batch: Holding,
     cache: Holding,
     _counts: Holding,
@@ -78,7 +77,7 @@ enum Seen {
 }
 
 impl Validation {
-    pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
+    pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
         let Prepared { settings, batches, buffers, fields, .. } = prepared;
         let pointers: Vec<String> = fields.iter().map(|(pointer, _)| pointer.clone()).collect();
         let has_unseen = batches.store().count(Split::Unseen) > 0;
@@ -94,7 +93,7 @@ impl Validation {
             metrics: metrics::of_data(&pointers, has_unseen, settings.grey_pictures),
             pictures: experiment.validation.pictures,
             selective: settings.selective.clone(),
-            part_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
+            split,
             batch: buffers.validation_batch.register(ledger),
             cache: buffers.decode_cache.register(ledger),
             _counts: counts,
@@ -200,24 +199,27 @@ impl Validation {
         let device = network.plain_device();
         // Whether the token at a position of the batch is the likeliest.
         let mut likeliest = vec![false; batch.targets.len()];
-        let mut first = 0;
-        for part in batch.parts(self.part_size) {
+        let parts = self.split.parts(batch.size);
+        let passes = self.split.passes(network, &parts, |network, rows| {
+            let part = batch.rows_or_all(rows.clone());
             let answered = part.answered();
-            if !answered.is_empty() {
-                let (surprise, said) = forced_pass(network, rules, &part, &answered, &device);
-                for ((at, surprise), said) in answered.iter().zip(surprise).zip(said) {
-                    likeliest[first + at] = said == i64::from(part.targets[*at]);
-                    let Some(kind) = part.kinds[*at] else { continue };
-                    let kind = match kind {
-                        TokenKind::Value => 0,
-                        TokenKind::Key => 1,
-                        TokenKind::Structure => 2,
-                    };
-                    forced.surprise[kind] -= f64::from(surprise);
-                    forced.tokens[kind] += 1;
-                }
+            let pass = (!answered.is_empty()).then(|| forced_pass(network, rules, &part, &answered, &device));
+            (answered, pass)
+        });
+        for (rows, (answered, pass)) in parts.iter().zip(passes) {
+            let Some((surprise, said)) = pass else { continue };
+            let first = rows.start * batch.length;
+            for ((at, surprise), said) in answered.iter().map(|at| first + at).zip(surprise).zip(said) {
+                likeliest[at] = said == i64::from(batch.targets[at]);
+                let Some(kind) = batch.kinds[at] else { continue };
+                let kind = match kind {
+                    TokenKind::Value => 0,
+                    TokenKind::Key => 1,
+                    TokenKind::Structure => 2,
+                };
+                forced.surprise[kind] -= f64::from(surprise);
+                forced.tokens[kind] += 1;
             }
-            first += part.targets.len();
         }
         for (row, (example, weighed)) in examples.iter().zip(weighed).enumerate() {
             // The target of the prompt's last token is the answer's first.
@@ -239,8 +241,9 @@ impl Validation {
         let device = network.plain_device();
         let tokenizer = self.store().tokenizer();
         let limits = answer::Limits { end: tokenizer.end(), tokens: self.answer_tokens, text: self.batches.length() };
-        let mut all = Vec::with_capacity(examples.len());
-        for part in examples.chunks(self.part_size.max(1)) {
+        let parts = self.split.parts(examples.len());
+        let all = self.split.passes(network, &parts, |network, range| {
+            let part = &examples[range.clone()];
             let rgb: Vec<u8> = match seen {
                 Seen::Pictures => part.iter().flat_map(|example| example.picture.rgb.iter().copied()).collect(),
                 Seen::Grey => vec![GREY; part.iter().map(|example| example.picture.rgb.len()).sum()],
@@ -248,9 +251,9 @@ impl Validation {
             let image = network.image_tokens(pictures(&rgb, self.batches.side(), &device), rules);
             let prompts: Vec<&[u32]> = part.iter().map(|example| example.text.prompt.as_slice()).collect();
             let said = answers(network, image, &prompts, limits, &self.cache, rules);
-            all.extend(said.iter().map(|tokens| tokenizer.decode(tokens)));
-        }
-        examples.iter().zip(all)
+            said.iter().map(|tokens| tokenizer.decode(tokens)).collect::<Vec<String>>()
+        });
+        examples.iter().zip(all.into_iter().flatten())
     }
 
     /// A picture for the report with what was said of it; with the first one, which tokens of its answer are masked.

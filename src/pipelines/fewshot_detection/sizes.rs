@@ -1,0 +1,43 @@
+//! How many numbers does the model have? From the settings alone, for the plan.
+
+use super::assignment::strides;
+use super::settings::Model;
+
+/// Parameters of a detector for query pictures of side `image_size`; all are trained.
+pub fn parameters(model: &Model, image_size: usize) -> u64 {
+    // A convolution of 3 x 3 without a bias, and scale and shift of its normalisation.
+    let block = |from: usize, to: usize| 9 * from * to + 2 * to;
+    // One of 1 x 1 with a bias.
+    let point = |from: usize, to: usize| from * to + to;
+    let (channels, pyramid) = (&model.channels, model.pyramid_channels);
+    let inputs = std::iter::once(3).chain(channels.iter().copied());
+    let stages: usize =
+        inputs.zip(channels).map(|(from, to)| block(from, *to) + model.blocks_per_stage * block(*to, *to)).sum();
+    let lateral: usize = channels.iter().rev().take(2).map(|from| point(*from, pyramid)).sum();
+    let coarser = strides(image_size).len().saturating_sub(2);
+    let head = (model.head_depth + coarser) * block(pyramid, pyramid) + point(pyramid, 5 + model.embedding);
+    // Scale and shift of the cosine.
+    (stages + lateral + head + 2) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counted by hand, of two stages of 4 and 6 channels, a pyramid of 5 and embeddings of 7, for pictures of two levels.
+    #[test]
+    fn a_small_detector_has_the_numbers_that_were_counted_by_hand() {
+        let model = Model {
+            channels: vec![4, 6],
+            blocks_per_stage: 1,
+            pyramid_channels: 5,
+            head_depth: 1,
+            embedding: 7,
+            ..Model::default()
+        };
+        let stages = (9 * 3 * 4 + 8) + (9 * 4 * 4 + 8) + (9 * 4 * 6 + 12) + (9 * 6 * 6 + 12);
+        let lateral = (4 * 5 + 5) + (6 * 5 + 5);
+        assert_eq!(strides(64).len(), 2);
+        assert_eq!(parameters(&model, 64), stages + lateral + (9 * 5 * 5 + 10) + (5 * 12 + 12) + 2);
+    }
+}

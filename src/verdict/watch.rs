@@ -237,15 +237,14 @@ impl Watch {
         self.series.get(&format!("{REST}{name}")).is_some_and(|rest| !grows(rest))
     }
 
-    /// The verdict on all samples so far: that on the newest process, or on one before that was worse.
+    /// The verdict on all samples so far: that on the newest process, or on one before that was worse. Of a run that was
+    /// resumed it says of which.
     pub fn verdict(&self) -> Verdict {
         let newest = self.newest(Tense::Present);
-        let grew_after_a_resume =
-            newest.verdict >= Judgement::Growing && self.process.is_some_and(|process| process.segment > 0);
         match &self.kept {
             Some(kept) if kept.verdict > newest.verdict => super::words::of_earlier(kept, &newest),
-            None if !grew_after_a_resume => newest,
-            _ => super::words::of_newest(newest),
+            _ if self.process.is_some_and(|process| process.segment > 0) => super::words::of_newest(newest),
+            _ => newest,
         }
     }
 
@@ -269,7 +268,7 @@ impl Watch {
             .or_else(|| faster_than(total?, &series));
         let rests = matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped);
         let rested = series.iter().find(|one| rests && is_total(&one.name) && one.findings.verdict == verdict);
-        let held = rested.and_then(|total| self.holder(total, &series));
+        let held = rested.and_then(|total| self.holder(total, &series, |one| one.last - one.first));
         let owner = owner.or_else(|| held.as_ref().map(|(name, _)| name.clone()));
         let share = blamed.or(held).map(|(_, share)| share);
         let cut = self.series.get("heap").or_else(|| self.series.values().next());
@@ -283,7 +282,12 @@ impl Watch {
             last,
         };
         let full_in = owner.as_deref().filter(|_| verdict == Judgement::Filling).and_then(|owner| self.full_in(owner));
-        let holder = Holder { owner: owner.as_deref(), share, full_in };
+        // Too early to be a finding of the verdict; whoever reads it wants to know where to look all the same.
+        let so_far = if verdict == Judgement::Inconclusive { self.so_far(&series) } else { None };
+        let holder = match &so_far {
+            Some((owner, share)) => Holder { owner: Some(owner), share: Some(*share), full_in },
+            None => Holder { owner: owner.as_deref(), share, full_in },
+        };
         let message = super::words::sentence(run, verdict, &series, holder);
         Verdict {
             version: VERSION,
@@ -362,11 +366,21 @@ impl Watch {
         most(blamed.into_iter().map(|(owner, _, slope)| (owner, slope / whole)))
     }
 
-    /// The owner that holds most of what a total grew by before it came to rest.
-    fn holder(&self, total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<(String, f64)> {
-        let grew = |one: &SeriesVerdict| one.last - one.first;
+    /// The owner that holds most of what a total grew by.
+    fn holder(
+        &self,
+        total: &SeriesVerdict,
+        series: &[SeriesVerdict],
+        grew: impl Fn(&SeriesVerdict) -> f64,
+    ) -> Option<(String, f64)> {
         let whole = Some(grew(total)).filter(|whole| *whole > 0.0)?;
         most(self.owners_in(total, series).map(|(owner, one)| (owner, grew(one) / whole)))
+    }
+
+    /// The owner that holds most of what memory grew by since the warm-up, if that is worth a word.
+    fn so_far(&self, series: &[SeriesVerdict]) -> Option<(String, f64)> {
+        let moved = |one: &&SeriesVerdict| is_total(&one.name) && one.findings.growth >= self.scale().move_min;
+        series.iter().filter(moved).find_map(|total| self.holder(total, series, |one| one.findings.growth))
     }
 
     /// The owners that live in the memory of a total.

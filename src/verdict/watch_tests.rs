@@ -157,6 +157,40 @@ fn a_process_that_grew_is_not_forgotten_by_a_resume() {
 }
 
 #[test]
+fn the_verdict_on_a_resumed_run_says_of_which_process_it_is() {
+    let verdict = resumed(&[(0, 20, 0), (20, 200, 0)]);
+    assert_eq!(verdict.verdict, Judgement::Bounded);
+    assert!(verdict.message.starts_with("process 2 of 2 (steps 20 to 200): memory is bounded"), "{}", verdict.message);
+    let short = resumed(&[(0, 150, 0), (150, 160, 0)]);
+    assert!(short.message.starts_with("process 2 of 2 (steps 150 to 160): too short"), "{}", short.message);
+    assert!(resumed(&[(0, 200, 0)]).message.starts_with("memory is bounded"));
+}
+
+/// What is said after 30 steps, of which each keeps so much in a cache with this cap, and so much in no buffer.
+fn said_early(cap: u64, cache: u64, elsewhere: u64) -> Verdict {
+    let mut watch = Watch::new(context(cap));
+    for step in 1..=30 {
+        let owners = [("cache".to_owned(), cache * step)];
+        watch.add(&MemoryLine { owners: owners.into(), ..line(0, step, (1024 * KIB) + (cache + elsewhere) * step) });
+    }
+    let verdict = watch.verdict();
+    assert_eq!((verdict.verdict, &verdict.owner), (Judgement::Inconclusive, &None), "{}", verdict.message);
+    verdict
+}
+
+#[test]
+fn a_run_that_is_too_short_says_where_its_growth_lies_if_one_buffer_explains_it() {
+    let filling = said_early(64 * 1024 * KIB, 10 * KIB, 0).message;
+    let words = "; so far `cache` holds 100 % of the growth, 300.0 KiB of its cap of 64.0 MiB";
+    assert!(filling.starts_with("too short for a verdict: ") && filling.ends_with(words), "{filling}");
+    let endless = said_early(NO_CAP.bytes, 10 * KIB, 0).message;
+    assert!(endless.ends_with("`cache` holds 100 % of the growth, 300.0 KiB and without a cap"), "{endless}");
+    for nobody in [said_early(64 * 1024 * KIB, 10 * KIB, 10 * KIB), said_early(64 * 1024 * KIB, 16, 0)] {
+        assert!(nobody.message.ends_with(" would make one possible"), "{}", nobody.message);
+    }
+}
+
+#[test]
 fn processes_that_each_fill_up_again_are_not_growth_together() {
     // Each holds more than the one before, and none grows.
     let mut watch = Watch::new(context(NO_CAP.bytes));

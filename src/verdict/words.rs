@@ -1,6 +1,7 @@
 //! What does a verdict say to a person?
 
 use super::watch::{DRIVER_BEYOND, RESERVED_BEYOND, RESIDENT_BEYOND};
+use crate::bounded::ledger::NO_CAP;
 use crate::results::axis::Axis;
 use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::units::{Bytes, interval};
@@ -99,7 +100,10 @@ pub fn sentence(
             format!("memory rose at once{rest} and stayed: {name}, now {now}{holds}")
         }
         Judgement::Bounded => format!("memory is bounded: {name}{}", at_most(run, about, findings.slope_high)),
-        Judgement::Inconclusive => format!("too short for a verdict: {more} would make one possible"),
+        Judgement::Inconclusive => {
+            let so_far = owner.zip(share).map_or_else(String::new, |(owner, share)| so_far(series, owner, share));
+            format!("too short for a verdict: {more} would make one possible{so_far}")
+        }
     }
 }
 
@@ -129,7 +133,18 @@ pub fn of_earlier(kept: &Verdict, newest: &Verdict) -> Verdict {
     Verdict { message: format!("{where_it_was}{}{after}", kept.message), process, ..kept.clone() }
 }
 
-/// The verdict on the newest process, of a run in which one before it grew.
+/// Where most of the growth of a run lies that is too short for more: a cache that fills up looks like a leak at first.
+fn so_far(series: &[SeriesVerdict], owner: &str, share: f64) -> String {
+    let of = series.iter().find(|one| one.name.strip_prefix(OWNER) == Some(owner));
+    let cap = of.and_then(|one| one.cap).filter(|cap| *cap < NO_CAP.bytes);
+    let holds = of.map_or_else(String::new, |one| match cap {
+        Some(cap) => format!(", {} of its cap of {}", amount(one, one.last), Bytes(cap)),
+        None => format!(", {} and without a cap", amount(one, one.last)),
+    });
+    format!("; so far `{owner}` holds {:.0} % of the growth{holds}", share * 100.0)
+}
+
+/// The verdict on the newest process, of a run that was resumed.
 pub fn of_newest(newest: Verdict) -> Verdict {
     let Some(process) = newest.process else { return newest };
     Verdict { message: format!("{}: {}", spoken_process(process), newest.message), ..newest }

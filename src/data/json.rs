@@ -1,4 +1,7 @@
-//! Is a JSON file an object, as it must be? Serde reads a record from a list, too, and its message then says the opposite.
+//! Is a JSON file an object, as it must be, and if it is no JSON at all, why? Serde reads a record from a list, too, and its
+//! message then says the opposite; and its words for what is no JSON are those of a parser.
+
+use serde_json::error::Category;
 
 /// Refuses a list; `expected` completes "expected …". Of any other text the parser has the better word.
 ///
@@ -11,6 +14,68 @@ pub fn object_with(text: &[u8], expected: &str) -> Result<(), String> {
     }
 }
 
+/// Characters that are shown of a text before the place where it is wrong, and as many from there on.
+const SHOWN: usize = 20;
+/// What is no JSON is mostly one of these.
+const COMMON: &str = "JSON has double quotation marks, no comma before a closing bracket, and no NaN";
+
+/// Why the text of a file does not parse, to stand behind its name.
+pub fn why(text: &[u8], error: &serde_json::Error) -> String {
+    match error.classify() {
+        _ if text.trim_ascii().is_empty() => "the file is empty".to_owned(),
+        Category::Eof => format!(
+            "the file ends in line {} before its JSON does: a bracket or a quotation mark is never closed; it may have been \
+             cut off",
+            error.line()
+        ),
+        Category::Syntax => {
+            format!("it is no JSON in line {}, column {}{}; {COMMON}", error.line(), error.column(), near(text, error))
+        }
+        Category::Data | Category::Io => error.to_string(),
+    }
+}
+
+/// As [`why`], of one line of a file of many.
+pub fn why_of_line(line: &[u8], error: &serde_json::Error) -> String {
+    match error.classify() {
+        Category::Eof => format!(
+            "ends at column {} before its JSON does: a bracket or a quotation mark is never closed; each line is whole by \
+             itself, so one that is spread over several must be written as one",
+            error.column()
+        ),
+        Category::Syntax => format!("is no JSON from column {}{} on; {COMMON}", error.column(), near(line, error)),
+        // The error counts lines within this one.
+        Category::Data | Category::Io => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// What stands where an error is, as ` (near "…")`.
+fn near(text: &[u8], error: &serde_json::Error) -> String {
+    let line = text.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let at = line.floor_char_boundary(error.column().saturating_sub(1));
+    let from = line[..at].char_indices().rev().nth(SHOWN - 1).map_or(0, |(from, _)| from);
+    let to = line[at..].char_indices().nth(SHOWN).map_or(line.len(), |(to, _)| at + to);
+    let shown: String = line[from..to].trim().chars().filter(|character| !character.is_control()).collect();
+    if shown.is_empty() { String::new() } else { format!(" (near `{shown}`)") }
+}
+
+/// What a JSON value is, by its first byte.
+pub fn kind(value: &str) -> &'static str {
+    match value.trim_ascii_start().as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b'"') => TEXT,
+        Some(b't' | b'f') => "true or false",
+        Some(b'n') => "null",
+        Some(_) => "a number",
+        None => "nothing",
+    }
+}
+
+/// What [`kind`] says of a text.
+pub const TEXT: &str = "a text";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -20,5 +85,34 @@ mod tests {
         let said = |text: &str| object_with(text.as_bytes(), "an object").err();
         assert_eq!(said(" \n[{}]").as_deref(), Some("begins with `[`, a list; expected an object"));
         assert_eq!((said(" {"), said(""), said("<xml>")), (None, None, None));
+    }
+
+    fn error(text: &str) -> serde_json::Error {
+        serde_json::from_str::<serde_json::Value>(text).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_no_json_is_shown_with_its_place() {
+        let said = |text: &str| why(text.as_bytes(), &error(text));
+        let python = said("{\"a\": 1,\n \"bé\": [1, NaN]}\n");
+        assert!(python.starts_with("it is no JSON in line 2, column ") && python.contains("NaN]}`)"), "{python}");
+        assert!(said("{\"a\": 1,}").contains("no comma before a closing bracket"));
+        assert!(said("{\"a\":\n [1").starts_with("the file ends in line 2 before its JSON does"));
+        assert_eq!((said(""), said(" \n\n")), ("the file is empty".into(), "the file is empty".into()));
+        let control = said("{\"a\": \u{1b}[2J}");
+        assert!(!control.contains('\u{1b}'), "{control}");
+        let line = |text: &str| why_of_line(text.as_bytes(), &error(text));
+        assert!(
+            line("{'a': 1}").starts_with("is no JSON from column 2 (near `{'a': 1}`) on; "),
+            "{}",
+            line("{'a': 1}")
+        );
+        assert!(line("{").contains("column 1") && line("{").contains("must be written as one"), "{}", line("{"));
+    }
+
+    #[test]
+    fn every_value_has_a_kind() {
+        let values = [" {}", "[1]", "\"a\"", "true", "null", "-1"];
+        assert_eq!(values.map(kind), ["an object", "a list", TEXT, "true or false", "null", "a number"]);
     }
 }

@@ -12,6 +12,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner};
 
 use crate::data::error::DataError;
+use crate::data::json::why;
 
 /// What GPT-2 calls the end of a text.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
@@ -164,7 +165,10 @@ fn vocabulary(text: &str, path: &Path) -> Result<BTreeMap<String, u32>, DataErro
     let wrong = |message: String| Err(DataError::file(path, format!("is not GPT-2's encoder: {message}")));
     let tokens: BTreeMap<String, u32> = match serde_json::from_str(text) {
         Ok(tokens) => tokens,
-        Err(error) => return wrong(format!("{error}; expected an object of texts and numbers")),
+        Err(error) => {
+            let why = why(text.as_bytes(), &error);
+            return wrong(format!("{why}; expected an object of texts and numbers"));
+        }
     };
     let mut numbers: Vec<u32> = tokens.values().copied().collect();
     numbers.sort_unstable();

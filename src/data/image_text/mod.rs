@@ -11,6 +11,7 @@ mod real_tests;
 pub mod record;
 pub mod settings;
 pub mod store;
+mod wrong_form;
 
 use std::path::PathBuf;
 

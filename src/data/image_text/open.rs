@@ -12,10 +12,11 @@ use sha2::{Digest, Sha256};
 use super::generate::{self, FILES};
 use super::library::{Form, Library, Place, Split, TextFile};
 use super::picture::{self, Head};
-use super::record::{Image, Record, Wrong};
+use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
 use crate::data::digest::hexadecimal;
 use crate::data::error::DataError;
+use crate::data::json::{kind, why};
 use crate::data::known::Known;
 use crate::data::reference_video::assemble::confined;
 use crate::data::reference_video::frames::decoding_bytes;
@@ -190,16 +191,23 @@ impl Indexing {
     fn lines(&mut self, file: &File, found: &mut OfFile<'_>) -> Result<(), DataError> {
         let failed = |error: std::io::Error| DataError::file(found.path, format!("cannot be read: {error}"));
         let mut reader = BufReader::new(file);
-        let (mut offset, mut line, mut bytes) = (0_u64, 0_u32, Vec::new());
+        let path = found.path;
+        let nothing = |what: &str| DataError::file(path, format!("{what}; expected an example a line: {EXPECTED}"));
+        let (mut offset, mut line, mut bytes, mut blank) = (0_u64, 0_u32, Vec::new(), true);
         loop {
             bytes.clear();
             let read = reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut bytes).map_err(failed)? as u64;
             if read == 0 {
-                return Ok(());
+                return match (line, blank) {
+                    (0, _) => Err(nothing("the file is empty")),
+                    (_, true) => Err(nothing("the file has only empty lines")),
+                    _ => Ok(()),
+                };
             }
             line = line.saturating_add(1);
             let mut begin = offset;
             offset += read;
+            blank &= bytes.trim_ascii().is_empty();
             if read > LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
                 offset += reader.skip_until(b'\n').map_err(failed)? as u64;
                 let message = format!("line {line}: has more than {LINE_BYTES_MAX} bytes, which is no example");
@@ -228,8 +236,9 @@ impl Indexing {
             return Err(failed(format!("has more than {LIST_BYTES_MAX} bytes; cut it into several")));
         }
         let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
-        let items: Vec<&RawValue> = serde_json::from_slice(body)
-            .map_err(|error| failed(format!("is no list of [question, answer, number of a picture]: {error}")))?;
+        let items: Vec<&RawValue> = serde_json::from_slice(body).map_err(|error| {
+            failed(format!("is no list of [question, answer, number of a picture]: {}", no_list(body, &error)))
+        })?;
         let (mut line, mut seen) = (1, 0);
         for (item, raw) in (1..).zip(items) {
             let raw = raw.get();
@@ -331,6 +340,14 @@ impl Indexing {
             Err(error) => Err(unreadable(error)),
         });
         Ok(head.map_err(told))
+    }
+}
+
+/// Why the text of a file is no list.
+fn no_list(text: &[u8], error: &serde_json::Error) -> String {
+    match error.is_data() {
+        true => format!("it is {}", kind(&String::from_utf8_lossy(&text[..text.len().min(100)]))),
+        false => why(text, error),
     }
 }
 

@@ -172,14 +172,22 @@ fn data_that_does_not_serve_is_told_as_a_whole() {
     put(empty.path(), "0.png", &png(1));
     let told = |settings: &Settings| open(settings).unwrap_err().to_string();
     let of = |policy| settings(empty.path(), policy);
-    assert!(told(&of(OnBroken::Fail)).contains("no example is to train on"));
+    assert!(
+        told(&of(OnBroken::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
+    );
+    put(empty.path(), "a.jsonl", b"\n  \n\r\n");
+    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line"));
     put(empty.path(), "a.jsonl", line("0.png", "red").as_bytes());
     assert!(told(&of(OnBroken::Fail)).contains("no example is to train on"));
     put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());
     let message = told(&of(OnBroken::Skip));
     assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
     let list = Settings { source: Source::QuestionList, ..of(OnBroken::Fail) };
-    assert!(told(&list).contains("is no list of [question, answer, number of a picture]"));
+    assert!(told(&list).ends_with("is no list of [question, answer, number of a picture]: it is an object"));
+    put(empty.path(), "a.jsonl", b"");
+    assert!(told(&list).ends_with("number of a picture]: the file is empty"), "{}", told(&list));
+    put(empty.path(), "a.jsonl", b"[[\"a\", \"b\", 1],\n[\"a\"");
+    assert!(told(&list).contains("the file ends in line 2 before its JSON does"), "{}", told(&list));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use std::io::{BufRead, Cursor, Seek};
 
-use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine};
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
 
 use super::record::Wrong;
@@ -78,7 +78,22 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
     let Some((_, text)) = url.split_once(',').filter(|(head, _)| head.ends_with(";base64")) else {
         return wrong(format!("a data URL begins with \"data:image/png;base64,\", found \"{}\"", shown()));
     };
-    STANDARD.decode(text).or_else(|error| wrong(format!("the picture is no base64: {error}")))
+    STANDARD.decode(text).or_else(|error| {
+        let why = match error {
+            DecodeError::InvalidByte(at, _) => {
+                let found: String = text.get(at..).and_then(|rest| rest.chars().next()).into_iter().collect();
+                format!("character {} of it is `{}`", at + 1, printable::line(&found, 10))
+            }
+            DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => {
+                format!(
+                    "it has {} characters, and base64 comes in fours, with `=` at its end: it is cut off",
+                    text.len()
+                )
+            }
+            DecodeError::InvalidLastSymbol(..) => "its last character ends within a byte: it is cut off".to_owned(),
+        };
+        wrong(format!("the picture is no base64: {why}; encode its file anew, or name the file"))
+    })
 }
 
 /// Decodes the whole bytes of a PNG or JPEG file as 8-bit RGB: turned as EXIF says, and what is transparent laid on white.

@@ -108,14 +108,18 @@ fn base64_that_is_none_is_told() {
     let bytes = b"\x89PNG\0\xff";
     let url = format!("data:image/png;base64,{}", STANDARD.encode(bytes));
     assert_eq!(inline(&url).unwrap(), bytes);
-    for url in [
-        "data:image/png;base64,AA=A",
-        "data:image/png;base64,A A=",
-        "data:,abc",
-        "data:image/png;base64",
-        "data:text/plain,a",
+    for (url, said) in [
+        ("data:image/png;base64,AA=A", "character 3 of it is `=`"),
+        ("data:image/png;base64,A A=", "character 2 of it is ` `"),
+        ("data:image/png;base64,AAé=", "character 3 of it is `é`"),
+        ("data:image/png;base64,AAAAA", "it has 5 characters, and base64 comes in fours"),
+        ("data:image/png;base64,AAA", "it has 3 characters, and base64 comes in fours"),
+        ("data:,abc", "a data URL begins with"),
+        ("data:image/png;base64", "a data URL begins with"),
+        ("data:text/plain,a", "a data URL begins with"),
     ] {
-        assert_eq!(inline(url).unwrap_err().0, "wrong_base64", "{url}");
+        let (reason, message) = inline(url).unwrap_err();
+        assert!(reason == "wrong_base64" && message.contains(said), "{url}: {message}");
     }
 }
 

@@ -8,7 +8,8 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::settings::AnswerForm;
-use crate::data::json::object_with;
+use super::wrong_form;
+use crate::data::json::{object_with, why_of_line};
 use crate::problem::nearest;
 use crate::results::printable;
 
@@ -46,21 +47,26 @@ impl Record {
     }
 }
 
+/// What a line of JSON lines is.
+pub const EXPECTED: &str =
+    "{\"messages\": [{\"role\": …, \"content\": …}, …]} or {\"text\": …, \"image\": …, \"response\": …}";
+
 /// A line of JSON lines.
 ///
 /// # Errors
 /// Why it is of no use.
 pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
-    const EXPECTED: &str = "{\"messages\": [{\"role\": …, \"content\": …}, …]} or \
-                            {\"text\": …, \"image\": …, \"response\": …}";
     // So that columns are those of this line.
     let line = line.trim_ascii_end();
-    let text = std::str::from_utf8(line)
+    let whole = std::str::from_utf8(line)
         .map_err(|error| ("not_utf8", format!("is not UTF-8 from byte {} of the line", error.valid_up_to())))?;
     object_with(line, EXPECTED).map_err(|message| ("wrong_form", message))?;
-    let Object(read) = serde_json::from_str::<Object<Line>>(text).map_err(|error| wrong_json(&error))?;
+    let Object(read) = serde_json::from_str::<Object<Line>>(whole).map_err(|error| match error.is_data() {
+        true => ("wrong_form", wrong_form::of_line(whole).unwrap_or_else(|| why_of_line(line, &error))),
+        false => ("not_json", why_of_line(line, &error)),
+    })?;
     match read {
-        Line { messages: Some(Few(messages)), response: None, .. } => of_messages(messages),
+        Line { messages: Some(Few(messages)), response: None, .. } => of_messages(messages, || beside_messages(whole)),
         Line { messages: None, text: Some(text), image: Some(image), response: Some(response) } => {
             if response.is_empty() {
                 return Err(("no_answer", "`response` is empty".into()));
@@ -76,28 +82,44 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
             if missing == ["response"] {
                 return Err(("no_answer", "has no `response`".into()));
             }
-            let keys = serde_json::from_str::<Keys>(text_of(line)).map_or_else(|_| Vec::new(), |keys| keys.0);
+            let keys = keys_of(whole);
             let shown: Vec<String> = keys.iter().map(|key| format!("`{}`", printable::line(key, 40))).collect();
             let wanted = ["messages", "text", "image", "response"];
             let close = keys.iter().find_map(|key| Some((key, nearest(key, wanted)?)));
             let close = close.filter(|(key, meant)| key.as_str() != *meant).map_or_else(String::new, |(key, meant)| {
                 format!("; did you mean `{meant}` by `{}`?", printable::line(key, 40))
             });
-            Err(("wrong_form", format!("expected {EXPECTED}, found the keys {}{close}", shown.join(", "))))
+            let other = habit(&keys).map_or(close, |habit| format!("; {habit}"));
+            Err(("wrong_form", format!("expected {EXPECTED}, found the keys {}{other}", shown.join(", "))))
         }
     }
 }
 
-fn text_of(line: &[u8]) -> &str {
-    std::str::from_utf8(line).unwrap_or_default()
+fn keys_of(line: &str) -> Vec<String> {
+    serde_json::from_str::<Keys>(line).map_or_else(|_| Vec::new(), |keys| keys.0)
 }
 
-fn wrong_json(error: &serde_json::Error) -> Wrong {
-    let reason = if error.is_data() { "wrong_form" } else { "not_json" };
-    // The error counts lines within this one.
-    let what = error.to_string();
-    let what = what.split(" at line ").next().unwrap_or_default();
-    (reason, format!("column {}: {what}", error.column()))
+/// What to write in place of keys that other programs have.
+fn habit(keys: &[String]) -> Option<&'static str> {
+    let has = |key: &str| keys.iter().any(|one| one == key);
+    if has("conversations") {
+        return Some(
+            "this is the form of LLaVA and ShareGPT: write `messages` in place of `conversations`, `role` of `from` (user of \
+             human, assistant of gpt), `content` of `value`, and the picture as a part of a content, without `<image>`",
+        );
+    }
+    has("images").then_some("write the one picture as \"image\": \"images/7.jpg\" in place of the list `images`")
+}
+
+/// Where the picture of messages without one may stand.
+fn beside_messages(line: &str) -> &'static str {
+    match keys_of(line).iter().any(|key| ["images", "image"].contains(&key.as_str())) {
+        true => {
+            "; one that stands beside `messages` is not read: make it a part of a content, {\"type\": \"image\", \"image\": \
+             \"images/7.jpg\"}, and take `<image>` out of the text"
+        }
+        false => "; it is a part of a content: {\"type\": \"image\", \"image\": \"images/7.jpg\"}",
+    }
 }
 
 /// An item of a question list: `[question, answer, picture]`.
@@ -106,7 +128,8 @@ fn wrong_json(error: &serde_json::Error) -> Wrong {
 /// Why it is of no use.
 pub fn of_item(item: &str, form: AnswerForm) -> Result<Record, Wrong> {
     let (question, answer, picture): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
-        ("wrong_form", format!("is not [question, answer, number of a picture]: {}", wrong_json(&error).1))
+        let why = wrong_form::of_item(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
+        ("wrong_form", format!("is not [question, answer, number of a picture]: {why}"))
     })?;
     if answer.is_empty() {
         return Err(("no_answer", "the answer is empty".into()));
@@ -118,15 +141,20 @@ pub fn of_item(item: &str, form: AnswerForm) -> Result<Record, Wrong> {
     Ok(Record { question, answer, image: Image::File(format!("images/{picture}.png")) })
 }
 
-fn of_messages(messages: Vec<Object<Message>>) -> Result<Record, Wrong> {
+fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str) -> Result<Record, Wrong> {
     const ROLES: [&str; 3] = ["system", "user", "assistant"];
+    // LLaVA's and ShareGPT's. Their texts have `<image>` in them, so that another word for the role would not be all.
+    const OTHER_ROLES: [(&str, &str); 3] = [("human", "user"), ("gpt", "assistant"), ("model", "assistant")];
     let (mut question, mut answers, mut images) = (Vec::new(), Vec::new(), Vec::new());
     let last = messages.len();
     for (number, Object(Message { role, content })) in (1..).zip(messages) {
         let at = format!("message {number}");
         if !ROLES.contains(&role.as_str()) {
             let shown = printable::line(&role, 40);
-            let meant = nearest(&role, ROLES).map_or_else(String::new, |role| format!("; is it {role}?"));
+            let meant = match OTHER_ROLES.iter().find(|(other, _)| *other == role) {
+                Some((_, ours)) => format!("; write \"{ours}\""),
+                None => nearest(&role, ROLES).map_or_else(String::new, |role| format!("; is it {role}?")),
+            };
             let message = format!("{at} has the role \"{shown}\", expected {}{meant}", ROLES.join(", "));
             return Err(("unknown_role", message));
         }
@@ -156,7 +184,8 @@ fn of_messages(messages: Vec<Object<Message>>) -> Result<Record, Wrong> {
         (Some(image), 0) => Ok(Record { question: question.join("\n"), answer, image: place(image)? }),
         (image, before) => {
             let found = before + usize::from(image.is_some());
-            Err(("not_one_image", format!("{found} pictures, expected exactly one")))
+            let where_it_stands = if found == 0 { beside() } else { "" };
+            Err(("not_one_image", format!("{found} pictures, expected exactly one{where_it_stands}")))
         }
     }
 }
@@ -249,7 +278,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// At most [`LIST_MAX`].
-struct Few<T>(Vec<T>);
+pub(super) struct Few<T>(pub Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

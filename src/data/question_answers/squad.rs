@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::data::error::DataError;
-use crate::data::json::object_with;
+use crate::data::json::{object_with, why};
 use crate::data::reference_video::raw::Judge;
 
 /// A paragraph with its questions.
@@ -77,8 +77,7 @@ pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataE
         "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}",
     )
     .map_err(failed)?;
-    let file: File = serde_json::from_slice(body)
-        .map_err(|error| DataError::file(path, format!("is not JSON in SQuAD v1.1's form: {error}")))?;
+    let file: File = serde_json::from_slice(body).map_err(|error| failed(why(body, &error)))?;
     let mut places = Vec::new();
     for (article, content) in file.data.iter().enumerate() {
         for (number, raw) in content.paragraphs.iter().enumerate() {
@@ -184,7 +183,12 @@ mod tests {
             assert!(index.unwrap().places.len() < 2);
             assert_eq!(judge.found.total(), 1);
         }
-        for (text, part) in [("", "line 1"), ("[]", "begins with `[`, a list"), ("{\"data\": 3}", "line 1 column 10")] {
+        for (text, part) in [
+            ("", "the file is empty"),
+            ("{\"data\": [", "cut off"),
+            ("[]", "begins with `[`, a list"),
+            ("{\"data\": 3}", "line 1 column 10"),
+        ] {
             let message = read(text, OnBroken::Fail).0.unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, RawReference};
 use crate::data::error::{DataError, FATAL, REPEATED_ID};
-use crate::data::json::object_with;
+use crate::data::json::{object_with, why};
 use crate::data::sample::Ignored;
 
 /// Each item is read by itself: one that is malformed hides no mistake of another.
@@ -104,7 +104,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
     object_with(text, "an object with `images`, `annotations` and `categories`")
         .map_err(|message| DataError::file(path, format!("is not COCO detection JSON: {message}")))?;
     let file: File<'_> = serde_json::from_slice(text)
-        .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {error}")))?;
+        .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {}", why(text, &error))))?;
     // What refers to an item that was not read, or to one of two, is no mistake of its own.
     let (mut whole_categories, mut whole_images) = (true, true);
     let mut classes = Vec::with_capacity(file.categories.len());

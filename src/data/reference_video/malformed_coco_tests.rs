@@ -7,10 +7,10 @@ type Change = fn(&Folder, &mut Value);
 /// A row: what it is, how it is made, and what must come of it.
 const CASES: [(&str, Change, Expected); 58] = [
     // The text. Each is an error whatever the policy.
-    ("an empty file", |f, v| raw(f, v, b""), refused(&["annotations.json", "COCO", "line 1"])),
+    ("an empty file", |f, v| raw(f, v, b""), refused(&["annotations.json", "COCO", "the file is empty"])),
     ("a binary file", |f, v| raw(f, v, &[0x89, b'P', b'N', b'G', 0, 255]), refused(&["annotations.json", "COCO"])),
     ("plain text", |f, v| raw(f, v, b"cat 1 2 3 4"), refused(&["annotations.json", "COCO", "column 1"])),
-    ("truncated JSON", truncated, refused(&["annotations.json", "EOF", "line 1"])),
+    ("truncated JSON", truncated, refused(&["annotations.json", "cut off", "line 1"])),
     ("a list", |f, v| raw(f, v, b"[1, 2]"), refused(&["annotations.json", "COCO"])),
     ("another object", |f, v| raw(f, v, b"{\"a\": 1}"), refused(&["annotations.json", "missing field `images`"])),
     ("nothing but deep lists", |f, v| raw(f, v, &[b'['; 1_000_000]), refused(&["annotations.json", "COCO"])),

@@ -25,7 +25,7 @@ use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
 use crate::nn::parameters::initialise_linear;
 use crate::nn::step::{Gathered, Trained};
-use crate::nn::{Backend, Tensor, flat};
+use crate::nn::{Backend, Tensor, checkpoint_weights, flat};
 use crate::seed::generator;
 use crate::settings::sections::{AdamW, Optimizer, Training};
 use crate::task::TaskError;
@@ -106,7 +106,7 @@ fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Resul
     // As a whole or not at all: another run may make the same one.
     let writing =
         tempfile::Builder::new().suffix(".safetensors").tempfile_in(&folder).map_err(failed)?.into_temp_path();
-    let mut store = SafetensorsStore::from_file(&*writing).overwrite(true).metadata("model", "spectrogram-transformer");
+    let mut store = checkpoint_weights::to_file(&*writing, "model", "spectrogram-transformer").overwrite(true);
     trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
     writing.persist(&path).map_err(|error| failed(error.error))?;
     cache::forget_oldest(&folder, ENCODERS_MAX);

@@ -122,6 +122,10 @@ fn a_merged_model_its_scales_and_its_adapter_are_those_of_transformers_and_peft(
     let all = ["base", "lora_full", "lora_w4", "merged_lora_full", "merged_lora_w4", "on_grid_w4"];
     assert_eq!(names(folder.path()), all);
     close(&logits(folder.path().join("merged_lora_w4")), &numbers(&expected["logits"]), 1e-4);
+    let bytes = std::fs::read(folder.path().join("merged_lora_w4/model.safetensors")).unwrap();
+    let (_, head) = SafeTensors::read_metadata(&bytes).unwrap();
+    let one = Some([("format".to_owned(), "pt".to_owned())].into());
+    assert_eq!(head.metadata(), &one, "several would stand in another order in each process");
     let scales = tensors(folder.path().join("on_grid_w4/quantisers.safetensors"));
     assert_eq!(scales.len(), 2 * 8, "no range of activations: they are not quantised");
     for (name, expected) in expected["scales"].as_object().unwrap() {

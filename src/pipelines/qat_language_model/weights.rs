@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use burn_store::{ModuleSnapshot, SafetensorsStore};
+use burn_store::ModuleSnapshot;
 
 use super::gpt2::Gpt2;
-use crate::nn::{Backend, language_model_file};
+use crate::nn::{Backend, checkpoint_weights, language_model_file};
 use crate::task::TaskError;
 
 /// Parameters that GPT-2's files do not have.
@@ -21,7 +21,7 @@ pub fn read(network: &mut Gpt2<Backend>, path: &Path) -> Result<(), TaskError> {
 
 /// Writes a merged network, on the plain device, as Hugging Face's programs read it.
 pub fn write(network: &Gpt2<Backend>, path: &Path) -> Result<(), TaskError> {
-    let mut store = SafetensorsStore::from_file(path).metadata("format", "pt");
+    let mut store = checkpoint_weights::to_file(path, "format", "pt");
     network
         .save_into(&mut store)
         .map_err(|error| TaskError::File { path: path.display().to_string(), message: error.to_string() })

@@ -86,7 +86,7 @@ pub struct TaskFacts {
     pub probe_steps: u64,
     /// What such a probe changes of the experiment, as `section.key=value`: phases that would take all its steps.
     pub probe_overrides: Vec<String>,
-    /// The validation metrics that a checkpoint can be best by; the first is the pipeline's own choice.
+    /// The validation metrics; the first is the pipeline's own choice of what a checkpoint is best by.
     pub metrics: Vec<Metric>,
     /// What the pictures of a validation show, for people; empty where there are none.
     pub pictures: &'static str,
@@ -100,8 +100,8 @@ pub struct TaskFacts {
 pub struct Metric {
     /// As in `metrics.jsonl`; unique in its pipeline.
     pub name: &'static str,
-    /// Which way is better.
-    pub better: Better,
+    /// Which way is better; `None` of a constant of the data.
+    pub better: Option<Better>,
     /// For people, such as `share`; empty where it has none.
     pub unit: &'static str,
     /// Metrics with this name are drawn in one figure.
@@ -115,12 +115,18 @@ pub struct Metric {
 impl Metric {
     /// One of which more is better.
     pub const fn higher(name: &'static str, unit: &'static str) -> Self {
-        Self { name, better: Better::Higher, unit, family: name, line: name, about: "" }
+        Self { name, better: Some(Better::Higher), unit, family: name, line: name, about: "" }
     }
 
     /// One of which less is better.
     pub const fn lower(name: &'static str, unit: &'static str) -> Self {
-        Self { better: Better::Lower, ..Self::higher(name, unit) }
+        Self { better: Some(Better::Lower), ..Self::higher(name, unit) }
+    }
+
+    /// One that training does not move, told so that others can be compared with it, such as what guessing would give: no
+    /// way is better, and no checkpoint is best by it.
+    pub const fn constant(name: &'static str, unit: &'static str) -> Self {
+        Self { better: None, ..Self::higher(name, unit) }
     }
 
     /// In the figure of this name, as a line of that name.

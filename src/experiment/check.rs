@@ -185,10 +185,15 @@ fn launcher(experiment: &Experiment, problems: &mut Problems) {
 
 fn checkpoint(experiment: &Experiment, problems: &mut Problems) {
     let Some(best) = &experiment.checkpoint.best else { return };
-    let metrics: Vec<&str> = experiment.pipeline.kind().metrics().iter().map(|metric| metric.name).collect();
+    let all = experiment.pipeline.kind().metrics();
+    let metrics: Vec<&str> = all.iter().filter(|metric| metric.better.is_some()).map(|metric| metric.name).collect();
     if !metrics.contains(&best.as_str()) {
         let name = experiment.pipeline.name();
-        let problem = Problem::new("checkpoint.best", format!("`{name}` has no validation metric of this name"));
+        let message = match all.iter().any(|metric| metric.name == best) {
+            true => "training does not move this metric, so no checkpoint is best by it".to_owned(),
+            false => format!("`{name}` has no validation metric of this name"),
+        };
+        let problem = Problem::new("checkpoint.best", message);
         problems.add(problem.help(match nearest(best, metrics.iter().copied()) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("its metrics are {}", metrics.join(", ")),

@@ -109,7 +109,15 @@ impl Plan {
         let metrics = &self.facts.metrics;
         match &self.experiment.checkpoint.best {
             Some(name) => metrics.iter().find(|metric| metric.name == name),
-            None => metrics.first(),
+            None => metrics.iter().find(|metric| metric.better.is_some()),
+        }
+    }
+
+    /// The key that makes a step need less.
+    pub fn batch_key(&self) -> &'static str {
+        match (self.facts.whole_batches, self.facts.batch_keys) {
+            (true, [key, ..]) => key,
+            _ => "limits.batch_size",
         }
     }
 
@@ -169,6 +177,15 @@ pub(crate) mod tests {
         };
         assert_eq!(on_device(&plan), [""; 0]);
         assert_eq!(on_device(&plan.with_pool(Vec::new())), ["leak_gradients"]);
+    #[test]
+    fn no_checkpoint_is_best_by_a_constant() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        plan.facts.metrics = vec![Metric::constant("chance", "%"), Metric::lower("rmse", "")];
+        assert_eq!(plan.best_by().map(|metric| metric.name), Some("rmse"));
+        let written = serde_json::to_value(plan.to_file(1)).unwrap();
+        assert_eq!((&written["metrics"][0]["better"], &written["best_by"]), (&serde_json::Value::Null, &"rmse".into()));
+    }
+
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Material {
         let measured = |(name, before, after): (String, Option<f64>, Option<f64>)| {
             let planned = self.planned(&name);
             let interval = intervals.get(&name).copied().filter(|_| after.is_some());
-            let better = planned.map(|metric| metric.better);
+            let better = planned.and_then(|metric| metric.better);
             let text =
                 |of: fn(&PlannedMetric) -> &String| planned.map_or_else(String::new, |metric| of(metric).clone());
             Measured {

@@ -83,3 +83,17 @@ fn the_family_of_the_metric_that_chooses_comes_first() {
     assert!(metrics[0].chooses && !metrics[1].chooses);
     assert_eq!(metrics[1].best, Some((0.432, 200)), "of each metric the best of all validations");
 }
+
+#[test]
+fn a_constant_of_the_data_has_no_better_way_and_no_best() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let mut plan = read::plan(&run).unwrap();
+    plan.metrics.iter_mut().filter(|metric| metric.name == "recall").for_each(|metric| metric.better = None);
+    write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
+    let material = gather(&run).unwrap();
+    let metrics = material.metrics();
+    let of = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
+    assert!(of("recall").after.is_some() && of("map").best.is_some(), "both were measured");
+    assert_eq!((of("recall").better, of("recall").best), (None, None));
+}

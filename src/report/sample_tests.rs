@@ -185,7 +185,7 @@ fn plan(names: Names) -> PlanFile {
             .map(|(name, unit)| {
                 let family = if name == "embedding_margin" { "Embeddings" } else { "Average precision" };
                 let about = format!("What `{name}` is.");
-                let (better, line) = (Better::Higher, name.replace('_', " "));
+                let (better, line) = (Some(Better::Higher), name.replace('_', " "));
                 PlannedMetric { name: name.into(), better, unit: unit.into(), family: family.into(), line, about }
             })
             .into(),

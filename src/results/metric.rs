@@ -44,7 +44,8 @@ impl Better {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMetric {
     pub name: String,
-    pub better: Better,
+    /// Which values are better; `null` of a constant of the data, such as what guessing would give.
+    pub better: Option<Better>,
     /// Such as `share`, a number from 0 to 1; empty where it has none.
     pub unit: String,
     /// The figure that it is drawn in, together with others of this name; empty in results of older versions of xrun, as

@@ -180,7 +180,7 @@ fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
         }
         let plan = read::plan(&run.path).ok();
         let metric = plan.and_then(|plan| plan.metrics.into_iter().find(|metric| metric.name == name));
-        found.extend(metric.map(|metric| (name, metric.better)));
+        found.extend(metric.and_then(|metric| Some((name, metric.better?))));
     }
     found
 }

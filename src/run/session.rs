@@ -89,7 +89,7 @@ impl<'a> Session<'a> {
             norms,
             observer,
             training: Duration::ZERO,
-            best_by: plan.best_by().map(|metric| (metric.name.to_owned(), metric.better)),
+            best_by: plan.best_by().and_then(|metric| Some((metric.name.to_owned(), metric.better?))),
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
             tuned: false,

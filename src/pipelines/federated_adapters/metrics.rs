@@ -17,11 +17,11 @@ pub const METRICS: &[Metric] = &[
     Metric::higher("retrieval_local", "%")
         .within("retrieval", "nodes alone")
         .about("The nodes' own models at the end of their last turns, on all held-out clips; the mean over nodes."),
-    Metric::higher("chance", "%").within("retrieval", "chance").about("What guessing one of the classes would give."),
+    Metric::constant("chance", "%").within("retrieval", "chance").about("What guessing one of the classes would give."),
     Metric::higher("retrieval_unheard", "%")
         .within("unheard", "unheard classes")
         .about("Clips of classes that no training had, among the targets of all classes."),
-    Metric::higher("chance_unheard", "%").within("unheard", "chance").about("What guessing would give there."),
+    Metric::constant("chance_unheard", "%").within("unheard", "chance").about("What guessing would give there."),
     Metric::lower("loss_pooled", "").within("loss", "pooled").about("The loss of the pooled output on held-out clips."),
     Metric::lower("loss_tokens", "").within("loss", "tokens").about("The loss of the tokens on held-out clips."),
     Metric::lower("drift", "")

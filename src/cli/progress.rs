@@ -177,7 +177,7 @@ impl People {
         self.last_line = self.begun;
         self.first_step = step;
         self.steps = plan.steps;
-        self.epochs = plan.experiment.training.epochs;
+        self.epochs = plan.epochs();
         self.metrics.clone_from(&plan.facts.metrics);
         let from = if step > 0 { format!(", from step {step}") } else { String::new() };
         self.line(&format!("{} on {device}: {}{from}", plan.experiment.experiment.name, plan.steps_words()));

@@ -6,6 +6,8 @@ pub mod fit;
 pub mod forecast;
 pub mod shorten;
 
+use shorten::MAX_STEPS;
+
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::experiment::Experiment;
@@ -92,15 +94,22 @@ impl Plan {
         step.div_ceil(self.steps_per_epoch)
     }
 
-    /// `490 steps, 10 epochs of 49`, or `30 of 490 steps (training.max_steps)`.
+    /// The last epoch that a step falls in: fewer than the file's epochs where `training.max_steps` ends the run before.
+    pub fn epochs(&self) -> u64 {
+        self.epoch_of(self.steps)
+    }
+
+    /// `490 steps, 10 epochs of 49`, or `30 steps, in epochs of 49 (training.max_steps stops before 10 epochs are over)`.
+    /// One total: how many steps the run does.
     pub fn steps_words(&self) -> String {
-        let epochs = self.experiment.training.epochs;
-        let all = self.steps_per_epoch.saturating_mul(epochs);
+        let epochs = counted(self.experiment.training.epochs, "epoch");
+        let steps = counted(self.steps, "step");
+        let all = self.steps_per_epoch.saturating_mul(self.experiment.training.epochs);
         match self.steps < all {
-            true => format!("{} of {all} steps (training.max_steps)", self.steps),
-            false => {
-                format!("{}, {} of {}", counted(self.steps, "step"), counted(epochs, "epoch"), self.steps_per_epoch)
+            true => {
+                format!("{steps}, in epochs of {} ({MAX_STEPS} stops before {epochs} are over)", self.steps_per_epoch)
             }
+            false => format!("{steps}, {epochs} of {}", self.steps_per_epoch),
         }
     }
 
@@ -160,8 +169,21 @@ pub(crate) mod tests {
         assert_eq!((plan.steps_per_epoch, plan.steps), (3, 6));
         assert_eq!(plan.steps_words(), "6 steps, 2 epochs of 3");
         let short = plan_of("[pipeline.dummy]\n[training]\nepochs = 9\nmax_steps = 30\n");
-        assert_eq!(short.steps_words(), "30 of 90 steps (training.max_steps)");
+        assert_eq!(
+            short.steps_words(),
+            "30 steps, in epochs of 10 (training.max_steps stops before 9 epochs are over)"
+        );
+        assert_eq!((plan.epochs(), short.epochs()), (2, 3));
         assert_eq!([0, 1, 3, 4, 6].map(|step| plan.epoch_of(step)), [0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn no_checkpoint_is_best_by_a_constant() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        plan.facts.metrics = vec![Metric::constant("chance", "%"), Metric::lower("rmse", "")];
+        assert_eq!(plan.best_by().map(|metric| metric.name), Some("rmse"));
+        let written = serde_json::to_value(plan.to_file(1)).unwrap();
+        assert_eq!((&written["metrics"][0]["better"], &written["best_by"]), (&serde_json::Value::Null, &"rmse".into()));
     }
 
     #[test]
@@ -177,15 +199,6 @@ pub(crate) mod tests {
         };
         assert_eq!(on_device(&plan), [""; 0]);
         assert_eq!(on_device(&plan.with_pool(Vec::new())), ["leak_gradients"]);
-    #[test]
-    fn no_checkpoint_is_best_by_a_constant() {
-        let mut plan = plan_of("[pipeline.dummy]\n");
-        plan.facts.metrics = vec![Metric::constant("chance", "%"), Metric::lower("rmse", "")];
-        assert_eq!(plan.best_by().map(|metric| metric.name), Some("rmse"));
-        let written = serde_json::to_value(plan.to_file(1)).unwrap();
-        assert_eq!((&written["metrics"][0]["better"], &written["best_by"]), (&serde_json::Value::Null, &"rmse".into()));
-    }
-
     }
 
     #[test]

@@ -5,10 +5,13 @@ use super::terminal::{Failure, Terminal};
 use crate::data::Dataset;
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
+use crate::invocation;
 use crate::plan::{Plan, describe, fit};
 use crate::probe::ProbeError;
 use crate::probe::solve::{End, Solution, solve};
+use crate::report::width;
 use crate::results::format::{Forecast, ForecastRow, Outcome};
+use crate::results::printable;
 use crate::run::prepare::Planned;
 use crate::run::stop::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::task::TaskFacts;
@@ -40,10 +43,18 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     };
     let rooms = planned.rooms();
     let (fits, sentence) = fit::sentence(&forecast, &rooms);
+    let advice = fit::advice(&planned.plan, &forecast, &rooms).map(|(said, key)| match key {
+        Some(key) => {
+            let file = printable::shell_word(&arguments.file.to_string_lossy());
+            format!("{said}; `{} plan {file} --solve {key}` finds what fits", invocation::program())
+        }
+        None => said,
+    });
     match arguments.json {
         true => terminal.json(&serde_json::json!({
             "fits": fits,
             "sentence": sentence,
+            "advice": advice,
             "rooms": rooms.iter().map(|room| serde_json::json!({
                 "place": room.place, "bytes": room.bytes, "because": room.because,
                 "left": fit::left(&forecast, room).and_then(|left| i64::try_from(left).ok()),
@@ -54,6 +65,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             terminal.answer(&describe::describe(&planned.plan, parameters, &planned.chosen.words(), terminal.width()));
             terminal.answer(&describe::forecast(&forecast, terminal.width()));
             terminal.answer(&format!("\n{sentence}"));
+            advice.iter().for_each(|advice| terminal.answer(&width::fold(advice, terminal.width(), 2)));
         }
     }
     Ok(if fits { 0 } else { EXIT_DOES_NOT_FIT })

@@ -1,7 +1,9 @@
 //! Does what a run needs fit what there is? The file's own limits, the container, the machine, the device.
 
+use super::{Plan, forecast};
+use crate::bounded::ledger::Policy;
 use crate::memory::sources;
-use crate::results::format::{Forecast, Place};
+use crate::results::format::{Forecast, ForecastRow, Place};
 use crate::settings::sections::Limits;
 use crate::units::Bytes;
 
@@ -74,9 +76,38 @@ pub fn sentence(forecast: &Forecast, rooms: &[Room]) -> (bool, String) {
     }
 }
 
+/// As many parts are named: nobody turns more keys at once.
+const NAMED_MAX: usize = 3;
+
+/// Where it does not fit: the largest parts of what is needed there that a key makes smaller, each with its key; and the key
+/// of the first, where keys can make up for what is missing. `None` where it fits, and where no part has a key.
+pub fn advice(plan: &Plan, forecast: &Forecast, rooms: &[Room]) -> Option<(String, Option<String>)> {
+    let (room, left) = tightest(forecast, rooms).filter(|(_, left)| *left < 0)?;
+    // A leak has no cap; its key, if it has one, says how fast it grows.
+    let of_owner = |name: &str| plan.owners.iter().find(|owner| owner.name == name && owner.policy != Policy::Leak);
+    let key = |row: &ForecastRow| match forecast::is_of_a_step(&row.name) {
+        true => Some(plan.batch_key().to_owned()),
+        false => of_owner(&row.name)?.key.clone(),
+    };
+    let here = forecast.rows.iter().filter(|row| row.place == room.place && row.bytes > 0);
+    let mut parts: Vec<(&ForecastRow, String)> = here.filter_map(|row| Some((row, key(row)?))).collect();
+    parts.sort_by_key(|(row, _)| std::cmp::Reverse(row.bytes));
+    let named = parts.iter().take(NAMED_MAX);
+    let named: Vec<String> = named.map(|(row, key)| format!("{} {} (`{key}`)", row.name, Bytes(row.bytes))).collect();
+    let said = format!("the largest parts that a key makes smaller: {}", named.join(", "));
+    let all = parts.iter().fold(0_u64, |sum, (row, _)| sum.saturating_add(row.bytes));
+    let (_, first) = parts.into_iter().next()?;
+    match i128::from(all) + left < 0 {
+        true => Some((format!("{said}; all of them are {}, less than what is missing", Bytes(all)), None)),
+        false => Some((said, Some(first))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::tests::plan_of;
+    use crate::results::format::Basis;
 
     fn room(bytes: u64, because: &str) -> Room {
         Room { place: Place::Host, whole_process: true, bytes, because: because.into() }
@@ -92,6 +123,37 @@ mod tests {
         let (fits, said) = sentence(&forecast, &rooms[..1]);
         assert!(fits);
         assert_eq!(said, "fits: 100.0 MiB of 1.0 GiB (the machine)");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_the_keys_that_make_it_smaller() {
+        let plan = plan_of("[pipeline.dummy]\n");
+        let row = |name: &str, place, bytes| ForecastRow {
+            name: name.into(),
+            place,
+            bytes,
+            basis: Basis::Cap,
+            about: String::new(),
+        };
+        let rows = vec![
+            row("weights", Place::Host, 90 << 20),
+            row("log_lines", Place::Host, 1 << 20),
+            row("activations", Place::Host, 2 << 20),
+            row("memory_lines", Place::Device, 50 << 20),
+            row("gradient_norms", Place::Host, 800),
+            row("metrics_lines", Place::Host, 700),
+        ];
+        let forecast = Forecast { heap_peak: 100 << 20, rows, ..Forecast::default() };
+        let (said, first) = advice(&plan, &forecast, &[room(98 << 20, "the limit")]).unwrap();
+        assert_eq!(
+            said,
+            "the largest parts that a key makes smaller: activations 2.0 MiB (`limits.batch_size`), log_lines 1.0 MiB \
+             (`limits.log_queue`), gradient_norms 800 B (`limits.gradient_norm_window`)"
+        );
+        assert_eq!(first.as_deref(), Some("limits.batch_size"));
+        let (said, first) = advice(&plan, &forecast, &[room(90 << 20, "the limit")]).unwrap();
+        assert!(said.ends_with("; all of them are 3.0 MiB, less than what is missing") && first.is_none(), "{said}");
+        assert_eq!(advice(&plan, &forecast, &[room(1 << 30, "the machine")]), None, "it fits");
     }
 
     #[test]

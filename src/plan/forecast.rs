@@ -98,6 +98,14 @@ fn headroom(resident: u64) -> u64 {
     FIXED + resident / 100
 }
 
+const ACTIVATIONS: &str = "activations";
+const ACTIVATIONS_AND_PAGES: &str = "activations and pages";
+
+/// Whether a row of a forecast is what a step needs beyond what is kept, which a smaller batch makes less.
+pub fn is_of_a_step(name: &str) -> bool {
+    [ACTIVATIONS, ACTIVATIONS_AND_PAGES].contains(&name)
+}
+
 /// The names of the totals in [`beside`].
 pub const HEAP_PEAK: &str = "heap in use, peak";
 pub const RESIDENT_PEAK: &str = "resident, peak";
@@ -170,11 +178,11 @@ fn rows(
     let activations = demand.step.saturating_sub(on_host(gradients));
     let about = "of a training step, and temporary tensors";
     match place {
-        Place::Host => rows.push(row("activations", Place::Host, activations, Basis::Probe, about)),
+        Place::Host => rows.push(row(ACTIVATIONS, Place::Host, activations, Basis::Probe, about)),
         Place::Device => {
             let held = demand.device_in_use_at_start.unwrap_or_default();
             let reserved = demand.device_reserved_peak.unwrap_or_default();
-            rows.push(row("activations and pages", Place::Device, reserved.saturating_sub(held), Basis::Probe, about));
+            rows.push(row(ACTIVATIONS_AND_PAGES, Place::Device, reserved.saturating_sub(held), Basis::Probe, about));
             if let Some(beside) = demand.device_beside_pool {
                 let about = "the driver's context, code, and pools of other streams";
                 rows.push(row("context", Place::Device, beside, Basis::Probe, about));

@@ -192,18 +192,10 @@ impl Planned {
                 "plan {sentence}; `{} plan {} --solve {}`",
                 invocation::program(),
                 file.display(),
-                self.batch_key()
+                self.plan.batch_key()
             )),
         }
         Ok(())
-    }
-
-    /// The key that makes a step need less.
-    fn batch_key(&self) -> &'static str {
-        match (self.plan.facts.whole_batches, self.plan.facts.batch_keys) {
-            (true, [key, ..]) => key,
-            _ => "limits.batch_size",
-        }
     }
 
     /// What bounds it here and now.

@@ -11,6 +11,7 @@ use crate::device::kernels::Kernels;
 use crate::plan::Plan;
 use crate::report::axes::number;
 use crate::results::format::MemoryLine;
+use crate::results::layout;
 use crate::results::loss::{self, KindLoss};
 use crate::results::metric::PlannedMetric;
 use crate::results::verdict::OWNER;
@@ -137,6 +138,8 @@ struct People {
     losses: Vec<KindLoss>,
     /// Metrics of the plan, to group what a validation says.
     metrics: Vec<Metric>,
+    /// The one that a checkpoint is best by.
+    best_by: Option<String>,
 }
 
 impl People {
@@ -161,6 +164,7 @@ impl People {
             shown_any: false,
             losses: Vec::new(),
             metrics: Vec::new(),
+            best_by: None,
         }
     }
 
@@ -179,6 +183,7 @@ impl People {
         self.steps = plan.steps;
         self.epochs = plan.epochs();
         self.metrics.clone_from(&plan.facts.metrics);
+        self.best_by = plan.best_by().map(|metric| metric.name.to_owned());
         let from = if step > 0 { format!(", from step {step}") } else { String::new() };
         self.line(&format!("{} on {device}: {}{from}", plan.experiment.experiment.name, plan.steps_words()));
         self.line(&format!("results in {}", run.display()));
@@ -248,7 +253,9 @@ impl Observer for People {
                 None => {}
             },
             Event::Validated { step, metrics } => {
-                self.line(&format!("step {step}: validation · {}", grouped(metrics, &self.metrics).join(" · ")));
+                let fields = grouped(metrics, &self.metrics, self.best_by.as_deref());
+                let width = if self.terminal.verbose { usize::MAX } else { terminal::error_width() };
+                self.line(&validation_line(step, &fields, width));
             }
             Event::Saved { step, best } => {
                 if self.terminal.verbose {
@@ -302,11 +309,25 @@ fn loss_words(losses: &[KindLoss], kind: &str) -> String {
     }
 }
 
+/// `step 8: validation · map50 0.4974 · map 0.2500`. Of a line that is wider than the terminal only the first fields, as
+/// what comes first matters most.
+fn validation_line(step: u64, fields: &[String], width: usize) -> String {
+    let begin = format!("step {step}: validation · ");
+    let whole = fields.join(" · ");
+    if fields.len() < 2 || begin.chars().count() + whole.chars().count() <= width {
+        return begin + &whole;
+    }
+    let end = format!(" · all in {}", layout::METRICS);
+    let room = width.saturating_sub(begin.chars().count() + end.chars().count());
+    begin + &fitting(fields, room) + &end
+}
+
 /// `map50 0.4974`, and of a family with several lines one field: `Perplexity full 1.01, 8 bit 1.01`.
-fn grouped(metrics: &[(String, Option<f64>)], planned: &[Metric]) -> Vec<String> {
+fn grouped(metrics: &[(String, Option<f64>)], planned: &[Metric], best_by: Option<&str>) -> Vec<String> {
     let mut fields: Vec<(Option<&str>, String)> = Vec::new();
-    // In the order of the plan; what it does not know comes last.
-    let place = |name: &str| planned.iter().position(|metric| metric.name == name).unwrap_or(usize::MAX);
+    // What a checkpoint is best by comes first, the others in the order of the plan, and what it does not know last.
+    let of_plan = |name: &str| planned.iter().position(|metric| metric.name == name).unwrap_or(usize::MAX);
+    let place = |name: &str| (best_by != Some(name), of_plan(name));
     let mut sorted: Vec<(&str, f64)> =
         metrics.iter().filter_map(|(name, value)| Some((name.as_str(), (*value)?))).collect();
     sorted.sort_by_key(|(name, _)| place(name));
@@ -453,10 +474,23 @@ mod tests {
         let value = |name: &str, value: f64| (name.to_owned(), Some(value));
         let widths = [value("f1_2_bit", 50.0), value("perplexity_2_bit", 2.5), value("perplexity_full", 2.25)];
         let all: Vec<_> = widths.into_iter().chain([value("perplexity", 2.375), ("f1_full".into(), None)]).collect();
-        let told = grouped(&all, qat_language_model::precision::METRICS);
+        let told = grouped(&all, qat_language_model::precision::METRICS, None);
         assert_eq!(told, ["perplexity mean 2.375, full 2.25, 2 bit 2.5", "f1 2 bit 50 %"]);
         let detection = [value("map", 0.25), value("map50", 0.5), value("unknown", 1.0)];
-        let told = grouped(&detection, fewshot_detection::prepare::METRICS);
+        let told = grouped(&detection, fewshot_detection::prepare::METRICS, Some("map50"));
         assert_eq!(told, ["map50 0.5000", "map 0.2500", "unknown 1.0000"]);
+        let told = grouped(&detection, fewshot_detection::prepare::METRICS, Some("map"));
+        assert_eq!(told, ["map 0.2500", "map50 0.5000", "unknown 1.0000"]);
+    }
+
+    #[test]
+    fn a_long_validation_is_cut_to_what_matters_most() {
+        let fields = ["map50 0.5000", "map 0.2500", "recall 0.1000"].map(str::to_owned);
+        let whole = "step 8: validation · map50 0.5000 · map 0.2500 · recall 0.1000";
+        assert_eq!(validation_line(8, &fields, whole.chars().count()), whole);
+        let shorter = validation_line(8, &fields, whole.chars().count() - 1);
+        assert_eq!(shorter, "step 8: validation · map50 0.5000 · all in metrics.jsonl");
+        assert_eq!(validation_line(8, &fields, 10), shorter, "what a checkpoint is best by is always told");
+        assert_eq!(validation_line(8, &fields[..1], 10), "step 8: validation · map50 0.5000", "that is all");
     }
 }

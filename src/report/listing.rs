@@ -30,7 +30,6 @@ fn row(run: &Entry) -> Vec<String> {
         (Some(step), _) => step.to_string(),
         (None, _) => "-".into(),
     };
-    let best = run.summary.as_ref().and_then(|summary| summary.best.as_ref());
     vec![
         printable::line(&run.run, 28),
         printable::line(&run.experiment, 20),
@@ -39,7 +38,9 @@ fn row(run: &Entry) -> Vec<String> {
         run.loss.as_ref().map_or("-".into(), |(kind, loss)| {
             format!("{} {}", number(*loss), printable::line(kind, 10)).trim_end().to_owned()
         }),
-        best.map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
+        run.best
+            .as_ref()
+            .map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
         run.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
     ]
 }
@@ -63,7 +64,7 @@ pub fn json(runs: &[Entry]) -> Value {
             "steps_planned": run.steps_planned,
             "loss": run.loss.as_ref().map(|(_, loss)| loss),
             "loss_kind": run.loss.as_ref().map(|(kind, _)| kind).filter(|kind| !kind.is_empty()),
-            "best": run.summary.as_ref().and_then(|summary| summary.best.as_ref()),
+            "best": run.best,
             "resident_peak": run.resident_peak,
             "damage": verdict.as_ref().err().map(ToString::to_string),
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::format::{MemoryLine, MetricsLine, Outcome, Summary};
+use super::format::{Best, MemoryLine, MetricsLine, Outcome, PlanFile, Summary};
 use super::loss::{self, KindLoss};
 use super::{file, layout, printable, read};
 use crate::invocation;
@@ -67,6 +67,8 @@ pub struct Entry {
     pub loss: Option<(String, f64)>,
     /// Resident memory in bytes, of the summary or of the last lines of the trace.
     pub resident_peak: Option<u64>,
+    /// The best validation after a step, of the summary or of what was written so far.
+    pub best: Option<Best>,
 }
 
 /// No run, or more than one, is meant.
@@ -342,14 +344,16 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
         (Ok(_), Ok(None)) => RunState::Killed,
     };
     let summary = summary.ok().flatten();
-    let (mut last_step, mut resident_peak) = (None, None);
+    let (mut last_step, mut resident_peak, mut best) = (None, None, None);
     let mut losses = Vec::new();
+    let plan = read::plan(&path);
     match &summary {
         // A summary beside a held lock is that of before the resume.
         Some(summary) if state != RunState::Running => {
             last_step = Some(summary.steps);
             losses.clone_from(&summary.losses);
             resident_peak = summary.memory.resident_peak;
+            best.clone_from(&summary.best);
         }
         _ => {
             let (metrics, metrics_damaged) = tail::<MetricsLine>(&path.join(layout::METRICS));
@@ -359,7 +363,8 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
                     state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
                 }
             }
-            let over = loss::averaged_over(read::plan(&path).ok().map(|plan| plan.steps));
+            best = best_so_far(&path, &metrics, plan.as_ref().ok());
+            let over = loss::averaged_over(plan.as_ref().ok().map(|plan| plan.steps));
             for line in metrics {
                 last_step = last_step.max(Some(line.step()));
                 add_loss(&mut losses, &line, over);
@@ -369,7 +374,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             }
         }
     }
-    let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match read::plan(&path) {
+    let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan {
         Ok(plan) => Some(plan.steps),
         Err(error) => {
             if !error.is_missing() && state == RunState::Killed {
@@ -387,7 +392,28 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
     let loss = loss::main(&losses).map(|loss| (kind(loss), loss.last));
     let started = manifest.ok().map(|manifest| manifest.started);
-    Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak }
+    Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak, best }
+}
+
+/// The best validation of a run without a summary. The newest checkpoint knows it: a better one is saved at once, so that
+/// only one behind it, at the end of the metrics, can be missing there.
+fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> Option<Best> {
+    let checkpoints = read::checkpoints(run).into_iter().rev();
+    let saved = checkpoints.filter_map(|(_, path)| read::loop_state(&path).ok()).next().and_then(|state| state.best);
+    let metric = plan.and_then(|plan| {
+        let name = plan.best_by.as_ref()?;
+        let better = plan.metrics.iter().find(|metric| metric.name == *name)?.better?;
+        Some((name, better))
+    });
+    let Some((name, better)) = metric else { return saved };
+    newest.iter().fold(saved, |best, line| match line {
+        MetricsLine::Validation { step, metrics, .. } if *step > 0 => {
+            let value = metrics.get(name).copied().flatten();
+            let value = value.filter(|value| best.as_ref().is_none_or(|best| better.prefers(*value, best.value)));
+            value.map(|value| Best { metric: name.clone(), value, step: *step }).or(best)
+        }
+        _ => best,
+    })
 }
 
 fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine, over: f64) {

@@ -135,7 +135,7 @@ impl Order {
             Self::State => run.state.words().into(),
             Self::Steps => run.last_step.map_or(Value::Null, Value::from),
             Self::Loss => number(run.loss.as_ref().map(|(_, loss)| *loss)),
-            Self::Best => number(summary.and_then(|summary| Some(summary.best.as_ref()?.value))),
+            Self::Best => number(run.best.as_ref().map(|best| best.value)),
             Self::Memory => run.resident_peak.map_or(Value::Null, Value::from),
             Self::Seconds => number(summary.map(|summary| summary.seconds)),
             Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
@@ -146,10 +146,9 @@ impl Order {
 
     /// What the value is one of: values of two of them cannot be compared.
     fn group(&self, run: &Entry) -> String {
-        let best = run.summary.as_ref().and_then(|summary| summary.best.as_ref());
         match self {
             Self::Loss => run.loss.as_ref().map_or_else(String::new, |(kind, _)| kind.clone()),
-            Self::Best => best.map_or_else(String::new, |best| best.metric.clone()),
+            Self::Best => run.best.as_ref().map_or_else(String::new, |best| best.metric.clone()),
             Self::Metric(name) => name.clone(),
             _ => String::new(),
         }

@@ -71,6 +71,26 @@ fn runs_are_sorted_by_columns_values_and_metrics() {
 }
 
 #[test]
+fn the_best_of_a_killed_run_is_listed_as_it_is_shown() {
+    let workplace = Workplace::new();
+    workplace.file("killed.toml", "[pipeline.dummy]\n[training]\nepochs = 3\n[checkpoint]\nkeep_last = 3\n");
+    assert_eq!(workplace.xrun(&["killed.toml", "-q"]).code, 0);
+    let ended = listed(&workplace, &[]).remove(0)["best"].clone();
+    assert_eq!((&ended["metric"], &ended["step"]), (&"score".into(), &30.into()), "{ended}");
+    let run = workplace.latest("killed");
+    std::fs::remove_file(run.join("summary.json")).unwrap();
+    let killed = listed(&workplace, &["--sort", "best"]).remove(0);
+    assert_eq!((&killed["state"], &killed["best"]), (&"killed".into(), &ended));
+    assert!(workplace.xrun(&["show", "killed"]).out.contains("after step 30, the best checkpoint"));
+    // Before its checkpoint is whole, a better validation is in the metrics alone.
+    std::fs::remove_dir_all(run.join("checkpoints/step_00000030")).unwrap();
+    assert_eq!(listed(&workplace, &[])[0]["best"], ended);
+    // And where the metrics end before, what the newest checkpoint knows is the best.
+    std::fs::remove_file(run.join("metrics.jsonl")).unwrap();
+    assert_eq!(listed(&workplace, &[])[0]["best"]["step"], 20);
+}
+
+#[test]
 fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
     let workplace = workplace();
     for (arguments, part) in [

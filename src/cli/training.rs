@@ -192,11 +192,13 @@ fn tell_people(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Sum
 
 /// What to do when the data could not be used. Mended data are other data, with which no run is resumed.
 fn after_broken_data(run: &Path) -> String {
-    let again = run.join(layout::RESOLVED);
     let word = |path: &Path| printable::shell_word(&path.to_string_lossy());
+    let program = invocation::program();
+    let whole = read::manifest(run).ok().and_then(|manifest| manifest::command_of_the_whole(&manifest.command));
+    let again = whole.unwrap_or_else(|| format!("{program} {}", word(&run.join(layout::RESOLVED))));
     format!(
-        "mend the data, then start a new run: xrun {}; `xrun resume {}` goes on only with the data that the run began with",
-        word(&again),
+        "mend the data, then start a new run: {again}; `{program} resume {}` goes on only with the data that the run began \
+         with",
         word(run)
     )
 }

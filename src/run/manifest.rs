@@ -11,9 +11,11 @@ use super::git;
 use crate::data::digest::digest;
 use crate::device::kernels::Kernels;
 use crate::device::{Chosen, multiplies_in_tf32};
+use crate::invocation;
 use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
+use crate::results::printable;
 
 /// Identifies the versions of all libraries that this program was built with.
 pub fn lock_digest() -> String {
@@ -75,6 +77,25 @@ pub fn device(chosen: &Chosen, kernels: Option<&Kernels>) -> Device {
 /// The command line, one entry a word.
 pub fn command() -> Vec<String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Of a run that `--steps` or `--smoke` made short, the command without that, for a shell: what lies in its folder is the
+/// short experiment, and would give another short run.
+pub fn command_of_the_whole(command: &[String]) -> Option<String> {
+    let (mut words, mut short) = (Vec::new(), false);
+    let mut rest = command.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "--smoke" => short = true,
+            "--steps" => {
+                short = true;
+                rest.next();
+            }
+            word if word.starts_with("--steps=") => short = true,
+            word => words.push(printable::shell_word(word)),
+        }
+    }
+    short.then(|| format!("{} {}", invocation::program(), words.join(" ")))
 }
 
 /// What the clock says; its beginning, 1970, where it is set to an earlier time, as on boards without a battery.

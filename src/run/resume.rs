@@ -30,8 +30,12 @@ pub enum ResumeError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("{} is finished: all its steps are done; run its `{}` again for a new run", run.display(), layout::RESOLVED)]
-    Finished { run: PathBuf },
+    #[error("{} is finished: all its steps are done; {again}", run.display())]
+    Finished {
+        run: PathBuf,
+        /// What to do for a new run.
+        again: String,
+    },
     #[error("{} is being written by another process; wait for it or stop it first", run.display())]
     Busy { run: PathBuf },
     #[error("{}: {message}; put the file back from a copy, or start a new run with `{}`", path.display(), layout::RESOLVED)]
@@ -46,7 +50,11 @@ pub enum ResumeError {
 pub fn continuation(run: &Path) -> Result<Continuation, ResumeError> {
     let manifest = read::manifest(run)?;
     if read::summary(run)?.is_some_and(|summary| matches!(summary.outcome, Outcome::Finished | Outcome::MemoryGrew)) {
-        return Err(ResumeError::Finished { run: run.to_path_buf() });
+        let again = match manifest::command_of_the_whole(&manifest.command) {
+            Some(whole) => format!("it was a short run: `{whole}` runs all steps of the experiment"),
+            None => format!("run its `{}` again for a new run", layout::RESOLVED),
+        };
+        return Err(ResumeError::Finished { run: run.to_path_buf(), again });
     }
     let folder = run.join(layout::CHECKPOINTS);
     if std::fs::symlink_metadata(&folder).is_ok_and(|found| found.is_symlink()) {

@@ -135,6 +135,21 @@ fn after_data_that_cannot_be_used_a_new_run_is_advised_and_no_resume() {
 }
 
 #[test]
+fn after_a_short_run_the_experiment_itself_is_advised() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nbroken_data_at_step = 5\n");
+    for short in [&["--steps", "8"][..], &["--steps=8"], &["--smoke", "-s", "training.epochs=5"]] {
+        let said = workplace.xrun(&[&["trial.toml"], short].concat());
+        assert_eq!(said.code, 1, "{said:?}");
+        let whole = if short.len() > 2 { "xrun trial.toml -s training.epochs=5; " } else { "xrun trial.toml; " };
+        assert!(said.err.contains(&format!("start a new run: {whole}")), "{}", said.err);
+    }
+    assert_eq!(workplace.xrun(&["trial.toml", "--steps", "4", "-q"]).code, 0);
+    let said = workplace.xrun(&["resume", "latest"]);
+    assert!(said.code == 2 && said.err.contains("it was a short run: `xrun trial.toml -q` runs all steps"), "{said:?}");
+}
+
+#[test]
 fn a_step_that_does_not_fit_at_all_does_not_fit() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\nleak_per_step = \"900 TiB\"\n");

@@ -124,7 +124,7 @@ fn a_merged_model_its_scales_and_its_adapter_are_those_of_transformers_and_peft(
     close(&logits(folder.path().join("merged_lora_w4")), &numbers(&expected["logits"]), 1e-4);
     let bytes = std::fs::read(folder.path().join("merged_lora_w4/model.safetensors")).unwrap();
     let (_, head) = SafeTensors::read_metadata(&bytes).unwrap();
-    let one = Some([("format".to_owned(), "pt".to_owned())].into());
+    let one: Option<std::collections::HashMap<String, String>> = Some([("format".to_owned(), "pt".to_owned())].into());
     assert_eq!(head.metadata(), &one, "several would stand in another order in each process");
     let scales = tensors(folder.path().join("on_grid_w4/quantisers.safetensors"));
     assert_eq!(scales.len(), 2 * 8, "no range of activations: they are not quantised");

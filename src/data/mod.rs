@@ -10,6 +10,7 @@ pub mod kind;
 pub mod known;
 pub mod look;
 pub mod order;
+pub mod parts;
 pub mod question_answers;
 #[cfg(test)]
 pub(crate) mod real_data;

@@ -18,6 +18,7 @@ pub mod missing;
 pub mod pages;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 mod streams;
+#[cfg(feature = "train")]
 pub mod threads;
 pub mod toolkit;
 pub mod visible;

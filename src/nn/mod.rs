@@ -8,6 +8,7 @@ pub mod flat;
 pub mod focal_loss;
 pub mod gelu;
 pub mod gradients;
+pub mod group_normalise;
 pub mod hugging_face;
 pub mod language_model_file;
 pub mod learned_scale;

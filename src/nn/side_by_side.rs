@@ -1,32 +1,42 @@
-//! Parts of a batch that are computed side by side on the CPU, each forward and backward on a thread of the pool.
+//! Parts of a batch that are computed side by side on the CPU, each forward and backward on a thread of its own.
 //!
 //! Tensors that live in host memory have no stream, so nothing is left behind on the threads. Each part has a graph of its own:
 //! its copy of the network shares the weights and has leaves of its own, since Burn locks a graph while it goes back through it.
 //! Gradients and numbers are added up in the order of the parts, and parts follow from the experiment alone: the bits are the
 //! same on any number of threads. On a GPU the parts of a batch come one after another on the training thread.
+//!
+//! Each of these threads is a pool of one, so that what Burn computes in it is computed there. Were they threads of one pool, one
+//! that waits in a backward pass for the rest of an operation would take up another part meanwhile: Burn locks every graph once
+//! at the end of a backward pass, and would wait there for the one that the same thread holds.
 
 use std::ops::Range;
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
-use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::step::{Gathered, Note};
 use super::{Backend, Tensor};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Holding, Ledger};
+use crate::data::parts;
 use crate::device::{Kind, threads};
 use crate::settings::sections::Limits;
+use crate::task::TaskError;
 
-/// How a batch is split, and how many of its parts are at work at once.
+/// How a batch is split, and who computes its parts.
 #[derive(Debug)]
 pub struct SideBySide {
     part_size: usize,
-    at_once: usize,
+    /// As many as there are parts at work at once; none where that is one, on the training thread.
+    threads: Vec<ThreadPool>,
     /// Bytes of one part's gradients.
     each: u64,
     gradients: Holding,
 }
+
+/// As the main thread has it.
+const STACK_BYTES: usize = 8 << 20;
 
 /// What a part of a batch gives beside its gradients.
 #[derive(Default)]
@@ -64,15 +74,40 @@ impl Part {
 }
 
 impl SideBySide {
-    /// `buffer` is [`threads::part_gradients`] of the network's parameters.
-    pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Self {
+    /// `buffer` is [`parts::part_gradients`] of the network's parameters.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
         let (part_size, at_once) = match kind {
-            Kind::Cpu => (limits.part_size.min(limits.batch_size), threads::parts_at_once(limits)),
+            Kind::Cpu => (limits.part_size.min(limits.batch_size), parts::parts_at_once(limits)),
             Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
         };
+        let threads: Result<Vec<ThreadPool>, _> = (0..if at_once > 1 { at_once } else { 0 })
+            .map(|number| {
+                let thread = ThreadPoolBuilder::new().num_threads(1).stack_size(STACK_BYTES);
+                thread.thread_name(move |_| format!("part-{number}")).build()
+            })
+            .collect();
         let gradients = buffer.register(ledger);
         let each = gradients.cap().bytes / gradients.cap().items.max(1);
-        Self { part_size, at_once, each, gradients }
+        let threads = threads.map_err(|error| threads::none_given(&error))?;
+        Ok(Self { part_size, threads, each, gradients })
+    }
+
+    /// How many parts are at work at once.
+    fn at_once(&self) -> usize {
+        self.threads.len().max(1)
+    }
+
+    /// Each item on a thread of its own; there are at most as many as threads. The results are in the order of the items.
+    fn together<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+        if items.len() < 2 {
+            return items.into_iter().map(work).collect();
+        }
+        let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+        spread(&self.threads, items.into_iter().zip(&mut results), &work);
+        results.into_iter().flatten().collect()
     }
 
     /// Ranges of items, each of which is a part.
@@ -90,14 +125,9 @@ impl SideBySide {
         each: impl Fn(&M, &P) -> R + Sync,
     ) -> Vec<R> {
         let mut results = Vec::with_capacity(parts.len());
-        for wave in parts.chunks(self.at_once.max(1)) {
-            match wave {
-                [only] => results.push(each(network, only)),
-                _ => {
-                    let copies: Vec<M> = wave.iter().map(|_| network.clone()).collect();
-                    results.par_extend(copies.into_par_iter().zip(wave).map(|(copy, item)| each(&copy, item)));
-                }
-            }
+        for wave in parts.chunks(self.at_once()) {
+            let copies = wave.iter().map(|item| (network.clone(), item)).collect();
+            results.extend(self.together(copies, |(copy, item)| each(&copy, item)));
         }
         results
     }
@@ -111,20 +141,20 @@ pub struct Outputs<M> {
 
 impl<M: AutodiffModule<Backend>> Outputs<M> {
     /// All rows of a forward pass whose parts come side by side.
-    pub fn new<P: Sync>(network: &M, parts: &[P], compute: impl Fn(&M, &P) -> Tensor<2> + Sync) -> Self {
-        let one = |network: M, item: &P| {
-            let rows = compute(&network, item);
-            (network, rows)
-        };
-        let parts = match parts {
-            [only] => vec![one(network.clone(), only)],
-            _ => own_leaves(network, parts.len())
-                .into_par_iter()
-                .zip(parts)
-                .map(|(copy, item)| one(copy, item))
-                .collect(),
-        };
-        Self { parts }
+    pub fn new<P: Sync>(
+        network: &M,
+        split: &SideBySide,
+        parts: &[P],
+        compute: impl Fn(&M, &P) -> Tensor<2> + Sync,
+    ) -> Self {
+        let mut computed = Vec::with_capacity(parts.len());
+        for wave in parts.chunks(split.at_once()) {
+            computed.extend(split.together(own_leaves(network, wave), |(copy, item)| {
+                let rows = compute(&copy, item);
+                (copy, rows)
+            }));
+        }
+        Self { parts: computed }
     }
 
     /// All rows as a leaf of another graph.
@@ -165,15 +195,8 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
             });
             (part, gradients, kept, result)
         };
-        for wave in parts.chunks(split.at_once.max(1)) {
-            let computed: Vec<_> = match wave {
-                [only] => vec![one(network, only)],
-                _ => own_leaves(network, wave.len())
-                    .into_par_iter()
-                    .zip(wave)
-                    .map(|(network, item)| one(&network, item))
-                    .collect(),
-            };
+        for wave in parts.chunks(split.at_once()) {
+            let computed = split.together(own_leaves(network, wave), |(copy, item)| one(&copy, item));
             split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
             for (part, gradients, kept, result) in computed {
                 if let Some(gradients) = gradients {
@@ -203,17 +226,14 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
         });
         let mut parts: Vec<_> = parts.collect();
         while !parts.is_empty() {
-            let later = parts.split_off(split.at_once.max(1).min(parts.len()));
+            let later = parts.split_off(split.at_once().min(parts.len()));
             let wave = std::mem::replace(&mut parts, later);
             let one = |(copy, rows, gradient): (M, Tensor<2>, Tensor<2>)| {
                 // The gradient of this sum by the rows is the one that is wanted.
                 let loss = (rows * Tensor::from_inner(gradient)).sum();
                 GradientsParams::from_grads(loss.backward(), &copy)
             };
-            let computed: Vec<_> = match wave.len() {
-                1 => wave.into_iter().map(one).collect(),
-                _ => wave.into_par_iter().map(one).collect(),
-            };
+            let computed = split.together(wave, one);
             split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
             computed.into_iter().for_each(|gradients| self.set(0).accumulate(network, gradients));
             split.gradients.set(0, 0);
@@ -221,9 +241,22 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
     }
 }
 
-/// So many copies of a network that share its weights, each with leaves of a graph of its own.
-fn own_leaves<M: AutodiffModule<Backend>>(network: &M, count: usize) -> Vec<M> {
-    (0..count).map(|_| network.clone().map(&mut OwnLeaves)).collect()
+/// Starts the next item on the next thread and goes on to the one after; returns when all are done.
+fn spread<'a, T: Send, R: Send + 'a>(
+    threads: &[ThreadPool],
+    mut items: impl Iterator<Item = (T, &'a mut Option<R>)>,
+    work: &(impl Fn(T) -> R + Sync),
+) {
+    let (Some((thread, others)), Some((item, result))) = (threads.split_first(), items.next()) else { return };
+    thread.in_place_scope(|scope| {
+        scope.spawn(|_| *result = Some(work(item)));
+        spread(others, items, work);
+    });
+}
+
+/// A copy of the network for each item, which shares its weights and has leaves of a graph of its own.
+fn own_leaves<'a, M: AutodiffModule<Backend>, P>(network: &M, items: &'a [P]) -> Vec<(M, &'a P)> {
+    items.iter().map(|item| (network.clone().map(&mut OwnLeaves), item)).collect()
 }
 
 /// Leaves of another graph for the same weights.
@@ -244,7 +277,7 @@ mod tests {
     use super::super::tests::{autodiff, values};
     use super::*;
     use crate::bounded::ledger::Ledger;
-    use crate::device::threads::part_gradients;
+    use crate::data::parts::part_gradients;
 
     #[derive(Module, Debug)]
     struct Plane<B: burn::tensor::backend::Backend> {
@@ -264,7 +297,7 @@ mod tests {
 
     fn split(limits: &Limits) -> (SideBySide, Ledger) {
         let ledger = Ledger::default();
-        (SideBySide::new(Kind::Cpu, limits, &part_gradients(4, limits), &ledger), ledger)
+        (SideBySide::new(Kind::Cpu, limits, &part_gradients(4, limits), &ledger).unwrap(), ledger)
     }
 
     /// Gradients, and the numbers that were noted, of a sum of squares over ten rows.
@@ -312,7 +345,7 @@ mod tests {
         let limits = Limits { part_size: 3, threads: 2, ..Limits::default() };
         let (split, _ledger) = split(&limits);
         let outputs =
-            Outputs::new(&network, &split.parts(7), |network, range| rows(range).matmul(network.slopes.val()));
+            Outputs::new(&network, &split, &split.parts(7), |network, range| rows(range).matmul(network.slopes.val()));
         let all = outputs.leaf();
         let total = all.clone().sum_dim(0);
         let gradient = all.grad_remove(&mut (total.clone() * total).sum().backward()).unwrap();
@@ -340,14 +373,25 @@ mod tests {
     }
 
     #[test]
-    fn no_more_items_are_at_work_than_the_limit_says() {
-        let at_once = |batch_size, part_size, threads| {
-            split(&Limits { batch_size, part_size, threads, ..Limits::default() }).0.at_once
-        };
-        assert_eq!((at_once(32, 8, 2), at_once(32, 8, 16), at_once(8, 8, 16), at_once(4, 8, 16)), (2, 4, 1, 1));
-        assert_eq!(
-            split(&Limits { batch_size: 4, part_size: 8, ..Limits::default() }).0.parts(10),
-            [0..4, 4..8, 8..10]
-        );
+    fn a_part_has_no_more_items_than_may_be_on_the_device() {
+        let limits = Limits { batch_size: 4, part_size: 8, ..Limits::default() };
+        assert_eq!(split(&limits).0.parts(10), [0..4, 4..8, 8..10]);
+    }
+
+    /// With threads of one pool this waited for itself: a thread took up a part inside of another's backward pass.
+    #[test]
+    fn parts_that_compute_on_many_threads_never_wait_for_each_other() {
+        let network = plane();
+        let limits = Limits { part_size: 1, threads: 4, ..Limits::default() };
+        let (split, _ledger) = split(&limits);
+        for _ in 0..20 {
+            let mut gathered = Gathered::new(1);
+            gathered.side_by_side(&network, &split, &split.parts(8), |network, _, _| {
+                // Large enough that Burn computes the product on several threads where there are any.
+                let wide = Tensor::<2>::ones([2, 400], &autodiff());
+                let product = network.slopes.val().matmul(wide.clone()).transpose().matmul(wide);
+                (Some((product.clone() * product).sum()), ())
+            });
+        }
     }
 }

@@ -2,5 +2,6 @@
 
 pub mod chosen;
 pub mod kinds;
+pub mod limits;
 pub mod matmul_dtype;
 pub mod sections;

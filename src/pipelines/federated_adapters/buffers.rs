@@ -7,10 +7,10 @@ use super::sounds::{ClipBatch, embedding_cache};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::data::feed;
+use crate::data::parts;
 use crate::data::sound_clips::library::Library;
 use crate::data::sound_clips::settings::Settings as Data;
 use crate::data::sound_clips::targets;
-use crate::device::threads;
 use crate::experiment::Experiment;
 
 /// Names and numbers of a parameter in a file of the optimiser's running values, beside the values.
@@ -94,7 +94,7 @@ impl Buffers {
             }),
             node_counts: fixed("node_counts", nodes, nodes * (sizes.classes * (sizes.classes + 1) * 8) as u64)
                 .because("right and wrong answers of each node by class"),
-            part_gradients: threads::part_gradients(parameters(model), &experiment.limits),
+            part_gradients: parts::part_gradients(parameters(model), &experiment.limits),
         }
     }
 

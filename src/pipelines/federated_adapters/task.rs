@@ -19,6 +19,7 @@ use super::target_tensors::TargetTensors;
 use super::validation::{Means, Validation};
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::feed::{Feed, FeedSettings};
+use crate::data::parts;
 use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
@@ -66,7 +67,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start(&experiment.limits)?;
+    threads::start(parts::threads(&experiment.limits))?;
     Ok(Box::new(FederatedAdapters::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
@@ -98,7 +99,7 @@ impl FederatedAdapters {
         let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
         let start = buffers.round_start.as_ref().map(|buffer| (Start::of(&network), buffer.register(ledger)));
         Ok(Self {
-            split: SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger),
+            split: SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?,
             cache_low_water: experiment.cleanup.cache_low_water,
             parameters: network.num_params() as u64,
             trained: Trained::new(network, &experiment.optimizer, &experiment.training),

@@ -10,9 +10,9 @@ use super::sizes;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::data::feed;
+use crate::data::parts;
 use crate::data::reference_video::library::Library;
 use crate::data::sample::Picture;
-use crate::device::threads;
 use crate::experiment::Experiment;
 use crate::metrics::separation;
 
@@ -46,7 +46,7 @@ impl Buffers {
             validation_pictures: Buffer::new("validation_pictures", Policy::Refuse, pictures)
                 .key("validation.pictures")
                 .because("`validation.pictures`, for the report"),
-            part_gradients: threads::part_gradients(sizes::parameters(model, settings.image_size), limits),
+            part_gradients: parts::part_gradients(sizes::parameters(model, settings.image_size), limits),
         }
     }
 

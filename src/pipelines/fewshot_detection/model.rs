@@ -18,6 +18,7 @@ use burn::tensor::backend::Backend as BurnBackend;
 
 use super::assignment::strides;
 use super::settings::Model;
+use crate::nn::group_normalise::group_normalise;
 use crate::nn::normalise::normalise;
 use crate::nn::{Backend, Tensor};
 
@@ -39,7 +40,7 @@ impl Block<Backend> {
     }
 
     fn forward(&self, input: Tensor<4>) -> Tensor<4> {
-        relu(self.norm.forward(self.convolution.forward(input)))
+        relu(group_normalise(&self.norm, self.convolution.forward(input)))
     }
 }
 

@@ -18,6 +18,7 @@ use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use crate::bounded::ledger::Ledger;
 use crate::data::feed::{Feed, FeedSettings};
+use crate::data::parts;
 use crate::data::reference_video::frames::FrameStore;
 use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
@@ -69,7 +70,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start(&experiment.limits)?;
+    threads::start(parts::threads(&experiment.limits))?;
     Ok(Box::new(FewshotDetection::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
@@ -90,7 +91,7 @@ impl FewshotDetection {
             experiment.experiment.seed,
             &device.autodiff,
         );
-        let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger);
+        let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
         let split = Arc::new(split);
         let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
         let prepare = hoard::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
@@ -186,7 +187,7 @@ impl FewshotDetection {
         let (side, device) = (self.settings.reference_size, &self.device.autodiff);
         let each = side * side * 3;
         let parts = self.split.parts(pixels.len() / each);
-        Outputs::new(network, &parts, |network, range| {
+        Outputs::new(network, &self.split, &parts, |network, range| {
             network.embed(pictures(&pixels[range.start * each..range.end * each], side, device))
         })
     }

@@ -8,6 +8,7 @@ use crate::data::feed;
 use crate::data::reference_video::generate::generate_in;
 use crate::data::reference_video::settings::{Settings as Data, Source};
 use crate::nn::tests::values;
+use crate::settings::sections::Limits;
 
 struct Silent;
 
@@ -77,7 +78,7 @@ fn part(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> Detectio
 
 /// The mean gradients of batches that make one step, the norm before clipping, and what was counted.
 fn gradients(task: &FewshotDetection, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
-    let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
+    let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
     for batch in batches {
         task.detection(batch, &mut step, &mut Silent).unwrap();
     }
@@ -111,13 +112,34 @@ fn same(found: &[f32], expected: &[f32]) {
 fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
     let mut task = opened("");
     let batch = episode(&mut task);
-    let (expected, positives) = gradients(&task, std::slice::from_ref(&batch));
-    for size in [1, 3, 7] {
-        task.batch_size = size;
+    let (expected, positives) = in_one_graph(&task, &batch);
+    for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
+        let limits = Limits { part_size, threads, ..Limits::default() };
+        let buffer = parts::part_gradients(task.parameters, &limits);
+        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
         assert_eq!(counted, positives);
         same(&found, &expected);
     }
+}
+
+/// The mean gradients of an episode whose references and queries go forward and backward together.
+fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, usize) {
+    let (network, settings, device) = (task.trained.network().unwrap(), &task.settings, &task.device.autodiff);
+    let references = pictures(&batch.reference_pixels, settings.reference_size, device);
+    let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
+    let dense = network.dense(pictures(&batch.query_pixels, settings.image_size, device));
+    let similarity = network.similarity(dense.embeddings.clone(), prototypes);
+    let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
+    let counted = targets.positives;
+    let loss = detection_loss(settings, dense, similarity, targets, &task.centres).total();
+    let mut gathered = Gathered::new(1);
+    gathered.count(counted as f64);
+    gathered.backward(network, loss);
+    let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+    let mut all = All { gradients, found: Vec::new() };
+    network.visit(&mut all);
+    (all.found, counted)
 }
 
 /// As batches of `training.accumulation` are: each has references and a backward pass of its own.
@@ -147,7 +169,7 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
     let mut task = opened("");
     let batches: Vec<DetectionBatch> = (0..2).map(|_| episode(&mut task)).collect();
     let sums = |batches: &[DetectionBatch]| {
-        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
+        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
         batches.iter().for_each(|batch| task.detection(batch, &mut step, &mut Silent).unwrap());
         let counted = step.gathered.counted();
         (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
@@ -165,7 +187,7 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
 #[test]
 fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
     let sums = |task: &mut FewshotDetection, batches: usize| {
-        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0, loss: None };
+        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
         for _ in 0..batches {
             match &*task.feed.next().unwrap() {
                 HostBatch::Triplet(batch) => task.triplets(batch, &mut step, &mut Silent).unwrap(),

@@ -20,6 +20,7 @@ use super::{recompute, weights};
 use crate::bounded::HeldBytes;
 use crate::bounded::ledger::Ledger;
 use crate::data::feed::{Feed, FeedSettings};
+use crate::data::parts;
 use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
@@ -79,7 +80,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start(&experiment.limits)?;
+    threads::start(parts::threads(&experiment.limits))?;
     Ok(Box::new(QatLanguageModel::open(prepared, experiment, kind, ledger, first_step)?))
 }
 

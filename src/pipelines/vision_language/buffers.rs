@@ -5,8 +5,8 @@ use super::settings::{Settings, Shape};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::data::feed;
+use crate::data::parts;
 use crate::data::tokenizer::Tokenizer;
-use crate::device::threads;
 use crate::metrics::fields::{FIELDS_MAX, Fields};
 use crate::settings::sections::Limits;
 
@@ -47,9 +47,9 @@ impl Buffers {
             feed: feed::Buffers::new(limits, batch_bytes_max(length, side, size)),
             validation_batch: fixed("validation_batch", 1, looked_at)
                 .because("one batch of a validation, with the texts of its examples and what their tokens weigh"),
-            decode_cache: fixed("decode_cache", threads::parts_at_once(limits) as u64, kept as u64)
+            decode_cache: fixed("decode_cache", parts::parts_at_once(limits) as u64, kept as u64)
                 .because("keys and values of the examples that are answered at once"),
-            part_gradients: threads::part_gradients(trained, limits),
+            part_gradients: parts::part_gradients(trained, limits),
             field_counts: fixed(
                 "field_counts",
                 COUNTED_APART * FIELDS_MAX as u64,

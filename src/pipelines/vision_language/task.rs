@@ -19,6 +19,7 @@ use crate::bounded::kept::Kept;
 use crate::bounded::ledger::Ledger;
 use crate::data::feed::{Feed, FeedSettings};
 use crate::data::image_text::store::Example;
+use crate::data::parts;
 use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
@@ -64,7 +65,7 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    threads::start(&experiment.limits)?;
+    threads::start(parts::threads(&experiment.limits))?;
     Ok(Box::new(VisionLanguage::open(prepared, experiment, kind, ledger, first_step)?))
 }
 
@@ -93,7 +94,7 @@ impl VisionLanguage {
         let prepare = hoard::prepare(batches.clone(), &experiment.leaks, ledger);
         let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
         let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
-        let split = Arc::new(SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger));
+        let split = Arc::new(SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?);
         Ok(Self {
             rules: Rules::new(settings, factors),
             normalise: settings.selective.normalise,

@@ -145,7 +145,7 @@ fn after_a_short_run_the_experiment_itself_is_advised() {
         assert!(said.err.contains(&format!("start a new run: {whole}")), "{}", said.err);
     }
     assert_eq!(workplace.xrun(&["trial.toml", "--steps", "4", "-q"]).code, 0);
-    let said = workplace.xrun(&["resume", workplace.latest("trial").to_str().unwrap()]);
+    let said = workplace.xrun(&["resume", workplace.latest("trial-short").to_str().unwrap()]);
     assert!(said.code == 2 && said.err.contains("it was a short run: `xrun trial.toml -q` runs all steps"), "{said:?}");
 }
 

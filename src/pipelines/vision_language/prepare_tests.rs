@@ -67,6 +67,7 @@ fn the_plan_knows_data_sizes_and_what_is_cut() {
             "feed_in_use",
             "validation_batch",
             "decode_cache",
+            "part_gradients",
             "field_counts"
         ]
     );

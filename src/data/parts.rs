@@ -4,8 +4,8 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::settings::sections::Limits;
 
-/// Threads that the CPU computes on: `limits.threads`, or one for each core that the process may use, which a quota of its container
-/// lowers.
+/// Threads that the CPU computes on: `limits.threads`, or one for each core that the process may use, which a quota of its
+/// container lowers.
 pub fn threads(limits: &Limits) -> usize {
     match limits.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -26,9 +26,8 @@ pub fn look(experiment: &Experiment) -> Result<Look, DataError> {
     let Some(dataset) = &experiment.dataset else { return Ok(Look::default()) };
     let Some(found) = data::look::look(dataset)? else { return Ok(Look::default()) };
     let pipeline = &experiment.pipeline;
-    let mut look = pipeline.kind().look(pipeline.any(), experiment, found.seen)?;
+    let look = pipeline.kind().look(pipeline.any(), experiment, found.seen)?;
     let mut left_out = found.left_out;
     left_out.append(&look.left_out);
-    look.left_out = left_out;
-    Ok(look)
+    Ok(Look { left_out, ..look })
 }

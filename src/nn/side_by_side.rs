@@ -100,6 +100,24 @@ impl SideBySide {
         self.threads.len().max(1)
     }
 
+    /// As many items at once as there are threads, then the next; `then` takes the results of each wave, in the order of the
+    /// items.
+    fn in_waves<T: Send, R: Send>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> R + Sync,
+        mut then: impl FnMut(Vec<R>),
+    ) {
+        let mut items = items.into_iter();
+        loop {
+            let wave: Vec<T> = items.by_ref().take(self.at_once()).collect();
+            if wave.is_empty() {
+                return;
+            }
+            then(self.together(wave, &work));
+        }
+    }
+
     /// Each item on a thread of its own; there are at most as many as threads. The results are in the order of the items.
     fn together<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
         if items.len() < 2 {
@@ -125,10 +143,8 @@ impl SideBySide {
         each: impl Fn(&M, &P) -> R + Sync,
     ) -> Vec<R> {
         let mut results = Vec::with_capacity(parts.len());
-        for wave in parts.chunks(self.at_once()) {
-            let copies = wave.iter().map(|item| (network.clone(), item)).collect();
-            results.extend(self.together(copies, |(copy, item)| each(&copy, item)));
-        }
+        let copies = parts.iter().map(|item| (network.clone(), item));
+        self.in_waves(copies, |(copy, item)| each(&copy, item), |wave| results.extend(wave));
         results
     }
 }
@@ -148,12 +164,11 @@ impl<M: AutodiffModule<Backend>> Outputs<M> {
         compute: impl Fn(&M, &P) -> Tensor<2> + Sync,
     ) -> Self {
         let mut computed = Vec::with_capacity(parts.len());
-        for wave in parts.chunks(split.at_once()) {
-            computed.extend(split.together(own_leaves(network, wave), |(copy, item)| {
-                let rows = compute(&copy, item);
-                (copy, rows)
-            }));
-        }
+        let forward = |(copy, item): (M, &P)| {
+            let rows = compute(&copy, item);
+            (copy, rows)
+        };
+        split.in_waves(own_leaves(network, parts), forward, |wave| computed.extend(wave));
         Self { parts: computed }
     }
 
@@ -184,19 +199,18 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
     ) -> Computed<R> {
         let mut all = Computed { results: Vec::with_capacity(parts.len()), gradient: None };
         let keeps_losses = self.keeps_losses;
-        let one = |network: &M, item: &P| {
+        let one = |(copy, item): (M, &P)| {
             let mut part = Part::default();
-            let (loss, result) = compute(network, item, &mut part);
+            let (loss, result) = compute(&copy, item, &mut part);
             let kept = loss.clone().filter(|_| keeps_losses);
             let gradients = loss.map(|loss| {
                 let mut gradients = loss.backward();
                 part.gradient = part.leaf.take().and_then(|leaf| leaf.grad_remove(&mut gradients));
-                GradientsParams::from_grads(gradients, network)
+                GradientsParams::from_grads(gradients, &copy)
             });
             (part, gradients, kept, result)
         };
-        for wave in parts.chunks(split.at_once()) {
-            let computed = split.together(own_leaves(network, wave), |(copy, item)| one(&copy, item));
+        split.in_waves(own_leaves(network, parts), one, |computed| {
             split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
             for (part, gradients, kept, result) in computed {
                 if let Some(gradients) = gradients {
@@ -204,14 +218,14 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
                 }
                 self.add(part.notes, part.counted, part.items);
                 self.kept_loss = kept.or(self.kept_loss.take());
-                all.gradient = match (all.gradient, part.gradient) {
+                all.gradient = match (all.gradient.take(), part.gradient) {
                     (Some(sum), Some(more)) => Some(sum + more),
                     (sum, more) => sum.or(more),
                 };
                 all.results.push(result);
             }
             split.gradients.set(0, 0);
-        }
+        });
         all
     }
 
@@ -224,20 +238,16 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
             from += count;
             (copy, rows, of_rows)
         });
-        let mut parts: Vec<_> = parts.collect();
-        while !parts.is_empty() {
-            let later = parts.split_off(split.at_once().min(parts.len()));
-            let wave = std::mem::replace(&mut parts, later);
-            let one = |(copy, rows, gradient): (M, Tensor<2>, Tensor<2>)| {
-                // The gradient of this sum by the rows is the one that is wanted.
-                let loss = (rows * Tensor::from_inner(gradient)).sum();
-                GradientsParams::from_grads(loss.backward(), &copy)
-            };
-            let computed = split.together(wave, one);
+        let one = |(copy, rows, gradient): (M, Tensor<2>, Tensor<2>)| {
+            // The gradient of this sum by the rows is the one that is wanted.
+            let loss = (rows * Tensor::from_inner(gradient)).sum();
+            GradientsParams::from_grads(loss.backward(), &copy)
+        };
+        split.in_waves(parts, one, |computed| {
             split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
             computed.into_iter().for_each(|gradients| self.set(0).accumulate(network, gradients));
             split.gradients.set(0, 0);
-        }
+        });
     }
 }
 
@@ -255,8 +265,8 @@ fn spread<'a, T: Send, R: Send + 'a>(
 }
 
 /// A copy of the network for each item, which shares its weights and has leaves of a graph of its own.
-fn own_leaves<'a, M: AutodiffModule<Backend>, P>(network: &M, items: &'a [P]) -> Vec<(M, &'a P)> {
-    items.iter().map(|item| (network.clone().map(&mut OwnLeaves), item)).collect()
+fn own_leaves<'a, M: AutodiffModule<Backend>, P>(network: &M, items: &'a [P]) -> impl Iterator<Item = (M, &'a P)> {
+    items.iter().map(|item| (network.clone().map(&mut OwnLeaves), item))
 }
 
 /// Leaves of another graph for the same weights.

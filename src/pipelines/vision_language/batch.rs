@@ -97,10 +97,7 @@ impl ExampleBatch {
     /// The same examples, at most so many at a time; the batch itself where that is all of them.
     pub fn parts(&self, size: usize) -> impl Iterator<Item = Cow<'_, Self>> {
         let size = size.max(1);
-        (0..self.size).step_by(size).map(move |from| match size >= self.size {
-            true => Cow::Borrowed(self),
-            false => Cow::Owned(self.rows(from, (from + size).min(self.size))),
-        })
+        (0..self.size).step_by(size).map(move |from| self.rows_or_all(from..(from + size).min(self.size)))
     }
 
     /// Examples `rows`; the batch itself where that is all of them.

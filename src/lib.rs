@@ -14,6 +14,7 @@
 pub mod bounded;
 pub mod child;
 pub mod cli;
+pub mod command;
 pub mod data;
 pub mod device;
 pub mod experiment;

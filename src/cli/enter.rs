@@ -7,7 +7,7 @@ use clap::Parser;
 use super::terminal::{self, Failure, Terminal};
 use super::{
     Command, CommandLine, Progress, check, compare, completions, devices, export, leaks, list, man, new, plan, report,
-    reproduce, resume, run, schema, show, sweep, typo, verdict, warm,
+    reproduce, resume, run, schema, show, sweep, typo, verdict, warm, watch,
 };
 use crate::{invocation, panics};
 
@@ -57,6 +57,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
+        Command::Watch(arguments) => watch::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
         Command::Warm(arguments) => warm::run(&arguments, &terminal),

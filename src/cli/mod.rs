@@ -26,6 +26,7 @@ mod training;
 mod typo;
 mod verdict;
 mod warm;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -35,6 +36,7 @@ use crate::experiment::Experiment;
 use crate::export::{Format, Table};
 use crate::invocation;
 use crate::settings::sections::FailOn;
+use crate::units::Span;
 use enter::environment;
 pub use enter::{answer, main};
 use terminal::Terminal;
@@ -110,6 +112,9 @@ enum Command {
     /// Judge whether memory is growing: a run, a memory.jsonl, or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
+    /// Run any command, and record and judge its memory: `watch -- python train.py`.
+    #[command(after_help = watch::HELP)]
+    Watch(watch::WatchArguments),
     /// Run pairs of a leaky and a bounded experiment: are leaks found, and only leaks?
     Leaks(LeaksArguments),
     /// Write a run's report.html again.
@@ -331,8 +336,14 @@ pub struct VerdictArguments {
     /// A run (a folder, or its name as in `show`), a memory.jsonl, or what another tool wrote: mprof's .dat, psrecord's log,
     /// a page of memray, the output of `nvidia-smi --query-gpu ... --format=csv -l 1`, `free -s 1` or `vmstat -t 1`, or a
     /// table with a header.
-    #[arg(value_hint = ValueHint::AnyPath)]
-    path: String,
+    #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "pid")]
+    path: Option<String>,
+    /// Look at a process that runs, and all that it started, until it ends or Ctrl-C.
+    #[arg(long, value_name = "N", conflicts_with_all = ["path", "column", "step_column", "unit"])]
+    pid: Option<u32>,
+    /// The time between two looks at that process.
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "pid")]
+    every: Span,
     /// Of a table, judge this column; can be given again. Otherwise all that look like sizes.
     #[arg(long, value_name = "NAME")]
     column: Vec<String>,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 
-use super::resume::refuse_other_keys;
+use super::resume::{refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
@@ -67,6 +67,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     // Through `latest` the original would become the reproduction.
     let path =
         std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))?;
+    refuse_command(&path)?;
     let original = Original::read(&path).map_err(Failure::failed)?;
     if original.last_step.is_none() {
         return Err(Failure::Failed(format!("{}: this run has no metrics to compare with", path.display())));

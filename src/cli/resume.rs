@@ -1,6 +1,7 @@
 //! `xrun resume RUN`: go on where a run was stopped or killed.
 
 use std::io::ErrorKind;
+use std::path::Path;
 use std::time::Instant;
 
 use super::ResumeArguments;
@@ -10,7 +11,7 @@ use crate::experiment::overrides::key_of;
 use crate::experiment::{read, resolved};
 use crate::panics;
 use crate::problem::{Problem, Problems};
-use crate::results::{index, layout, read as read_results, resolved as resolved_text, seal, write};
+use crate::results::{index, layout, printable, read as read_results, resolved as resolved_text, seal, write};
 use crate::run::checkpoint::CHANGED;
 use crate::run::fingerprint::fingerprint;
 use crate::run::launch::Launch;
@@ -39,6 +40,20 @@ const CHANGEABLE: &[&str] = &[
     "checkpoint.keep_last",
 ];
 
+/// A command that `xrun watch` ran is no experiment: only the command itself knows how it goes on.
+pub fn refuse_command(run: &Path) -> Result<(), Failure> {
+    let Ok(manifest) = read_results::manifest(run) else { return Ok(()) };
+    if manifest.watched.is_none() {
+        return Ok(());
+    }
+    let words: Vec<String> = manifest.command.iter().map(|word| printable::shell_word(word)).collect();
+    Err(Failure::Usage(format!(
+        "{}: this is a command that was watched, and no experiment; start it again: {}",
+        run.display(),
+        words.join(" ")
+    )))
+}
+
 pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
@@ -53,6 +68,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         );
         return Err(Failure::Failed(message));
     }
+    refuse_command(&path)?;
     let overrides = arguments.overrides.all();
     refuse_other_keys(&overrides, CHANGEABLE, "a run is resumed", "start a new run")?;
     resolved_text::text_of(&path).map_err(Failure::failed)?;

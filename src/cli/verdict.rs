@@ -4,21 +4,40 @@ use std::path::PathBuf;
 
 use super::VerdictArguments;
 use super::terminal::{Failure, Terminal};
+use super::watch;
+use crate::command::attach;
 use crate::report::verdict::{self, NotJudged};
 use crate::results::{index, layout, printable};
-use crate::run::stop::EXIT_VERDICT;
+use crate::run::stop::{EXIT_VERDICT, StopSignal};
 use crate::verdict::of_file::{self, VerdictError};
 use crate::verdict::table::Asked;
 
 /// Enough to name some columns.
 const LEFT_OUT_CHARACTERS_MAX: usize = 2000;
 
+/// A process that runs already.
+fn of_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let every = watch::interval(arguments.every)?;
+    let stop = StopSignal::listen().map_err(Failure::failed)?;
+    let found = attach::attach(process, every, &|| stop.raised(), &|text| terminal.say(text));
+    let found = found.map_err(|error| Failure::Usage(error.to_string()))?;
+    match arguments.json {
+        true => terminal.json(&found),
+        false => terminal.answer(&verdict::text(&found, &[], terminal.width())),
+    }
+    Ok(if arguments.fail_on.fails(found.verdict) { EXIT_VERDICT } else { 0 })
+}
+
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let path = PathBuf::from(&arguments.path);
+    if let Some(process) = arguments.pid {
+        return of_process(process, arguments, terminal);
+    }
+    let named = arguments.path.as_deref().unwrap_or(layout::LATEST);
+    let path = PathBuf::from(named);
     let path = match path.exists() {
         true => path,
         // A run by its name, as everywhere.
-        false => index::find(&arguments.results.folder, &arguments.path).map_err(|error| {
+        false => index::find(&arguments.results.folder, named).map_err(|error| {
             let file = path.extension().map_or("", |_| "there is no such file, and ");
             Failure::Usage(format!("{file}{error}"))
         })?,

@@ -22,7 +22,7 @@ pub fn training(values: &Names) -> Vec<OfMetrics> {
             MetricsLine::Validation { .. } => None,
         }),
         OfMetrics::number("learning_rate", |line| match line {
-            MetricsLine::Train { learning_rate, .. } => Some(*learning_rate),
+            MetricsLine::Train { learning_rate, .. } => *learning_rate,
             MetricsLine::Validation { .. } => None,
         }),
         OfMetrics::number("gradient_norm", |line| match line {

@@ -5,5 +5,6 @@
 
 pub mod demand;
 pub mod heap;
+pub mod processes;
 pub mod sources;
 pub mod trace;

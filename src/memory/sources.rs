@@ -1,7 +1,7 @@
 //! What do the kernel, the container and the driver say? Bytes, or `None` where they do not tell.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -41,7 +41,7 @@ pub fn resident_parts() -> ResidentParts {
 }
 
 /// The bytes in a line such as `Rss:   1234 kB`.
-fn kibibytes(text: &str, key: &str) -> Option<u64> {
+pub(super) fn kibibytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with(key))?;
     let number: u64 = line[key.len()..].split_ascii_whitespace().next()?.parse().ok()?;
     Some(number * 1024)
@@ -53,17 +53,38 @@ pub fn machine() -> Option<(u64, u64)> {
     kibibytes(&text, "MemTotal:").zip(kibibytes(&text, "MemAvailable:"))
 }
 
-/// The container's view: the memory cgroup of this process, version 2 or 1; `None` outside one.
-pub fn container() -> Option<ContainerMemory> {
+/// The folder of the memory cgroup of this process, the root of its kind, and what its files are called.
+fn cgroup() -> Option<(PathBuf, &'static Path, &'static CgroupFiles)> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (folder, root, files) = CGROUPS.iter().find_map(|files| {
+    CGROUPS.iter().find_map(|files| {
         let path = text.lines().find_map(|line| line.split_once(files.line).map(|(_, path)| path))?;
         let root = Path::new(files.root);
         let folder = root.join(path.trim_start_matches('/'));
         // In a container the path may be the host's.
         let folder = if folder.join(files.current).is_file() { folder } else { root.to_path_buf() };
         folder.join(files.current).is_file().then_some((folder, root, files))
-    })?;
+    })
+}
+
+/// Processes of the container that the kernel killed for want of memory, since there is the container.
+pub fn oom_kills() -> Option<u64> {
+    let (folder, _, files) = cgroup()?;
+    let text = fs::read_to_string(folder.join(files.events)).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+/// The share of the last ten seconds in which something in the container waited for memory, in percent; of the whole
+/// machine where the container has no such file.
+pub fn pressure() -> Option<f64> {
+    let own = cgroup().and_then(|(folder, ..)| fs::read_to_string(folder.join("memory.pressure")).ok());
+    let text = own.or_else(|| fs::read_to_string("/proc/pressure/memory").ok())?;
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_ascii_whitespace().find_map(|word| word.strip_prefix("avg10=")?.parse().ok())
+}
+
+/// The container's view: the memory cgroup of this process, version 2 or 1; `None` outside one.
+pub fn container() -> Option<ContainerMemory> {
+    let (folder, root, files) = cgroup()?;
     let number = |folder: &Path, name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let anonymous = stat.lines().find_map(|line| line.strip_prefix(files.anonymous)?.trim().parse().ok());
@@ -96,6 +117,8 @@ struct CgroupFiles {
     peak: &'static str,
     limit: &'static str,
     anonymous: &'static str,
+    /// Counts kills.
+    events: &'static str,
 }
 
 /// Where both are mounted, memory is controlled by version 1.
@@ -107,6 +130,7 @@ const CGROUPS: [CgroupFiles; 2] = [
         peak: "memory.max_usage_in_bytes",
         limit: "memory.limit_in_bytes",
         anonymous: "total_rss ",
+        events: "memory.oom_control",
     },
     CgroupFiles {
         root: "/sys/fs/cgroup",
@@ -115,6 +139,7 @@ const CGROUPS: [CgroupFiles; 2] = [
         peak: "memory.peak",
         limit: "memory.max",
         anonymous: "anon ",
+        events: "memory.events",
     },
 ];
 

@@ -81,6 +81,7 @@ impl Tracer {
             freed: moment.freed,
             phases_us: moment.phases,
             cost_us: 0,
+            processes: None,
         };
         self.peaks.samples += 1;
         self.peaks.heap_at_end = line.host.heap;

@@ -75,7 +75,7 @@ impl Curves {
         let x = line.step() as f64;
         match line {
             MetricsLine::Train { batch, loss, learning_rate, gradient_norm, gradient_norm_median, .. } => {
-                self.learning_rate.add(x, learning_rate, ());
+                self.learning_rate.add(x, learning_rate.unwrap_or(f64::NAN), ());
                 self.gradient_norm.add(x, gradient_norm.unwrap_or(f64::NAN), ());
                 self.gradient_norm_median.add(x, gradient_norm_median.unwrap_or(f64::NAN), ());
                 let over = self.smoothed_over;

@@ -12,6 +12,7 @@ use crate::results::format::{
 };
 use crate::results::index::{self, RunState};
 use crate::results::verdict::{Judgement, Verdict};
+use crate::results::watched::Watched;
 use crate::results::{layout, named, read, resolved, sums};
 use crate::units::Bytes;
 
@@ -89,7 +90,15 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
     let mut noted = |error: read::ReadError| damage.push(error.to_string());
     let manifest = read::manifest(run).map_err(&mut noted).ok();
     let summary = read::summary(run).map_err(&mut noted).ok().flatten();
-    let plan = read::plan(run).map_err(&mut noted).ok();
+    // A command has no plan.
+    let watched = manifest.as_ref().is_some_and(|manifest| manifest.watched.is_some());
+    let plan = read::plan(run)
+        .map_err(|error| {
+            if !(watched && error.is_missing()) {
+                noted(error)
+            }
+        })
+        .ok();
     let verdict = read::verdict(run).map_err(&mut noted).ok().flatten();
     let post_mortem = read::post_mortem(run).map_err(&mut noted).ok().flatten();
     for looked_at in [resolved::text_of(run).map(drop), read::pictures(run).map(drop)] {
@@ -263,6 +272,16 @@ impl Material {
         (grew && far_off).then_some("growth outside the ledger is not forecast: no buffer of the plan holds what grew")
     }
 
+    /// How it was watched, of a command that `xrun watch` ran.
+    pub fn watched(&self) -> Option<&Watched> {
+        self.manifest.as_ref()?.watched.as_ref()
+    }
+
+    /// What the trace has as heap in use: of a command it is what its processes hold that is no file.
+    pub fn in_use(&self) -> &'static str {
+        if self.watched().is_some() { "held, without files" } else { "heap" }
+    }
+
     /// As every command understands it.
     pub fn name(&self) -> String {
         named::run(&self.run, &self.experiment)
@@ -271,6 +290,9 @@ impl Material {
     /// Whether `xrun resume` can go on with it. Not where the data could not be used: mended, they are other data.
     pub fn resumable(&self) -> bool {
         if self.ending().is_some_and(|summary| summary.of_data) {
+            return false;
+        }
+        if self.watched().is_some() {
             return false;
         }
         let ended_so = match &self.state {

@@ -153,6 +153,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
         data_skipped: [("box outside the picture".to_owned(), 3), ("picture that does not decode".to_owned(), 1)]
             .into(),
         origins: BTreeMap::new(),
+        watched: None,
     }
 }
 
@@ -225,7 +226,7 @@ fn metrics(names: Names, steps: u64) -> Vec<MetricsLine> {
             epoch: step.div_ceil(50),
             batch: if triplet { "triplet".into() } else { names.kind.into() },
             loss: if triplet { 0.25 * loss(step).min(4.0) } else { loss(step) },
-            learning_rate: 3e-4 * (step as f64 / 20.0).min(1.0) * (0.5 + 0.5 * (step as f64 / 64.0).cos()),
+            learning_rate: Some(3e-4 * (step as f64 / 20.0).min(1.0) * (0.5 + 0.5 * (step as f64 / 64.0).cos())),
             gradient_norm: Some(norm),
             gradient_norm_median: Some(1.7 + 0.1 * noise(step / 10, 3)),
             values: BTreeMap::new(),
@@ -296,6 +297,7 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
                 .map(|(name, spent)| (name.to_owned(), spent))
                 .into(),
             cost_us: 850,
+            processes: None,
         });
     };
     sample(segment, time, 0, Point::Start, cache, None);

@@ -199,7 +199,7 @@ mod tests {
                 epoch: round,
                 batch: "local".into(),
                 loss: step as f64,
-                learning_rate: 0.1,
+                learning_rate: Some(0.1),
                 gradient_norm: None,
                 gradient_norm_median: None,
                 values: values.map(|(name, value)| (name.to_owned(), value as f64)).into(),

@@ -147,6 +147,10 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     progress(material, &mut page);
     results(material, &mut page);
     memory(material, &mut page);
+    if let Some(watched) = material.watched() {
+        page.line("steps from", watched.steps.as_deref().unwrap_or("nowhere: by the clock"));
+        page.line("not measured", &watched.not_measured.join("; "));
+    }
     if let Some(verdict) = &material.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
@@ -283,7 +287,7 @@ fn memory(material: &Material, page: &mut Page) {
         }
     };
     if memory.samples > 0 {
-        row("heap", Some(memory.heap_peak), Some(memory.heap_at_end));
+        row(material.in_use(), Some(memory.heap_peak), Some(memory.heap_at_end));
     }
     row("resident", memory.resident_peak, None);
     row("device in use", memory.device_in_use_peak, None);

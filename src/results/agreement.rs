@@ -153,7 +153,7 @@ fn values(line: &MetricsLine) -> Vec<(String, Option<f64>)> {
             let of = |name: &str| format!("{name} of {batch} steps");
             let mut all = vec![
                 (of("loss"), Some(*loss)),
-                (of("learning_rate"), Some(*learning_rate)),
+                (of("learning_rate"), *learning_rate),
                 (of("gradient_norm"), *gradient_norm),
                 (of("gradient_norm_median"), *gradient_norm_median),
             ];
@@ -179,7 +179,7 @@ mod tests {
                 epoch: 1,
                 batch: "dummy".into(),
                 loss: *loss,
-                learning_rate: 0.1,
+                learning_rate: Some(0.1),
                 gradient_norm: None,
                 gradient_norm_median: None,
                 values: BTreeMap::new(),

@@ -12,8 +12,10 @@ use super::loss::KindLoss;
 use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
 pub use super::picture::*;
+pub use super::sample::*;
 use super::smaller::Smaller;
 pub use super::state::*;
+use super::watched::Watched;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Policy;
 
@@ -53,6 +55,9 @@ pub struct Manifest {
     pub smaller: Vec<Smaller>,
     /// Where each value of the experiment came from.
     pub origins: BTreeMap<String, String>,
+    /// Of a command that `xrun watch` ran: what was asked for; absent of an experiment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
 }
 
 impl Manifest {
@@ -239,7 +244,8 @@ pub enum MetricsLine {
         /// What kind of step it was.
         batch: String,
         loss: f64,
-        learning_rate: f64,
+        /// `null` where a watched command does not tell it.
+        learning_rate: Option<f64>,
         gradient_norm: Option<f64>,
         /// Median over `limits.gradient_norm_window` steps.
         gradient_norm_median: Option<f64>,
@@ -262,109 +268,6 @@ impl MetricsLine {
             Self::Train { step, .. } | Self::Validation { step, .. } => *step,
         }
     }
-}
-
-/// A line of `memory.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct MemoryLine {
-    pub version: u32,
-    /// Counts the processes that wrote into this directory: 0, and one more for each resume.
-    pub segment: u32,
-    /// Microseconds since the process started.
-    pub time_us: u64,
-    pub step: u64,
-    pub epoch: u64,
-    pub point: Point,
-    pub host: HostMemory,
-    /// `null` where the device has no pool to ask.
-    pub device: Option<DeviceMemory>,
-    /// What the driver says; only at the slower cadence.
-    pub driver: Option<DriverMemory>,
-    /// What the container says; only at the slower cadence.
-    pub container: Option<ContainerMemory>,
-    /// Bytes of each owner in the ledger.
-    pub owners: BTreeMap<String, u64>,
-    /// Bytes that a cleanup gave back; only at `after_cleanup`.
-    pub freed: Option<u64>,
-    /// How long since the last sample of this process the parts of the loop took, in microseconds.
-    pub phases_us: BTreeMap<String, u64>,
-    /// What this sample cost.
-    pub cost_us: u64,
-}
-
-/// Where in the loop a sample was taken. All are rest points: the step's tensors are dropped and the device is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Point {
-    Start,
-    Step,
-    BeforeValidation,
-    AfterValidation,
-    BeforeCleanup,
-    AfterCleanup,
-    Checkpoint,
-    Epoch,
-    End,
-}
-
-/// The process, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HostMemory {
-    /// Heap in use: what the program asked for and has not given back (a counting allocator).
-    pub heap: u64,
-    /// The highest that `heap` has been.
-    pub heap_peak: u64,
-    /// The highest that `heap` has been since the sample before: what the step, the validation or the checkpoint
-    /// between them needed.
-    #[serde(default)]
-    pub heap_high: Option<u64>,
-    /// Live heap allocations.
-    pub heap_allocations: u64,
-    /// Resident memory.
-    pub resident: Option<u64>,
-    /// The highest that `resident` has been, by the kernel's count (`VmHWM`).
-    pub resident_peak: Option<u64>,
-    /// Of it, not backed by files; only at the slower cadence.
-    pub anonymous: Option<u64>,
-    /// Of it, backed by files; only at the slower cadence.
-    pub file: Option<u64>,
-    /// Swapped out; only at the slower cadence.
-    pub swap: Option<u64>,
-}
-
-/// The device's memory pool on the training thread's stream as it describes itself, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DeviceMemory {
-    /// Held by live tensors.
-    pub in_use: u64,
-    /// Taken from the driver.
-    pub reserved: u64,
-    /// Live allocations.
-    pub allocations: u64,
-}
-
-/// The driver's view (NVML).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DriverMemory {
-    /// Of this process; `null` where the driver does not tell (containers).
-    pub process: Option<u64>,
-    /// Of the whole device, other people's processes included.
-    pub device: u64,
-    /// Of the whole device, before this process opened it.
-    #[serde(default)]
-    pub before: Option<u64>,
-    /// All that the device has.
-    #[serde(default)]
-    pub total: Option<u64>,
-}
-
-/// The container's view (its memory cgroup).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ContainerMemory {
-    pub current: u64,
-    pub anonymous: Option<u64>,
-    pub peak: Option<u64>,
-    pub limit: Option<u64>,
 }
 
 /// `summary.json`: how the run ended and what came out.

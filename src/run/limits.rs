@@ -166,6 +166,7 @@ mod tests {
             freed: None,
             phases_us: [].into(),
             cost_us: 0,
+            processes: None,
         }
     }
 

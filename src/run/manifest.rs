@@ -55,6 +55,7 @@ pub fn manifest(
         data_skipped: plan.facts.data_left_out.counts.clone(),
         smaller: plan.facts.smaller.clone(),
         origins: origins.clone(),
+        watched: None,
     }
 }
 

@@ -84,7 +84,8 @@ fn in_no_buffer(plan: &Plan, reached: &Reached, line: &MemoryLine) -> u64 {
     in_use.saturating_sub(buffers)
 }
 
-fn newest(run: &Path) -> Vec<MemoryLine> {
+/// The newest samples of a run, as they are on the disk.
+pub fn newest(run: &Path) -> Vec<MemoryLine> {
     let mut newest = VecDeque::with_capacity(SAMPLES_MAX);
     for line in read::memory(run).into_iter().flatten().flatten() {
         if newest.len() == SAMPLES_MAX {

@@ -118,7 +118,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         epoch: session.state.epoch,
         batch: report.kind.to_owned(),
         loss: report.loss,
-        learning_rate: rate,
+        learning_rate: Some(rate),
         gradient_norm: report.gradient_norm,
         gradient_norm_median: norm,
         values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),

@@ -2,6 +2,7 @@
 //!
 //! Judged are floors: the least of each window of steps, so that what a cleanup gives back does not count.
 
+pub mod command;
 pub mod floors;
 pub mod judge;
 pub mod of_file;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::command::Command;
 use super::judge::Scale;
 use super::table::{self, Asked, Judged};
 use super::watch::{Context, Watch};
@@ -9,6 +10,7 @@ use crate::experiment::Experiment;
 use crate::results::format::{MemoryLine, PlanFile, Point};
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
+use crate::results::watched::Watched;
 use crate::results::{layout, resolved};
 
 /// A recording cannot be judged.
@@ -85,7 +87,10 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
 /// # Errors
 /// A line that does not read.
 pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
-    let steps = length(path)?;
+    let Length { steps, of_command } = length(path)?;
+    if of_command {
+        return of_command_samples(path, &Watched::default());
+    }
     let mut watch = Watch::new(Context { steps, ..Context::default() });
     for line in ordered(path)? {
         watch.add(&line?);
@@ -112,14 +117,31 @@ fn ordered(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadEr
     }))
 }
 
-/// The steps from the first of all samples to the last.
-fn length(path: &Path) -> Result<u64, VerdictError> {
-    let (mut first, mut last) = (u64::MAX, 0);
+/// Judges the samples of a command that `xrun watch` ran.
+fn of_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
+    let mut command = Command::new(watched);
+    for line in ordered(path)? {
+        command.add(&line?);
+    }
+    Ok(command.verdict())
+}
+
+/// What a trace is of.
+struct Length {
+    /// The steps from the first of all samples to the last.
+    steps: u64,
+    /// Whether they are of a command.
+    of_command: bool,
+}
+
+fn length(path: &Path) -> Result<Length, VerdictError> {
+    let (mut first, mut last, mut of_command) = (u64::MAX, 0, false);
     for line in ordered(path)? {
         let line: MemoryLine = line?;
         (first, last) = (first.min(line.step), last.max(line.step));
+        of_command |= line.processes.is_some();
     }
-    Ok(last.saturating_sub(first))
+    Ok(Length { steps: last.saturating_sub(first), of_command })
 }
 
 /// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a trace of another tool, of which more may be
@@ -156,6 +178,11 @@ fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
         && let Some(verdict) = read::verdict(run)?
     {
         return Ok(verdict);
+    }
+    if let Ok(manifest) = read::manifest(run)
+        && let Some(watched) = &manifest.watched
+    {
+        return of_command_samples(&run.join(layout::MEMORY), watched);
     }
     if run.join(layout::RESOLVED).exists() {
         // Another experiment would be judged by other limits.

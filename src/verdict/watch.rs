@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::command::{HELD, unit};
 use super::floors::Cutter;
 use super::judge::{BYTES, COUNT, Scale, Series, Z, judge, suspicious};
 use super::trend;
@@ -25,6 +26,10 @@ pub const RESERVED_BEYOND: &str = "reserved_beyond_in_use";
 pub const DRIVER_BEYOND: &str = "driver_beyond_reserved";
 /// Totals that grow with what is in use, and what is beyond it.
 const KEPT: &[&str] = &[
+    "files",
+    "open_files",
+    "processes",
+    "threads",
     "resident",
     "anonymous",
     "container",
@@ -53,6 +58,8 @@ pub struct Context {
     pub scale: Option<Scale>,
     /// What stands in place of steps, in all of the above and in the samples.
     pub axis: Axis,
+    /// Before so many places of the axis nothing is said.
+    pub span_min: u64,
 }
 
 /// What the plan says of an owner.
@@ -137,7 +144,10 @@ impl Watch {
         let own = line.host.resident.unwrap_or(line.host.heap);
         self.room = self.room.or_else(|| sources::room(&line.container?, own));
         self.working = self.working.max(line.host.heap_high.unwrap_or_default().saturating_sub(line.host.heap));
-        let (step, scale) = (line.step, self.scale());
+        let (step, scale) = (self.place(line), self.scale());
+        if let Some(processes) = &line.processes {
+            return self.add_command(step, line, processes);
+        }
         let kept = Scale { growth_min: scale.growth_min.max(BYTES.growth_min), ..BYTES };
         self.total("heap", line.host.heap, Place::Host, line);
         if let Some(resident) = line.host.resident {
@@ -167,6 +177,14 @@ impl Watch {
         }
         for (owner, bytes) in &line.owners {
             self.value(step, &format!("{OWNER}{owner}"), *bytes, Series::InUse, scale);
+        }
+    }
+
+    /// Where a sample is on the axis.
+    fn place(&self, line: &MemoryLine) -> u64 {
+        match self.context.axis {
+            Axis::Clock => line.time_us / 1000,
+            _ => line.step,
         }
     }
 
@@ -308,6 +326,10 @@ impl Watch {
     fn limit(&self, name: &str) -> Option<(u64, f64)> {
         let last = |name: &str| self.series.get(name).map(|watched| watched.last);
         match name {
+            name if last(HELD).is_some() && (name == HELD || name.starts_with(OWNER)) => {
+                let held = last(HELD)?;
+                [self.context.host_limit, self.room].into_iter().flatten().min().map(|limit| (limit, held))
+            }
             "heap" | "resident" | "anonymous" | "container" | RESIDENT_BEYOND => {
                 let heap = last("heap")?;
                 let resident = last("resident").unwrap_or(heap);
@@ -327,6 +349,10 @@ impl Watch {
     fn one(&self, name: &str, watched: &Watched) -> SeriesVerdict {
         let judged = |watched: &Watched| judge(&watched.cutter.floors(), watched.kind, watched.scale);
         let mut findings = judged(watched);
+        let missing = self.context.span_min.saturating_sub(watched.cutter.floors().span());
+        if missing > 0 {
+            (findings.verdict, findings.more_steps) = (Judgement::Inconclusive, Some(missing));
+        }
         if rises(findings.verdict) && self.ends(name, watched, |rest| rises(judged(rest).verdict)) {
             findings.verdict = Judgement::Filling;
         }
@@ -340,7 +366,7 @@ impl Watch {
         let per_epoch = Some(self.context.steps_per_epoch as f64).filter(|steps| *steps > 0.0);
         SeriesVerdict {
             name: name.to_owned(),
-            unit: if watched.scale == COUNT { "allocations" } else { "bytes" }.into(),
+            unit: unit(name, watched.scale).into(),
             slope_per_epoch: findings.slope.zip(per_epoch).map(|(slope, steps)| slope * steps),
             steps_to_limit: limit.filter(|(limit, _)| *limit < NO_CAP.bytes).zip(growing).map(reached),
             first: watched.first,
@@ -438,7 +464,7 @@ fn rises(verdict: Judgement) -> bool {
 }
 
 fn is_total(name: &str) -> bool {
-    matches!(name, "heap" | "device_in_use")
+    matches!(name, "heap" | "device_in_use" | HELD)
 }
 
 /// `exceeded`, `growing` and `slowing` of anything in use count, and what is retained; otherwise heap and device speak for
@@ -451,6 +477,10 @@ fn worst(series: &[SeriesVerdict]) -> Judgement {
         Judgement::Slowing | Judgement::Growing | Judgement::Exceeded => is_in_use(&one.name),
         _ => false,
     };
+    // Memory that moves from one group of processes to another is no growth.
+    if let Some(held) = series.iter().find(|one| one.name == HELD) {
+        return held.findings.verdict;
+    }
     verdicts(&counts)
         .or_else(|| verdicts(&|one| is_total(&one.name)))
         .or_else(|| verdicts(&|_| true))

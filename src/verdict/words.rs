@@ -1,5 +1,6 @@
 //! What does a verdict say to a person?
 
+use super::command::{HELD, spoken_owner};
 use super::watch::{DRIVER_BEYOND, RESERVED_BEYOND, RESIDENT_BEYOND};
 use crate::bounded::ledger::NO_CAP;
 use crate::results::axis::Axis;
@@ -38,17 +39,29 @@ pub fn sentence(
     Holder { owner, share, full_in }: Holder<'_>,
 ) -> String {
     let of = |wanted: &str| series.iter().find(|one| one.name == wanted && one.findings.verdict == verdict);
-    let total = ["device_in_use", "heap"].iter().find_map(|name| of(name));
+    let total = ["device_in_use", "heap", HELD].iter().find_map(|name| of(name));
+    let commanded = series.iter().any(|one| one.name == HELD);
+    // Of a command the group of processes says more than the sum of all.
+    let group = owner.filter(|_| commanded && share.is_some()).and_then(|owner| of(&format!("{OWNER}{owner}")));
     let beyond = || BEYOND.iter().find_map(|(name, _)| of(name));
     let owners = || series.iter().find(|one| one.name.starts_with(OWNER) && one.findings.verdict == verdict);
     let any = || series.iter().find(|one| one.findings.verdict == verdict);
     let about = match verdict {
         Judgement::Retained => beyond(),
-        _ => total.or_else(owners).or_else(any),
+        _ => group.or(total).or_else(owners).or_else(any),
     };
     let Some(about) = about else { return "no samples to judge".into() };
-    let name = spoken(&about.name);
+    let name = match about.name.strip_prefix(OWNER) {
+        Some(owner) if commanded => spoken_owner(owner),
+        _ => spoken(&about.name),
+    };
     let held = match (owner, share) {
+        (Some(_), Some(share)) if group.is_some() => format!("; it is {:.0} % of the growth", share * 100.0),
+        (Some(owner), share) if commanded => {
+            let share = share.map_or_else(String::new, |share| format!(" {:.0} % of", share * 100.0));
+            format!("; {} is{share} the growth", spoken_owner(owner))
+        }
+        (None, _) if commanded => "; no single group of processes explains it".into(),
         (Some(owner), Some(share)) => format!("; `{owner}` holds {:.0} % of the growth", share * 100.0),
         (Some(owner), None) => format!("; it is `{owner}`"),
         (None, _) if verdict == Judgement::Filling => "; buffers that are below their caps hold the growth".into(),
@@ -101,7 +114,10 @@ pub fn sentence(
         }
         Judgement::Bounded => format!("memory is bounded: {name}{}", at_most(run, about, findings.slope_high)),
         Judgement::Inconclusive => {
-            let so_far = owner.zip(share).map_or_else(String::new, |(owner, share)| so_far(series, owner, share));
+            let so_far = owner.zip(share).map_or_else(String::new, |(owner, share)| match commanded {
+                true => format!("; so far {} is {:.0} % of the growth", spoken_owner(owner), share * 100.0),
+                false => so_far(series, owner, share),
+            });
             format!("too short for a verdict: {more} would make one possible{so_far}")
         }
     }
@@ -234,7 +250,7 @@ fn at_most(run: RunInWords, one: &SeriesVerdict, slope: Option<f64>) -> String {
 /// When the limit is reached at this speed.
 fn until(run: RunInWords, one: &SeriesVerdict) -> String {
     let Some((cap, steps)) = one.cap.zip(one.steps_to_limit) else { return String::new() };
-    let what = if one.name.starts_with(OWNER) { "its cap" } else { "the limit" };
+    let what = if one.name.starts_with(OWNER) && !one.name.contains('/') { "its cap" } else { "the limit" };
     match steps < 1.0 {
         true => format!(", {what} of {} is reached", Bytes(cap)),
         false => format!(", {what} of {} is reached in {}", Bytes(cap), run.axis.more(steps)),
@@ -253,6 +269,10 @@ fn amount(one: &SeriesVerdict, value: f64) -> String {
 fn spoken(name: &str) -> String {
     match name {
         "heap" => "heap in use".into(),
+        HELD => "memory of all processes".into(),
+        "files" => "memory of mapped files".into(),
+        "open_files" => "open files".into(),
+        "processes" | "threads" => name.into(),
         "device_in_use" => "device memory in use".into(),
         "device_allocations" => "allocations on the device".into(),
         "device_reserved" => "memory reserved on the device".into(),

@@ -15,6 +15,7 @@ const SUBCOMMANDS: &[&str] = &[
     "report",
     "export",
     "verdict",
+    "watch",
     "leaks",
     "devices",
     "schema",

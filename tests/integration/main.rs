@@ -40,4 +40,6 @@ mod training;
 mod verdict;
 mod verdict_habits;
 mod vision_language;
+#[cfg(target_os = "linux")]
+mod watch;
 mod workplace;

@@ -22,7 +22,10 @@ pub fn over_time(material: &Material) -> Markup {
     let peak = |name: &str, size: Option<u64>| {
         html! { @if let Some(size) = size { div { b { (bytes(size as f64)) } span { (name) } } } }
     };
-    let host = [Curve::of("heap", &trace.heap, 1, Shape::Line), Curve::of("resident", &trace.resident, 2, Shape::Line)];
+    let host = [
+        Curve::of(material.in_use(), &trace.heap, 1, Shape::Line),
+        Curve::of("resident", &trace.resident, 2, Shape::Line),
+    ];
     let driver = if trace.driver_is_whole_device { "driver, whole device" } else { "driver, this process" };
     let device = [
         Curve::of("in use", &trace.in_use, 1, Shape::Line),
@@ -38,8 +41,8 @@ pub fn over_time(material: &Material) -> Markup {
         @if memory.samples > 0 {
             h2 { "Memory" }
             div.numbers {
-                (peak("heap, peak", Some(memory.heap_peak)))
-                (peak("heap at the end", Some(memory.heap_at_end)))
+                (peak(&format!("{}, peak", material.in_use()), Some(memory.heap_peak)))
+                (peak(&format!("{}, at the end", material.in_use()), Some(memory.heap_at_end)))
                 (peak("resident, peak", memory.resident_peak))
                 (peak("device in use, highest at rest", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
@@ -62,25 +65,27 @@ fn verdict(material: &Material) -> Markup {
         "bytes" => bytes(value),
         _ => number(value),
     };
+    let length = |places: u64| verdict.axis.length(places as f64);
+    let per = verdict.axis.per(verdict.window);
     html! {
         p { b { (verdict.verdict.words()) } ": " (code(&verdict.message)) }
         details {
             summary { "Verdict on each series" }
             p.note {
-                "Floors (the least value) of windows of " (verdict.window) " steps, after a warm-up of "
-                (verdict.warm_up) " steps; slopes are Theil-Sen, of what rises since it began to."
+                "Floors (the least value) of windows of " (length(verdict.window)) ", after a warm-up of "
+                (length(verdict.warm_up)) "; slopes are Theil-Sen, of what rises since it began to."
             }
             div.wide { table {
                 thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
-                    th.r { "a step" } th.r { "since step" } th.r { "windows" } } }
+                    th.r { (per.words) } th.r { "since" } th.r { "windows" } } }
                 tbody { @for one in &verdict.series { tr {
                     td { (called(one)) }
                     td { (one.findings.verdict.words()) }
                     td.r { (amount(&one.unit, one.first)) }
                     td.r { (amount(&one.unit, one.last)) }
                     td.r { (amount(&one.unit, one.peak)) }
-                    td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope)) } }
-                    td.r { @if let Some(since) = one.findings.since { (since) } }
+                    td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope * per.places)) } }
+                    td.r { @if let Some(since) = one.findings.since { (verdict.axis.place(since as f64)) } }
                     td.r { (one.findings.floors) }
                 } } }
             } }

@@ -19,7 +19,7 @@ use crate::verdict::watch::REST;
 /// More columns than this are not looked at.
 const COLUMNS_MAX: usize = 256;
 /// Columns of steps, the best first; `train/` and `trainer/` may stand before them.
-const STEPS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
+pub const STEPS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
 /// A larger number in a column `epoch` is a time in seconds since 1970.
 const EPOCHS_MAX: f64 = 1e8;
 /// Larger steps are none; up to here they are exact.

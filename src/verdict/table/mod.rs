@@ -16,6 +16,9 @@ mod text;
 mod time;
 mod vmstat;
 
+/// What a number of steps is called.
+pub use delimited::STEPS as STEP_NAMES;
+
 use std::path::Path;
 
 use super::of_file::VerdictError;

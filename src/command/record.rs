@@ -1,0 +1,266 @@
+//! What is written down of a command? The files that every run has.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::{Request, StepsFrom, WatchError};
+use crate::bounded::ledger::Ledger;
+use crate::data::digest::digest;
+use crate::results::format::{
+    Demand, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine, Outcome, OwnerSummary, Place, PostMortem,
+    Summary, VERSION,
+};
+use crate::results::loss::{self, KindLoss};
+use crate::results::verdict::{Judgement, Verdict};
+use crate::results::watched::Watched;
+use crate::results::write::{self, LineWriter, WriteError, lines};
+use crate::results::{layout, printable};
+use crate::run::directory::{self, RunDirectory};
+use crate::run::{manifest, post_mortem};
+
+/// Lines that wait to be written; a sample is written within this time.
+const LINES: usize = 16;
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+const LOG_LINE_CHARACTERS_MAX: usize = 4000;
+
+/// The result directory of a command, and its open files.
+#[derive(Debug)]
+pub struct Record {
+    pub directory: RunDirectory,
+    experiment: String,
+    memory: LineWriter,
+    metrics: LineWriter,
+    log: LineWriter,
+    written: Instant,
+    losses: Vec<KindLoss>,
+    loss_first: Option<f64>,
+    loss_last: Option<f64>,
+}
+
+/// How it all ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub outcome: Outcome,
+    pub exit_code: u8,
+    pub message: String,
+    pub steps: u64,
+    pub seconds: f64,
+    pub steps_per_second: Option<f64>,
+    pub memory: MemorySummary,
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// The limit that ended it.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    pub message: String,
+    /// The option that sets it; `None` for the container's.
+    pub key: Option<&'static str>,
+    pub limit: u64,
+    pub held: u64,
+    pub line: MemoryLine,
+}
+
+impl Record {
+    /// Makes the directory and describes the command there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
+        let words: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let folder = std::env::current_dir().unwrap_or_default();
+        let fingerprint = digest(format!("{}\0{}", folder.display(), words.join("\0")).as_bytes());
+        let directory = directory::create(&request.results, &request.name, &fingerprint, manifest::time())?;
+        let host = manifest::host();
+        let manifest = Manifest {
+            version: VERSION,
+            experiment: request.name.clone(),
+            description: printable::line(&words.join(" "), 400),
+            run: directory.id.clone(),
+            fingerprint,
+            seed: 0,
+            command: manifest::command(),
+            code: manifest::code(&folder, true),
+            working_directory: folder.display().to_string(),
+            started: manifest::now(),
+            resumed: Vec::new(),
+            resume_commands: Vec::new(),
+            device: crate::results::format::Device {
+                chosen: "unknown".into(),
+                because: String::new(),
+                name: "chosen by the command".into(),
+                driver: None,
+                memory: None,
+                compute_capability: None,
+                float32_products: None,
+                tuning: None,
+                compiler: None,
+            },
+            host,
+            data: BTreeMap::new(),
+            data_skipped: BTreeMap::new(),
+            smaller: Vec::new(),
+            origins: BTreeMap::new(),
+            watched: Some(watched.clone()),
+        };
+        write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
+        let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &directory.path.join(file));
+        Ok(Self {
+            memory: open("memory_lines", layout::MEMORY)?,
+            metrics: open("metrics_lines", layout::METRICS)?,
+            log: open("log_lines", layout::LOG)?,
+            experiment: request.name.clone(),
+            directory,
+            written: Instant::now(),
+            losses: Vec::new(),
+            loss_first: None,
+            loss_last: None,
+        })
+    }
+
+    /// Adds a sample.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn sample(&mut self, line: &MemoryLine) -> Result<(), WriteError> {
+        self.memory.record(line)?;
+        if self.written.elapsed() >= WRITE_EVERY {
+            self.written = Instant::now();
+            self.memory.flush()?;
+            self.metrics.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the numbers of a step.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn step(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
+        if let MetricsLine::Train { batch, loss, .. } = line {
+            self.loss_first.get_or_insert(*loss);
+            self.loss_last = Some(*loss);
+            loss::add(&mut self.losses, batch, *loss, loss::averaged_over(None));
+        }
+        self.metrics.record(line)
+    }
+
+    /// Adds a line to the log.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
+        self.log.line(format!("{} {}", manifest::now(), printable::line(text, LOG_LINE_CHARACTERS_MAX)))?;
+        self.log.flush()
+    }
+
+    /// Writes down why a limit ended it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn post_mortem(&mut self, reached: &Reached, verdict: &Verdict) -> Result<(), WriteError> {
+        self.memory.sync()?;
+        let growth = (verdict.verdict >= Judgement::Suspect).then(|| GrowthToLimit {
+            verdict: verdict.verdict,
+            message: verdict.message.clone(),
+            slope: verdict
+                .series
+                .iter()
+                .find(|one| one.name == crate::verdict::command::HELD)
+                .and_then(|one| one.findings.slope),
+            owner: verdict.owner.clone(),
+        });
+        let record = PostMortem {
+            version: VERSION,
+            step: reached.line.step,
+            message: reached.message.clone(),
+            limit_key: reached.key.map(str::to_owned),
+            place: Place::Host,
+            limit: reached.limit,
+            held: reached.held,
+            suggestions: Vec::new(),
+            in_no_buffer: 0,
+            growth,
+            sample: reached.line.clone(),
+            owners: Vec::new(),
+            demand: Demand::default(),
+            samples: post_mortem::newest(&self.directory.path),
+        };
+        write::replace_json(&self.directory.path.join(layout::POST_MORTEM), &record)
+    }
+
+    /// Writes the verdict and the summary, which is the last file.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn end(
+        mut self,
+        ended: &Ended,
+        verdict: &Verdict,
+        ledger: &Ledger,
+    ) -> Result<(RunDirectory, Summary), WriteError> {
+        self.directory.free_reserve();
+        self.log(&format!("{}: {}", ended.outcome.words(), ended.message))?;
+        let synced = [self.metrics.sync(), self.memory.sync(), self.log.sync()];
+        synced.into_iter().collect::<Result<Vec<()>, WriteError>>()?;
+        let path = &self.directory.path;
+        write::replace_json(&path.join(layout::VERDICT), verdict)?;
+        let owners = ledger.read().into_iter().map(|owner| OwnerSummary {
+            name: owner.name.to_owned(),
+            policy: owner.policy,
+            cap_items: owner.cap.items,
+            cap_bytes: owner.cap.bytes,
+            peak_items: owner.peak_items,
+            peak_bytes: owner.peak_bytes,
+        });
+        let summary = Summary {
+            version: VERSION,
+            experiment: self.experiment.clone(),
+            run: self.directory.id.clone(),
+            outcome: ended.outcome,
+            of_data: false,
+            message: ended.message.clone(),
+            exit_code: ended.exit_code,
+            finished: manifest::now(),
+            seconds: ended.seconds,
+            steps: ended.steps,
+            steps_planned: ended.steps,
+            epochs: 0.0,
+            steps_per_second: ended.steps_per_second,
+            items_per_second: None,
+            loss_first: self.loss_first,
+            loss_last: self.loss_last,
+            losses: std::mem::take(&mut self.losses),
+            metrics_first: BTreeMap::new(),
+            metrics_last: BTreeMap::new(),
+            intervals_last: BTreeMap::new(),
+            best: None,
+            memory: ended.memory.clone(),
+            demand: Demand::default(),
+            plan_and_actual: Vec::new(),
+            owners: owners.collect(),
+            phases: Vec::new(),
+            counters: ended.counters.clone(),
+        };
+        write::replace_json(&path.join(layout::SUMMARY), &summary)?;
+        Ok((self.directory, summary))
+    }
+}
+
+/// What is recorded of what was asked for.
+pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
+    let steps = request.steps.as_ref().map(|steps| match steps {
+        StepsFrom::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
+        StepsFrom::File(path) => format!("the file {}", path.display()),
+    });
+    Watched {
+        every_ms: u64::try_from(request.every.as_millis()).unwrap_or(u64::MAX),
+        host_memory: request.host_memory,
+        at: request.at,
+        signal: request.signal.word().into(),
+        grace_seconds: request.grace.as_secs_f64(),
+        time_limit_seconds: request.time_limit.map(|limit| limit.as_secs_f64()),
+        steps,
+        not_measured,
+    }
+}

@@ -1,0 +1,411 @@
+//! A command from its start to its end: run, looked at, limited, written down. The main flow of `xrun watch`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::ending::{self, Exit, Last};
+use super::output;
+use super::record::{self, Ended, Reached, Record};
+use super::sampler::{Sampler, Whose, not_measured};
+use super::steps::{self, Steps, Tail};
+use super::stop::Stopper;
+use super::{Request, StepsFrom, WatchError};
+use crate::bounded::ledger::{Holding, Ledger};
+use crate::memory::sources;
+use crate::results::format::{MemoryLine, MetricsLine, Outcome, Point, Summary};
+use crate::results::verdict::Verdict;
+use crate::results::write::{WriteError, at};
+use crate::run::directory::RunDirectory;
+use crate::run::stop::{EXIT_VERDICT, exit_code};
+use crate::units::{Bytes, Span, counted};
+use crate::verdict::command::Command as Judged;
+
+/// How often is looked whether it has ended.
+const TICK_MAX: Duration = Duration::from_millis(50);
+/// A pattern that has matched nothing by now is worth a word.
+const PATTERN_PATIENCE: Duration = Duration::from_secs(60);
+/// The rest of the output is waited for, where processes that were left behind hold it open.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at the trend.
+const TREND_EVERY: Duration = Duration::from_secs(5);
+/// The trend stops nothing before so much of the limit is held.
+const TREND_SHARE: f64 = 0.5;
+/// What Python is told, so that lines come when they are printed; only where they are read.
+const UNBUFFERED: &str = "PYTHONUNBUFFERED";
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Watched {
+    /// Held until this is dropped.
+    pub directory: RunDirectory,
+    pub summary: Summary,
+    pub verdict: Verdict,
+}
+
+/// Runs a command to its end. `say` is told what people should know meanwhile.
+///
+/// # Errors
+/// The command cannot be started, or its results cannot be written; a command that runs is not stopped for that.
+pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
+    let program = find(&request.words[0])?;
+    let ledger = Ledger::default();
+    let watched = record::watched(request, not_measured());
+    let mut record = Record::begin(request, &watched, &ledger)?;
+    let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(system)?;
+    ending::adopt_orphans();
+    let kills_before = sources::oom_kills();
+    let (main, output) = start(request, &program, &ledger)?;
+    let directory = record.directory.path.display().to_string();
+    record.log(&format!("started process {main}: {}", shown(request)))?;
+    say(&format!("watching process {main}; results: {directory}"));
+    let mut session = Session {
+        request,
+        say,
+        record,
+        sampler: Sampler::new(Whose::Ours { main }, request.every, &ledger),
+        judged: Judged::new(&watched),
+        stopper: Stopper::new(main, request.signal, request.grace),
+        output,
+        reached: None,
+        first_step: None,
+        last_step: None,
+        last: Last { kills_before, host_memory: request.host_memory, line: None },
+        trend_looked: Instant::now(),
+        patient: true,
+        failed: None,
+    };
+    let exit = session.follow(main, &mut signals);
+    session.end(&exit, &ledger)
+}
+
+/// The file of a program, as the shell would find it.
+fn find(program: &std::ffi::OsStr) -> Result<PathBuf, WatchError> {
+    let path = Path::new(program);
+    let runs = |path: &Path| path.is_file();
+    let found = match path.components().count() {
+        0 | 1 if !path.is_absolute() => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .map(|folder| folder.join(path))
+            .find(|path| runs(path)),
+        _ => Some(path.to_path_buf()).filter(|path| runs(path)),
+    };
+    let name = crate::results::printable::line(&path.display().to_string(), 200);
+    found.ok_or_else(|| {
+        WatchError::Asked(format!(
+            "there is no program `{name}`; a command was expected behind `--`, such as `-- python train.py`"
+        ))
+    })
+}
+
+fn shown(request: &Request) -> String {
+    let words = request.words.iter().map(|word| crate::results::printable::shell_word(&word.to_string_lossy()));
+    words.collect::<Vec<String>>().join(" ")
+}
+
+/// What is read of a command while it runs.
+struct Output {
+    steps: Arc<Steps>,
+    numbers: Receiver<MetricsLine>,
+    tail: Option<Tail>,
+    copying: Vec<JoinHandle<()>>,
+    _held: Option<Holding>,
+    _waiting: Holding,
+}
+
+fn start(request: &Request, program: &Path, ledger: &Ledger) -> Result<(u32, Output), WatchError> {
+    let mut command = std::process::Command::new(program);
+    command.arg0(&request.words[0]).args(&request.words[1..]).process_group(0);
+    if std::io::stdin().is_terminal() {
+        // A group in the background that reads from the terminal would be stopped without a word.
+        command.stdin(Stdio::null());
+    }
+    let (pattern, tail) = match &request.steps {
+        Some(StepsFrom::Output(pattern)) => (Some(pattern.clone()), None),
+        Some(StepsFrom::File(path)) => (None, Some(Tail::new(path))),
+        None => (None, None),
+    };
+    let reads_output = pattern.is_some();
+    if reads_output {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if std::env::var_os(UNBUFFERED).is_none() {
+            command.env(UNBUFFERED, "1");
+        }
+    }
+    let (steps, numbers) = Steps::new(pattern);
+    let steps = Arc::new(steps);
+    let system = |what: &str, error: std::io::Error| WatchError::System(format!("{what}: {error}"));
+    let name = crate::results::printable::line(&program.display().to_string(), 200);
+    let mut child = command.spawn().map_err(|error| system(&format!("cannot start `{name}`"), error))?;
+    let mut copying = Vec::new();
+    let own = |fd: std::io::Result<std::os::fd::OwnedFd>| fd.map(File::from);
+    let (out, err) =
+        (own(std::io::stdout().as_fd().try_clone_to_owned()), own(std::io::stderr().as_fd().try_clone_to_owned()));
+    let cannot = |error| system("its output cannot be copied", error);
+    if let Some(from) = child.stdout.take() {
+        copying.push(output::copy(from, out.map_err(cannot)?, steps.clone()).map_err(cannot)?);
+    }
+    if let Some(from) = child.stderr.take() {
+        copying.push(output::copy(from, err.map_err(cannot)?, steps.clone()).map_err(cannot)?);
+    }
+    let held = reads_output.then(|| {
+        let holding = output::buffer().register(ledger);
+        holding.set(2, holding.cap().bytes);
+        holding
+    });
+    let waiting = steps::buffer().register(ledger);
+    Ok((child.id(), Output { steps, numbers, tail, copying, _held: held, _waiting: waiting }))
+}
+
+/// `1 process`, `2 processes`.
+fn processes(count: u64) -> String {
+    format!("{count} process{}", if count == 1 { "" } else { "es" })
+}
+
+struct Session<'a> {
+    request: &'a Request,
+    say: &'a dyn Fn(&str),
+    record: Record,
+    sampler: Sampler,
+    judged: Judged,
+    stopper: Stopper,
+    output: Output,
+    reached: Option<Reached>,
+    /// The first step and the newest, and when they were.
+    first_step: Option<(u64, Duration)>,
+    last_step: Option<(u64, Duration)>,
+    last: Last,
+    trend_looked: Instant,
+    /// Whether the pattern may still match for the first time.
+    patient: bool,
+    /// What could not be written. The command goes on: it is not to blame.
+    failed: Option<WriteError>,
+}
+
+impl Session<'_> {
+    /// Until its first process has ended.
+    fn follow(&mut self, main: u32, signals: &mut Signals) -> Exit {
+        let tick = self.request.every.min(TICK_MAX);
+        let mut looked: Option<Instant> = None;
+        loop {
+            let ended = ending::reap(main);
+            for signal in signals.pending() {
+                let members = self.members();
+                let said = self.stopper.pass_on(signal, || members);
+                self.tell(said);
+            }
+            self.read_steps();
+            if let Some(exit) = ended {
+                return exit;
+            }
+            if looked.is_none_or(|looked| looked.elapsed() >= self.request.every) {
+                looked = Some(Instant::now());
+                self.look();
+            }
+            let members = || self.sampler.members().iter().map(|member| member.id).collect();
+            if let Some(said) = self.stopper.advance(members) {
+                self.tell(said);
+            }
+            std::thread::sleep(tick);
+        }
+    }
+
+    fn members(&self) -> Vec<u32> {
+        self.sampler.members().iter().map(|member| member.id).collect()
+    }
+
+    fn tell(&mut self, text: &str) {
+        (self.say)(text);
+        let logged = self.record.log(text);
+        self.note(logged);
+    }
+
+    fn note(&mut self, written: Result<(), WriteError>) {
+        if let Err(error) = written
+            && self.failed.is_none()
+        {
+            (self.say)(&format!("{error}; the command goes on"));
+            self.failed = Some(error);
+        }
+    }
+
+    fn read_steps(&mut self) {
+        if let Some(tail) = &mut self.output.tail {
+            tail.read(&self.output.steps);
+        }
+        let lines: Vec<MetricsLine> = self.output.numbers.try_iter().collect();
+        for line in lines {
+            let written = self.record.step(&line);
+            self.note(written);
+        }
+        let (newest, now) = (self.output.steps.newest(), self.sampler.elapsed());
+        if newest > self.last_step.map_or(0, |(step, _)| step) {
+            self.first_step.get_or_insert((newest, now));
+            self.last_step = Some((newest, now));
+        }
+        if self.patient && (newest > 0 || now >= PATTERN_PATIENCE) {
+            self.patient = false;
+            if newest == 0
+                && let Some(said) = self.no_steps()
+            {
+                self.tell(&said);
+            }
+        }
+    }
+
+    /// That no step was found where steps were asked for.
+    fn no_steps(&self) -> Option<String> {
+        let (lines, matched) = self.output.steps.lines();
+        let lines = counted(lines, "line");
+        match (&self.request.steps, matched) {
+            (None, _) | (Some(_), 1..) => None,
+            (Some(StepsFrom::Output(_)), 0) => Some(format!(
+                "the pattern of --steps has matched none of {lines} of output: memory is judged by the clock"
+            )),
+            (Some(StepsFrom::File(path)), 0) => {
+                let path = crate::results::printable::line(&path.display().to_string(), 200);
+                Some(format!("no step was found in {lines} of {path}: memory is judged by the clock"))
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let look = self.sampler.look();
+        let near = |limit: u64| look.held_at_most as f64 >= self.request.at * limit as f64;
+        if !self.sampler.is_due(self.request.host_memory.is_some_and(near)) {
+            return;
+        }
+        let point = if self.last.line.is_none() { Point::Start } else { Point::Step };
+        let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
+        self.judged.add(&line);
+        let written = self.record.sample(&line);
+        self.note(written);
+        if self.stopper.is_running()
+            && let Some((outcome, message)) = self.limit(&line)
+        {
+            let said = self.stopper.stop(outcome, message);
+            self.tell(&said);
+        }
+        self.last.line = Some(line);
+    }
+
+    /// The limit that is reached now, and keeps what there is to say of it.
+    fn limit(&mut self, line: &MemoryLine) -> Option<(Outcome, String)> {
+        let reached = self.memory_limit(line);
+        if let Some(reached) = reached {
+            let message = reached.message.clone();
+            self.reached = Some(reached);
+            return Some((Outcome::MemoryLimit, message));
+        }
+        let limit = self.request.time_limit.filter(|limit| self.sampler.elapsed() >= *limit)?;
+        Some((Outcome::TimeLimit, format!("the time limit of {} was reached", Span(limit))))
+    }
+
+    fn memory_limit(&mut self, line: &MemoryLine) -> Option<Reached> {
+        let own = self.request.host_memory.map(|limit| (Some("--host-memory"), limit, line.host.heap));
+        let container = line.container.and_then(|container| {
+            let used = container.anonymous.unwrap_or(container.current);
+            Some((None, container.limit?, used))
+        });
+        for (key, limit, held) in own.into_iter().chain(container) {
+            let what = key.map_or("the container's limit", |key| key);
+            let share = format!("{:.0} % of {what}, {}", 100.0 * self.request.at, Bytes(limit));
+            if held as f64 >= self.request.at * limit as f64 {
+                let message = format!("memory reached {share}: {} are held", Bytes(held));
+                return Some(Reached { message, key, limit, held, line: line.clone() });
+            }
+            if held as f64 >= TREND_SHARE * limit as f64 && self.trend_looked.elapsed() >= TREND_EVERY {
+                self.trend_looked = Instant::now();
+                let rate = self.judged.bytes_per_second().unwrap_or_default();
+                let expected = held as f64 + rate * self.request.grace.as_secs_f64();
+                if rate > 0.0 && expected >= limit as f64 {
+                    let grace = Span(self.request.grace);
+                    let message = format!(
+                        "memory would reach {what}, {}, within the {grace} that it takes to save: {} are held, and {} come each second",
+                        Bytes(limit),
+                        Bytes(held),
+                        Bytes(rate as u64)
+                    );
+                    return Some(Reached { message, key, limit, held, line: line.clone() });
+                }
+            }
+        }
+        None
+    }
+
+    fn end(mut self, exit: &Exit, ledger: &Ledger) -> Result<Watched, WatchError> {
+        let left = self.members();
+        self.stopper.end_rest(left.clone());
+        let left_behind = left.len() as u64;
+        let begun = Instant::now();
+        while self.output.copying.iter().any(|copying| !copying.is_finished()) && begun.elapsed() < OUTPUT_PATIENCE {
+            self.read_steps();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.read_steps();
+        let verdict = self.judged.verdict();
+        let seconds = self.sampler.elapsed();
+        let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
+        let killed = self.stopper.killed();
+        let how = ending::sentence(exit, killed, &self.last, now_us);
+        let (outcome, exit_code, message) = match self.stopper.because() {
+            Some((outcome, message)) => (*outcome, exit_code(*outcome), format!("{message}; {how}")),
+            None if self.stopper.interrupted() => {
+                (Outcome::Interrupted, exit.code, format!("stopped by a signal, which was passed on; {how}"))
+            }
+            None if exit.code != 0 => (Outcome::Failed, exit.code, how),
+            None if self.request.fail_on.fails(verdict.verdict) => {
+                let message = format!("{how}; {}", verdict.message);
+                (Outcome::MemoryGrew, EXIT_VERDICT, message)
+            }
+            None => (Outcome::Finished, 0, how),
+        };
+        let mut notes = Vec::new();
+        if left_behind > 0 && self.stopper.because().is_none() && !killed {
+            notes.push(format!("it left {} behind, no longer watched", processes(left_behind)));
+        }
+        notes.extend(self.no_steps());
+        let message = std::iter::once(message).chain(notes).collect::<Vec<String>>().join("; ");
+        if let Some(reached) = self.reached.take() {
+            self.record.post_mortem(&reached, &verdict)?;
+        }
+        let memory = self.sampler.summary();
+        let left_out = self.output.steps.left_out();
+        let counters: BTreeMap<String, u64> =
+            (left_out > 0).then(|| ("steps_left_out".to_owned(), left_out)).into_iter().collect();
+        let ended = Ended {
+            outcome,
+            exit_code,
+            message,
+            steps: self.last_step.map_or(0, |(step, _)| step),
+            seconds: seconds.as_secs_f64(),
+            steps_per_second: self.speed(),
+            memory,
+            counters,
+        };
+        let path = self.record.directory.path.clone();
+        if let Some(error) = self.failed.take() {
+            at(&path, Err::<(), _>(error.source))?;
+        }
+        let (directory, summary) = self.record.end(&ended, &verdict, ledger)?;
+        Ok(Watched { directory, summary, verdict })
+    }
+
+    /// Steps a second, between the first and the last.
+    fn speed(&self) -> Option<f64> {
+        let ((first, began), (last, ended)) = self.first_step.zip(self.last_step)?;
+        let seconds = ended.saturating_sub(began).as_secs_f64();
+        (last > first && seconds > 0.0).then(|| (last - first) as f64 / seconds)
+    }
+}

@@ -1,0 +1,306 @@
+//! At which step is a command? From lines of its output, or from a file of JSON lines that it appends to.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+use regex_lite::{Captures, Regex};
+use serde_json::Value;
+
+use super::output::Lines;
+use crate::bounded::buffer::Buffer;
+use crate::bounded::ledger::{Cap, Policy};
+use crate::results::file;
+use crate::results::format::MetricsLine;
+use crate::verdict::table::STEP_NAMES;
+
+/// Steps that wait to be written down. Where there are more at once, their numbers are left out and counted.
+const WAITING_MAX: usize = 1024;
+/// Of a step: its loss, its learning rate, and other numbers.
+const VALUES_MAX: usize = 32;
+/// More of a file is read with the next look.
+const READ_BYTES_MAX: u64 = 1 << 20;
+/// Longer patterns are not believed.
+const PATTERN_CHARACTERS_MAX: usize = 1000;
+const STEP: &str = "step";
+const LOSS: &str = "loss";
+const RATES: [&str; 2] = ["learning_rate", "lr"];
+
+/// What waits to be written down.
+pub fn buffer() -> Buffer {
+    let cap = Cap { items: WAITING_MAX as u64, bytes: (WAITING_MAX * VALUES_MAX * 64) as u64 };
+    Buffer::new("steps_waiting", Policy::Refuse, cap)
+        .because("steps of one look; more are counted, and their numbers left out")
+}
+
+/// An expression that finds a step in a line. Its time is linear in the line: it never goes back.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    expression: Regex,
+}
+
+impl Pattern {
+    /// # Errors
+    /// It is no regular expression, or has no group named `step`.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let example = "for example 'step[ =](?<step>\\d+).*loss[ =](?<loss>[\\d.eE+-]+)'";
+        if text.chars().count() > PATTERN_CHARACTERS_MAX {
+            return Err(format!("the pattern has more than {PATTERN_CHARACTERS_MAX} characters; {example}"));
+        }
+        let expression = Regex::new(text).map_err(|error| format!("is no regular expression: {error}; {example}"))?;
+        if !expression.capture_names().flatten().any(|name| name == STEP) {
+            return Err(format!(
+                "the pattern has no group `(?<step>…)`, which holds the number of the step; {example}"
+            ));
+        }
+        Ok(Self { expression })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        self.expression.as_str()
+    }
+
+    fn find(&self, line: &str) -> Option<Found> {
+        let captures = self.expression.captures(line)?;
+        let named = |name: &str| number(&captures, name);
+        let names = self.expression.capture_names().flatten();
+        let others = names.filter(|name| *name != STEP && *name != LOSS && !RATES.contains(name)).take(VALUES_MAX);
+        Some(Found {
+            step: step(named(STEP)?)?,
+            loss: named(LOSS),
+            learning_rate: RATES.iter().find_map(|name| named(name)),
+            values: others.filter_map(|name| Some((name.to_owned(), named(name)?))).collect(),
+        })
+    }
+}
+
+fn number(captures: &Captures<'_>, name: &str) -> Option<f64> {
+    let text = captures.name(name)?.as_str();
+    text.replace(',', "").parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+fn step(value: f64) -> Option<u64> {
+    (0.0..1e15).contains(&value).then_some(value as u64)
+}
+
+/// What a line says.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Found {
+    step: u64,
+    loss: Option<f64>,
+    learning_rate: Option<f64>,
+    values: BTreeMap<String, f64>,
+}
+
+/// Counts steps through, also where their numbers begin again with each epoch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    before: u64,
+    newest: u64,
+}
+
+impl Counter {
+    /// The number of a step since the start; `None` of one that was seen.
+    fn count(&mut self, step: u64) -> Option<u64> {
+        if step < self.newest {
+            self.before += self.newest;
+            self.newest = 0;
+        }
+        let is_new = step > self.newest;
+        self.newest = step;
+        is_new.then_some(self.before + step)
+    }
+}
+
+/// The steps of a command; threads that read its output share it.
+#[derive(Debug)]
+pub struct Steps {
+    pattern: Option<Pattern>,
+    newest: AtomicU64,
+    lines: AtomicU64,
+    matched: AtomicU64,
+    left_out: AtomicU64,
+    counter: Mutex<Counter>,
+    numbers: SyncSender<MetricsLine>,
+}
+
+impl Steps {
+    /// The other end gives the numbers of steps that have a loss.
+    pub fn new(pattern: Option<Pattern>) -> (Self, Receiver<MetricsLine>) {
+        let (numbers, received) = sync_channel(WAITING_MAX);
+        let zero = || AtomicU64::new(0);
+        let (newest, lines, matched, left_out) = (zero(), zero(), zero(), zero());
+        (Self { pattern, newest, lines, matched, left_out, counter: Mutex::default(), numbers }, received)
+    }
+
+    /// The newest step; 0 before the first.
+    pub fn newest(&self) -> u64 {
+        self.newest.load(Relaxed)
+    }
+
+    /// Lines so far, and those that had a step.
+    pub fn lines(&self) -> (u64, u64) {
+        (self.lines.load(Relaxed), self.matched.load(Relaxed))
+    }
+
+    /// Steps whose numbers were left out.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Relaxed)
+    }
+
+    /// A line of output.
+    pub fn output(&self, line: &[u8]) {
+        self.lines.fetch_add(1, Relaxed);
+        let Some(pattern) = &self.pattern else { return };
+        if let Some(found) = pattern.find(&String::from_utf8_lossy(line)) {
+            self.found(found);
+        }
+    }
+
+    /// A line of a file.
+    fn json(&self, line: &[u8]) {
+        self.lines.fetch_add(1, Relaxed);
+        let Ok(Value::Object(object)) = serde_json::from_slice::<Value>(line) else { return };
+        let number = |name: &str| object.get(name).and_then(Value::as_f64);
+        let Some(step) = STEP_NAMES.iter().find_map(|name| number(name)).and_then(step) else { return };
+        let is_value = |name: &str| name != LOSS && !STEP_NAMES.contains(&name) && !RATES.contains(&name);
+        let others = object.iter().filter(|(name, value)| value.is_number() && is_value(name)).take(VALUES_MAX);
+        self.found(Found {
+            step,
+            loss: number(LOSS),
+            learning_rate: RATES.iter().find_map(|name| number(name)),
+            values: others.filter_map(|(name, value)| Some((short(name), value.as_f64()?))).collect(),
+        });
+    }
+
+    fn found(&self, found: Found) {
+        self.matched.fetch_add(1, Relaxed);
+        let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(found.step);
+        let Some(step) = counted else { return };
+        self.newest.fetch_max(step, Relaxed);
+        let Some(loss) = found.loss else { return };
+        let line = MetricsLine::Train {
+            step,
+            epoch: 0,
+            batch: STEP.to_owned(),
+            loss,
+            learning_rate: found.learning_rate,
+            gradient_norm: None,
+            gradient_norm_median: None,
+            values: found.values,
+        };
+        if self.numbers.try_send(line).is_err() {
+            self.left_out.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// A name from a file, no longer than a line of the results can hold.
+fn short(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+/// Reads what is appended to a file, a piece at a time.
+#[derive(Debug)]
+pub struct Tail {
+    path: PathBuf,
+    /// Where it was read to; what was there before the start is another run's.
+    at: u64,
+    lines: Lines,
+}
+
+impl Tail {
+    /// From the end of what is there now.
+    pub fn new(path: &Path) -> Self {
+        let at = std::fs::metadata(path).map_or(0, |found| found.len());
+        Self { path: path.to_path_buf(), at, lines: Lines::default() }
+    }
+
+    /// Hands on what was appended since. A file that is not there yet has nothing.
+    pub fn read(&mut self, steps: &Steps) {
+        let Ok(mut file) = file::open(&self.path) else { return };
+        let length = file.metadata().map_or(0, |found| found.len());
+        if length < self.at {
+            // It was written anew.
+            (self.at, self.lines) = (0, Lines::default());
+        }
+        if length == self.at || file.seek(SeekFrom::Start(self.at)).is_err() {
+            return;
+        }
+        let mut bytes = Vec::with_capacity((length - self.at).min(READ_BYTES_MAX) as usize);
+        if let Ok(count) = file.take(READ_BYTES_MAX).read_to_end(&mut bytes) {
+            self.at += count as u64;
+            self.lines.add(&bytes, |line| steps.json(line));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_and_numbers_are_found_in_lines_of_all_sorts() {
+        let pattern =
+            Pattern::new(r"step[ =](?<step>[\d,]+).*loss[ =](?<loss>[\d.eE+-]+)(?: acc (?<acc>[\d.]+))?").unwrap();
+        let (steps, numbers) = Steps::new(Some(pattern));
+        for line in
+            ["nothing", "step 1 loss 2.5", "step=1,200 loss=1e-1 acc 0.5", "step 1200 loss 3", "step x loss nan"]
+        {
+            steps.output(line.as_bytes());
+        }
+        assert_eq!((steps.newest(), steps.lines()), (1200, (5, 3)));
+        let lines: Vec<MetricsLine> = numbers.try_iter().collect();
+        assert_eq!(lines.len(), 2, "a step that was seen is not written again: {lines:?}");
+        assert!(matches!(&lines[1], MetricsLine::Train { loss, values, .. } if *loss == 0.1 && values["acc"] == 0.5));
+    }
+
+    #[test]
+    fn numbers_that_begin_again_with_each_epoch_are_counted_on() {
+        let mut counter = Counter::default();
+        let counted: Vec<Option<u64>> = [0, 1, 2, 2, 3, 1, 2, 3].into_iter().map(|step| counter.count(step)).collect();
+        assert_eq!(counted, [None, Some(1), Some(2), None, Some(3), Some(4), Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn a_wrong_pattern_says_what_is_missing() {
+        assert!(Pattern::new("step (").unwrap_err().contains("is no regular expression"));
+        assert!(Pattern::new(r"step (\d+)").unwrap_err().contains("(?<step>"));
+        assert!(Pattern::new(&"a".repeat(1001)).unwrap_err().contains("1000 characters"));
+    }
+
+    #[test]
+    fn a_pattern_that_goes_back_elsewhere_takes_no_time() {
+        let (steps, _numbers) = Steps::new(Some(Pattern::new(r"(a+)+(?<step>\d)$").unwrap()));
+        let begun = std::time::Instant::now();
+        steps.output(&vec![b'a'; 16 * 1024]);
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+        assert_eq!(steps.newest(), 0);
+    }
+
+    #[test]
+    fn only_what_is_appended_to_a_file_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        crate::results::write::replace(&path, b"{\"step\": 900}\n").unwrap();
+        let (steps, numbers) = Steps::new(None);
+        let mut tail = Tail::new(&path);
+        tail.read(&steps);
+        assert_eq!(steps.newest(), 0, "another run's");
+        let text =
+            "{\"step\": 900}\n{\"global_step\": 3, \"loss\": 0.5, \"note\": \"x\", \"acc\": 1}\nnonsense\n{\"step\": 4";
+        crate::results::write::replace(&path, text.as_bytes()).unwrap();
+        tail.read(&steps);
+        assert_eq!(steps.newest(), 3);
+        crate::results::write::replace(&path, format!("{text}}}\n").as_bytes()).unwrap();
+        tail.read(&steps);
+        assert_eq!((steps.newest(), numbers.try_iter().count()), (4, 1));
+        crate::results::write::replace(&path, b"{\"iter\": 1}\n").unwrap();
+        tail.read(&steps);
+        assert_eq!(steps.newest(), 5, "written anew");
+    }
+}

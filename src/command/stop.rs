@@ -1,0 +1,157 @@
+//! How is a command stopped: a signal that lets it save, time to do so, then the end?
+
+use std::time::{Duration, Instant};
+
+use crate::results::format::Outcome;
+
+/// After SIGTERM, before SIGKILL.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+
+/// What a command is sent first, so that it can save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Signal {
+    #[value(name = "TERM", alias = "SIGTERM")]
+    Term,
+    #[value(name = "INT", alias = "SIGINT")]
+    Int,
+    #[value(name = "HUP", alias = "SIGHUP")]
+    Hup,
+    #[value(name = "USR1", alias = "SIGUSR1")]
+    Usr1,
+    #[value(name = "USR2", alias = "SIGUSR2")]
+    Usr2,
+}
+
+impl Signal {
+    /// As it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Term => "TERM",
+            Self::Int => "INT",
+            Self::Hup => "HUP",
+            Self::Usr1 => "USR1",
+            Self::Usr2 => "USR2",
+        }
+    }
+
+    fn number(self) -> i32 {
+        match self {
+            Self::Term => libc::SIGTERM,
+            Self::Int => libc::SIGINT,
+            Self::Hup => libc::SIGHUP,
+            Self::Usr1 => libc::SIGUSR1,
+            Self::Usr2 => libc::SIGUSR2,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// It was sent the signal.
+    Asked(Instant),
+    /// It was told to end.
+    Told(Instant),
+    Killed,
+}
+
+/// Stops a command in order.
+#[derive(Debug)]
+pub struct Stopper {
+    main: u32,
+    signal: Signal,
+    grace: Duration,
+    stage: Stage,
+    because: Option<(Outcome, String)>,
+    passed_on: u32,
+}
+
+impl Stopper {
+    /// `main` leads a group of processes of its own.
+    pub fn new(main: u32, signal: Signal, grace: Duration) -> Self {
+        Self { main, signal, grace, stage: Stage::Running, because: None, passed_on: 0 }
+    }
+
+    /// Whether it goes on undisturbed.
+    pub fn is_running(&self) -> bool {
+        self.stage == Stage::Running && self.passed_on == 0
+    }
+
+    /// Why it was stopped; `None` where it was not, or was by a signal from outside.
+    pub fn because(&self) -> Option<&(Outcome, String)> {
+        self.because.as_ref()
+    }
+
+    /// Whether a signal from outside was passed on.
+    pub fn interrupted(&self) -> bool {
+        self.passed_on > 0
+    }
+
+    /// Whether it was killed here.
+    pub fn killed(&self) -> bool {
+        self.stage == Stage::Killed
+    }
+
+    /// Sends the signal to its first process, and no other: a worker that does not know it would end.
+    pub fn stop(&mut self, outcome: Outcome, message: String) -> String {
+        self.because = Some((outcome, message.clone()));
+        self.stage = Stage::Asked(Instant::now());
+        send(self.main, self.signal.number());
+        let grace = crate::units::Span(self.grace);
+        format!("{message}; it was sent SIG{} and has {grace} to save", self.signal.word())
+    }
+
+    /// A signal from outside: the first goes to the whole group, as a terminal would send it; the second kills.
+    pub fn pass_on(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> &'static str {
+        self.passed_on += 1;
+        if self.passed_on == 1 {
+            send_to_group(self.main, signal);
+            return "the signal was passed on to the command; a second one kills it";
+        }
+        self.kill(members());
+        "the command was killed"
+    }
+
+    /// Goes on with what time has come for; `members` are all its processes. Gives what there is to say.
+    pub fn advance(&mut self, members: impl FnOnce() -> Vec<u32>) -> Option<&'static str> {
+        match self.stage {
+            Stage::Asked(since) if since.elapsed() >= self.grace => {
+                self.stage = Stage::Told(Instant::now());
+                members().into_iter().for_each(|member| send(member, libc::SIGTERM));
+                Some("the command did not end by itself, and was sent SIGTERM")
+            }
+            Stage::Told(since) if since.elapsed() >= LAST_GRACE => {
+                self.kill(members());
+                Some("the command did not end by SIGTERM either, and was killed")
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends what is left of a command that was stopped here: its first process is gone.
+    pub fn end_rest(&mut self, members: Vec<u32>) {
+        if self.because.is_some() || self.killed() {
+            self.kill(members);
+        }
+    }
+
+    fn kill(&mut self, members: Vec<u32>) {
+        self.stage = Stage::Killed;
+        send_to_group(self.main, libc::SIGKILL);
+        members.into_iter().for_each(|member| send(member, libc::SIGKILL));
+    }
+}
+
+fn send(process: u32, signal: i32) {
+    if let Ok(process) = i32::try_from(process) {
+        // SAFETY: takes numbers. A process that is gone is an error that changes nothing.
+        unsafe { libc::kill(process, signal) };
+    }
+}
+
+fn send_to_group(leader: u32, signal: i32) {
+    if let Ok(leader) = i32::try_from(leader) {
+        // SAFETY: as above.
+        unsafe { libc::kill(-leader, signal) };
+    }
+}

@@ -1,0 +1,80 @@
+//! What is recorded of a command that `xrun watch` ran, besides what every run records?
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// In `manifest.json`: how a command was watched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Watched {
+    /// The time between two samples, at least, in milliseconds.
+    pub every_ms: u64,
+    /// `--host-memory`, in bytes.
+    pub host_memory: Option<u64>,
+    /// The share of a limit at which the command is stopped.
+    pub at: f64,
+    /// The signal that is sent first.
+    pub signal: String,
+    /// Seconds that the command then has.
+    pub grace_seconds: f64,
+    pub time_limit_seconds: Option<f64>,
+    /// Where its steps come from, for people; `null` where it is judged by the clock.
+    pub steps: Option<String>,
+    /// What could not be measured here, and why; for people.
+    pub not_measured: Vec<String>,
+}
+
+impl Default for Watched {
+    /// What a trace without its manifest is judged by.
+    fn default() -> Self {
+        Self {
+            every_ms: 1000,
+            host_memory: None,
+            at: 0.95,
+            signal: "TERM".into(),
+            grace_seconds: 30.0,
+            time_limit_seconds: None,
+            steps: None,
+            not_measured: Vec::new(),
+        }
+    }
+}
+
+/// In a line of `memory.jsonl`: the processes of a command. Each page counts once, however many processes share it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Processes {
+    pub count: u64,
+    pub threads: u64,
+    /// `null` where the system does not tell.
+    pub open_files: Option<u64>,
+    /// Processes whose pages could not be told apart: their shared pages count once for each of them.
+    pub inexact: u64,
+    /// By role: `main`, `workers`, the name of a program, `others`.
+    pub groups: BTreeMap<String, Group>,
+    /// Bytes of files in `/dev/shm` that this user made since the start and that no process has mapped; `null` where
+    /// there is no such folder.
+    pub unmapped_shared: Option<u64>,
+    /// The share of the last ten seconds in which something waited for memory, in percent; `null` where the kernel does
+    /// not tell.
+    pub pressure: Option<f64>,
+    /// Processes of the container that the kernel has killed for want of memory, ever; `null` where it does not tell.
+    pub oom_kills: Option<u64>,
+}
+
+/// Processes of one role, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Group {
+    pub processes: u64,
+    /// What they have resident, as each counts it: shared pages count once for each process.
+    pub resident: u64,
+    /// Pages that are theirs alone, and those that were copied nowhere since a process of theirs was forked; swapped
+    /// pages among them.
+    pub private: u64,
+    /// Their share of memory that several processes write to: shared memory, and files in `/dev/shm`.
+    pub shared: u64,
+    /// Their share of pages of files, which the kernel can drop.
+    pub file: u64,
+    /// Of `private`, swapped out.
+    pub swap: u64,
+}

@@ -1,0 +1,350 @@
+//! Does `xrun watch -- COMMAND` find what leaks, stop what reaches a limit, and leave everything else as it is?
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde_json::Value;
+
+use crate::workplace::{Said, Workplace, json, said, skipped, text, wait_until};
+
+const PATTERN: &str = r"step (?<step>\d+) loss (?<loss>\S+)";
+/// What each script keeps of a step.
+const KEPT: f64 = 256.0 * 1024.0;
+
+/// Files in `/dev/shm` belong to whoever watches: one script leaves some there.
+static SHARED: RwLock<()> = RwLock::new(());
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    SHARED.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    SHARED.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn has_python() -> bool {
+    let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        skipped("there is no python3");
+    }
+    found
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch").join(name)
+}
+
+fn series<'a>(verdict: &'a Value, name: &str) -> &'a Value {
+    let all = verdict["series"].as_array().unwrap();
+    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no series {name}: {verdict}"))
+}
+
+fn watched(workplace: &Workplace, name: &str, more: &[&str]) -> (Said, Value) {
+    let file = script(name);
+    let options = ["watch", "--name", "trial", "--every", "20ms", "--steps", PATTERN, "--"];
+    let command = ["python3", file.to_str().unwrap(), "--steps", "300"];
+    let said = workplace.xrun(&[&options[..], &command[..], more].concat());
+    let verdict = json(&workplace.latest("trial").join("verdict.json"));
+    (said, verdict)
+}
+
+/// The leak is named with its speed, and its twin does not grow.
+fn pair(name: &str, owner: &str, words: &str) {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let (leak, verdict) = watched(&workplace, name, &[]);
+    assert_eq!(leak.code, 0, "{leak:?}");
+    assert!(leak.out.ends_with("step 300 loss 0.003333\n"), "the output is as it was: {leak:?}");
+    assert_eq!((&verdict["verdict"], &verdict["axis"]), (&"growing".into(), &"steps".into()), "{verdict}");
+    assert_eq!(verdict["owner"], owner, "{verdict}");
+    let slope = series(&verdict, &format!("owner:{owner}"))["slope"].as_f64().unwrap();
+    assert!((slope / KEPT - 1.0).abs() < 0.1, "{slope} bytes a step: {verdict}");
+    assert!(verdict["message"].as_str().unwrap().contains(words), "{verdict}");
+    let judged = workplace.xrun(&["verdict", "latest", "--json", "--fail-on", "growing"]);
+    assert_eq!(judged.code, 6, "{judged:?}");
+    assert_eq!(serde_json::from_str::<Value>(&judged.out).unwrap(), verdict, "the trace says the same");
+    let (twin, verdict) = watched(&workplace, name, &["--bounded"]);
+    assert_eq!(twin.code, 0, "{twin:?}");
+    let grows = ["growing", "slowing", "suspect"].contains(&verdict["verdict"].as_str().unwrap());
+    assert!(!grows, "the twin: {verdict}");
+}
+
+#[test]
+fn workers_that_copy_what_they_read_are_named() {
+    let _others = beside_others();
+    pair("copy_on_write.py", "workers/private", "private memory of `workers` by 25");
+}
+
+#[test]
+fn a_loss_that_is_kept_with_its_history_is_found() {
+    let _others = beside_others();
+    pair("loss_history.py", "main/private", "private memory of `main` by 2");
+}
+
+#[test]
+fn predictions_of_validations_that_are_kept_are_found() {
+    let _others = beside_others();
+    pair("predictions.py", "main/private", "private memory of `main` by 2");
+}
+
+#[test]
+fn a_cache_without_a_bound_is_found() {
+    let _others = beside_others();
+    pair("cache.py", "main/private", "private memory of `main` by 2");
+}
+
+#[test]
+fn a_queue_without_back_pressure_is_found_where_it_is() {
+    let _others = beside_others();
+    pair("queue_of_results.py", "workers/private", "private memory of `workers` by 2");
+}
+
+#[test]
+fn a_mapped_file_only_looks_like_growth() {
+    let _others = beside_others();
+    pair("mapped_file.py", "main/private", "private memory of `main` by 2");
+}
+
+#[test]
+fn shared_memory_that_is_never_unlinked_is_found() {
+    let _alone = alone();
+    pair("shared_memory.py", "/dev/shm", "files in /dev/shm that no process has mapped by 2");
+}
+
+#[test]
+fn an_allocation_in_c_is_found() {
+    let _others = beside_others();
+    pair("c_allocation.py", "main/private", "private memory of `main` by 2");
+}
+
+#[test]
+fn threads_that_never_end_are_found() {
+    let _others = beside_others();
+    pair("threads.py", "main/private", "private memory of `main` by 2");
+}
+
+#[test]
+fn without_steps_the_clock_judges() {
+    let _others = beside_others();
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = script("c_allocation.py");
+    let options =
+        ["watch", "--name", "trial", "--every", "20ms", "--host-memory", "100 GiB", "--fail-on", "growing", "--"];
+    let said = workplace.xrun(&[&options[..], &["python3", file.to_str().unwrap(), "--steps", "500"]].concat());
+    assert_eq!(said.code, 6, "{said:?}");
+    let verdict = json(&workplace.latest("trial").join("verdict.json"));
+    assert_eq!((&verdict["axis"], &verdict["owner"]), (&"milliseconds".into(), &"main/private".into()), "{verdict}");
+    let message = verdict["message"].as_str().unwrap();
+    assert!(
+        message.contains("a second") && message.contains("the limit of 100.0 GiB is reached in another"),
+        "{message}"
+    );
+    assert_eq!(json(&workplace.latest("trial").join("summary.json"))["outcome"], "memory_grew");
+}
+
+#[test]
+fn a_command_is_told_to_save_before_a_limit_ends_it() {
+    let _others = beside_others();
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = script("cache.py");
+    let options = [
+        "watch",
+        "--name",
+        "trial",
+        "--every",
+        "20ms",
+        "--host-memory",
+        "60 MiB",
+        "--at",
+        "0.9",
+        "--grace",
+        "20s",
+        "--",
+    ];
+    let said = workplace.xrun(&[&options[..], &["python3", file.to_str().unwrap(), "--steps", "4000"]].concat());
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("90 % of --host-memory, 60.0 MiB"), "{said:?}");
+    let saved: Value = serde_json::from_str(&text(&workplace.path("checkpoint.json"))).unwrap();
+    assert!(saved["step"].as_u64().unwrap() > 50, "{saved}");
+    let run = workplace.latest("trial");
+    let dead = json(&run.join("post_mortem.json"));
+    assert!(dead["held"].as_u64().unwrap() < 60 << 20, "{dead}");
+    assert_eq!(dead["limit_key"], "--host-memory");
+    let shown = workplace.xrun(&["show", "latest"]);
+    assert!(shown.out.contains("post-mortem") && !shown.out.contains("damaged"), "{shown:?}");
+    assert!(!shown.out.contains("go on"), "a command is no run to resume: {shown:?}");
+    let resumed = workplace.xrun(&["resume", "latest"]);
+    assert!(resumed.code == 2 && resumed.err.contains("start it again: "), "{resumed:?}");
+}
+
+#[test]
+fn what_does_not_end_is_ended() {
+    let workplace = Workplace::new();
+    let deaf = "trap '' TERM; while :; do sleep 0.1; done";
+    let said = workplace.xrun(&[
+        "watch",
+        "--name",
+        "deaf",
+        "--every",
+        "20ms",
+        "--time-limit",
+        "300ms",
+        "--grace",
+        "200ms",
+        "--",
+        "sh",
+        "-c",
+        deaf,
+    ]);
+    assert_eq!(said.code, 7, "{said:?}");
+    assert!(said.err.contains("did not end by SIGTERM either, and was killed"), "{said:?}");
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let workplace = Workplace::new();
+    for (command, code, words) in [
+        ("exit 0", 0, "the command ended"),
+        ("exit 3", 3, "the command ended with exit code 3"),
+        ("kill -SEGV $$", 139, "the command was ended by SIGSEGV"),
+        ("kill -KILL $$", 137, "the command was killed from outside (SIGKILL"),
+        ("sleep 3 & exit 0", 0, "it left 1 process behind, no longer watched"),
+    ] {
+        let said = workplace.xrun(&["watch", "--every", "20ms", "--", "sh", "-c", command]);
+        assert_eq!(said.code, code, "{command}: {said:?}");
+        assert!(said.err.contains(words), "{command}: {said:?}");
+    }
+    let summary = json(&workplace.latest("sh").join("summary.json"));
+    assert_eq!((&summary["outcome"], &summary["steps"]), (&"finished".into(), &0.into()));
+}
+
+#[test]
+fn what_cannot_be_run_is_told_and_leaves_nothing() {
+    let workplace = Workplace::new();
+    for (arguments, words) in [
+        (&["watch", "--", "no_such_program"][..], "there is no program `no_such_program`"),
+        (&["watch", "--steps", r"step (\d+)", "--", "true"], "no group `(?<step>"),
+        (&["watch", "--steps", "step (", "--", "true"], "is no regular expression"),
+        (&["watch", "--name", "a/b", "--", "true"], "`a-b` could be"),
+        (&["watch", "--every", "1ms", "--", "true"], "expected 10ms or more, found 1ms"),
+        (&["watch", "--host-memory", "0", "--", "true"], "such as 14GiB, found 0"),
+        (&["watch", "--at", "1.5", "--", "true"], "such as 0.95"),
+        (&["watch", "--signal", "KILL", "--", "true"], "USR1"),
+        (&["verdict", "--pid", "4000000"], "there is no process 4000000"),
+    ] {
+        let said = workplace.xrun(arguments);
+        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
+        assert!(said.err.contains(words), "{arguments:?}: {said:?}");
+    }
+    assert!(!workplace.path("results").exists());
+}
+
+#[test]
+fn output_passes_whatever_it_is() {
+    let workplace = Workplace::new();
+    // A line of 32 MiB without an end, and bytes that are no text.
+    let command = r"head -c 33554432 /dev/zero; printf '\377\376\r\033[2Jstep 7\n'";
+    let arguments = ["watch", "--steps", r"step (?<step>\d+)", "--every", "20ms", "--", "sh", "-c", command];
+    let output = workplace.command(&arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{:?}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout.len(), 33_554_432 + 14);
+    assert!(output.stdout.ends_with(b"\xff\xfe\r\x1b[2Jstep 7\n"));
+    let run = workplace.latest("sh");
+    assert_eq!(json(&run.join("summary.json"))["steps"], 7);
+    let owners = json(&run.join("summary.json"))["owners"].clone();
+    let over = |one: &Value| one["peak_bytes"].as_u64() > one["cap_bytes"].as_u64();
+    assert!(!owners.as_array().unwrap().iter().any(over), "{owners}");
+    // A reader that goes away ends the command, as without xrun.
+    let mut child = workplace.spawn(&["watch", "--steps", r"a(?<step>\d+)", "--name", "yes", "--", "yes"]);
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+    let message = json(&workplace.latest("yes").join("summary.json"))["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("the pattern of --steps has matched none of"), "{message}");
+}
+
+#[test]
+fn steps_come_from_a_file_too() {
+    let workplace = Workplace::new();
+    workplace.file("metrics.jsonl", "{\"step\": 900, \"loss\": 9}\n");
+    let command = "for i in 1 2 3; do echo \"{\\\"global_step\\\": $i, \\\"loss\\\": 0.$i, \\\"acc\\\": $i}\" >> metrics.jsonl; sleep 0.05; done";
+    let said =
+        workplace.xrun(&["watch", "--steps-file", "metrics.jsonl", "--every", "20ms", "--", "sh", "-c", command]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let run = workplace.latest("sh");
+    let lines = text(&run.join("metrics.jsonl"));
+    assert_eq!(lines.lines().count(), 3, "{lines}");
+    assert!(lines.contains("\"loss\":0.3") && lines.contains("\"acc\":3.0"), "{lines}");
+    assert_eq!(json(&run.join("summary.json"))["loss_last"], 0.3);
+    for command in [
+        &["show", "latest"][..],
+        &["ls"],
+        &["report", "latest"],
+        &["export", "latest", "--to", "csv"],
+        &["compare", "latest", "latest"],
+    ] {
+        let said = workplace.xrun(command);
+        assert_eq!(said.code, 0, "{command:?}: {said:?}");
+        assert!(!said.out.contains("damaged"), "{command:?}: {said:?}");
+    }
+}
+
+#[cfg(unix)]
+fn signal(process: u32, name: &str) {
+    assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn the_first_signal_is_passed_on_and_the_second_kills() {
+    let workplace = Workplace::new();
+    let begins = |child: &std::process::Child, file: &str| {
+        wait_until("the command is ready", || workplace.path(file).exists());
+        child.id()
+    };
+    let saves = "trap 'touch saved; exit 4' INT; touch ready; while :; do sleep 0.05; done";
+    let child = workplace.spawn(&["watch", "--every", "20ms", "--name", "saves", "--", "sh", "-c", saves]);
+    signal(begins(&child, "ready"), "-INT");
+    let saved = said(child.wait_with_output().unwrap());
+    assert_eq!(saved.code, 4, "{saved:?}");
+    assert!(workplace.path("saved").exists() && saved.err.contains("the signal was passed on"), "{saved:?}");
+    assert_eq!(json(&workplace.latest("saves").join("summary.json"))["outcome"], "interrupted");
+    let deaf = "trap '' INT TERM; touch deaf; while :; do sleep 0.05; done";
+    let child = workplace.spawn(&["watch", "--every", "20ms", "--name", "deaf", "--", "sh", "-c", deaf]);
+    let id = begins(&child, "deaf");
+    signal(id, "-INT");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(id, "-INT");
+    let killed = said(child.wait_with_output().unwrap());
+    assert_eq!(killed.code, 137, "{killed:?}");
+    assert!(killed.err.contains("the command was killed"), "{killed:?}");
+}
+
+#[test]
+fn a_process_that_runs_is_judged_without_being_touched() {
+    let _others = beside_others();
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let mut leak = Command::new("python3")
+        .args([script("c_allocation.py").to_str().unwrap(), "--steps", "450"])
+        .current_dir(workplace.folder.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = workplace.xrun(&["verdict", "--pid", &leak.id().to_string(), "--every", "20ms", "--json"]);
+    let code = leak.wait().unwrap().code();
+    assert_eq!((said.code, code), (0, Some(0)), "{said:?}");
+    let verdict: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"main/private".into()), "{verdict}");
+    assert!(said.err.contains("has ended"), "{said:?}");
+    assert!(!workplace.path("results").exists(), "nothing is written");
+}

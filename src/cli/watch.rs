@@ -28,6 +28,8 @@ Exit codes:
     6  memory is growing, and --fail-on says that this fails
     7  the time limit was reached";
 
+/// In place of a pattern.
+const RECOGNISE: &str = "auto";
 /// Samples no closer than this.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
@@ -59,7 +61,8 @@ pub struct WatchArguments {
     /// The verdict on memory that fails it.
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
-    /// Finds steps in its output: a regular expression with a group `(?<step>…)`, and perhaps `(?<loss>…)` and others.
+    /// Finds steps in its output: a regular expression with a group `(?<step>…)`, and perhaps `(?<loss>…)` and others; or
+    /// `auto`, for progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras.
     #[arg(long, value_name = "PATTERN", conflicts_with = "steps_file")]
     steps: Option<String>,
     /// A file of JSON lines with `step` and perhaps `loss`, to which it appends.
@@ -119,8 +122,11 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
     if arguments.host_memory == Some(Bytes(0)) {
         return Err(Failure::Usage("--host-memory: expected a size such as 14GiB, found 0".into()));
     }
-    let pattern = |text: &String| Pattern::new(text).map_err(|error| Failure::Usage(format!("--steps: {error}")));
-    let output = arguments.steps.as_ref().map(pattern).transpose()?.map(StepsFrom::Output);
+    let from = |text: &String| match text.as_str() {
+        RECOGNISE => Ok(StepsFrom::Recognised),
+        text => Pattern::new(text).map(StepsFrom::Output).map_err(|error| Failure::Usage(format!("--steps: {error}"))),
+    };
+    let output = arguments.steps.as_ref().map(from).transpose()?;
     Ok(Request {
         name: name(arguments)?,
         words: arguments.command.clone(),

@@ -6,6 +6,7 @@ pub mod attach;
 pub mod ending;
 pub mod groups;
 pub mod output;
+pub mod recognise;
 pub mod record;
 pub mod sampler;
 pub mod session;
@@ -48,6 +49,8 @@ pub struct Request {
 pub enum StepsFrom {
     /// Lines of its output.
     Output(Pattern),
+    /// Progress bars in its output.
+    Recognised,
     /// A file of JSON lines that it appends to.
     File(PathBuf),
 }

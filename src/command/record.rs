@@ -251,6 +251,7 @@ impl Record {
 pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
     let steps = request.steps.as_ref().map(|steps| match steps {
         StepsFrom::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
+        StepsFrom::Recognised => "progress bars in the output that are recognised".to_owned(),
         StepsFrom::File(path) => format!("the file {}", path.display()),
     });
     Watched {

@@ -19,9 +19,8 @@ use crate::verdict::command::UNMAPPED;
 /// A sample is taken after this many times what the last one cost: less than 1 % of one core. Who asks for samples more
 /// often than each second pays for them.
 const COST_FACTOR: f64 = 150.0;
-/// The same while a limit may be near, and at most as often as anybody may ask.
+/// The same where a limit may have been reached, and at most as often as anybody may ask.
 const COST_FACTOR_MIN: f64 = 3.0;
-const COST_FACTOR_NEAR: f64 = 20.0;
 /// So many samples are taken before they become rarer.
 const SAMPLES_OFTEN: u32 = 20_000;
 const SHARED_FOLDER: &str = "/dev/shm";
@@ -115,7 +114,7 @@ impl Sampler {
         let rare = self.started.elapsed() / SAMPLES_OFTEN;
         let asked = (COST_FACTOR * self.every.as_secs_f64()).clamp(COST_FACTOR_MIN, COST_FACTOR);
         let pause = match near_limit {
-            true => self.every.max(self.newest_cost.mul_f64(asked.min(COST_FACTOR_NEAR))),
+            true => self.every.max(self.newest_cost.mul_f64(COST_FACTOR_MIN)),
             false => self.every.max(rare).max(self.newest_cost.mul_f64(asked)),
         };
         self.newest.is_none_or(|newest| newest.elapsed() >= pause)

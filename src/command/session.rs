@@ -19,12 +19,12 @@ use super::ending::{self, Exit, Last};
 use super::output;
 use super::record::{self, Ended, Reached, Record};
 use super::sampler::{Sampler, Whose, not_measured};
-use super::steps::{self, Steps, Tail};
+use super::steps::{self, Finder, Steps, Tail};
 use super::stop::Stopper;
 use super::{Request, StepsFrom, WatchError};
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::memory::sources;
-use crate::results::format::{MemoryLine, MetricsLine, Outcome, Point, Summary};
+use crate::results::format::{ContainerMemory, MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
 use crate::results::verdict::Verdict;
 use crate::results::write::{WriteError, at};
 use crate::run::directory::RunDirectory;
@@ -62,15 +62,15 @@ pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError>
     let program = find(&request.words[0])?;
     let ledger = Ledger::default();
     let watched = record::watched(request, not_measured());
-    let mut record = Record::begin(request, &watched, &ledger)?;
+    let record = Record::begin(request, &watched, &ledger)?;
     let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(system)?;
     ending::adopt_orphans();
     let kills_before = sources::oom_kills();
-    let (main, output) = start(request, &program, &ledger)?;
-    let directory = record.directory.path.display().to_string();
-    record.log(&format!("started process {main}: {}", shown(request)))?;
-    say(&format!("watching process {main}; results: {directory}"));
+    let (main, output) = match start(request, &program, &ledger) {
+        Ok(started) => started,
+        Err(error) => return not_started(record, &Judged::new(&watched), &error.to_string(), &ledger),
+    };
     let mut session = Session {
         request,
         say,
@@ -83,12 +83,36 @@ pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError>
         first_step: None,
         last_step: None,
         last: Last { kills_before, host_memory: request.host_memory, line: None },
+        looked_at_sample: 0,
         trend_looked: Instant::now(),
         patient: true,
         failed: None,
     };
+    let directory = session.record.directory.path.display().to_string();
+    session.tell(&format!("watching process {main}; results: {directory}"));
+    let logged = session.record.log(&format!("the command is: {}", shown(request)));
+    session.note(logged);
     let exit = session.follow(main, &mut signals);
     session.end(&exit, &ledger)
+}
+
+/// What a shell answers of a file that is no program.
+const EXIT_CANNOT_START: u8 = 126;
+
+fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) -> Result<Watched, WatchError> {
+    let ended = Ended {
+        outcome: Outcome::Failed,
+        exit_code: EXIT_CANNOT_START,
+        message: message.to_owned(),
+        steps: 0,
+        seconds: 0.0,
+        steps_per_second: None,
+        memory: MemorySummary::default(),
+        counters: BTreeMap::new(),
+    };
+    let verdict = judged.verdict();
+    let (directory, summary) = record.end(&ended, &verdict, ledger)?;
+    Ok(Watched { directory, summary, verdict })
 }
 
 /// The file of a program, as the shell would find it.
@@ -131,19 +155,20 @@ fn start(request: &Request, program: &Path, ledger: &Ledger) -> Result<(u32, Out
         // A group in the background that reads from the terminal would be stopped without a word.
         command.stdin(Stdio::null());
     }
-    let (pattern, tail) = match &request.steps {
-        Some(StepsFrom::Output(pattern)) => (Some(pattern.clone()), None),
+    let (finder, tail) = match &request.steps {
+        Some(StepsFrom::Output(pattern)) => (Some(Finder::Pattern(pattern.clone())), None),
+        Some(StepsFrom::Recognised) => (Some(Finder::recogniser()), None),
         Some(StepsFrom::File(path)) => (None, Some(Tail::new(path))),
         None => (None, None),
     };
-    let reads_output = pattern.is_some();
+    let reads_output = finder.is_some();
     if reads_output {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if std::env::var_os(UNBUFFERED).is_none() {
             command.env(UNBUFFERED, "1");
         }
     }
-    let (steps, numbers) = Steps::new(pattern);
+    let (steps, numbers) = Steps::new(finder);
     let steps = Arc::new(steps);
     let system = |what: &str, error: std::io::Error| WatchError::System(format!("{what}: {error}"));
     let name = crate::results::printable::line(&program.display().to_string(), 200);
@@ -168,6 +193,16 @@ fn start(request: &Request, program: &Path, ledger: &Ledger) -> Result<(u32, Out
     Ok((child.id(), Output { steps, numbers, tail, copying, _held: held, _waiting: waiting }))
 }
 
+/// What a container holds that its kernel cannot drop. It counts shared memory among files; the command's is known.
+fn held_in(line: &MemoryLine, container: &ContainerMemory) -> u64 {
+    let Some(anonymous) = container.anonymous else { return container.current };
+    let shared = line.processes.as_ref().map_or(0, |processes| {
+        let mapped: u64 = processes.groups.values().map(|group| group.shared).sum();
+        mapped + processes.unmapped_shared.unwrap_or_default()
+    });
+    (anonymous + shared).min(container.current)
+}
+
 /// `1 process`, `2 processes`.
 fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
@@ -186,6 +221,8 @@ struct Session<'a> {
     first_step: Option<(u64, Duration)>,
     last_step: Option<(u64, Duration)>,
     last: Last,
+    /// What a look found when the newest sample was taken.
+    looked_at_sample: u64,
     trend_looked: Instant,
     /// Whether the pattern may still match for the first time.
     patient: bool,
@@ -273,6 +310,9 @@ impl Session<'_> {
             (Some(StepsFrom::Output(_)), 0) => Some(format!(
                 "the pattern of --steps has matched none of {lines} of output: memory is judged by the clock"
             )),
+            (Some(StepsFrom::Recognised), 0) => Some(format!(
+                "no progress was recognised in {lines} of output: memory is judged by the clock; `--steps PATTERN` finds others"
+            )),
             (Some(StepsFrom::File(path)), 0) => {
                 let path = crate::results::printable::line(&path.display().to_string(), 200);
                 Some(format!("no step was found in {lines} of {path}: memory is judged by the clock"))
@@ -281,43 +321,49 @@ impl Session<'_> {
     }
 
     fn look(&mut self) {
+        if self.stopper.is_running()
+            && let Some(limit) = self.request.time_limit.filter(|limit| self.sampler.elapsed() >= *limit)
+        {
+            self.stop(Outcome::TimeLimit, format!("the time limit of {} was reached", Span(limit)));
+        }
         let look = self.sampler.look();
-        let near = |limit: u64| look.held_at_most as f64 >= self.request.at * limit as f64;
-        if !self.sampler.is_due(self.request.host_memory.is_some_and(near)) {
+        if !self.sampler.is_due(self.is_near_limit(look.held_at_most)) {
             return;
         }
+        self.looked_at_sample = look.held_at_most;
         let point = if self.last.line.is_none() { Point::Start } else { Point::Step };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         self.judged.add(&line);
         let written = self.record.sample(&line);
         self.note(written);
         if self.stopper.is_running()
-            && let Some((outcome, message)) = self.limit(&line)
+            && let Some(reached) = self.memory_limit(&line)
         {
-            let said = self.stopper.stop(outcome, message);
-            self.tell(&said);
+            self.stop(Outcome::MemoryLimit, reached.message.clone());
+            self.reached = Some(reached);
         }
         self.last.line = Some(line);
     }
 
-    /// The limit that is reached now, and keeps what there is to say of it.
-    fn limit(&mut self, line: &MemoryLine) -> Option<(Outcome, String)> {
-        let reached = self.memory_limit(line);
-        if let Some(reached) = reached {
-            let message = reached.message.clone();
-            self.reached = Some(reached);
-            return Some((Outcome::MemoryLimit, message));
-        }
-        let limit = self.request.time_limit.filter(|limit| self.sampler.elapsed() >= *limit)?;
-        Some((Outcome::TimeLimit, format!("the time limit of {} was reached", Span(limit))))
+    fn stop(&mut self, outcome: Outcome, message: String) {
+        let said = self.stopper.stop(outcome, message);
+        self.tell(&said);
+    }
+
+    /// Whether a limit may have been reached since the newest sample, by what processes have got since then.
+    fn is_near_limit(&self, looked: u64) -> bool {
+        let Some(line) = &self.last.line else { return false };
+        let reaches = |held: u64, limit: u64| held as f64 >= self.request.at * limit as f64;
+        let held = (line.host.heap + looked).saturating_sub(self.looked_at_sample);
+        let limited = line.container.is_some_and(|container| container.limit.is_some());
+        let container = || sources::container().and_then(|now| Some((held_in(line, &now), now.limit?)));
+        self.request.host_memory.is_some_and(|limit| reaches(held, limit))
+            || (limited && container().is_some_and(|(held, limit)| reaches(held, limit)))
     }
 
     fn memory_limit(&mut self, line: &MemoryLine) -> Option<Reached> {
         let own = self.request.host_memory.map(|limit| (Some("--host-memory"), limit, line.host.heap));
-        let container = line.container.and_then(|container| {
-            let used = container.anonymous.unwrap_or(container.current);
-            Some((None, container.limit?, used))
-        });
+        let container = line.container.and_then(|now| Some((None, now.limit?, held_in(line, &now))));
         for (key, limit, held) in own.into_iter().chain(container) {
             let what = key.map_or("the container's limit", |key| key);
             let share = format!("{:.0} % of {what}, {}", 100.0 * self.request.at, Bytes(limit));
@@ -376,6 +422,7 @@ impl Session<'_> {
             notes.push(format!("it left {} behind, no longer watched", processes(left_behind)));
         }
         notes.extend(self.no_steps());
+        notes.extend(self.output.steps.recognised());
         let message = std::iter::once(message).chain(notes).collect::<Vec<String>>().join("; ");
         if let Some(reached) = self.reached.take() {
             self.record.post_mortem(&reached, &verdict)?;

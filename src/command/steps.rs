@@ -5,12 +5,13 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
 use super::output::Lines;
+use super::recognise::Recogniser;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::results::file;
@@ -89,11 +90,47 @@ fn step(value: f64) -> Option<u64> {
 
 /// What a line says.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Found {
-    step: u64,
-    loss: Option<f64>,
-    learning_rate: Option<f64>,
-    values: BTreeMap<String, f64>,
+pub struct Found {
+    pub step: u64,
+    pub loss: Option<f64>,
+    pub learning_rate: Option<f64>,
+    pub values: BTreeMap<String, f64>,
+}
+
+static LOSS_OF: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?:^|[\s,])(?:train_)?loss[=:]\s*(?<loss>[\d.eE+-]+)").ok());
+
+/// The loss that stands behind a progress bar.
+pub fn loss_of(text: &str) -> Option<f64> {
+    number(&LOSS_OF.as_ref()?.captures(text)?, LOSS)
+}
+
+/// How steps are found in lines of output.
+#[derive(Debug)]
+pub enum Finder {
+    Pattern(Pattern),
+    Recogniser(Mutex<Recogniser>),
+}
+
+impl Finder {
+    /// Of progress bars.
+    pub fn recogniser() -> Self {
+        Self::Recogniser(Mutex::default())
+    }
+
+    fn find(&self, line: &str) -> Option<Found> {
+        match self {
+            Self::Pattern(pattern) => pattern.find(line),
+            Self::Recogniser(known) => known.lock().unwrap_or_else(PoisonError::into_inner).find(line),
+        }
+    }
+
+    fn words(&self) -> Option<String> {
+        match self {
+            Self::Pattern(_) => None,
+            Self::Recogniser(known) => known.lock().unwrap_or_else(PoisonError::into_inner).words(),
+        }
+    }
 }
 
 /// Counts steps through, also where their numbers begin again with each epoch.
@@ -119,8 +156,10 @@ impl Counter {
 /// The steps of a command; threads that read its output share it.
 #[derive(Debug)]
 pub struct Steps {
-    pattern: Option<Pattern>,
+    finder: Option<Finder>,
     newest: AtomicU64,
+    /// The newest step with a loss.
+    told: AtomicU64,
     lines: AtomicU64,
     matched: AtomicU64,
     left_out: AtomicU64,
@@ -130,11 +169,11 @@ pub struct Steps {
 
 impl Steps {
     /// The other end gives the numbers of steps that have a loss.
-    pub fn new(pattern: Option<Pattern>) -> (Self, Receiver<MetricsLine>) {
+    pub fn new(finder: Option<Finder>) -> (Self, Receiver<MetricsLine>) {
         let (numbers, received) = sync_channel(WAITING_MAX);
         let zero = || AtomicU64::new(0);
-        let (newest, lines, matched, left_out) = (zero(), zero(), zero(), zero());
-        (Self { pattern, newest, lines, matched, left_out, counter: Mutex::default(), numbers }, received)
+        let (newest, told, lines, matched, left_out) = (zero(), zero(), zero(), zero(), zero());
+        (Self { finder, newest, told, lines, matched, left_out, counter: Mutex::default(), numbers }, received)
     }
 
     /// The newest step; 0 before the first.
@@ -147,6 +186,11 @@ impl Steps {
         (self.lines.load(Relaxed), self.matched.load(Relaxed))
     }
 
+    /// What was recognised without a pattern, for people.
+    pub fn recognised(&self) -> Option<String> {
+        self.finder.as_ref()?.words()
+    }
+
     /// Steps whose numbers were left out.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Relaxed)
@@ -155,8 +199,8 @@ impl Steps {
     /// A line of output.
     pub fn output(&self, line: &[u8]) {
         self.lines.fetch_add(1, Relaxed);
-        let Some(pattern) = &self.pattern else { return };
-        if let Some(found) = pattern.find(&String::from_utf8_lossy(line)) {
+        let Some(finder) = &self.finder else { return };
+        if let Some(found) = finder.find(&String::from_utf8_lossy(line)) {
             self.found(found);
         }
     }
@@ -180,9 +224,13 @@ impl Steps {
     fn found(&self, found: Found) {
         self.matched.fetch_add(1, Relaxed);
         let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(found.step);
-        let Some(step) = counted else { return };
-        self.newest.fetch_max(step, Relaxed);
-        let Some(loss) = found.loss else { return };
+        let step = match counted {
+            Some(step) => self.newest.fetch_max(step, Relaxed).max(step),
+            // A bar shows a step before its loss is told.
+            None if found.loss.is_some() => self.newest(),
+            None => return,
+        };
+        let Some(loss) = found.loss.filter(|_| step > self.told.fetch_max(step, Relaxed)) else { return };
         let line = MetricsLine::Train {
             step,
             epoch: 0,
@@ -247,7 +295,7 @@ mod tests {
     fn steps_and_numbers_are_found_in_lines_of_all_sorts() {
         let pattern =
             Pattern::new(r"step[ =](?<step>[\d,]+).*loss[ =](?<loss>[\d.eE+-]+)(?: acc (?<acc>[\d.]+))?").unwrap();
-        let (steps, numbers) = Steps::new(Some(pattern));
+        let (steps, numbers) = Steps::new(Some(Finder::Pattern(pattern)));
         for line in
             ["nothing", "step 1 loss 2.5", "step=1,200 loss=1e-1 acc 0.5", "step 1200 loss 3", "step x loss nan"]
         {
@@ -275,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_pattern_that_goes_back_elsewhere_takes_no_time() {
-        let (steps, _numbers) = Steps::new(Some(Pattern::new(r"(a+)+(?<step>\d)$").unwrap()));
+        let (steps, _numbers) = Steps::new(Some(Finder::Pattern(Pattern::new(r"(a+)+(?<step>\d)$").unwrap())));
         let begun = std::time::Instant::now();
         steps.output(&vec![b'a'; 16 * 1024]);
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());

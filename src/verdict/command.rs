@@ -126,3 +126,81 @@ pub fn spoken_owner(owner: &str) -> String {
         _ => format!("`{owner}`"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::format::{HostMemory, Point, VERSION};
+
+    const MIB: u64 = 1 << 20;
+
+    fn line(milliseconds: u64, step: u64, main: u64, workers: u64) -> MemoryLine {
+        let owner = |group: &str, bytes: u64| (format!("{group}{PRIVATE}"), bytes);
+        MemoryLine {
+            version: VERSION,
+            segment: 0,
+            time_us: milliseconds * 1000,
+            step,
+            epoch: 0,
+            point: Point::Step,
+            host: HostMemory { heap: main + workers, resident: Some(main + workers), ..HostMemory::default() },
+            device: None,
+            driver: None,
+            container: None,
+            owners: [owner("main", main), owner("workers", workers)].into(),
+            freed: None,
+            phases_us: [].into(),
+            cost_us: 0,
+            processes: Some(Processes { count: 3, threads: 3, ..Processes::default() }),
+        }
+    }
+
+    fn judged(watched: &Watched, lines: impl Iterator<Item = MemoryLine>) -> Verdict {
+        let mut command = Command::new(watched);
+        lines.for_each(|line| command.add(&line));
+        command.verdict()
+    }
+
+    #[test]
+    fn growth_by_step_names_the_group_and_says_when_the_limit_is_reached() {
+        let watched = Watched { host_memory: Some(1024 * MIB), ..Watched::default() };
+        let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{verdict:?}");
+        assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
+        for words in [
+            "private memory of `workers` by 1.0 MiB a step",
+            "it is 100 % of the growth",
+            "the limit of 1.0 GiB is reached in 625 more steps",
+            "by the clock in about 10 min",
+        ] {
+            assert!(verdict.message.contains(words), "{words}: {}", verdict.message);
+        }
+    }
+
+    #[test]
+    fn without_steps_the_clock_judges_and_not_too_early() {
+        let grown =
+            |seconds: u64| judged(&Watched::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)));
+        let verdict = grown(60);
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Inconclusive, Axis::Clock));
+        assert!(verdict.message.contains("too short for a verdict: another 3"), "{}", verdict.message);
+        let verdict = grown(300);
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Clock));
+        assert!(verdict.message.contains("private memory of `main` by 2.0 MiB a second"), "{}", verdict.message);
+    }
+
+    #[test]
+    fn memory_that_moves_between_groups_is_no_growth() {
+        let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
+        assert_eq!(judged(&Watched::default(), lines).verdict, Judgement::Bounded);
+    }
+
+    #[test]
+    fn the_start_and_the_end_of_a_program_do_not_count_among_its_steps() {
+        let start = (0..100).map(|at| line(1000 * at, 0, at * MIB, 0));
+        let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, 100 * MIB, 0));
+        let end = (0..50).map(|at| line(1000 * (300 + at), 200, (100 - at) * MIB, 0));
+        let verdict = judged(&Watched::default(), start.chain(steps).chain(end));
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Bounded, Axis::Steps), "{}", verdict.message);
+    }
+}

@@ -348,3 +348,25 @@ fn a_process_that_runs_is_judged_without_being_touched() {
     assert!(said.err.contains("has ended"), "{said:?}");
     assert!(!workplace.path("results").exists(), "nothing is written");
 }
+
+#[test]
+fn what_is_no_program_is_told_and_recorded() {
+    let workplace = Workplace::new();
+    workplace.file("notes.txt", "no program\n");
+    let said = workplace.xrun(&["watch", "--", "./notes.txt"]);
+    assert_eq!(said.code, 126, "{said:?}");
+    assert!(said.err.contains("cannot start `./notes.txt`: "), "{said:?}");
+    let shown = workplace.xrun(&["show", "latest"]);
+    assert!(shown.code == 0 && shown.out.contains("cannot start"), "{shown:?}");
+}
+
+#[test]
+fn progress_bars_are_recognised_without_a_pattern() {
+    let workplace = Workplace::new();
+    let bars = "for i in 1 2 3 4 5; do printf '\\r  1%%|#   | %d/100 [00:01<00:32, 9it/s, loss=0.%d]' $i $i >&2; sleep 0.05; done";
+    let said = workplace.xrun(&["watch", "--steps", "auto", "--every", "20ms", "--", "sh", "-c", bars]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let summary = json(&workplace.latest("sh").join("summary.json"));
+    assert_eq!((&summary["steps"], &summary["loss_last"]), (&5.into(), &0.5.into()), "{summary}");
+    assert!(said.err.contains("recognised as those of tqdm, a bar of 100 steps"), "{said:?}");
+}

@@ -23,6 +23,7 @@ use super::steps::{self, Finder, Steps, Tail};
 use super::stop::Stopper;
 use super::{Request, StepsFrom, WatchError};
 use crate::bounded::ledger::{Holding, Ledger};
+use crate::memory::processes::Status;
 use crate::memory::sources;
 use crate::results::format::{ContainerMemory, MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
 use crate::results::verdict::Verdict;
@@ -391,7 +392,8 @@ impl Session<'_> {
     }
 
     fn end(mut self, exit: &Exit, ledger: &Ledger) -> Result<Watched, WatchError> {
-        let left = self.members();
+        // Those that have ended and were not asked after are gone.
+        let left: Vec<u32> = self.members().into_iter().filter(|&member| Status::read(member).is_some()).collect();
         self.stopper.end_rest(left.clone());
         let left_behind = left.len() as u64;
         let begun = Instant::now();

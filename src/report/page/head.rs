@@ -142,8 +142,10 @@ fn commands(material: &Material) -> Markup {
                 p.note { "As it was started, in " code { (printable::line(&folder, 300)) } ":" }
                 pre { (printable::line(&words, 2_000)) }
             }
-            p.note { "Again with the same values, whatever has changed in the files it was made of:" }
-            pre { (invocation::program()) " " (printable::line(&printable::shell_word(&again), 1_000)) }
+            @if material.watched().is_none() {
+                p.note { "Again with the same values, whatever has changed in the files it was made of:" }
+                pre { (invocation::program()) " " (printable::line(&printable::shell_word(&again), 1_000)) }
+            }
             @if material.resumable() {
                 p.note {
                     @if material.checkpoints.is_empty() { "It has no checkpoint; this begins it again:" }

@@ -47,12 +47,26 @@ pub fn over_time(material: &Material) -> Markup {
                 (peak("device in use, highest at rest", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
             }
+            (watched(material))
             (verdict(material))
             (post_mortem(material))
             (planned(material))
             (cost(material))
             (key(trace))
             div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
+        }
+    }
+}
+
+/// Of a command: what its numbers mean, and what there are none of.
+fn watched(material: &Material) -> Markup {
+    let Some(watched) = material.watched() else { return html! {} };
+    let steps = watched.steps.as_deref().unwrap_or("none: it is judged by the clock");
+    html! {
+        p.note {
+            b { (material.in_use()) } " is what only its processes can give back: private and shared memory, swapped pages, and \
+            files in /dev/shm. Each page counts once, however many processes share it. Steps: "
+            (printable::line(steps, 300)) ". Not measured: " (printable::line(&watched.not_measured.join("; "), 600)) "."
         }
     }
 }

@@ -76,6 +76,8 @@ pub struct TaskFacts {
     pub trained_parameters: Option<u64>,
     /// The last steps of phases that another one follows, ascending. The schedule begins anew after them.
     pub phase_ends: Vec<u64>,
+    /// What has to be made when the task is opened and takes long, for people; `None` where there is nothing to wait for.
+    pub made_first: Option<String>,
     /// Items of a batch that `limits.batch_size` splits into parts.
     pub batch_items: u64,
     /// Keys that give a batch its number of items where `limits.batch_size` is larger; empty where that alone does.
@@ -151,6 +153,7 @@ impl TaskFacts {
             smaller: Vec::new(),
             trained_parameters: None,
             phase_ends: Vec::new(),
+            made_first: None,
             batch_items: 1,
             batch_keys: &[],
             whole_batches: false,

@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::TryLockError;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
 
@@ -20,6 +21,9 @@ use crate::problem::nearest;
 
 /// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
 pub const RUNS_MAX: usize = 10_000;
+
+/// Of `2026-11-21T07-14-35`, with which a run id begins.
+const SECOND_CHARACTERS: usize = 19;
 
 /// The most that is read from the end of a file of a run that has no summary yet.
 const TAIL_BYTES_MAX: u64 = 64 * 1024;
@@ -115,6 +119,8 @@ impl fmt::Display for Candidates {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     time: String,
+    /// When its folder was made, which tells runs of one second apart; `None` where the file system does not say.
+    made: Option<SystemTime>,
     run: String,
     experiment: String,
     path: PathBuf,
@@ -295,8 +301,8 @@ fn places(results: &Path) -> Vec<Place> {
             if experiment == layout::REFERENCE && !begins_with_a_date(&run) {
                 continue;
             }
-            let time = time_of(&run, &path);
-            newest.push(Reverse(Place { time, run, experiment: experiment.clone(), path }));
+            let (time, made) = times_of(&run, &path);
+            newest.push(Reverse(Place { time, made, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }
@@ -323,14 +329,18 @@ fn begins_with_a_date(run: &str) -> bool {
     chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
 }
 
-fn time_of(run: &str, path: &Path) -> String {
+/// The second, as run ids begin, and when its folder was made.
+fn times_of(run: &str, path: &Path) -> (String, Option<SystemTime>) {
+    let metadata = std::fs::metadata(path).ok();
+    let made = metadata.as_ref().and_then(|metadata| metadata.created().ok());
     if begins_with_a_date(run) {
-        return run.to_owned();
+        return (run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned(), made);
     }
-    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    changed.map_or(String::new(), |time| {
+    let changed = metadata.and_then(|metadata| metadata.modified().ok());
+    let time = changed.map_or(String::new(), |time| {
         chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
-    })
+    });
+    (time, made)
 }
 
 fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {

@@ -49,6 +49,21 @@ fn a_run_is_found_by_path_name_beginning_end_and_age() {
 }
 
 #[test]
+fn of_runs_of_one_second_the_one_made_later_is_newer() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a/2026-11-21T07-14-35_ffffff", "a/2026-11-21T07-14-35_000000", "a/2026-11-21T07-14-34_aaaaaa"] {
+        run(folder.path(), name);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let latest = find(folder.path(), "latest").unwrap();
+    // Where a file system does not know when a folder was made, the name decides.
+    let knows = std::fs::metadata(folder.path()).unwrap().created().is_ok();
+    let [newest, other] = if knows { ["000000", "ffffff"] } else { ["ffffff", "000000"] };
+    assert!(latest.ends_with(format!("2026-11-21T07-14-35_{newest}")), "{}", latest.display());
+    assert!(find(folder.path(), "a/latest~1").unwrap().ends_with(format!("2026-11-21T07-14-35_{other}")));
+}
+
+#[test]
 fn committed_results_are_found_by_name_and_are_never_the_newest() {
     let (results, [_, _, third]) = three_runs();
     let reference = run(results.path(), "reference/stage2");

@@ -148,6 +148,9 @@ impl Planned {
         for smaller in &facts.smaller {
             listener.say(&smaller.to_string());
         }
+        if let Some(first) = &facts.made_first {
+            listener.say(first);
+        }
         let plan = plan::resolve(experiment, facts);
         let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
         Ok(Self { plan, ledger, chosen, kernels, prepared, listener })

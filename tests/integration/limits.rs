@@ -70,7 +70,8 @@ every_steps = 4
 probe = false
 "#;
 
-const FEDERATED: &str = r#"
+/// Small, and with an encoder that is trained first.
+pub const FEDERATED: &str = r#"
 [experiment]
 seed = 5
 device = "cpu"

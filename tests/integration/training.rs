@@ -284,3 +284,19 @@ fn a_picture_that_is_cut_off_is_named() {
         "{said:?}"
     );
 }
+
+#[test]
+fn that_an_encoder_is_trained_first_is_said_once() {
+    let workplace = Workplace::new();
+    workplace.file("tiny.toml", crate::limits::FEDERATED);
+    let cache = workplace.path("cache of its own");
+    let opened = || {
+        let output = workplace.command(&["tiny.toml", "--dry-run"]).env("XRUN_CACHE", &cache).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = "the encoder is trained on public classes first, 2 steps; it is kept";
+    let first = opened();
+    assert!(first.contains(said), "{first}");
+    let again = opened();
+    assert!(!again.contains(said), "{again}");
+}

@@ -29,6 +29,7 @@ pub mod step_leaks;
 pub mod target_tensors;
 #[cfg(feature = "train")]
 pub mod task;
+pub mod trained_encoder;
 #[cfg(feature = "train")]
 pub mod validation;
 

@@ -17,8 +17,9 @@ use super::encoder::Encoder;
 use super::prepare::Prepared;
 use super::settings::{EncoderKind, Model, Settings};
 use super::sounds::Sounds;
+use super::trained_encoder;
 use crate::data::cache;
-use crate::data::digest::{digest, digest_of_numbers};
+use crate::data::digest::digest_of_numbers;
 use crate::data::error::DataError;
 use crate::data::sound_clips::library::{Role, Split};
 use crate::device::Kind;
@@ -30,12 +31,9 @@ use crate::seed::generator;
 use crate::settings::sections::{AdamW, Optimizer, Training};
 use crate::task::TaskError;
 
-/// A change to what is trained needs a new number.
-const VERSION: u32 = 1;
 const BATCH: usize = 32;
 /// As many encoders are kept in the cache; each is as large as a model.
 const ENCODERS_MAX: usize = 16;
-const FOLDER: &str = "encoders";
 
 /// The encoder with a layer on top that tells classes apart.
 #[derive(Module, Debug)]
@@ -82,22 +80,14 @@ pub fn encoder(
     Ok(Some((encoder.no_grad(), digest)))
 }
 
-/// What identifies the encoder before it is made.
-fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> String {
-    let Model { bands, frames, patch, stride, width, layers, heads, .. } = model;
-    let shape = [bands, frames, patch, stride, width, layers, heads];
-    digest(format!("{VERSION} {shape:?} {} {data} {seed}", settings.pretraining_steps).as_bytes())
-}
-
 /// The file of the encoder, made now if it is not there yet.
 fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<PathBuf, TaskError> {
-    let identity = identity(settings, model, &sounds.store().library().digest, seed);
-    let root = cache::folder();
-    let folder = root.join(FOLDER);
-    let path = folder.join(format!("{}.safetensors", &identity[..16]));
+    let path = trained_encoder::path(settings, model, &sounds.store().library().digest, seed);
     if path.is_file() {
         return Ok(path);
     }
+    let root = cache::folder();
+    let folder = path.parent().map_or_else(|| root.clone(), Path::to_path_buf);
     let failed = |error: std::io::Error| {
         DataError::file(&folder, format!("cannot keep the encoder: {error}{}", cache::advice(&error)))
     };

@@ -1,0 +1,34 @@
+//! Which encoder does a run without `weights` train on public classes, and is it kept already?
+
+use std::path::PathBuf;
+
+use super::settings::{EncoderKind, Model, Settings};
+use crate::data::cache;
+use crate::data::digest::digest;
+use crate::units::counted;
+
+/// A change to what is trained needs a new number.
+const VERSION: u32 = 1;
+const FOLDER: &str = "encoders";
+
+/// What identifies the encoder before it is made; `data` is the digest of the clips.
+fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> String {
+    let Model { bands, frames, patch, stride, width, layers, heads, .. } = model;
+    let shape = [bands, frames, patch, stride, width, layers, heads];
+    digest(format!("{VERSION} {shape:?} {} {data} {seed}", settings.pretraining_steps).as_bytes())
+}
+
+/// The file that keeps the encoder, below xrun's cache.
+pub fn path(settings: &Settings, model: &Model, data: &str, seed: u32) -> PathBuf {
+    let identity = identity(settings, model, data, seed);
+    cache::folder().join(FOLDER).join(format!("{}.safetensors", &identity[..16]))
+}
+
+/// What has to be made before the first step, for people; `None` where it is kept, or there is nothing to make.
+pub fn pending(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<String> {
+    let is_trained = model.encoder != EncoderKind::Statistics && model.weights.is_none();
+    (is_trained && !path(settings, model, data, seed).is_file()).then(|| {
+        let steps = counted(settings.pretraining_steps, "step");
+        format!("the encoder is trained on public classes first, {steps}; it is kept, and later runs take it")
+    })
+}

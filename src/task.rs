@@ -69,6 +69,8 @@ pub struct TaskFacts {
     pub data_digests: Vec<(String, String)>,
     /// What was left out of the data, and why.
     pub data_left_out: Broken,
+    /// What the model has from its training data, so that it fits no other, for people; `None` where it fits any.
+    pub learned_from_data: Option<&'static str>,
     /// What is smaller than the experiment asks.
     pub smaller: Vec<Smaller>,
     /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
@@ -150,6 +152,7 @@ impl TaskFacts {
             owners: Vec::new(),
             data_digests: Vec::new(),
             data_left_out: Broken::default(),
+            learned_from_data: None,
             smaller: Vec::new(),
             trained_parameters: None,
             phase_ends: Vec::new(),

@@ -125,7 +125,7 @@ fn fish_values(command: &Command) -> String {
 /// The newest first.
 fn runs(results: &Path) -> Vec<String> {
     let named = |entry: &index::Entry| format!("{}/{}", entry.experiment, entry.run);
-    let newest = index::runs(results).into_iter().rev().take(RUNS_MAX);
+    let newest = index::newest_first(results, None).take(RUNS_MAX);
     std::iter::once("latest".to_owned()).chain(newest.map(|entry| named(&entry))).collect()
 }
 

@@ -6,8 +6,8 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, check, compare, completions, devices, export, leaks, list, man, new, plan, report,
-    reproduce, resume, run, schema, show, sweep, typo, verdict, warm, watch,
+    Command, CommandLine, Progress, check, compare, completions, devices, eval, export, leaks, list, man, new, plan,
+    report, reproduce, resume, run, schema, show, sweep, typo, verdict, warm, watch,
 };
 use crate::{invocation, panics};
 
@@ -55,6 +55,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Resume(arguments) => resume::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Eval(arguments) => eval::run(&arguments),
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Watch(arguments) => watch::run(&arguments, &terminal),
@@ -87,6 +88,7 @@ fn manner(command: &Command) -> (bool, bool) {
         Command::Run(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Resume(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Reproduce(arguments) => (arguments.display.json, events(arguments.display.progress)),
+        Command::Eval(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Sweep(arguments) => (arguments.json, events(arguments.progress)),
         Command::Plan(arguments) => (arguments.json, false),
         Command::Leaks(arguments) => (arguments.json, false),

@@ -19,14 +19,16 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     let leaky = leaky_files(&arguments.folder, &arguments.names)?;
     let mut runs = Runs::new(&arguments.overrides)?;
     let mut all = Vec::with_capacity(leaky.len());
-    for (name, file) in leaky {
+    let count = leaky.len();
+    for (at, (name, file)) in leaky.into_iter().enumerate() {
         let (expected, place) = expected(&file, arguments)?;
         let pool = place != On::Cpu;
         let Some(looked_for) = LookedFor::new(&expected, place) else {
             all.push(Pair::left_out(&name, elsewhere(expected.grows)));
             continue;
         };
-        terminal.detail(&format!("{name}: leaky, then bounded"));
+        // On a slow machine a pair takes minutes.
+        terminal.say(&format!("{} of {count}: {name}, with the leak and without", at + 1));
         all.push(match pair(&name, &file, &looked_for, pool, &mut runs) {
             Err(Failure::Failed(message)) => Pair::failed(&name, message),
             Ok(None) => return Ok(exit_code(Outcome::Interrupted)),

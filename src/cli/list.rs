@@ -66,12 +66,19 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         values: arguments.set.iter().map(|text| key_and_value(text)).collect::<Result<_, _>>()?,
     };
     let order = order(&arguments.sort)?;
-    let mut runs = index::runs(results);
-    let all = runs.len();
-    for why in runs.iter().filter_map(|run| selection.in_doubt(run, &order)).take(DAMAGE_MAX) {
-        terminal.say(&format!("damaged: {why}"));
-    }
-    runs.retain(|run| selection.takes(run));
+    let found = index::newest_first(results, experiment.map(String::as_str));
+    let all = found.len();
+    let mut damage = 0;
+    let taken = found.filter(|run| {
+        if let Some(why) = selection.in_doubt(run, &order).filter(|_| damage < DAMAGE_MAX) {
+            damage += 1;
+            terminal.say(&format!("damaged: {why}"));
+        }
+        selection.takes(run)
+    });
+    // In the order in which they are found, older ones need not be read.
+    let in_order = order == Order::Started && !arguments.reverse;
+    let mut runs: Vec<_> = taken.take(if in_order { arguments.count } else { usize::MAX }).collect();
     sort(&mut runs, &order, arguments.reverse);
     runs.truncate(arguments.count);
     let swept = listing_of_sweeps(&sweeps, terminal.width());

@@ -5,6 +5,7 @@ mod compare;
 mod completions;
 mod devices;
 mod enter;
+mod eval;
 mod export;
 mod leaks;
 mod leaks_runs;
@@ -103,6 +104,9 @@ enum Command {
     /// Run a result again, and say whether the same comes out.
     #[command(after_help = REPRODUCE_EXIT_CODES)]
     Reproduce(reproduce::ReproduceArguments),
+    /// Validate a checkpoint of a run once more, on its own data or on other data.
+    #[command(after_help = EXIT_CODES)]
+    Eval(eval::EvalArguments),
     /// List runs, newest first.
     Ls(list::ListArguments),
     /// Compare runs: what differs in their experiments, results, memory and speed.

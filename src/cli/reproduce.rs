@@ -119,7 +119,12 @@ fn plan(
     let places = places_of_data(&experiment);
     let changeable: Vec<&str> =
         LEFT_OUT.iter().chain(CHANGEABLE).copied().chain(places.iter().map(String::as_str)).collect();
-    refuse_other_keys(&overrides, &changeable, "a run is reproduced", "run the experiment")?;
+    refuse_other_keys(
+        &overrides,
+        &changeable,
+        "a run is reproduced: its numbers would no longer be those of one run",
+        "run the experiment",
+    )?;
     arguments.data.prepare(&experiment);
     let named = |key: &str| overrides.iter().any(|text| key_of(text) == key);
     experiment.training.time_limit = experiment.training.time_limit.filter(|_| named("training.time_limit"));

@@ -70,7 +70,12 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     refuse_command(&path)?;
     let overrides = arguments.overrides.all();
-    refuse_other_keys(&overrides, CHANGEABLE, "a run is resumed", "start a new run")?;
+    refuse_other_keys(
+        &overrides,
+        CHANGEABLE,
+        "a run is resumed: its numbers would no longer be those of one run",
+        "start a new run",
+    )?;
     resolved_text::text_of(&path).map_err(Failure::failed)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
@@ -160,7 +165,7 @@ pub fn refuse_other_keys(overrides: &[String], changeable: &[&str], when: &str, 
     for text in overrides {
         let key = key_of(text);
         if !is_among(changeable, key) {
-            let message = format!("cannot change when {when}: its numbers would no longer be those of one run");
+            let message = format!("cannot change when {when}");
             // `cleanup.` stands for all of a section.
             let keys: Vec<String> = changeable.iter().map(|key| all_of_section(key)).collect();
             let help = format!("{instead}, or change one of: {}", keys.join(", "));

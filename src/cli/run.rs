@@ -15,6 +15,7 @@ use crate::results::{index, read as read_results};
 use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::fingerprint;
 use crate::run::prepare::Planned;
+use crate::units::counted;
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
@@ -97,7 +98,9 @@ fn shortened(
         set.push(shorten::small_validations(experiment));
     }
     let words = if set.is_empty() { "it is as short already".to_owned() } else { set.join(", ") };
-    terminal.say(&format!("{steps} of {} steps: {words}", whole.plan.steps));
+    let all = whole.plan.steps;
+    let of = if steps < all { format!("{steps} of {all} steps") } else { format!("all {}", counted(all, "step")) };
+    terminal.say(&format!("{of}: {words}"));
     if arguments.name.is_none() {
         set.push(shorten::name(experiment));
     }

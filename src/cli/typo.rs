@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use super::CommandLine;
-use crate::experiment::habits;
+use crate::experiment::{habits, schema, shape};
 use crate::invocation;
 use crate::problem::nearest;
 use crate::results::printable;
@@ -20,13 +20,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("start", "`PROGRAM FILE` runs an experiment"),
     ("launch", "`PROGRAM FILE` runs an experiment"),
     ("tune", "`PROGRAM sweep FILE` tries several values"),
-    ("eval", "a run validates its model itself; `PROGRAM show RUN` prints what came of it"),
-    ("evaluate", "a run validates its model itself; `PROGRAM show RUN` prints what came of it"),
-    ("test", "a run validates its model itself; `PROGRAM show RUN` prints what came of it"),
+    ("evaluate", "a run validates its model itself; `PROGRAM eval RUN` validates a checkpoint once more"),
+    ("test", "a run validates its model itself; `PROGRAM eval RUN` validates a checkpoint once more"),
     (
         "validate",
-        "a run validates its model itself; `PROGRAM check FILE` looks at a file, `PROGRAM show RUN` at a result",
+        "a run validates its model itself; `PROGRAM check FILE` looks at a file, `PROGRAM eval RUN` at a checkpoint",
     ),
+    ("doctor", "`PROGRAM devices` says what this machine has and what is missing"),
+    ("ps", "`PROGRAM ls` lists runs, those that go on among them"),
     ("predict", "there is none yet; a checkpoint's weights are `.safetensors`"),
     ("list", "`PROGRAM ls` lists runs"),
     ("init", "`PROGRAM new PIPELINE` prints a file to start from"),
@@ -140,6 +141,9 @@ pub fn answer(typed: &[OsString]) -> Option<String> {
     if let Some(meant) = hydra(typed) {
         return Some(meant);
     }
+    if let Some(command) = watched(typed) {
+        return Some(format!("the command stands behind `--`: `{} watch -- {command}`", invocation::program()));
+    }
     let second = typed.get(2).filter(|word| !word.to_string_lossy().starts_with('-'));
     if let Some(meant) = subcommand_meant(first) {
         let word = first.to_string_lossy();
@@ -161,6 +165,9 @@ pub fn answer(typed: &[OsString]) -> Option<String> {
         return Some(format!("there is no subcommand `{word}`: {instead}"));
     }
     let second = second?.to_string_lossy();
+    if !is_name && shape::at(schema::shared(), &second).is_some() {
+        return Some(format!("`{second}` has no value: `{program} {word} {second}=VALUE`"));
+    }
     match is_name {
         true => Some(format!("there is no subcommand `{word}`, and no file; `{program} --help` lists what there is")),
         false if command.find_subcommand(second.as_ref()).is_some() => {
@@ -171,6 +178,15 @@ pub fn answer(typed: &[OsString]) -> Option<String> {
              files, and `{program} sweep` runs variants of one"
         )),
     }
+}
+
+/// The command of `watch python train.py`, which no `--` tells from options.
+fn watched(typed: &[OsString]) -> Option<String> {
+    let words: Vec<&str> = typed.iter().skip(1).map_while(|word| word.to_str()).collect();
+    let (_, command) = words.split_first().filter(|(first, _)| **first == "watch")?;
+    let is_command = command.first().is_some_and(|word| !word.starts_with('-')) && !command.contains(&"--");
+    let words: Vec<String> = command.iter().map(|word| printable::shell_word(word)).collect();
+    is_command.then(|| words.join(" "))
 }
 
 /// The subcommand that the first word on the command line was meant to be. Never of an option, nor of a file that is
@@ -196,7 +212,8 @@ pub fn option_meant(error: &clap::Error, typed: &[OsString]) -> Option<String> {
     }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = option.strip_prefix("--")?.split('=').next()?;
-    let keys = habits::whole_keys(name);
+    let is_whole = name.contains('.') && shape::at(schema::shared(), name).is_some();
+    let keys = if is_whole { vec![name.to_owned()] } else { habits::whole_keys(name) };
     if keys.is_empty() {
         return None;
     }
@@ -246,7 +263,13 @@ mod tests {
     fn habits_of_other_tools_are_answered() {
         let said = |typed: &str| answer(&words(typed)).unwrap_or_default();
         assert_eq!(said("xrun train exp.toml"), "there is no subcommand `train`: `xrun exp.toml` runs an experiment");
-        assert!(said("xrun eval latest").contains("`xrun show RUN`"));
+        assert!(said("xrun evaluate latest").contains("`xrun eval RUN`"));
+        assert_eq!(
+            said("xrun a.toml training.epochs"),
+            "`training.epochs` has no value: `xrun a.toml training.epochs=VALUE`"
+        );
+        assert_eq!(said("xrun watch python a.py"), "the command stands behind `--`: `xrun watch -- python a.py`");
+        assert_eq!(said("xrun watch -q -- python a.py"), "");
         assert!(said("xrun a.toml b.toml").starts_with("one experiment at a time"));
         assert_eq!(said("xrun a.toml plan"), "the subcommand comes first: `xrun plan a.toml`");
         assert_eq!(said("xrun a.toml -q"), "");
@@ -269,6 +292,10 @@ mod tests {
         let epochs = "there is no option `--epochs`; a value of the experiment is set with `-s training.epochs=3`";
         assert_eq!(meant("xrun a.toml --epochs 3").as_deref(), Some(epochs));
         assert_eq!(meant("xrun a.toml --epochs=3").as_deref(), Some(epochs));
+        assert_eq!(
+            meant("xrun a.toml --training.epochs=3").as_deref(),
+            Some(epochs.replace("--epochs", "--training.epochs").as_str())
+        );
         assert!(meant("xrun a.toml --seed 3").is_some_and(|text| text.contains("-s experiment.seed=3")));
         assert_eq!(meant("xrun a.toml --nothing-like-it"), None);
     }

@@ -170,6 +170,7 @@ impl Sampler {
                 anonymous: None,
                 file: Some(file),
                 swap: Some(swap),
+                libraries: None,
             },
             device: None,
             driver: None,

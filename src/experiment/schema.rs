@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Experiment, shape};
 use crate::results::comparison::Comparison;
+use crate::results::evaluation::Evaluation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
 use crate::results::reproduction::Reproduction;
 use crate::results::sweep::{Process, Record, Table};
@@ -89,6 +90,7 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("processes", titled("processes", "A line of processes.jsonl of a sweep", generate::<Process>(false))),
         ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),
         ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),
+        ("evaluation", titled("evaluation", "evaluation.json of xrun eval", generate::<Evaluation>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]
 }

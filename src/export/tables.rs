@@ -83,6 +83,7 @@ pub fn memory(owners: &Names, phases: &Names) -> Vec<OfMemory> {
         OfMemory::integer("anonymous_bytes", |line| line.host.anonymous),
         OfMemory::integer("file_bytes", |line| line.host.file),
         OfMemory::integer("swap_bytes", |line| line.host.swap),
+        OfMemory::integer("libraries_bytes", |line| line.host.libraries),
         OfMemory::integer("device_in_use_bytes", |line| Some(line.device?.in_use)),
         OfMemory::integer("device_reserved_bytes", |line| Some(line.device?.reserved)),
         OfMemory::integer("device_allocations", |line| Some(line.device?.allocations)),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
+use super::heap::HeapUse;
 use crate::results::format::{ContainerMemory, DriverMemory};
 
 /// Resident bytes of this process. From `/proc/self/statm`: a few microseconds; the kernel counts in batches, so it
@@ -38,6 +39,36 @@ pub fn resident_parts() -> ResidentParts {
     let anonymous = kibibytes(&rollup, "Anonymous:");
     let file = kibibytes(&rollup, "Rss:").zip(anonymous).map(|(all, anonymous)| all.saturating_sub(anonymous));
     ResidentParts { anonymous, file, swap: kibibytes(&rollup, "Swap:"), peak: kibibytes(&status, "VmHWM:") }
+}
+
+/// What the allocator adds to an allocation, in bytes, in the middle: a word before it, and what it is rounded up by.
+const ALLOCATION_OVERHEAD: u64 = 16;
+
+/// What others than this program have from the C library's allocator, which is below the heap that is counted: C
+/// libraries. `None` where the C library does not tell.
+pub fn libraries(heap: &HeapUse) -> Option<u64> {
+    let in_use = malloc_in_use()?;
+    Some(in_use.saturating_sub(heap.bytes + heap.allocations * ALLOCATION_OVERHEAD))
+}
+
+/// As `mallinfo2` of glibc 2.33 and newer counts it. Looked up by name, so that the program starts with older ones.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn malloc_in_use() -> Option<u64> {
+    type Tell = unsafe extern "C" fn() -> libc::mallinfo2;
+    // SAFETY: the name ends with a zero; the function has had this signature since it is there, and cannot fail.
+    let told = unsafe {
+        let function = libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr());
+        if function.is_null() {
+            return None;
+        }
+        std::mem::transmute::<*mut libc::c_void, Tell>(function)()
+    };
+    u64::try_from(told.uordblks + told.hblkhd).ok()
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn malloc_in_use() -> Option<u64> {
+    None
 }
 
 /// The bytes in a line such as `Rss:   1234 kB`.
@@ -180,12 +211,6 @@ impl Driver {
         let nvml = Nvml::init().ok()?;
         nvml.device_by_index(gpu.index).ok()?;
         Some(Self { nvml, gpu })
-    }
-
-    /// All memory of the GPU, and what of it is free, in bytes.
-    pub fn memory(&self) -> Option<(u64, u64)> {
-        let memory = self.nvml.device_by_index(self.gpu.index).ok()?.memory_info().ok()?;
-        Some((memory.total, memory.free))
     }
 
     pub fn read(&self) -> Option<DriverMemory> {

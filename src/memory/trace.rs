@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{heap, sources};
 use crate::bounded::ledger::Ledger;
-use crate::results::format::{DeviceMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
+use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
 
 /// Takes samples.
 #[derive(Debug)]
@@ -73,6 +73,7 @@ impl Tracer {
                 anonymous: parts.anonymous,
                 file: parts.file,
                 swap: parts.swap,
+                libraries: (slow && self.driver.is_some()).then(|| sources::libraries(&heap)).flatten(),
             },
             device: moment.device,
             driver: slow.then(|| self.driver.as_ref()?.read()).flatten(),
@@ -101,9 +102,9 @@ impl Tracer {
         peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
     }
 
-    /// See [`sources::Driver::memory`].
-    pub fn gpu_memory(&self) -> Option<(u64, u64)> {
-        self.driver.as_ref()?.memory()
+    /// What the driver tells of the GPU now.
+    pub fn gpu_memory(&self) -> Option<DriverMemory> {
+        self.driver.as_ref()?.read()
     }
 
     /// Adds what writing a sample down took.

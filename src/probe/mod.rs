@@ -100,7 +100,8 @@ pub fn probe(
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
     // One that ended early has not seen everything, and what it says is no forecast.
     match summary {
-        Some(summary) if summary.steps >= steps && summary.outcome.is_whole() => {
+        // An experiment may have fewer steps than a probe would take.
+        Some(summary) if summary.steps >= steps.min(summary.steps_planned) && summary.outcome.is_whole() => {
             Ok(Probe { parameters: answer["parameters"].as_u64().unwrap_or_default(), demand: summary.demand })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),

@@ -13,9 +13,9 @@ use crate::units::Bytes;
 /// `width` characters the least important ones are left out. Ends with a line break.
 pub fn text(runs: &[Entry], width: Option<usize>) -> String {
     let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
-    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory"];
-    // What came out is what is looked for.
-    let mut text = columns_within(&header, &rows, width, &["memory", "loss", "experiment", "steps"]);
+    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
+    // Which run it is, and whether its memory grew, is what is looked for.
+    let mut text = columns_within(&header, &rows, width, &["loss", "memory", "steps", "best"]);
     for run in runs {
         if let RunState::Unreadable(why) = &run.state {
             text.push_str(&format!("{}: {}\n", printable::line(&run.run, 28), printable::line(why, 400)));
@@ -42,6 +42,7 @@ fn row(run: &Entry) -> Vec<String> {
             .as_ref()
             .map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
         run.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
+        read::verdict(&run.path).ok().flatten().map_or("-".into(), |verdict| verdict.verdict.words().to_owned()),
     ]
 }
 

@@ -7,6 +7,7 @@ pub mod axes;
 pub mod compare;
 pub mod curves;
 pub mod epochs;
+pub mod evaluation;
 pub mod listing;
 pub mod material;
 pub mod page;

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::axis::Axis;
 use super::format::{Best, MemorySummary};
 use super::loss::KindLoss;
 use super::metric::Better;
@@ -87,6 +88,9 @@ pub struct Growth {
     pub verdict: Judgement,
     /// Bytes over the floors.
     pub growth: f64,
+    /// What a slope is by: steps; of a command whose steps are not known, milliseconds.
+    #[serde(default)]
+    pub axis: Axis,
     /// Bytes a step, and the ends of its interval.
     pub slope: Option<f64>,
     pub slope_low: Option<f64>,

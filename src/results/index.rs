@@ -134,7 +134,14 @@ impl Place {
 
 /// All runs, newest first; of more than [`RUNS_MAX`] the newest.
 pub fn runs(results: &Path) -> Vec<Entry> {
-    places(results).into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run)).collect()
+    newest_first(results, None).collect()
+}
+
+/// The same one by one, and perhaps of one experiment: the files of a run are read when it is asked for.
+pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = Entry> {
+    let mut places = places(results);
+    places.retain(|place| experiment.is_none_or(|name| name == place.experiment));
+    places.into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run))
 }
 
 /// One run by its directory.
@@ -356,7 +363,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
     let summary = summary.ok().flatten();
     let (mut last_step, mut resident_peak, mut best) = (None, None, None);
     let mut losses = Vec::new();
-    let plan = read::plan(&path);
+    let plan = || read::plan(&path);
     match &summary {
         // A summary beside a held lock is that of before the resume.
         Some(summary) if state != RunState::Running => {
@@ -373,8 +380,9 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
                     state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
                 }
             }
-            best = best_so_far(&path, &metrics, plan.as_ref().ok());
-            let over = loss::averaged_over(plan.as_ref().ok().map(|plan| plan.steps));
+            let plan = plan().ok();
+            best = best_so_far(&path, &metrics, plan.as_ref());
+            let over = loss::averaged_over(plan.as_ref().map(|plan| plan.steps));
             for line in metrics {
                 last_step = last_step.max(Some(line.step()));
                 add_loss(&mut losses, &line, over);
@@ -384,7 +392,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             }
         }
     }
-    let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan {
+    let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan() {
         Ok(plan) => Some(plan.steps),
         Err(error) => {
             if !error.is_missing() && state == RunState::Killed {

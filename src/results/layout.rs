@@ -75,6 +75,11 @@ pub const REFERENCE: &str = "reference";
 /// Of a run that `xrun reproduce` made: what it was compared with, and what differed.
 pub const REPRODUCTION: &str = "reproduction.json";
 
+/// Checkpoints that `xrun eval` validated once more, a folder each time.
+pub const EVALUATIONS: &str = "evaluations";
+/// Inside one: on what, and what came of it.
+pub const EVALUATION: &str = "evaluation.json";
+
 /// Inside a checkpoint: weights in safetensors.
 pub const WEIGHTS: &str = "model.safetensors";
 /// Inside a checkpoint: the optimiser's running values.

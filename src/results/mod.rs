@@ -3,6 +3,7 @@
 pub mod agreement;
 pub mod axis;
 pub mod comparison;
+pub mod evaluation;
 pub mod file;
 pub mod format;
 pub mod index;

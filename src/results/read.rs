@@ -43,12 +43,25 @@ impl ReadError {
     }
 }
 
+/// What is looked at first.
+#[derive(serde::Deserialize)]
+struct OfVersion {
+    version: Option<u64>,
+}
+
 fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
     let bytes =
         file::bytes(&path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.clone(), source })?;
     // First: what a damaged byte does to a value is anybody's guess.
     seal::check_record(&bytes).map_err(|_| ReadError::content(&path, seal::DAMAGED))?;
     let content_error = |error: serde_json::Error| ReadError::content(&path, &error.to_string());
+    let version = serde_json::from_slice::<OfVersion>(&bytes).ok().and_then(|of| of.version);
+    if version.is_none_or(|version| version <= u64::from(VERSION))
+        && let Ok(record) = serde_json::from_slice(&bytes)
+    {
+        return Ok(record);
+    }
+    // Again, more slowly, to find out why not.
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(content_error)?;
     if let Some(found) = value.get("version").and_then(serde_json::Value::as_u64)
         && found > u64::from(VERSION)

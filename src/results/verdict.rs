@@ -14,7 +14,7 @@ pub const OWNER: &str = "owner:";
 pub enum Judgement {
     /// Too short: too few windows after the warm-up.
     Inconclusive,
-    /// It does not grow.
+    /// It does not grow, or by too little to matter (16 MiB over the run).
     Bounded,
     /// It rose once or twice, at once, and not since.
     Stepped,

@@ -2,7 +2,7 @@
 //! ends by itself and not by the kernel.
 
 use crate::plan::fit;
-use crate::results::format::{Demand, MemoryLine, Place, PoolPage};
+use crate::results::format::{Demand, DriverMemory, MemoryLine, Place, PoolPage};
 use crate::settings::sections::Limits;
 use crate::units::Bytes;
 
@@ -53,6 +53,8 @@ pub enum When {
         asked: Option<u64>,
         /// Bytes that the driver has free now, where it tells.
         free: Option<u64>,
+        /// Bytes that other processes have, where the driver tells, and so many that the page would fit without them.
+        others: Option<u64>,
     },
 }
 
@@ -66,7 +68,7 @@ impl Reached {
             (Place::Host, _) => "resident memory",
         };
         match (self.when, self.key) {
-            (When::Refused { asked, free }, _) => refused(asked, free, self.limit),
+            (When::Refused { asked, free, others }, _) => refused(asked, free, others, self.limit),
             (When::NextStep, Some(key)) => format!("{what} would be {held} in the next step, above `{key}` = {limit}"),
             (When::NextStep, None) => {
                 let whose = match self.place {
@@ -79,12 +81,15 @@ impl Reached {
         }
     }
 
-    /// The device had no memory to give. `asked` is the page, as the backend says it; `device` what the driver tells of
-    /// the whole device (all of it, and free); `reserved` what the pool had at the newest sample.
-    pub fn refused(asked: Option<u64>, device: Option<(u64, u64)>, reserved: u64) -> Self {
-        let limit = device.map_or(reserved, |(all, _)| all);
+    /// The device had no memory to give. `asked` is the page, as the backend says it; `device` what the driver tells now;
+    /// `reserved` what the pool had at the newest sample.
+    pub fn refused(asked: Option<u64>, device: Option<DriverMemory>, reserved: u64) -> Self {
+        let limit = device.and_then(|device| device.total).unwrap_or(reserved);
         let held = limit.saturating_add(asked.unwrap_or_default());
-        let when = When::Refused { asked, free: device.map(|(_, free)| free) };
+        let free = device.and_then(|device| Some(device.total?.saturating_sub(device.device)));
+        let others = device.and_then(|device| Some(device.device.saturating_sub(device.process?)));
+        let would_fit = |others: &u64| *others > 0 && *others >= asked.unwrap_or_default();
+        let when = When::Refused { asked, free, others: others.filter(would_fit) };
         Self { key: None, place: Place::Device, limit, held, when }
     }
 
@@ -95,10 +100,11 @@ impl Reached {
 }
 
 /// "the device is out of memory: a page of 3 GiB was refused, 1 GiB of 80 GiB is free"
-fn refused(asked: Option<u64>, free: Option<u64>, all: u64) -> String {
+fn refused(asked: Option<u64>, free: Option<u64>, others: Option<u64>, all: u64) -> String {
     let page = asked.map(|bytes| format!("a page of {} was refused", Bytes(bytes)));
     let room = free.map(|free| format!("{} of {} are free", Bytes(free), Bytes(all)));
-    let parts: Vec<String> = page.into_iter().chain(room).collect();
+    let others = others.map(|bytes| format!("other processes hold {} of them (`nvidia-smi` lists them)", Bytes(bytes)));
+    let parts: Vec<String> = page.into_iter().chain(room).chain(others).collect();
     match parts.is_empty() {
         true => "the device is out of memory".into(),
         false => format!("the device is out of memory: {}", parts.join(", ")),
@@ -146,7 +152,7 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, Point, VERSION};
+    use crate::results::format::{DeviceMemory, HostMemory, Point, VERSION};
 
     const MIB: u64 = 1 << 20;
 
@@ -206,13 +212,24 @@ mod tests {
 
     #[test]
     fn a_device_that_is_full_says_what_was_asked_for_and_what_is_free() {
-        let reached = Reached::refused(Some(3 << 30), Some((80 << 30, 1 << 30)), 70 << 30);
+        let driver = |process: u64| DriverMemory {
+            process: Some(process),
+            device: 79 << 30,
+            before: None,
+            total: Some(80 << 30),
+        };
+        let reached = Reached::refused(Some(3 << 30), Some(driver(77 << 30)), 70 << 30);
         assert_eq!(
             reached.sentence(),
             "the device is out of memory: a page of 3.0 GiB was refused, 1.0 GiB of 80.0 GiB are free"
         );
         assert_eq!((reached.excess(), reached.place), (3 << 30, Place::Device));
         assert_eq!(Reached::refused(None, None, 5).sentence(), "the device is out of memory");
+        assert_eq!(
+            Reached::refused(Some(3 << 30), Some(driver(9 << 30)), 8 << 30).sentence(),
+            "the device is out of memory: a page of 3.0 GiB was refused, 1.0 GiB of 80.0 GiB are free, other processes hold \
+             70.0 GiB of them (`nvidia-smi` lists them)"
+        );
     }
 
     #[test]

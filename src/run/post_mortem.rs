@@ -17,7 +17,7 @@ use crate::results::format::{
 use crate::results::read;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 use crate::units::Bytes;
-use crate::verdict::watch::{RESERVED_BEYOND, RESIDENT_BEYOND};
+use crate::verdict::names::{RESERVED_BEYOND, RESIDENT_BEYOND};
 
 /// Samples before the end that are worth a look.
 const SAMPLES_MAX: usize = 32;

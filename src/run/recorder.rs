@@ -9,7 +9,9 @@ use crate::memory::demand::Collector;
 use crate::memory::sources::GpuInUse;
 use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{Buffers, Plan};
-use crate::results::format::{Demand, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Place, Point};
+use crate::results::format::{
+    Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Place, Point,
+};
 use crate::results::layout;
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
@@ -165,7 +167,7 @@ impl Recorder {
     }
 
     /// All memory of the GPU in use, and what of it is free now; by its driver.
-    pub fn gpu_memory(&self) -> Option<(u64, u64)> {
+    pub fn gpu_memory(&self) -> Option<DriverMemory> {
         self.tracer.gpu_memory()
     }
 

@@ -14,10 +14,10 @@ use super::stop::{Ending, StopSignal};
 use crate::device::kernels::{Kernels, Lengths};
 use crate::panics;
 use crate::plan::{Buffers, Plan, forecast};
-use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PictureEntry, Pictures, Summary, VERSION};
+use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, Summary, VERSION};
 use crate::results::layout;
 use crate::results::write;
-use crate::task::{Better, Task, ValidationReport};
+use crate::task::{Better, Task};
 
 /// Everything that the loop reads and writes besides the task.
 pub struct Session<'a> {
@@ -241,34 +241,6 @@ impl<'a> Session<'a> {
             seconds: self.state.seconds + self.started.elapsed().as_secs_f64(),
             ..self.state.clone()
         }
-    }
-
-    /// Replaces the pictures of the validation before.
-    pub fn keep_pictures(&mut self, report: &ValidationReport) -> Result<(), RunError> {
-        if report.pictures.is_empty() {
-            return Ok(());
-        }
-        let folder = self.recorder.run.join(layout::PICTURES);
-        write::at(&folder, std::fs::create_dir_all(&folder))?;
-        let mut entries = Vec::with_capacity(report.pictures.len());
-        for (number, (picture, caption)) in report.pictures.iter().enumerate() {
-            let file = format!("{number:02}.png");
-            let path = folder.join(&file);
-            write::replace(&path, &write::at(&path, picture.to_png())?)?;
-            entries.push(PictureEntry { file, caption: caption.clone() });
-        }
-        let count = entries.len();
-        let index = Pictures { version: VERSION, pictures: entries };
-        write::replace_json(&folder.join(layout::PICTURES_INDEX), &index)?;
-        // Those that an earlier validation had more of.
-        for number in count.. {
-            let path = folder.join(format!("{number:02}.png"));
-            if !path.exists() {
-                break;
-            }
-            write::at(&path, std::fs::remove_file(&path))?;
-        }
-        Ok(())
     }
 
     /// What goes into `summary.json`.

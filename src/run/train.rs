@@ -16,7 +16,7 @@ use super::recorder::At;
 use super::schedule::{Steps, learning_rate};
 use super::session::Session;
 use super::stop::Ending;
-use super::{RunError, checkpoint};
+use super::{RunError, checkpoint, pictures};
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::results::loss;
@@ -240,7 +240,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         metrics: metrics.clone(),
         intervals: intervals.clone(),
     })?;
-    session.keep_pictures(&report)?;
+    pictures::keep(&report, &session.recorder.run)?;
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
     let words: Vec<String> = report
         .metrics

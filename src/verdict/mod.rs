@@ -5,6 +5,7 @@
 pub mod command;
 pub mod floors;
 pub mod judge;
+pub mod names;
 pub mod of_file;
 pub mod rising;
 pub mod shape;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::command::{HELD, unit};
 use super::floors::Cutter;
 use super::judge::{BYTES, COUNT, Scale, Series, Z, judge, suspicious};
+use super::names::{DRIVER_BEYOND, KEPT, LIBRARIES, RESERVED_BEYOND, RESIDENT_BEYOND, REST};
 use super::trend;
 use super::words::{Holder, RunInWords};
 use crate::bounded::ledger::NO_CAP;
@@ -19,30 +20,6 @@ use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Ver
 const SHARE_MIN: f64 = 0.8;
 /// Samples after which a series that is new is no longer taken up: owners are registered when a run starts.
 const SERIES_MAX: usize = 256;
-/// What is kept and not in use: pages of free memory, memory of C libraries, pages of the pool without a tensor, contexts and
-/// pools of other threads.
-pub const RESIDENT_BEYOND: &str = "resident_beyond_heap";
-pub const RESERVED_BEYOND: &str = "reserved_beyond_in_use";
-pub const DRIVER_BEYOND: &str = "driver_beyond_reserved";
-/// Totals that grow with what is in use, and what is beyond it.
-const KEPT: &[&str] = &[
-    "files",
-    "open_files",
-    "processes",
-    "threads",
-    "resident",
-    "anonymous",
-    "container",
-    "device_reserved",
-    "driver_process",
-    "driver_device",
-    RESIDENT_BEYOND,
-    RESERVED_BEYOND,
-    DRIVER_BEYOND,
-];
-/// What the names of series begin with that hold a total less the buffers that have a cap. They are not shown.
-pub(super) const REST: &str = "rest:";
-
 /// What is known of the run that the samples are of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
@@ -163,6 +140,9 @@ impl Watch {
         }
         if let Some(anonymous) = line.host.anonymous {
             self.value(step, "anonymous", anonymous, Series::Kept, scale);
+        }
+        if let Some(libraries) = line.host.libraries {
+            self.value(step, LIBRARIES, libraries, Series::Kept, kept);
         }
         if let Some(driver) = &line.driver {
             let name = if driver.process.is_some() { "driver_process" } else { "driver_device" };
@@ -297,6 +277,7 @@ impl Watch {
             window: cut.length,
             steps: self.context.steps,
             epoch: self.context.steps_per_epoch,
+            warm: (cut.first + cut.warm_up) as f64,
             last,
         };
         let full_in = owner.as_deref().filter(|_| verdict == Judgement::Filling).and_then(|owner| self.full_in(owner));
@@ -330,7 +311,7 @@ impl Watch {
                 let held = last(HELD)?;
                 [self.context.host_limit, self.room].into_iter().flatten().min().map(|limit| (limit, held))
             }
-            "heap" | "resident" | "anonymous" | "container" | RESIDENT_BEYOND => {
+            "heap" | "resident" | "anonymous" | "container" | LIBRARIES | RESIDENT_BEYOND => {
                 let heap = last("heap")?;
                 let resident = last("resident").unwrap_or(heap);
                 let limited = self.context.host_limit.map(|limit| (limit, resident));

@@ -1,10 +1,10 @@
 //! What does a verdict say to a person?
 
 use super::command::{HELD, spoken_owner};
-use super::watch::{DRIVER_BEYOND, RESERVED_BEYOND, RESIDENT_BEYOND};
+use super::names::{DRIVER_BEYOND, LIBRARIES, RESERVED_BEYOND, RESIDENT_BEYOND};
 use crate::bounded::ledger::NO_CAP;
 use crate::results::axis::Axis;
-use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
+use crate::results::verdict::{Findings, Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::units::{Bytes, interval};
 
 /// What a sentence must know of the run besides its series.
@@ -17,9 +17,13 @@ pub struct RunInWords {
     pub steps: u64,
     /// Of an epoch; 0 where that is not known.
     pub epoch: u64,
-    /// The newest step.
+    /// Where the warm-up ended, and the newest step.
+    pub warm: f64,
     pub last: f64,
 }
+
+/// Less than this that is sure to have come, in bytes, is no word to anybody.
+const TOLD_MIN: f64 = 1024.0 * 1024.0;
 
 /// Who holds what grows, as far as that is known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,7 +108,7 @@ pub fn sentence(
             )
         }
         Judgement::GrewThenFlat => {
-            let late = at_most(run, about, findings.late_slope_high);
+            let late = at_most(run, about, findings.late_slope_high, run.last - (run.last - run.warm) / 3.0);
             let (now, rest) = (amount(about, about.last), at_rest(run, about));
             format!("memory grew and came to rest{rest}: {name}, now {now}{holds}; its last third{late}")
         }
@@ -112,7 +116,14 @@ pub fn sentence(
             let (now, rest) = (amount(about, about.last), at_rest(run, about));
             format!("memory rose at once{rest} and stayed: {name}, now {now}{holds}")
         }
-        Judgement::Bounded => format!("memory is bounded: {name}{}", at_most(run, about, findings.slope_high)),
+        Judgement::Bounded if surely_rises(about) => format!(
+            "memory rises, by too little to be called growing: {name} by {speed}, {} since {}",
+            amount(about, findings.growth),
+            run.axis.place(run.warm)
+        ),
+        Judgement::Bounded => {
+            format!("memory is bounded: {name}{}", at_most(run, about, findings.slope_high, run.warm))
+        }
         Judgement::Inconclusive => {
             let so_far = owner.zip(share).map_or_else(String::new, |(owner, share)| match commanded {
                 true => format!("; so far {} is {:.0} % of the growth", spoken_owner(owner), share * 100.0),
@@ -229,19 +240,19 @@ fn within_first_epoch(run: RunInWords) -> String {
     }
 }
 
-/// How much more it can become at most, by the upper end of its slope.
-fn at_most(run: RunInWords, one: &SeriesVerdict, slope: Option<f64>) -> String {
+/// Whether the lower end of its slope says that it became more, by what is worth a word.
+fn surely_rises(one: &SeriesVerdict) -> bool {
+    let Findings { growth, slope, slope_low, .. } = one.findings;
+    let steps = slope.filter(|slope| *slope > 0.0).map_or(0.0, |slope| growth / slope);
+    one.unit == "bytes" && slope_low.unwrap_or_default() * steps >= TOLD_MIN
+}
+
+/// How much more it has become at most since `from`, by the upper end of its slope there.
+fn at_most(run: RunInWords, one: &SeriesVerdict, slope: Option<f64>, from: f64) -> String {
     match slope {
         Some(slope) if slope > 0.0 => {
-            let whole = match run.steps {
-                0 => String::new(),
-                steps => format!(
-                    ", so by at most {} over {}",
-                    amount(one, slope * steps as f64),
-                    run.axis.length(steps as f64)
-                ),
-            };
-            format!(" grows by at most {}{whole}", rate(run, one, slope))
+            let (rate, whole) = (rate(run, one, slope), amount(one, slope * (run.last - from).max(0.0)));
+            format!(" grows by at most {rate} after {}, by at most {whole} in all", run.axis.place(from.round()))
         }
         _ => " does not grow".into(),
     }
@@ -278,6 +289,7 @@ fn spoken(name: &str) -> String {
         "device_reserved" => "memory reserved on the device".into(),
         "resident" => "resident memory".into(),
         "anonymous" => "resident memory that is no file".into(),
+        LIBRARIES => "memory of C libraries".into(),
         RESIDENT_BEYOND => "resident memory beyond the heap".into(),
         RESERVED_BEYOND => "memory reserved on the device beyond what is in use".into(),
         DRIVER_BEYOND => "memory by the driver beyond the pool".into(),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::workplace::{Workplace, text};
 
-const FEW_SHOT: &str = r#"
+pub const FEW_SHOT: &str = r#"
 [experiment]
 seed = 5
 device = "cpu"
@@ -39,7 +39,7 @@ every_steps = 4
 probe = false
 "#;
 
-const LANGUAGE_MODEL: &str = r#"
+pub const LANGUAGE_MODEL: &str = r#"
 [experiment]
 seed = 5
 device = "cpu"
@@ -103,7 +103,7 @@ every_steps = 4
 probe = false
 "#;
 
-const VISION_LANGUAGE: &str = r#"
+pub const VISION_LANGUAGE: &str = r#"
 [experiment]
 seed = 5
 device = "cpu"

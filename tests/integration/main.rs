@@ -9,6 +9,9 @@ mod cuda;
 mod damage;
 mod data_check;
 mod disk;
+mod evaluation;
+#[cfg(feature = "train")]
+mod evaluation_of_models;
 mod experiments;
 mod export;
 mod federated;

@@ -490,6 +490,7 @@ EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     /* What a kernel does wrong is seen by the calls after its launch. */
     if (number == (unsigned long long)setting("STAND_IN_FAIL_LAUNCH", 0)) {
         fault = (int)setting("STAND_IN_FAIL_CODE", 700);
+        S.lost = (int)setting("STAND_IN_LOSE", 0);
         event("from here on every call gives %d", fault);
     }
     pthread_mutex_unlock(&guard);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, GPU_IS_LOST = 15 };
 
 static struct stand_in_state *state(void) {
     static struct stand_in_state *found, none;
@@ -32,6 +32,7 @@ EXPORT int nvmlSystemGetDriverVersion(char *text, unsigned room) {
 EXPORT int nvmlDeviceGetCount_v2(unsigned *count) { return *count = state()->devices, SUCCESS; }
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     if (index >= (unsigned)state()->devices) return INVALID_ARGUMENT;
+    if (state()->lost) return GPU_IS_LOST;
     return *device = (void *)(uintptr_t)(index + 1), SUCCESS;
 }
 EXPORT int nvmlDeviceGetName(void *device, char *text, unsigned room) {
@@ -51,6 +52,7 @@ struct memory {
     uint64_t total, free, used;
 };
 EXPORT int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
+    if (state()->lost) return GPU_IS_LOST;
     memory->total = state()->memory;
     memory->used = own(number(device)) + state()->others;
     memory->free = memory->total > memory->used ? memory->total - memory->used : 0;
@@ -62,7 +64,8 @@ struct memory_2 {
 };
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_2 *memory) {
     struct memory plain;
-    nvmlDeviceGetMemoryInfo(device, &plain);
+    int code = nvmlDeviceGetMemoryInfo(device, &plain);
+    if (code) return code;
     *memory = (struct memory_2){memory->version, plain.total, 0, plain.free, plain.used};
     return SUCCESS;
 }
@@ -73,6 +76,7 @@ struct process {
     unsigned instance, compute_instance;
 };
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
+    if (state()->lost) return GPU_IS_LOST;
     unsigned room = *count, there = own(number(device)) && !setting("STAND_IN_HIDE_PROCESSES", 0);
     *count = there;
     if (there > room || (there && !processes)) return INSUFFICIENT_SIZE;

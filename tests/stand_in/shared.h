@@ -13,6 +13,7 @@ struct stand_in_state {
     uint64_t used[DEVICES_MAX], context_bytes[DEVICES_MAX];
     uint64_t others;
     int devices, capability, version;
+    int lost; /* the bus no longer has the device */
     uint64_t memory;
 };
 

@@ -23,6 +23,8 @@ use crate::settings::sections::Training;
 use crate::task::{TaskError, TaskFacts};
 use crate::units::counted;
 
+const LEARNED: &str = "the vocabulary was learned from that (`dataset.question-answers.encoder` and `merges` name one \
+                       that does not depend on the data)";
 /// Pretraining steps of a probe: the quantised steps after them need more.
 const PROBE_PRETRAINING: u64 = 3;
 /// Quantised steps of a probe: allocators settle, and a sandwich of eight precisions meets the last one late.
@@ -113,6 +115,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_left_out: left_out,
+        learned_from_data: dataset.encoder.is_none().then_some(LEARNED),
         smaller,
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),

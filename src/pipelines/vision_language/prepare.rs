@@ -27,6 +27,8 @@ use crate::units::counted;
 /// Held-out answers that are looked at for the names of fields.
 const LOOKED_AT: usize = 64;
 
+const LEARNED: &str = "the vocabulary was learned from that (`dataset.image-text.encoder` and `merges` name one that does \
+                       not depend on the data)";
 /// What the pictures of a validation show.
 const PICTURES: &str = "Held-out pictures as the model sees them, each with its question and the model's free answer. ✓: every \
                         field is right, and there is no other; or the text is that of the truth. ✗: something is wrong; wrong \
@@ -99,6 +101,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_left_out: left_out,
+        learned_from_data: data.encoder.is_none().then_some(LEARNED),
         smaller,
         trained_parameters: Some(trained),
         batch_items: size as u64,

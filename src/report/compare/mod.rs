@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::ReportError;
 use super::material::{self, Material};
+use crate::results::axis::Axis;
 use crate::results::comparison::{ComparedMetric, ComparedRun, Comparison, Difference, Growth};
 use crate::results::format::{Manifest, VERSION};
 use crate::results::resolved;
@@ -92,18 +93,24 @@ fn one(material: &Material) -> ComparedRun {
         verdict: verdict.map(|verdict| verdict.verdict),
         growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),
         growth: verdict.map_or(Vec::new(), |verdict| {
-            verdict.series.iter().filter(|one| SERIES.contains(&one.name.as_str())).map(growth).collect()
+            verdict
+                .series
+                .iter()
+                .filter(|one| SERIES.contains(&one.name.as_str()))
+                .map(|one| growth(one, verdict.axis))
+                .collect()
         }),
         damage: material.damage.clone(),
     }
 }
 
-fn growth(one: &SeriesVerdict) -> Growth {
+fn growth(one: &SeriesVerdict, axis: Axis) -> Growth {
     let findings = &one.findings;
     Growth {
         series: one.name.clone(),
         verdict: findings.verdict,
         growth: findings.growth,
+        axis,
         slope: findings.slope,
         slope_low: findings.slope_low,
         slope_high: findings.slope_high,

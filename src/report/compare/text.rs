@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Compared;
 use crate::report::axes::{bytes, number, time_of_day};
 use crate::report::listing::columns;
+use crate::results::axis::Axis;
 use crate::results::comparison::{ComparedRun, Difference};
 use crate::results::{named, printable, resolved};
 use crate::units::seconds;
@@ -220,7 +221,11 @@ fn memory(runs: &[ComparedRun]) -> Rows {
         let of = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
         let name = series.replace('_', " ");
         rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(of(run)?.growth))));
-        rows.push(row(&format!("{name}, a step"), runs, |run| Some(signed(of(run)?.slope?))));
+        for axis in [Axis::Steps, Axis::Clock] {
+            let per = axis.per(0);
+            let slope = |run: &ComparedRun| of(run).filter(|one| one.axis == axis)?.slope;
+            rows.push(row(&format!("{name}, {}", per.words), runs, |run| Some(signed(slope(run)? * per.places))));
+        }
     }
     rows
 }

@@ -14,7 +14,7 @@ use super::{Asked, Known, PLACE, SERIES_MAX, Sample, Source, Value, Wrong, psrec
 use crate::results::axis::Axis;
 use crate::results::verdict::OWNER;
 use crate::units::Bytes;
-use crate::verdict::watch::REST;
+use crate::verdict::names::REST;
 
 /// More columns than this are not looked at.
 const COLUMNS_MAX: usize = 256;

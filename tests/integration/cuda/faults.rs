@@ -109,3 +109,35 @@ fn a_kernel_that_fails_names_the_error_of_cuda() {
         assert_eq!(again.code, 0, "{again:?}");
     }
 }
+
+#[test]
+fn a_gpu_that_is_lost_in_mid_run_leaves_a_result_that_goes_on() {
+    let Some(machine) = Machine::warm() else { return };
+    let (_, launches) = counted(&machine);
+    let lost = [("STAND_IN_FAIL_LAUNCH", launches * 3 / 4), ("STAND_IN_FAIL_CODE", 999), ("STAND_IN_LOSE", 1)];
+    let machine = lost.into_iter().fold(machine, |machine, (name, value)| machine.with(name, value));
+    let said = machine.trained(&["memory.parts_every_samples=1"]);
+    assert!([1, 70].contains(&said.code), "{said:?}");
+    assert!(said.err.contains("CUDA_ERROR_UNKNOWN") && said.err.contains("the last checkpoint is whole"), "{said:?}");
+    let run = machine.workplace.latest("tiny");
+    assert!(checkpoints(&run) > 0);
+    // Samples from before are there, and the commands that read results need no device.
+    let lines = text(&run.join("memory.jsonl"));
+    assert!(lines.lines().any(|line| line.contains("\"driver\":{")), "{lines}");
+    for command in [&["show", "latest"][..], &["verdict", "latest"], &["report", "latest"]] {
+        assert_eq!(machine.xrun(command).code, 0, "{command:?}");
+    }
+    let again = Machine { variables: Vec::new(), ..machine }.xrun(&["resume", "latest", "--progress", "none"]);
+    assert_eq!(again.code, 0, "{again:?}");
+}
+
+#[test]
+fn memory_that_others_take_in_mid_run_is_told_as_theirs() {
+    let Some(machine) = Machine::warm() else { return };
+    let (_, launches) = counted(&machine);
+    let machine = machine.with("STAND_IN_OTHERS_FROM_LAUNCH", launches / 2).with("STAND_IN_OTHERS_THEN_MIB", 81_500);
+    let said = machine.trained(&["cleanup.every_steps=1", LARGE]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("other processes hold"), "{said:?}");
+    assert!(checkpoints(&machine.workplace.latest("tiny")) > 0);
+}

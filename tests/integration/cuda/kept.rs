@@ -108,3 +108,56 @@ fn the_time_limit_ends_a_start_that_compiles_and_a_probe_waits_for_it() {
     assert!(said.err.contains("was reached after step 0, while kernels were compiled"), "{said:?}");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
+
+#[test]
+fn what_another_version_left_in_the_cache_is_no_harm() {
+    let Some(machine) = Machine::new() else { return };
+    assert_eq!(machine.trained(&[]).code, 0);
+    let folder = folders(&machine.cache).remove(0);
+    let of_another = |name: &str| {
+        let name = folder.file_name().unwrap().to_str().unwrap().replace("cubecl_0.10.0", name);
+        folder.with_file_name(name).join("cuda/9.9.9/ptx")
+    };
+    for (place, bytes) in [
+        (of_another("cubecl_9.9.9"), &b"\x00\xff not what this version writes"[..]),
+        (folder.join("cuda/9.9.9/ptx"), b"{}"),
+    ] {
+        std::fs::create_dir_all(&place).unwrap();
+        let file = std::fs::OpenOptions::new().create_new(true).write(true).open(place.join("chunk0.cbor")).unwrap();
+        std::io::Write::write_all(&mut &file, bytes).unwrap();
+    }
+    let (_, warm) = modules(&machine, &RUN);
+    assert!(warm > 0);
+    // In place of this version's own kernels: they are compiled again.
+    let own = folder.join("cuda/0.10.0/ptx/chunk0.cbor");
+    let file = std::fs::File::options().write(true).truncate(true).open(&own).unwrap();
+    std::io::Write::write_all(&mut &file, b"\xa1\x61x\x01 of a version to come").unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
+    assert_eq!(machine.trained(&[]).code, 0);
+    let (_, mended) = modules(&machine, &RUN);
+    assert_eq!(mended, warm, "what was compiled again is kept");
+}
+
+#[test]
+fn a_cache_on_a_full_disk_costs_time_and_nothing_else() {
+    let Some(machine) = Machine::new() else { return };
+    let small = machine.workplace.path("small disk");
+    std::fs::create_dir_all(&small).unwrap();
+    let mounted = |arguments: &[&str]| {
+        let command = std::process::Command::new(arguments[0]).args(&arguments[1..]).arg(&small).output();
+        command.is_ok_and(|output| output.status.success())
+    };
+    if !mounted(&["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs"]) {
+        return crate::workplace::skipped("a small disk cannot be mounted here");
+    }
+    let machine = Machine { cache: small.join("cache"), ..machine };
+    // There is room for the data, and for nothing behind them.
+    let generated = machine.xrun(&["tiny.toml", "--device", "cpu", "--dry-run"]);
+    let filler = std::fs::OpenOptions::new().create_new(true).write(true).open(small.join("filler")).unwrap();
+    while std::io::Write::write_all(&mut &filler, &[0; 4096]).is_ok() {}
+    let said = machine.trained(&["training.max_steps=2"]);
+    drop(filler);
+    let gone = mounted(&["umount"]);
+    assert!(gone && generated.code == 0, "{generated:?}");
+    assert_eq!(said.code, 0, "{said:?}");
+}

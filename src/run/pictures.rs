@@ -1,0 +1,39 @@
+//! Where do the pictures of a validation go?
+
+use std::path::Path;
+
+use crate::results::format::{PictureEntry, Pictures, VERSION};
+use crate::results::layout;
+use crate::results::write::{self, WriteError};
+use crate::task::ValidationReport;
+
+/// Puts them into `pictures` below `folder`, in place of those of an earlier validation; does nothing where there are none.
+///
+/// # Errors
+/// They cannot be written.
+pub fn keep(report: &ValidationReport, folder: &Path) -> Result<(), WriteError> {
+    if report.pictures.is_empty() {
+        return Ok(());
+    }
+    let folder = folder.join(layout::PICTURES);
+    write::at(&folder, std::fs::create_dir_all(&folder))?;
+    let mut entries = Vec::with_capacity(report.pictures.len());
+    for (number, (picture, caption)) in report.pictures.iter().enumerate() {
+        let file = format!("{number:02}.png");
+        let path = folder.join(&file);
+        write::replace(&path, &write::at(&path, picture.to_png())?)?;
+        entries.push(PictureEntry { file, caption: caption.clone() });
+    }
+    let count = entries.len();
+    let index = Pictures { version: VERSION, pictures: entries };
+    write::replace_json(&folder.join(layout::PICTURES_INDEX), &index)?;
+    // Those that an earlier validation had more of.
+    for number in count.. {
+        let path = folder.join(format!("{number:02}.png"));
+        if !path.exists() {
+            break;
+        }
+        write::at(&path, std::fs::remove_file(&path))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Is a checkpoint validated once more as the run did it, and is what does not fit refused?
+
+use crate::workplace::{Workplace, json, text};
+
+const EXPERIMENT: &str = "
+[experiment]
+seed = 5
+[pipeline.dummy]
+steps_per_epoch = 20
+[training]
+epochs = 3
+[validation]
+every_steps = 15
+[checkpoint]
+every_steps = 15
+keep_last = 2
+";
+
+fn trained() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", EXPERIMENT);
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace
+}
+
+#[test]
+fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
+    let workplace = trained();
+    let said = workplace.xrun(&["eval", "trial", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let best: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&best["step"], &best["same_data"]), (&60.into(), &true.into()), "{best}");
+    assert_eq!(best["metrics"], best["in_training"], "{best}");
+    let said = workplace.xrun(&["eval", "trial", "--checkpoint", "45"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("after 45 steps, on the data of the run, cpu"), "{said:?}");
+    let evaluations = workplace.latest("trial").join("evaluations");
+    let mut found: Vec<_> = std::fs::read_dir(evaluations).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    let steps: Vec<_> = found.iter().map(|folder| json(&folder.join("evaluation.json"))["step"].clone()).collect();
+    assert_eq!(steps, [60, 45]);
+    // The run is as it was.
+    for command in [&["show", "trial"][..], &["ls"], &["report", "trial"], &["compare", "trial", "trial"]] {
+        assert_eq!(workplace.xrun(command).code, 0, "{command:?}");
+    }
+    assert_eq!(json(&workplace.latest("trial").join("summary.json"))["steps"], 60);
+}
+
+#[test]
+fn what_cannot_be_evaluated_is_refused_with_the_reason() {
+    let workplace = trained();
+    for (arguments, code, words) in [
+        (&["--checkpoint", "15"][..], 1, "there is no checkpoint after step 15; there are those after 45, 60"),
+        (&["--checkpoint", "worst"], 2, "expected `best`, `last`, or a number of steps such as 400"),
+        (
+            &["-s", "training.epochs=9"],
+            2,
+            "`training.epochs`: cannot change when a checkpoint is evaluated: the model is what was trained",
+        ),
+    ] {
+        let said = workplace.xrun(&[&["eval", "trial"], arguments].concat());
+        assert_eq!(said.code, code, "{said:?}");
+        assert!(said.err.contains(words), "{said:?}");
+    }
+    let weights = workplace.latest("trial").join("checkpoints/step_00000060/model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    bytes[3] ^= 1;
+    std::fs::write(&weights, bytes).unwrap();
+    let said = workplace.xrun(&["eval", "trial"]);
+    assert!(said.code == 1 && said.err.contains("model.safetensors: its bytes are not those"), "{said:?}");
+    assert!(!workplace.latest("trial").join("evaluations").exists());
+    let said = workplace.xrun(&["eval", "trial", "--checkpoint", "45", "-q"]);
+    assert_eq!(said.code, 0, "the other one is whole: {said:?}");
+    assert!(text(&workplace.latest("trial").join("metrics.jsonl")).lines().count() > 60);
+}

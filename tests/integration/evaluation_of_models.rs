@@ -1,0 +1,42 @@
+//! Does each pipeline give the metrics of a checkpoint again, bit for bit, and other ones on other data?
+
+use serde_json::Value;
+
+use crate::limits::{FEDERATED, FEW_SHOT, LANGUAGE_MODEL, VISION_LANGUAGE};
+use crate::workplace::Workplace;
+
+fn evaluated(workplace: &Workplace, arguments: &[&str]) -> Value {
+    let said = workplace.xrun(&[&["eval", "tiny", "--json", "--progress", "none"], arguments].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    serde_json::from_str(&said.out).unwrap()
+}
+
+#[test]
+fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
+    for experiment in [FEW_SHOT, LANGUAGE_MODEL, FEDERATED, VISION_LANGUAGE] {
+        let workplace = Workplace::new();
+        workplace.file("tiny.toml", experiment);
+        let said = workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        for which in ["best", "last"] {
+            let found = evaluated(&workplace, &["--checkpoint", which]);
+            assert!(found["metrics"].as_object().is_some_and(|metrics| !metrics.is_empty()), "{found}");
+            assert_eq!(found["metrics"], found["in_training"], "{which}: {experiment}");
+        }
+    }
+}
+
+#[test]
+fn other_data_is_told_and_a_vocabulary_that_was_learned_fits_no_other() {
+    let workplace = Workplace::new();
+    workplace.file("tiny.toml", FEW_SHOT);
+    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
+    let more = ["-s", "dataset.reference-video.generated.validation_classes=3", "-s", "validation.episodes=3"];
+    let found = evaluated(&workplace, &more);
+    assert_eq!(found["same_data"], false);
+    assert_eq!(found["overrides"].as_array().map(Vec::len), Some(2));
+    workplace.file("tiny.toml", LANGUAGE_MODEL);
+    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
+    let said = workplace.xrun(&["eval", "tiny", "-s", "dataset.question-answers.generated.articles=7"]);
+    assert!(said.code == 1 && said.err.contains("the vocabulary was learned from that"), "{said:?}");
+}

@@ -106,7 +106,7 @@ fn a_bounded_series_says_how_much_it_can_grow_at_most() {
     let said = watch.verdict().message;
     assert_eq!(
         said,
-        "memory is bounded: heap in use grows by at most 64 B a step after step 21, by at most 11.1 KiB in all"
+        "memory is bounded: heap in use grows by at most 64 B a step after step 21, by at most 11.2 KiB up to step 200"
     );
 }
 

@@ -252,7 +252,8 @@ fn at_most(run: RunInWords, one: &SeriesVerdict, slope: Option<f64>, from: f64) 
     match slope {
         Some(slope) if slope > 0.0 => {
             let (rate, whole) = (rate(run, one, slope), amount(one, slope * (run.last - from).max(0.0)));
-            format!(" grows by at most {rate} after {}, by at most {whole} in all", run.axis.place(from.round()))
+            let (from, to) = (run.axis.place(from.round()), run.axis.place(run.last));
+            format!(" grows by at most {rate} after {from}, by at most {whole} up to {to}")
         }
         _ => " does not grow".into(),
     }

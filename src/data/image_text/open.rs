@@ -75,6 +75,11 @@ fn folder_of(path: &Path) -> PathBuf {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
+/// Whether a line opens a list of objects.
+fn begins_a_list(line: &[u8]) -> bool {
+    line.strip_prefix(b"[").is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{')))
+}
+
 fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<Library, DataError> {
     let mut judge = Judge::new(policy);
     let mut indexing = Indexing {
@@ -219,8 +224,13 @@ impl Indexing {
             if line == 1 && text.starts_with(b"\xef\xbb\xbf") {
                 (text, begin) = (&text[3..], begin + 3);
             }
-            if text.trim_ascii().is_empty() {
+            let whole = text.trim_ascii();
+            if whole.is_empty() {
                 continue;
+            }
+            if begins_a_list(whole) && found.places.is_empty() {
+                let what = "the file is one JSON list (`jq -c '.[]'` puts each of its items on a line)";
+                return Err(nothing(what));
             }
             let place = Place { offset: begin, length: text.len() as u32, line, item: 0, picture: 0 };
             self.example(text, place, found)?;

@@ -177,6 +177,8 @@ fn data_that_does_not_serve_is_told_as_a_whole() {
     );
     put(empty.path(), "a.jsonl", b"\n  \n\r\n");
     assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line"));
+    put(empty.path(), "a.jsonl", b"\n[\n{\"text\": \"a\"},\n");
+    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
     put(empty.path(), "a.jsonl", line("0.png", "red").as_bytes());
     assert!(told(&of(OnBroken::Fail)).contains("no example is to train on"));
     put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());

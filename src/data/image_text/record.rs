@@ -51,6 +51,18 @@ impl Record {
 pub const EXPECTED: &str =
     "{\"messages\": [{\"role\": …, \"content\": …}, …]} or {\"text\": …, \"image\": …, \"response\": …}";
 
+/// What other programs call the same.
+const SAME: &[(&str, &str)] = &[
+    ("instruction", "text"),
+    ("prompt", "text"),
+    ("question", "text"),
+    ("answer", "response"),
+    ("output", "response"),
+    ("completion", "response"),
+    ("picture", "image"),
+    ("image_path", "image"),
+];
+
 /// A line of JSON lines.
 ///
 /// # Errors
@@ -85,8 +97,20 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
             let keys = keys_of(whole);
             let shown: Vec<String> = keys.iter().map(|key| format!("`{}`", printable::line(key, 40))).collect();
             let wanted = ["messages", "text", "image", "response"];
-            let close = keys.iter().find_map(|key| Some((key, nearest(key, wanted)?)));
-            let close = close.filter(|(key, meant)| key.as_str() != *meant).map_or_else(String::new, |(key, meant)| {
+            // A key that is there, and yet is missing.
+            if let Some(null) = missing.iter().find(|name| keys.iter().any(|key| key == *name)) {
+                return Err(("wrong_form", format!("`{null}` is null, expected {EXPECTED}")));
+            }
+            let misspelt = |key: &str| -> Option<&'static str> {
+                let open = wanted.into_iter().filter(|name| !keys.iter().any(|key| key == name));
+                if wanted.contains(&key) {
+                    return None;
+                }
+                let same = SAME.iter().find(|(other, _)| *other == key).map(|(_, name)| *name);
+                same.or_else(|| nearest(key, open))
+            };
+            let close = keys.iter().find_map(|key| Some((key, misspelt(key)?)));
+            let close = close.map_or_else(String::new, |(key, meant)| {
                 format!("; did you mean `{meant}` by `{}`?", printable::line(key, 40))
             });
             let other = habit(&keys).map_or(close, |habit| format!("; {habit}"));

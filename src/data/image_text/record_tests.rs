@@ -60,6 +60,13 @@ fn what_is_wrong_has_a_reason_and_says_what() {
         (line(r#"{"role": "user"}"#), "wrong_form", "content"),
         (r#"{"message": []}"#.into(), "wrong_form", "did you mean `messages` by `message`?"),
         (r#"{"text": "a", "image": "b"}"#.into(), "no_answer", "response"),
+        (r#"{"text": "a", "image": null, "response": "b"}"#.into(), "wrong_form", "`image` is null"),
+        (r#"{"text": "a", "img": "b", "response": "c"}"#.into(), "wrong_form", "did you mean `image` by `img`?"),
+        (
+            r#"{"image": "b", "instruction": "a", "answer": "c"}"#.into(),
+            "wrong_form",
+            "did you mean `text` by `instruction`?",
+        ),
         (r#"{"text": "a", "response": "b"}"#.into(), "wrong_form", "expected"),
         (r#"{"messages": [], "response": "b"}"#.into(), "wrong_form", "both"),
         (r#"{"text": "a", "image": "b", "response": ""}"#.into(), "no_answer", "empty"),

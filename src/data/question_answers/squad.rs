@@ -49,7 +49,7 @@ pub struct Place {
 #[derive(Deserialize)]
 struct File<'a> {
     #[serde(borrow)]
-    data: Vec<Article<'a>>,
+    data: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +79,16 @@ pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataE
     .map_err(failed)?;
     let file: File = serde_json::from_slice(body).map_err(|error| failed(why(body, &error)))?;
     let mut places = Vec::new();
-    for (article, content) in file.data.iter().enumerate() {
+    for (article, raw) in file.data.iter().enumerate() {
+        let content: Article = match serde_json::from_str(raw.get()) {
+            Ok(content) => content,
+            Err(error) => {
+                let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
+                let message = format!("article {article}, at byte {offset}, cannot be read: {error}");
+                judge.broken("unreadable_article", path, message);
+                continue;
+            }
+        };
         for (number, raw) in content.paragraphs.iter().enumerate() {
             let raw = raw.get();
             let offset = raw.as_ptr() as usize - text.as_ptr() as usize;

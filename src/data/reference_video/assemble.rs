@@ -11,7 +11,7 @@ use super::frames::decoding_bytes;
 use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
 use super::orientation;
 use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
-use super::settings::{ExifOrientation, Settings};
+use super::settings::{ExifOrientation, Format, Settings};
 use super::whole::{FILE_BYTES_MAX, is_whole};
 use crate::data::digest::hexadecimal;
 use crate::data::error::{DataError, UNKNOWN_CLASS};
@@ -62,7 +62,15 @@ struct Assembly<'a> {
     stills: BTreeSet<PathBuf>,
     known: Known,
     largest: Option<Largest>,
+    /// Boxes that were looked at, and those that lie in the first pixel of their picture.
+    boxes: u64,
+    in_first_pixel: u64,
+    /// Whether a box is written as its corner and its size.
+    sized: bool,
 }
+
+/// As many boxes in the first pixel are no chance.
+const FIRST_PIXEL_MIN: u64 = 3;
 
 /// A video whose frames come in any order.
 struct Growing {
@@ -103,6 +111,9 @@ pub fn assemble(
         stills: BTreeSet::new(),
         known,
         largest: None,
+        boxes: 0,
+        in_first_pixel: 0,
+        sized: settings.format == Format::Coco,
     };
     for picture in raw.pictures {
         assembly.picture(picture, &rank)?;
@@ -116,7 +127,15 @@ pub fn assemble(
         }
         None => assembly.cut_references(&mut classes),
     }
+    let (boxes, shares) = (assembly.boxes, assembly.in_first_pixel);
     let Assembly { root, judge, digest, videos, known, largest, .. } = assembly;
+    if boxes == shares && boxes >= FIRST_PIXEL_MIN {
+        let message = format!(
+            "all {boxes} boxes lie in the first pixel of their pictures: they seem to be shares of width and height, and are \
+             read as pixels; multiply them by the sides of their pictures"
+        );
+        judge.fatal("boxes_as_shares", || DataError::value(format!("{SECTION}.path"), message));
+    }
     known.keep();
     let videos = videos
         .into_iter()
@@ -264,6 +283,8 @@ impl Assembly<'_> {
         called: &str,
     ) -> Result<Place, DataError> {
         let (width, height) = (width as f64, height as f64);
+        self.boxes += 1;
+        self.in_first_pixel += u64::from(right <= 1.0 && bottom <= 1.0);
         let said = format!("{called} has the box {left}, {top} to {right}, {bottom}");
         let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
         if !finite || right <= left || bottom <= top {
@@ -281,7 +302,15 @@ impl Assembly<'_> {
         let inside =
             left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
         if !inside {
-            self.judge.broken("box_outside", path, format!("{said}, outside of the picture of {width} x {height}"));
+            // Its last two numbers may be the other corner.
+            let corner = [right - left, bottom - top];
+            let fits = corner[0] > left && corner[1] > top && corner[0] <= width && corner[1] <= height;
+            let hint = match self.sized && fits {
+                true => "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]",
+                false => "",
+            };
+            let message = format!("{said}, outside of the picture of {width} x {height}{hint}");
+            self.judge.broken("box_outside", path, message);
             return Ok(Place::Outside(seen));
         }
         match seen {

@@ -56,8 +56,15 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
             let problem = Problem::new(key(name), "is of COCO's JSON, and `format` is \"voc\"");
             problems.add(problem.help("write `format = \"coco\"`, or leave it out").related(key("format")));
         } else if !Path::new(file).components().all(plain) {
-            let problem = Problem::new(key(name), format!("\"{file}\" leads out of the data set's folder"));
-            problems.add(problem.help("name a file below `path`, such as \"annotations/instances_train2017.json\""));
+            let within = settings.path.as_ref().and_then(|folder| Path::new(file).strip_prefix(folder).ok());
+            problems.add(match within {
+                Some(within) => {
+                    Problem::new(key(name), format!("\"{file}\" is a whole path, and is taken from `path` on"))
+                        .help(format!("write \"{}\"", within.display()))
+                }
+                None => Problem::new(key(name), format!("\"{file}\" leads out of the data set's folder"))
+                    .help("name a file below `path`, such as \"annotations/instances_train2017.json\""),
+            });
         }
     }
     if files.iter().all(|(_, file)| file.is_some()) && settings.annotations == settings.validation_annotations {

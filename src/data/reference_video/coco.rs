@@ -156,6 +156,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             }
         };
         if picture_of.insert(image.id, pictures.len()).is_some() {
+            // One of the two may have lost its own id, and with it all that refers to that.
             whole_images = false;
             judge.fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
         }

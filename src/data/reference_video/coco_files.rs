@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::check::SECTION;
 use super::library::Split;
 use super::raw::{Raw, RawClass};
 use super::settings::Settings;
@@ -33,7 +34,10 @@ pub fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
     let there = json_files(root);
     let named = |key: &str, name: &String| match root.join(name) {
         path if path.is_file() => Ok(path),
-        path => Err(DataError::file(&path, format!("`{key}` names it, and it is no file{}", listed(root, &there)))),
+        path => {
+            let message = format!("there is no file {}{}", path.display(), listed(root, &there));
+            Err(DataError::value(format!("{SECTION}.{key}"), message))
+        }
     };
     let validation = settings.validation_annotations.as_ref();
     let validation = validation.map(|name| named("validation_annotations", name)).transpose()?;

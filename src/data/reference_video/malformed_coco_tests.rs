@@ -5,7 +5,7 @@ use super::*;
 type Change = fn(&Folder, &mut Value);
 
 /// A row: what it is, how it is made, and what must come of it.
-const CASES: [(&str, Change, Expected); 58] = [
+const CASES: [(&str, Change, Expected); 60] = [
     // The text. Each is an error whatever the policy.
     ("an empty file", |f, v| raw(f, v, b""), refused(&["annotations.json", "COCO", "the file is empty"])),
     ("a binary file", |f, v| raw(f, v, &[0x89, b'P', b'N', b'G', 0, 255]), refused(&["annotations.json", "COCO"])),
@@ -45,6 +45,19 @@ const CASES: [(&str, Change, Expected); 58] = [
         refused(&["missing field `file_name`"]),
     ),
     // Boxes.
+    (
+        "boxes as shares of the picture",
+        |_, v| {
+            let all = v["annotations"].as_array_mut().unwrap();
+            all.iter_mut().for_each(|one| one["bbox"] = json!([0.1, 0.2, 0.5, 0.4]));
+        },
+        refused(&["boxes lie in the first pixel", "multiply them by the sides"]),
+    ),
+    (
+        "a box as two corners",
+        |_, v| first_box(v, [10.0, 8.0, 30.0, 20.0]),
+        left_out(&["cat0.jpg", "outside", "it would fit as [left, top, right, bottom]"], "box_outside"),
+    ),
     (
         "a box without width",
         |_, v| first_box(v, [5.0, 5.0, 0.0, 5.0]),
@@ -328,7 +341,7 @@ fn link(to: &Path, folder: &Folder, name: &str) {
 }
 
 #[test]
-fn each_of_58_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
+fn each_of_60_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
     let mut faults = Vec::new();
     for (case, change, expected) in &CASES {
         let (folder, mut text) = Folder::coco();
@@ -377,7 +390,7 @@ fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
         "a class that nothing shows",
         &unseen,
         &|_| {},
-        &["\"yak\" is in 0 pictures", "left out of `train_classes`"],
+        &["\"yak\" is in 0 pictures", "all that lack them: `train_classes = ["],
     );
     let no_file = |f: &Folder| std::fs::remove_file(f.root.join("annotations.json")).unwrap();
     refuse("no annotations", &no_file, &|_| {}, &["root", "no annotations.json"]);

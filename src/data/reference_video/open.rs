@@ -108,13 +108,13 @@ const CLASSES_NAMED_MAX: usize = 20;
 
 /// Is there enough to train on and to validate with? All that is missing is said at once.
 fn check_use(library: &Library) -> Result<(), DataError> {
-    let mut shown = vec![0_u64; library.classes.len()];
+    let mut shown_of = vec![0_u64; library.classes.len()];
     for video in &library.videos {
         for frame in &video.frames {
             let used = frame.objects.iter().filter(|object| object.ignored.is_none());
             let classes: BTreeSet<usize> =
                 used.map(|object| object.class).filter(|class| library.serves(video, *class)).collect();
-            classes.into_iter().for_each(|class| shown[class] += 1);
+            classes.into_iter().for_each(|class| shown_of[class] += 1);
         }
     }
     let mut found = Broken::default();
@@ -133,12 +133,13 @@ fn check_use(library: &Library) -> Result<(), DataError> {
         }
         for class in classes {
             let name = printable::line(&library.classes[class].name, 60);
-            let shown = shown[class];
+            let shown = shown_of[class];
             let references = library.classes[class].references.len();
             if shown == 0 || references == 0 {
+                let usable = usable(library, split, &shown_of);
                 let message = format!(
                     "the class \"{name}\" is in {shown} pictures and has {references} reference pictures; it needs \
-                     both, or must be left out of `train_classes` and `validation_classes`"
+                     both. Without it, and all that lack them: `{key} = [{usable}]`"
                 );
                 found.add(UNUSABLE_CLASS, || DataError::value(format!("{SECTION}.{key}"), message));
             }
@@ -152,6 +153,15 @@ fn check_use(library: &Library) -> Result<(), DataError> {
         }
         (_, None) => Ok(()),
     }
+}
+
+/// The names of the classes of a split that can be used, as a list in TOML.
+fn usable(library: &Library, split: Split, shown: &[u64]) -> String {
+    let classes = library.classes.iter().zip(shown);
+    let usable = classes.filter(|(class, shown)| class.split == split && **shown > 0 && !class.references.is_empty());
+    let named: Vec<String> =
+        usable.take(CLASSES_NAMED_MAX).map(|(class, _)| format!("\"{}\"", printable::line(&class.name, 60))).collect();
+    named.join(", ")
 }
 
 fn classes_there(library: &Library) -> String {

@@ -129,6 +129,10 @@ fn places(header: &StringRecord) -> Result<Places, String> {
     if let Some(twice) = header.iter().find(|name| !seen.insert(*name)) {
         return Err(format!("the column `{}` is there twice; keep one of them", printable::line(twice, 60)));
     }
+    if let Some(other) = [';', '\t', '|'].into_iter().find(|other| header.len() == 1 && header[0].contains(*other)) {
+        let shown = printable::line(&header[0], 80);
+        return Err(format!("columns are separated by {other:?} here (\"{shown}\"), expected commas"));
+    }
     let at = |wanted: &str| header.iter().position(|name| name == wanted);
     let needed = |wanted: &str| {
         at(wanted).ok_or_else(|| {
@@ -271,7 +275,8 @@ fn plain(name: &str) -> Result<String, Wrong> {
 fn whole(column: &str, text: &str) -> Result<u32, Wrong> {
     text.parse().map_err(|_| {
         let shown = printable::line(text, 60);
-        ("no_whole_number", format!("the column `{column}` is \"{shown}\", expected a whole number from 0"))
+        let expected = format!("expected a whole number from 0 to {}", u32::MAX);
+        ("no_whole_number", format!("the column `{column}` is \"{shown}\", {expected}"))
     })
 }
 

@@ -75,6 +75,7 @@ fn a_header_that_does_not_serve_ends_it() {
         ("filename,fold,target", "no column `category`"),
         ("filename,fold,fold,target,category", "`fold` is there twice"),
         ("", "no column `filename`"),
+        ("filename;fold;target;category", "columns are separated by ';' here"),
     ] {
         let text = TEXT.replacen("filename,fold,target,category,esc10,src_file,take", header, 1);
         for policy in [OnBroken::Fail, OnBroken::Skip] {

@@ -6,6 +6,7 @@ mod completions;
 mod devices;
 mod enter;
 mod export;
+mod hooks;
 mod leaks;
 mod leaks_runs;
 mod list;
@@ -43,7 +44,7 @@ use terminal::Terminal;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-    0  finished; the file is correct
+    0  finished, or stopped early as asked; the file is correct
     1  failed: data, device or disk
     2  the file or the command line is wrong
     3  the plan does not fit the limits or the machine (see the subcommand plan)
@@ -158,6 +159,9 @@ pub struct RunArguments {
     /// Run only if no finished result has the same experiment, data and code; says which run has them.
     #[arg(long, conflicts_with = "dry_run")]
     if_changed: bool,
+    /// Start none of the programs that the experiment names in `[hooks]`.
+    #[arg(long)]
+    no_hooks: bool,
     /// Do everything up to the first step, print the plan, write no results.
     #[arg(long)]
     dry_run: bool,
@@ -179,6 +183,9 @@ pub struct ResumeArguments {
     run: String,
     #[command(flatten)]
     overrides: Overrides,
+    /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
+    #[arg(long)]
+    hooks: bool,
     #[command(flatten)]
     data: Data,
     #[command(flatten)]
@@ -408,7 +415,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, loop_state,
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, hook, loop_state,
     /// or of a sweep: sweep, processes, table.
     #[arg(default_value = "experiment")]
     record: String,

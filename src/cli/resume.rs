@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::ResumeArguments;
+use super::hooks::Ask;
 use super::terminal::Failure;
 use super::training;
 use crate::experiment::overrides::key_of;
@@ -36,6 +37,7 @@ const CHANGEABLE: &[&str] = &[
     "training.activation_checkpointing",
     "cleanup.",
     "memory.",
+    "hooks.",
     "checkpoint.every_steps",
     "checkpoint.keep_last",
 ];
@@ -78,7 +80,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         _ => Failure::failed(error),
     })?;
     let mut continuation = resume::continuation(&path).map_err(|error| match error {
-        ResumeError::Finished { .. } => Failure::Usage(error.to_string()),
+        ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
         other => Failure::failed(other),
     })?;
     for damage in &continuation.passed_over {
@@ -124,6 +126,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         // Its numbers are those of two experiments, or of two programs: no other run has the same.
         continuation.manifest.fingerprint = CHANGED.into();
     }
+    let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
     let stop = training::listen(&arguments.display, terminal)?;
     resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;
     let launch = Launch {
@@ -138,7 +141,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         started,
         stop_after: None,
     };
-    Ok(training::train(launch, task, &stop, &arguments.display, terminal))
+    Ok(training::train(launch, task, &stop, &arguments.display, terminal, ask))
 }
 
 fn all_of_section(key: &str) -> String {

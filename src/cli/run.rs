@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::RunArguments;
+use super::hooks::Ask;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use crate::data::Dataset;
@@ -76,7 +77,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         origins: &checked.origins,
         stop_after: arguments.probe,
     };
-    let (_, code) = training::begin(&new, &opened, task, started, &arguments.display, terminal)?;
+    let ask = if arguments.no_hooks || arguments.probe.is_some() { Ask::Leave } else { Ask::Run };
+    let (_, code) = training::begin(&new, &opened, task, started, &arguments.display, terminal, ask)?;
     Ok(code)
 }
 

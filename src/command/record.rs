@@ -235,6 +235,7 @@ impl Record {
             metrics_last: BTreeMap::new(),
             intervals_last: BTreeMap::new(),
             best: None,
+            restored: None,
             memory: ended.memory.clone(),
             demand: Demand::default(),
             plan_and_actual: Vec::new(),

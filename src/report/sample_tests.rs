@@ -377,6 +377,7 @@ fn summary(names: Names) -> Summary {
         metrics_last: metrics(STEPS),
         intervals_last: intervals(STEPS),
         best: Some(best),
+        restored: None,
         memory: MemorySummary {
             heap_peak: peak(&|line| Some(line.host.heap_peak)).unwrap(),
             heap_at_end: trace.last().unwrap().host.heap,

@@ -307,6 +307,9 @@ pub struct Summary {
     #[serde(default)]
     pub intervals_last: BTreeMap<String, Interval>,
     pub best: Option<Best>,
+    /// The step of the best checkpoint, where later ones were removed for it to be the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<u64>,
     pub memory: MemorySummary,
     /// What each part of this process needed.
     #[serde(default)]
@@ -326,11 +329,13 @@ pub struct Summary {
 pub enum Outcome {
     /// All planned steps were done.
     Finished,
+    /// Validations no longer got better, as `training.early_stopping` asks; a success.
+    StoppedEarly,
     /// Stopped by a signal; can be resumed.
     Interrupted,
     /// `training.time_limit` was reached; can be resumed.
     TimeLimit,
-    /// All planned steps were done, and the verdict on memory is one that `memory.fail_on` names.
+    /// The run came to its end, and the verdict on memory is one that `memory.fail_on` names.
     MemoryGrew,
     /// The loss was not a number.
     Diverged,
@@ -347,6 +352,7 @@ impl Outcome {
     pub fn words(self) -> &'static str {
         match self {
             Self::Finished => "finished",
+            Self::StoppedEarly => "stopped early",
             Self::MemoryGrew => "memory grew",
             Self::Interrupted => "interrupted",
             Self::TimeLimit => "time limit",
@@ -357,13 +363,18 @@ impl Outcome {
         }
     }
 
+    /// The run came to its end: there is nothing to go on with.
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew)
+    }
+
     /// The run did what it was asked to do.
     pub fn is_whole(self) -> bool {
-        matches!(self, Self::Finished | Self::MemoryGrew | Self::Interrupted)
+        self.is_done() || self == Self::Interrupted
     }
 
     pub fn resumable(self) -> bool {
-        !matches!(self, Self::Finished | Self::MemoryGrew | Self::Diverged)
+        !self.is_done() && self != Self::Diverged
     }
 }
 

@@ -5,6 +5,7 @@ pub mod axis;
 pub mod comparison;
 pub mod file;
 pub mod format;
+pub mod hook;
 pub mod index;
 pub mod layout;
 pub mod loss;

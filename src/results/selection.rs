@@ -17,6 +17,7 @@ use super::{read, resolved};
 pub enum Status {
     Running,
     Finished,
+    StoppedEarly,
     Interrupted,
     TimeLimit,
     MemoryGrew,
@@ -36,6 +37,7 @@ impl Status {
             RunState::Unreadable(_) => Self::Unreadable,
             RunState::Ended(outcome) => match outcome {
                 Outcome::Finished => Self::Finished,
+                Outcome::StoppedEarly => Self::StoppedEarly,
                 Outcome::Interrupted => Self::Interrupted,
                 Outcome::TimeLimit => Self::TimeLimit,
                 Outcome::MemoryGrew => Self::MemoryGrew,

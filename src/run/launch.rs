@@ -129,10 +129,10 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
 /// Of what a backend said. The source of a kernel has some hundred lines.
 const LOGGED_LINES_MAX: usize = 1000;
 
-/// A run that did all its steps may still fail by its verdict.
+/// A run that came to its end may still fail by its verdict.
 fn judged(ending: Ending, session: &Session<'_>) -> Ending {
     let fail_on = session.plan.experiment.memory.fail_on;
-    if ending.outcome != Outcome::Finished || fail_on == FailOn::Never {
+    if !matches!(ending.outcome, Outcome::Finished | Outcome::StoppedEarly) || fail_on == FailOn::Never {
         return ending;
     }
     let verdict = session.recorder.verdict();

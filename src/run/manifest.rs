@@ -126,11 +126,20 @@ pub fn code(folder: &Path, patch: bool) -> Code {
     }
 }
 
+fn line_of(path: &str) -> String {
+    std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// What this machine is called.
+pub fn host_name() -> String {
+    line_of("/proc/sys/kernel/hostname")
+}
+
 /// This machine.
 pub fn host() -> Host {
-    let text = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let text = line_of;
     Host {
-        name: text("/proc/sys/kernel/hostname"),
+        name: host_name(),
         system: format!("{} {}", std::env::consts::OS, text("/proc/sys/kernel/osrelease")),
         processor: crate::device::processor(),
         instruction_sets: Some(crate::device::instruction_sets()),

@@ -7,6 +7,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::early_stopping::EarlyStopping;
+pub use super::hooks::Hooks;
 pub use super::limits::{LIMITS_OF_KINDS, Limits, PART_SIZE};
 use crate::results::verdict::Judgement;
 use crate::units::{Bytes, Span};
@@ -166,6 +168,10 @@ pub struct Training {
     pub clip_norm: Option<f64>,
     /// Recompute activations in the backward pass in place of keeping them: less memory, more time.
     pub activation_checkpointing: bool,
+    /// Ends the run when validations no longer get better. That is a success: the outcome is `stopped_early`, the exit
+    /// code 0.
+    #[serde(skip_serializing_if = "EarlyStopping::is_default")]
+    pub early_stopping: EarlyStopping,
     /// How the learning rate changes over the steps.
     pub schedule: Schedule,
 }
@@ -189,6 +195,7 @@ impl Default for Training {
             accumulation: 1,
             clip_norm: None,
             activation_checkpointing: false,
+            early_stopping: EarlyStopping::default(),
             schedule: Schedule::Constant(Constant::default()),
         }
     }

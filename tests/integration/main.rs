@@ -9,11 +9,13 @@ mod cuda;
 mod damage;
 mod data_check;
 mod disk;
+mod early_stopping;
 mod experiments;
 mod export;
 mod federated;
 mod fuzz;
 mod habits;
+mod hooks;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;

@@ -415,7 +415,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, hook, loop_state,
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, process, hook, loop_state,
     /// or of a sweep: sweep, processes, table.
     #[arg(default_value = "experiment")]
     record: String,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::ResumeArguments;
 use super::hooks::Ask;
-use super::terminal::Failure;
+use super::terminal::{Failure, Terminal};
 use super::training;
 use crate::experiment::overrides::key_of;
 use crate::experiment::{read, resolved};
@@ -15,6 +15,7 @@ use crate::problem::{Problem, Problems};
 use crate::results::{index, layout, printable, read as read_results, resolved as resolved_text, seal, write};
 use crate::run::checkpoint::CHANGED;
 use crate::run::fingerprint::fingerprint;
+use crate::run::killed;
 use crate::run::launch::Launch;
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
@@ -83,6 +84,9 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
         other => Failure::failed(other),
     })?;
+    if !path.join(layout::SUMMARY).is_file() {
+        tell_killer(&path, terminal);
+    }
     for damage in &continuation.passed_over {
         terminal.say(&format!("damaged and passed over: {damage}"));
     }
@@ -142,6 +146,16 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         stop_after: None,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal, ask))
+}
+
+/// The run did not end by itself: who killed it, and what would be killed again.
+fn tell_killer(run: &Path, terminal: Terminal) {
+    let killed = killed::explain(run);
+    terminal.say(&format!("the run was killed: {}", killed.who));
+    if killed.of_memory {
+        let rest = [&killed.held, &killed.growing, &Some(killed.to_do.clone())];
+        rest.into_iter().flatten().for_each(|line| terminal.say(&format!("  {line}")));
+    }
 }
 
 fn all_of_section(key: &str) -> String {

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use super::RunName;
 use super::terminal::{Failure, Terminal};
 use crate::report::summary;
+use crate::results::index::RunState;
 use crate::results::sweep::Record;
 use crate::results::{index, layout, named};
+use crate::run::killed::{self, Explained};
 use crate::sweep::{listing, table, text};
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
@@ -16,11 +18,31 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
         return show_sweep(&sweep, arguments.json, terminal);
     }
     let run = index::find(results, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    match arguments.json {
-        true => terminal.json(&summary::json(&run).map_err(Failure::failed)?),
-        false => terminal.answer(&summary::text(&run, terminal.width()).map_err(Failure::failed)?),
+    let killed = (index::entry(&run).state == RunState::Killed).then(|| killed::explain(&run));
+    if arguments.json {
+        let mut value = summary::json(&run).map_err(Failure::failed)?;
+        if let (Some(object), Some(killed)) = (value.as_object_mut(), &killed) {
+            object.insert("killed".into(), serde_json::json!(killed));
+        }
+        terminal.json(&value);
+        return Ok(0);
     }
+    let text = summary::text(&run, terminal.width()).map_err(Failure::failed)?;
+    terminal.answer(&match killed {
+        Some(killed) => format!("{}\n\n{}", text.trim_end(), summary::labelled(&labels(&killed), terminal.width())),
+        None => text,
+    });
     Ok(0)
+}
+
+/// What is known of a kill, a line each.
+pub fn labels(killed: &Explained) -> Vec<(&'static str, &str)> {
+    let held = killed.held.as_deref().map(|held| ("held", held));
+    let growing = killed.growing.as_deref().map(|growing| ("growing", growing));
+    [Some(("killed", killed.who.as_str())), held, growing, Some(("to do", killed.to_do.as_str()))]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The sweep of this name, or the newest one of an experiment that has no runs of its own.

@@ -154,6 +154,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             .into(),
         origins: BTreeMap::new(),
         watched: None,
+        slurm: None,
     }
 }
 
@@ -297,6 +298,7 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
                 .map(|(name, spent)| (name.to_owned(), spent))
                 .into(),
             cost_us: 850,
+            pressure: None,
             processes: None,
         });
     };

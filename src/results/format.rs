@@ -12,6 +12,7 @@ use super::loss::KindLoss;
 use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
 pub use super::picture::*;
+use super::process::SlurmJob;
 pub use super::sample::*;
 use super::smaller::Smaller;
 pub use super::state::*;
@@ -53,6 +54,9 @@ pub struct Manifest {
     /// What is smaller than the experiment asks, since the data is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub smaller: Vec<Smaller>,
+    /// The Slurm job that began it; absent outside of Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmJob>,
     /// Where each value of the experiment came from.
     pub origins: BTreeMap<String, String>,
     /// Of a command that `xrun watch` ran: what was asked for; absent of an experiment.

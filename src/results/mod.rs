@@ -14,6 +14,7 @@ pub mod named;
 pub mod need;
 pub mod picture;
 pub mod printable;
+pub mod process;
 pub mod read;
 pub mod reproduction;
 pub mod resolved;

@@ -9,10 +9,11 @@ use super::recorder::Recorder;
 use super::session::Session;
 use super::start::Teller;
 use super::stop::{Ending, StopSignal};
-use super::{RunError, train};
+use super::{RunError, manifest, train};
 use crate::bounded::ledger::Ledger;
 use crate::device::kernels::Kernels;
 use crate::invocation;
+use crate::memory::killed;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
@@ -67,6 +68,9 @@ impl Launch<'_> {
             Ok(recorder) => recorder,
             Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
         };
+        // For whoever asks later who killed it. A run that cannot note this does not end for it.
+        let note = killed::note(self.segment, manifest::host_name());
+        let _ = write::replace_json(&self.directory.path.join(layout::PROCESS), &note);
         // That of a process before this one: its limit may be another now.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);

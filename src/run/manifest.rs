@@ -16,6 +16,7 @@ use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
 use crate::results::printable;
+use crate::results::process::SlurmJob;
 
 /// Identifies the versions of all libraries that this program was built with.
 pub fn lock_digest() -> String {
@@ -56,6 +57,7 @@ pub fn manifest(
         smaller: plan.facts.smaller.clone(),
         origins: origins.clone(),
         watched: None,
+        slurm: SlurmJob::here(),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod early_stopping;
 pub mod fingerprint;
 mod git;
 pub mod hooks;
+pub mod killed;
 pub mod launch;
 pub mod limits;
 pub mod manifest;

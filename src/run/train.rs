@@ -39,6 +39,8 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         step: session.state.step,
     });
     let reached = sample(task, session, Point::Start, None)?;
+    // A first step that is too large leaves nothing else to say what was held when it was killed.
+    session.recorder.sync()?;
     if let Some(ending) = limited(task, session, reached)? {
         return stopped(task, session, ending);
     }

@@ -20,6 +20,8 @@ mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
 mod interruption;
+#[cfg(target_os = "linux")]
+mod killed;
 #[cfg(feature = "train")]
 mod limits;
 mod listing;

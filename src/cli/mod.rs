@@ -10,6 +10,7 @@ mod hooks;
 mod leaks;
 mod leaks_runs;
 mod list;
+mod locked;
 mod man;
 mod new;
 mod plan;
@@ -50,7 +51,7 @@ Exit codes:
     3  the plan does not fit the limits or the machine (see the subcommand plan)
     4  the loss was not a number
     5  a memory limit was reached
-    6  memory is growing, and --fail-on or memory.fail_on says that this fails
+    6  memory is growing, and --fail-on or memory.fail_on says that this fails; or the memory contract is broken (--locked)
     7  the time limit was reached
     8  stopped by a signal; the run can be resumed
    70  a panic, of the backend or of the program";
@@ -162,6 +163,9 @@ pub struct RunArguments {
     /// Start none of the programs that the experiment names in `[hooks]`.
     #[arg(long)]
     no_hooks: bool,
+    /// Fail with 6 if it is expected to need more memory than NAME.memory.lock beside the file allows, or comes to need more.
+    #[arg(long, conflicts_with_all = ["steps", "smoke", "if_changed"])]
+    locked: bool,
     /// Do everything up to the first step, print the plan, write no results.
     #[arg(long)]
     dry_run: bool,
@@ -286,11 +290,18 @@ pub struct CheckArguments {
     /// The same, with where each value came from.
     #[arg(long)]
     origins: bool,
+    /// Fail with 6 if it is expected to need more memory than NAME.memory.lock beside the file allows. Measures, where that is not
+    /// known already.
+    #[arg(long, conflicts_with = "no_data")]
+    locked: bool,
     /// Leave the data out: look at the files of the experiment only.
     #[arg(long)]
     no_data: bool,
-    /// Print problems as JSON on standard output.
-    #[arg(long, conflicts_with_all = ["resolved", "origins"])]
+    /// How problems are printed.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
+    format: check::Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with_all = ["resolved", "origins", "format"])]
     json: bool,
 }
 
@@ -300,6 +311,9 @@ pub struct PlanArguments {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Write what it may need into NAME.memory.lock beside the file, for --locked of the subcommands check and run.
+    #[arg(long, conflicts_with = "solve")]
+    lock: bool,
     /// Find the largest value of this key with which the experiment fits, such as limits.batch_size.
     #[arg(long, value_name = "SECTION.KEY")]
     solve: Option<String>,
@@ -321,6 +335,12 @@ pub struct WarmArguments {
 pub struct NewArguments {
     /// The pipeline, such as fewshot-detection; all are listed when absent.
     pipeline: Option<String>,
+    /// List pipelines, and the examples that --like takes.
+    #[arg(long, conflicts_with_all = ["pipeline", "like", "output"])]
+    list: bool,
+    /// Print an example, such as stage2, in place of a file with every key.
+    #[arg(long, value_name = "EXAMPLE", conflicts_with = "pipeline")]
+    like: Option<String>,
     /// Write into this file, which must not be there.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,

@@ -7,7 +7,7 @@ use super::launcher::Launcher;
 use super::pipeline::Model;
 use crate::data::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE, Schedule};
+use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE};
 use crate::units::Bytes;
 
 /// Less than this, the process holds before its first step.
@@ -143,10 +143,7 @@ fn limits(experiment: &Experiment, problems: &mut Problems) {
 
 fn training(experiment: &Experiment, problems: &mut Problems) {
     let training = &experiment.training;
-    let warmup = match &training.schedule {
-        Schedule::Constant(constant) => constant.warmup_steps,
-        Schedule::Cosine(cosine) => cosine.warmup_steps,
-    };
+    let warmup = training.schedule.warmup_steps();
     if let Some(max_steps) = training.max_steps.filter(|max_steps| warmup >= *max_steps) {
         let message = format!("a warm-up of {warmup} steps does not end before the last step");
         let key = format!("training.schedule.{}.warmup_steps", training.schedule.kind());

@@ -1,5 +1,6 @@
 //! What did the author write, with every value known and its origin?
 
+pub mod annotate;
 pub mod axes;
 mod check;
 mod expand;

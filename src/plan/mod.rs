@@ -1,6 +1,7 @@
 //! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
 
 pub mod calendar;
+pub mod contract;
 pub mod describe;
 pub mod fit;
 pub mod forecast;

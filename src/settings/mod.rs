@@ -6,4 +6,5 @@ pub mod hooks;
 pub mod kinds;
 pub mod limits;
 pub mod matmul_dtype;
+pub mod schedule;
 pub mod sections;

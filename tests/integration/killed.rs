@@ -70,7 +70,7 @@ fn a_kill_for_want_of_memory_is_told_with_what_was_held() {
     assert!(folded(&resumed.err).contains("the run was killed: the kernel killed it"), "{resumed:?}");
 
     // The sweep in the group is small; its point is not.
-    let swept = group.command(&workplace, &["sweep", "trial.toml", "-s", "experiment.seed=1"]).output().unwrap();
+    let swept = group.command(&workplace, &["sweep", "trial.toml", "-s", "experiment.seed=1,2"]).output().unwrap();
     assert_eq!(swept.status.code(), Some(1), "{swept:?}");
     let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
     let process = text(&sweep.join("processes.jsonl"));

@@ -4,6 +4,7 @@
 
 mod command_line;
 mod comparison;
+mod contract;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda;
 mod damage;

@@ -29,6 +29,9 @@ pub struct ListArguments {
     /// Only runs whose memory was judged so.
     #[arg(long, value_enum, value_name = "VERDICT")]
     verdict: Option<Judgement>,
+    /// Only runs with this tag (see the subcommand note); may be given many times.
+    #[arg(long, value_name = "TAG")]
+    tag: Vec<String>,
     /// Only runs with this value in their experiment; may be given many times.
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
@@ -57,7 +60,9 @@ const KILLED_MAX: usize = 20;
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.folder;
     let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
-    let by_run = arguments.status.is_some() || arguments.verdict.is_some() || !arguments.set.is_empty();
+    let by_run = arguments.status.is_some()
+        || arguments.verdict.is_some()
+        || !(arguments.set.is_empty() && arguments.tag.is_empty());
     // What is asked of runs is no question about sweeps.
     let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
     if let Some(name) = experiment.filter(|_| sweeps.is_empty()) {
@@ -67,6 +72,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         experiment: experiment.cloned(),
         status: arguments.status,
         verdict: arguments.verdict,
+        tags: arguments.tag.clone(),
         values: arguments.set.iter().map(|text| key_and_value(text)).collect::<Result<_, _>>()?,
     };
     let order = order(&arguments.sort)?;

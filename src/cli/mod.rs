@@ -13,8 +13,10 @@ mod list;
 mod locked;
 mod man;
 mod new;
+mod note;
 mod plan;
 mod progress;
+mod remove;
 mod report;
 mod reproduce;
 mod resume;
@@ -107,6 +109,12 @@ enum Command {
     Reproduce(reproduce::ReproduceArguments),
     /// List runs, newest first.
     Ls(list::ListArguments),
+    /// Write something down of a run, and give it tags.
+    Note(note::NoteArguments),
+    /// Remove runs; asks, and never touches what is running or committed in git.
+    Rm(remove::RemoveArguments),
+    /// Remove all but the newest runs of each experiment; asks, as rm does.
+    Gc(remove::CollectArguments),
     /// Compare runs: what differs in their experiments, results, memory and speed.
     Compare(compare::CompareArguments),
     /// Show what a run did.
@@ -399,6 +407,9 @@ pub struct LeaksArguments {
     folder: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Write what was found into this file as well, as JUnit's XML, which CI servers read.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    junit: Option<PathBuf>,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -435,7 +446,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, process, hook, loop_state,
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, notes, process, hook, loop_state,
     /// or of a sweep: sweep, processes, table.
     #[arg(default_value = "experiment")]
     record: String,

@@ -7,6 +7,7 @@ pub mod axes;
 pub mod compare;
 pub mod curves;
 pub mod epochs;
+pub mod junit;
 pub mod listing;
 pub mod material;
 pub mod page;

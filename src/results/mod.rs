@@ -12,6 +12,7 @@ pub mod loss;
 pub mod metric;
 pub mod named;
 pub mod need;
+pub mod notes;
 pub mod picture;
 pub mod printable;
 pub mod process;

@@ -18,6 +18,7 @@ pub mod observer;
 pub mod post_mortem;
 pub mod prepare;
 pub mod recorder;
+pub mod remove;
 pub mod reproduce;
 pub mod resume;
 pub mod schedule;

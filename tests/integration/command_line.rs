@@ -10,6 +10,9 @@ const SUBCOMMANDS: &[&str] = &[
     "sweep",
     "reproduce",
     "ls",
+    "note",
+    "rm",
+    "gc",
     "compare",
     "show",
     "report",
@@ -361,4 +364,26 @@ fn backups_can_leave_the_cache_out() {
     let tag = std::fs::read_to_string(own.join("CACHEDIR.TAG")).unwrap();
     assert!(tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"), "{tag}");
     assert!(!others.join("CACHEDIR.TAG").exists(), "a folder that was there may hold other things");
+}
+
+#[test]
+fn what_leaks_finds_is_written_for_ci_servers() {
+    let workplace = Workplace::new();
+    let dummy = "[pipeline.dummy]\nsteps_per_epoch = 300\n";
+    let leak = "leak_per_step = \"256 KiB\"\nleak_in_ledger = true\n";
+    let expected = |owner: &str| format!("[leaks.expected]\nbytes_per_step = 262144\nowner = \"{owner}\"\n");
+    for (name, owner) in [("kept", "dummy_leak"), ("blamed", "somebody_else")] {
+        workplace.file(&format!("leaks/{name}.leaky.toml"), &format!("{dummy}{leak}{}", expected(owner)));
+        workplace.file(&format!("leaks/{name}.bounded.toml"), dummy);
+    }
+    let said = workplace.xrun(&["leaks", "--folder", "leaks", "--device", "cpu", "--junit", "found.xml"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let xml = std::fs::read_to_string(workplace.path("found.xml")).unwrap();
+    assert!(xml.contains("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"0\""), "{xml}");
+    let of =
+        |name: &str| xml.split("<testcase").find(|case| case.contains(&format!("name=\"{name}\""))).unwrap().to_owned();
+    assert!(
+        of("blamed").contains("<failure message=\"dummy_leak is named") && !of("kept").contains("<failure"),
+        "{xml}"
+    );
 }

@@ -31,6 +31,7 @@ mod plan;
 #[cfg(feature = "train")]
 mod quantised_training;
 mod reference;
+mod removal;
 mod reproduction;
 mod schemas;
 mod sweep;

@@ -147,6 +147,10 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
             "memory" => lines(run.join("memory.jsonl")),
             "loop_state" => states.clone(),
             "post_mortem" => vec![limited()],
+            "notes" => {
+                assert_eq!(workplace.xrun(&["note", "trial", "a note", "--tag", "tag"]).code, 0);
+                vec![json(&run.join("notes.json"))]
+            }
             "hook" => vec![json(&workplace.path("told.json"))],
             "comparison" => {
                 vec![

@@ -140,6 +140,7 @@ fn add_processes(run: &Run, watch: &mut Watch) {
             freed: None,
             phases_us: Default::default(),
             cost_us: 0,
+            pressure: None,
             processes: None,
         });
     }

@@ -1,16 +1,21 @@
 //! `xrun check FILE…`: is everything right, and if not, what is wrong?
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use clap::ValueEnum;
+
 use super::CheckArguments;
+use super::locked;
 use super::terminal::{Failure, Terminal};
 use super::training::tell_left_out;
 use crate::data::error::{Broken, DataError, NAMED_MAX};
 use crate::experiment::look::{self, Look};
 use crate::experiment::read::Checked;
-use crate::experiment::{read, read_sweep, render, resolved};
+use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Problem, Problems};
-use crate::run::stop::EXIT_BAD_INPUT;
+use crate::run::prepare::Planned;
+use crate::run::stop::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::sweep::plan;
 
 /// What was found in a file.
@@ -32,16 +37,52 @@ enum Found {
     },
 }
 
+/// How problems are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people, with excerpts, on standard error.
+    Human,
+    /// An object a file, on standard output.
+    Json,
+    /// Commands that GitHub shows beside the lines of a pull request.
+    Github,
+    /// SARIF 2.1.0, which code scanners and editors read.
+    Sarif,
+}
+
 pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let overrides = arguments.overrides.all();
+    let format = if arguments.json { Format::Json } else { arguments.format };
     let mut answers = Vec::with_capacity(arguments.files.len());
-    let mut wrong = false;
+    let (mut wrong, mut broken) = (false, false);
     for file in &arguments.files {
         let found = look_at(file, &overrides, arguments.no_data);
         wrong |= !matches!(found, Found::Correct { .. });
         let name = file.display().to_string();
-        if arguments.json {
-            answers.push(as_json(&name, &found));
+        let moved = match &found {
+            Found::Correct { checked, .. } if arguments.locked => beyond(file, checked, &overrides, *terminal)?,
+            _ => Problems::default(),
+        };
+        broken |= !moved.is_empty();
+        match format {
+            Format::Human => {}
+            Format::Json => {
+                answers.push(as_json(&name, &found, arguments.locked.then_some(&moved)));
+                continue;
+            }
+            Format::Github | Format::Sarif => {
+                for problems in [problems(&found).as_deref(), Some(&moved)].into_iter().flatten() {
+                    match format {
+                        Format::Github if problems.is_empty() => {}
+                        Format::Github => terminal.answer(&annotate::github(&name, problems)),
+                        _ => answers.extend(annotate::sarif_results(&name, problems)),
+                    }
+                }
+                continue;
+            }
+        }
+        if !moved.is_empty() {
+            terminal.problems(&moved);
             continue;
         }
         match found {
@@ -74,10 +115,44 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             }
         }
     }
-    if arguments.json {
-        terminal.json(&answers);
+    match format {
+        Format::Json => terminal.json(&answers),
+        Format::Sarif => terminal.json(&annotate::sarif(answers)),
+        Format::Human | Format::Github => {}
     }
-    Ok(if wrong { EXIT_BAD_INPUT } else { 0 })
+    Ok(match (wrong, broken) {
+        (true, _) => EXIT_BAD_INPUT,
+        (false, true) => EXIT_VERDICT,
+        (false, false) => 0,
+    })
+}
+
+/// What is wrong with a file, or with its data.
+fn problems(found: &Found) -> Option<Cow<'_, Problems>> {
+    match found {
+        Found::Correct { .. } => None,
+        Found::Wrong { problems, .. } => Some(Cow::Borrowed(problems)),
+        Found::WrongData { checked, error } => Some(Cow::Owned(of_data(checked, error))),
+    }
+}
+
+/// What a correct experiment is expected to need beyond its contract, a problem each.
+fn beyond(file: &Path, checked: &Checked, overrides: &[String], terminal: Terminal) -> Result<Problems, Failure> {
+    let mut experiment = checked.experiment.clone();
+    experiment.sweep = None;
+    let mut planned = Planned::new(experiment, Terminal { quiet: true, ..terminal })?;
+    let contract = locked::contract(file, &planned)?;
+    let (forecast, _) = planned.forecast(file, overrides)?;
+    let moved = locked::broken(&contract, &planned, &forecast);
+    let advice = locked::advice(file, &contract, &planned);
+    let mut problems = Problems::default();
+    for moved in moved {
+        let key = moved.key.clone().unwrap_or_default();
+        let place = checked.places.get(&key).cloned();
+        problems
+            .add(Problem::new(key, format!("the memory contract is broken: {moved}")).help(advice.as_str()).at(place));
+    }
+    Ok(problems)
 }
 
 fn look_at(file: &Path, overrides: &[String], no_data: bool) -> Found {
@@ -104,7 +179,15 @@ fn whole(checked: &Checked, with_origins: bool, terminal: &Terminal) {
     terminal.answer(&resolved::to_toml(&checked.experiment, with_origins.then_some(&checked.origins)));
 }
 
-fn as_json(name: &str, found: &Found) -> serde_json::Value {
+fn as_json(name: &str, found: &Found, moved: Option<&Problems>) -> serde_json::Value {
+    let mut value = as_json_without_contract(name, found);
+    if let (Some(object), Some(moved)) = (value.as_object_mut(), moved) {
+        object.insert("beyond_contract".into(), render::json(moved));
+    }
+    value
+}
+
+fn as_json_without_contract(name: &str, found: &Found) -> serde_json::Value {
     match found {
         Found::Correct { look, .. } => {
             let data = serde_json::json!({ "left_out": look.left_out.counts, "smaller": look.smaller });

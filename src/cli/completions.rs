@@ -20,7 +20,7 @@ use crate::results::index;
 const RUNS_MAX: usize = 200;
 
 /// Subcommands that take a run.
-const OF_RUNS: &[&str] = &["show", "report", "export", "resume", "reproduce", "compare", "verdict"];
+const OF_RUNS: &[&str] = &["show", "report", "export", "resume", "reproduce", "compare", "verdict", "note", "rm"];
 
 /// Asks for runs, and leaves no space behind `key=`. In these scripts `PROGRAM` and `OF_RUNS` stand for what they name.
 const BASH: &str = r#"

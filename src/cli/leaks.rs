@@ -9,9 +9,11 @@ use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind, pages};
 use crate::experiment::leaks::{Expected, Grows, On};
 use crate::experiment::read;
+use crate::report::junit::junit;
 use crate::report::verdict::{Pair, pairs};
 use crate::results::format::Outcome;
 use crate::results::verdict::{Judgement, OWNER, Verdict};
+use crate::results::write;
 use crate::run::stop::exit_code;
 use crate::verdict::of_file;
 
@@ -39,6 +41,9 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     match arguments.json {
         true => terminal.json(&all),
         false => terminal.answer(&pairs(&all, terminal.width())),
+    }
+    if let Some(path) = &arguments.junit {
+        write::replace(path, junit(&all).as_bytes()).map_err(Failure::failed)?;
     }
     let wrong = all.iter().any(|pair| !pair.wrong.is_empty());
     Ok(if wrong { exit_code(Outcome::Failed) } else { 0 })

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
+use super::hooks::Ask;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, Overrides, Progress};
@@ -94,12 +95,18 @@ impl Runs {
         let (opened, task) = planned.open(1)?;
         let place = Place::Results(self.results.path());
         let new = NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None };
-        training::begin(&new, &opened, task, started, &DISPLAY, QUIET)
+        training::begin(&new, &opened, task, started, &DISPLAY, QUIET, Ask::Leave)
     }
 
     fn in_a_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
         let mut command = child::of_this_program().map_err(Failure::failed)?;
-        command.arg(file).arg("--results").arg(self.results.path()).args(["-q", "--json", "--progress", "none"]);
+        command.arg(file).arg("--results").arg(self.results.path()).args([
+            "-q",
+            "--json",
+            "--no-hooks",
+            "--progress",
+            "none",
+        ]);
         command.args(self.overrides.iter().flat_map(|text| as_words(text)));
         let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout)

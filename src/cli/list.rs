@@ -8,9 +8,11 @@ use super::terminal::{Failure, Terminal};
 use crate::experiment::{schema, shape};
 use crate::problem::nearest;
 use crate::report::listing;
-use crate::results::index;
+use crate::results::index::{self, Entry, RunState};
+use crate::results::printable;
 use crate::results::selection::{METRIC, ORDERS, Order, Selection, Status, sort};
 use crate::results::verdict::Judgement;
+use crate::run::killed;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 
 #[derive(Clone, Debug, Args)]
@@ -27,6 +29,9 @@ pub struct ListArguments {
     /// Only runs whose memory was judged so.
     #[arg(long, value_enum, value_name = "VERDICT")]
     verdict: Option<Judgement>,
+    /// Only runs with this tag (see the subcommand note); may be given many times.
+    #[arg(long, value_name = "TAG")]
+    tag: Vec<String>,
     /// Only runs with this value in their experiment; may be given many times.
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
@@ -49,11 +54,15 @@ pub struct ListArguments {
 
 /// More damaged runs than these are not named.
 const DAMAGE_MAX: usize = 20;
+/// Of more killed runs it is not said who killed them.
+const KILLED_MAX: usize = 20;
 
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.folder;
     let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
-    let by_run = arguments.status.is_some() || arguments.verdict.is_some() || !arguments.set.is_empty();
+    let by_run = arguments.status.is_some()
+        || arguments.verdict.is_some()
+        || !(arguments.set.is_empty() && arguments.tag.is_empty());
     // What is asked of runs is no question about sweeps.
     let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
     if let Some(name) = experiment.filter(|_| sweeps.is_empty()) {
@@ -63,6 +72,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         experiment: experiment.cloned(),
         status: arguments.status,
         verdict: arguments.verdict,
+        tags: arguments.tag.clone(),
         values: arguments.set.iter().map(|text| key_and_value(text)).collect::<Result<_, _>>()?,
     };
     let order = order(&arguments.sort)?;
@@ -83,17 +93,34 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     runs.truncate(arguments.count);
     let swept = listing_of_sweeps(&sweeps, terminal.width());
     match arguments.json {
-        true => terminal.json(&listing::json(&runs)),
+        true => terminal.json(&with_killers(listing::json(&runs), &runs)),
         false if runs.is_empty() && !swept.is_empty() => terminal.answer(&swept),
         false if all == 0 => terminal.say(&format!("no runs in {}", results.display())),
         false if runs.is_empty() => terminal.say(&format!("none of {all} runs is like that")),
         false => {
+            let killed = killers(&runs);
             let runs = listing::text(&runs, terminal.width());
             let gap = if swept.is_empty() { "" } else { "\n" };
-            terminal.answer(&format!("{runs}{gap}{swept}"));
+            terminal.answer(&format!("{runs}{killed}{gap}{swept}"));
         }
     }
     Ok(0)
+}
+
+/// A line for each run of which the kernel's counters say who killed it, of the first ones.
+fn killers(runs: &[Entry]) -> String {
+    let killed = runs.iter().filter(|run| run.state == RunState::Killed).take(KILLED_MAX);
+    let known = killed.map(|run| (run, killed::killer(&run.path))).filter(|(_, killer)| killer.word().is_some());
+    known.map(|(run, killer)| format!("{}: {}\n", printable::line(&run.run, 28), killer.words())).collect()
+}
+
+fn with_killers(mut listed: Value, runs: &[Entry]) -> Value {
+    for (value, run) in listed.as_array_mut().into_iter().flatten().zip(runs) {
+        if let Some(object) = value.as_object_mut().filter(|_| run.state == RunState::Killed) {
+            object.insert("killed".into(), killed::killer(&run.path).words().into());
+        }
+    }
+    listed
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), Failure> {

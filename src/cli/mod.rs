@@ -7,13 +7,17 @@ mod devices;
 mod enter;
 mod eval;
 mod export;
+mod hooks;
 mod leaks;
 mod leaks_runs;
 mod list;
+mod locked;
 mod man;
 mod new;
+mod note;
 mod plan;
 mod progress;
+mod remove;
 mod report;
 mod reproduce;
 mod resume;
@@ -44,13 +48,13 @@ use terminal::Terminal;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-    0  finished; the file is correct
+    0  finished, or stopped early as asked; the file is correct
     1  failed: data, device or disk
     2  the file or the command line is wrong
     3  the plan does not fit the limits or the machine (see the subcommand plan)
     4  the loss was not a number
     5  a memory limit was reached
-    6  memory is growing, and --fail-on or memory.fail_on says that this fails
+    6  memory is growing, and --fail-on or memory.fail_on says that this fails; or the memory contract is broken (--locked)
     7  the time limit was reached
     8  stopped by a signal; the run can be resumed
    70  a panic, of the backend or of the program";
@@ -109,6 +113,12 @@ enum Command {
     Eval(eval::EvalArguments),
     /// List runs, newest first.
     Ls(list::ListArguments),
+    /// Write something down of a run, and give it tags.
+    Note(note::NoteArguments),
+    /// Remove runs; asks, and never touches what is running or committed in git.
+    Rm(remove::RemoveArguments),
+    /// Remove all but the newest runs of each experiment; asks, as rm does.
+    Gc(remove::CollectArguments),
     /// Compare runs: what differs in their experiments, results, memory and speed.
     Compare(compare::CompareArguments),
     /// Show what a run did.
@@ -162,6 +172,12 @@ pub struct RunArguments {
     /// Run only if no finished result has the same experiment, data and code; says which run has them.
     #[arg(long, conflicts_with = "dry_run")]
     if_changed: bool,
+    /// Start none of the programs that the experiment names in `[hooks]`.
+    #[arg(long)]
+    no_hooks: bool,
+    /// Fail with 6 if it is expected to need more memory than NAME.memory.lock beside the file allows, or comes to need more.
+    #[arg(long, conflicts_with_all = ["steps", "smoke", "if_changed"])]
+    locked: bool,
     /// Do everything up to the first step, print the plan, write no results.
     #[arg(long)]
     dry_run: bool,
@@ -183,6 +199,9 @@ pub struct ResumeArguments {
     run: String,
     #[command(flatten)]
     overrides: Overrides,
+    /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
+    #[arg(long)]
+    hooks: bool,
     #[command(flatten)]
     data: Data,
     #[command(flatten)]
@@ -283,11 +302,18 @@ pub struct CheckArguments {
     /// The same, with where each value came from.
     #[arg(long)]
     origins: bool,
+    /// Fail with 6 if it is expected to need more memory than NAME.memory.lock beside the file allows. Measures, where that is not
+    /// known already.
+    #[arg(long, conflicts_with = "no_data")]
+    locked: bool,
     /// Leave the data out: look at the files of the experiment only.
     #[arg(long)]
     no_data: bool,
-    /// Print problems as JSON on standard output.
-    #[arg(long, conflicts_with_all = ["resolved", "origins"])]
+    /// How problems are printed.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
+    format: check::Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with_all = ["resolved", "origins", "format"])]
     json: bool,
 }
 
@@ -297,6 +323,9 @@ pub struct PlanArguments {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Write what it may need into NAME.memory.lock beside the file, for --locked of the subcommands check and run.
+    #[arg(long, conflicts_with = "solve")]
+    lock: bool,
     /// Find the largest value of this key with which the experiment fits, such as limits.batch_size.
     #[arg(long, value_name = "SECTION.KEY")]
     solve: Option<String>,
@@ -318,6 +347,12 @@ pub struct WarmArguments {
 pub struct NewArguments {
     /// The pipeline, such as fewshot-detection; all are listed when absent.
     pipeline: Option<String>,
+    /// List pipelines, and the examples that --like takes.
+    #[arg(long, conflicts_with_all = ["pipeline", "like", "output"])]
+    list: bool,
+    /// Print an example, such as stage2, in place of a file with every key.
+    #[arg(long, value_name = "EXAMPLE", conflicts_with = "pipeline")]
+    like: Option<String>,
     /// Write into this file, which must not be there.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
@@ -376,6 +411,9 @@ pub struct LeaksArguments {
     folder: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Write what was found into this file as well, as JUnit's XML, which CI servers read.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    junit: Option<PathBuf>,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -412,7 +450,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, loop_state,
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, notes, process, hook, loop_state,
     /// or of a sweep: sweep, processes, table.
     #[arg(default_value = "experiment")]
     record: String,

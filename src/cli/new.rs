@@ -9,15 +9,14 @@ use crate::problem::nearest;
 use crate::results::write;
 
 pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let Some(pipeline) = &arguments.pipeline else {
-        terminal.answer(&pipelines());
-        return Ok(0);
+    let text = match (&arguments.like, &arguments.pipeline) {
+        (Some(name), _) => example(name)?,
+        (None, Some(pipeline)) => whole(pipeline)?,
+        (None, None) => {
+            terminal.answer(&format!("{}\n{}", pipelines(), examples()));
+            return Ok(0);
+        }
     };
-    let text = template::template(pipeline).ok_or_else(|| {
-        let hint = meant(pipeline).map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
-        let known = Pipeline::names().collect::<Vec<_>>().join(", ");
-        Failure::Usage(format!("there is no pipeline `{pipeline}`{hint} (known: {known})"))
-    })?;
     let Some(path) = &arguments.output else {
         terminal.answer(&text);
         return Ok(0);
@@ -31,6 +30,55 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
     terminal
         .say(&format!("{name}: written; `{xrun} check {name}` says what is wrong with it, `{xrun} {name}` runs it"));
     Ok(0)
+}
+
+/// Committed experiments that need no data of others and no other file, and so run as they are.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("dummy", include_str!("../../experiments/dummy.toml")),
+    ("federated", include_str!("../../experiments/federated.toml")),
+    ("soak", include_str!("../../experiments/soak.toml")),
+    ("stage2", include_str!("../../experiments/stage2.toml")),
+    ("vision_language", include_str!("../../experiments/vision_language.toml")),
+];
+
+/// Those whose pipeline this program has.
+fn known_examples() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    EXAMPLES.iter().filter(|(_, text)| Pipeline::names().any(|kind| text.contains(&format!("[pipeline.{kind}]"))))
+}
+
+fn example(name: &str) -> Result<String, Failure> {
+    let found = known_examples().find(|(known, _)| *known == name);
+    let (_, text) = found.ok_or_else(|| {
+        let names = || known_examples().map(|(known, _)| *known);
+        let hint = nearest(name, names()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        Failure::Usage(format!(
+            "there is no example `{name}`{hint} (known: {})",
+            names().collect::<Vec<_>>().join(", ")
+        ))
+    })?;
+    // There it lies beside the schemas.
+    Ok(text.replacen("#:schema ../schemas/", "#:schema ", 1))
+}
+
+/// Each example with its description.
+fn examples() -> String {
+    let width = known_examples().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let mut text = format!("examples, each for `{} new --like EXAMPLE`:\n", invocation::program());
+    for (name, example) in known_examples() {
+        let value: Option<toml::Value> = toml::from_str(example).ok();
+        let about = value.as_ref().and_then(|value| value.get("experiment")?.get("description")?.as_str());
+        text.push_str(&format!("  {name:<width$}  {}\n", about.unwrap_or_default()));
+    }
+    text
+}
+
+/// A file in which every key stands.
+fn whole(pipeline: &str) -> Result<String, Failure> {
+    template::template(pipeline).ok_or_else(|| {
+        let hint = meant(pipeline).map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
+        let known = Pipeline::names().collect::<Vec<_>>().join(", ");
+        Failure::Usage(format!("there is no pipeline `{pipeline}`{hint} (known: {known})"))
+    })
 }
 
 /// The kind that is nearly this one, or that has it as a part of its name.

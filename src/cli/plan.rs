@@ -1,6 +1,7 @@
 //! `xrun plan FILE`: how much memory will it need, does it fit, and what is the largest value that fits?
 
 use super::PlanArguments;
+use super::locked;
 use super::terminal::{Failure, Terminal};
 use crate::data::Dataset;
 use crate::experiment::shape::{self, Shape};
@@ -41,6 +42,11 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             return Ok(EXIT_DOES_NOT_FIT);
         }
     };
+    if arguments.lock {
+        locked::refuse_overrides(&overrides)?;
+        let path = locked::write(&arguments.file, &planned, &forecast)?;
+        terminal.say(&format!("{}: written", path.display()));
+    }
     let rooms = planned.rooms();
     let (fits, sentence) = fit::sentence(&forecast, &rooms);
     let advice = fit::advice(&planned.plan, &forecast, &rooms).map(|(said, key)| match key {

@@ -247,6 +247,7 @@ impl Observer for People {
                 let fields: Vec<String> = fields.filter(|field| !field.is_empty()).collect();
                 self.step(step, &fields);
             }
+            Event::Growing { .. } => {}
             Event::Validating { step } => match &self.bar {
                 Some(bar) => bar.set_message(format!("validating at step {step} …")),
                 None if self.terminal.verbose => self.terminal.say(&format!("validating at step {step}")),
@@ -420,7 +421,7 @@ impl Observer for Json {
             Event::Saved { step, best } => {
                 serde_json::json!({ "event": "saved", "time": now(), "seconds": seconds, "step": step, "best": best })
             }
-            Event::Ended { .. } => return,
+            Event::Growing { .. } | Event::Ended { .. } => return,
         };
         self.terminal.event(&value);
     }

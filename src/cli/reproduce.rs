@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 
+use super::hooks::Ask;
 use super::resume::{refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
@@ -46,6 +47,9 @@ pub struct ReproduceArguments {
     /// bits, and 0.1 on a GPU.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     tolerance: Option<f64>,
+    /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
+    #[arg(long)]
+    hooks: bool,
     #[command(flatten)]
     data: Data,
     #[command(flatten)]
@@ -88,7 +92,8 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     };
     let mut display = arguments.display.clone();
     display.json = false;
-    let (directory, code) = training::begin(&new, &opened, task, started, &display, terminal)?;
+    let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
+    let (directory, code) = training::begin(&new, &opened, task, started, &display, terminal, ask)?;
     if code == exit_code(Outcome::Interrupted) {
         terminal.say(&format!("nothing was compared; `{} reproduce` begins anew", invocation::program()));
         return Ok(code);

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::ResumeArguments;
-use super::terminal::Failure;
+use super::hooks::Ask;
+use super::terminal::{Failure, Terminal};
 use super::training;
 use crate::experiment::overrides::key_of;
 use crate::experiment::{read, resolved};
@@ -14,6 +15,7 @@ use crate::problem::{Problem, Problems};
 use crate::results::{index, layout, printable, read as read_results, resolved as resolved_text, seal, write};
 use crate::run::checkpoint::CHANGED;
 use crate::run::fingerprint::fingerprint;
+use crate::run::killed;
 use crate::run::launch::Launch;
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
@@ -36,6 +38,7 @@ const CHANGEABLE: &[&str] = &[
     "training.activation_checkpointing",
     "cleanup.",
     "memory.",
+    "hooks.",
     "checkpoint.every_steps",
     "checkpoint.keep_last",
 ];
@@ -83,9 +86,12 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         _ => Failure::failed(error),
     })?;
     let mut continuation = resume::continuation(&path).map_err(|error| match error {
-        ResumeError::Finished { .. } => Failure::Usage(error.to_string()),
+        ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
         other => Failure::failed(other),
     })?;
+    if !path.join(layout::SUMMARY).is_file() {
+        tell_killer(&path, terminal);
+    }
     for damage in &continuation.passed_over {
         terminal.say(&format!("damaged and passed over: {damage}"));
     }
@@ -129,6 +135,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         // Its numbers are those of two experiments, or of two programs: no other run has the same.
         continuation.manifest.fingerprint = CHANGED.into();
     }
+    let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
     let stop = training::listen(&arguments.display, terminal)?;
     resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;
     let launch = Launch {
@@ -143,7 +150,17 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         started,
         stop_after: None,
     };
-    Ok(training::train(launch, task, &stop, &arguments.display, terminal))
+    Ok(training::train(launch, task, &stop, &arguments.display, terminal, ask))
+}
+
+/// The run did not end by itself: who killed it, and what would be killed again.
+fn tell_killer(run: &Path, terminal: Terminal) {
+    let killed = killed::explain(run);
+    terminal.say(&format!("the run was killed: {}", killed.who));
+    if killed.of_memory {
+        let rest = [&killed.held, &killed.growing, &Some(killed.to_do.clone())];
+        rest.into_iter().flatten().for_each(|line| terminal.say(&format!("  {line}")));
+    }
 }
 
 fn all_of_section(key: &str) -> String {

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::RunArguments;
+use super::hooks::Ask;
+use super::locked;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use crate::data::Dataset;
@@ -15,6 +17,7 @@ use crate::results::{index, read as read_results};
 use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::fingerprint;
 use crate::run::prepare::Planned;
+use crate::run::stop::EXIT_VERDICT;
 use crate::units::counted;
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
@@ -49,7 +52,19 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             return Ok(unchanged(&run, arguments, terminal));
         }
     }
-    planned.forecast_if_asked(file, &overrides)?;
+    let contract = if arguments.locked { Some(locked::contract(file, &planned)?) } else { None };
+    match &contract {
+        None => planned.forecast_if_asked(file, &overrides)?,
+        Some(contract) => {
+            let (forecast, _) = planned.forecast(file, &overrides)?;
+            let moved = locked::broken(contract, &planned, &forecast);
+            if !moved.is_empty() {
+                moved.iter().for_each(|moved| terminal.error(&moved.to_string()));
+                terminal.say(&locked::advice(file, contract, &planned));
+                return Ok(EXIT_VERDICT);
+            }
+        }
+    }
     let rooms = planned.rooms();
     let (opened, task) = planned.open(1)?;
     if arguments.dry_run {
@@ -77,8 +92,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         origins: &checked.origins,
         stop_after: arguments.probe,
     };
-    let (_, code) = training::begin(&new, &opened, task, started, &arguments.display, terminal)?;
-    Ok(code)
+    let ask = if arguments.no_hooks || arguments.probe.is_some() { Ask::Leave } else { Ask::Run };
+    let (run, code) = training::begin(&new, &opened, task, started, &arguments.display, terminal, ask)?;
+    let broken = contract.map_or_else(Vec::new, |contract| locked::broken_by_run(&contract, &run));
+    broken.iter().for_each(|said| terminal.error(&format!("the memory contract is broken: {said}")));
+    Ok(if code == 0 && !broken.is_empty() { EXIT_VERDICT } else { code })
 }
 
 /// What makes a short run of the experiment. How long it is by itself, the data says.

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::RunName;
 use super::terminal::{Failure, Terminal};
+use crate::report::axes::time_of_day;
 use crate::report::summary;
+use crate::results::index::RunState;
 use crate::results::sweep::Record;
-use crate::results::{index, layout, named};
+use crate::results::{index, layout, named, read};
+use crate::run::killed::{self, Explained};
 use crate::sweep::{listing, table, text};
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
@@ -16,11 +19,40 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
         return show_sweep(&sweep, arguments.json, terminal);
     }
     let run = index::find(results, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    match arguments.json {
-        true => terminal.json(&summary::json(&run).map_err(Failure::failed)?),
-        false => terminal.answer(&summary::text(&run, terminal.width()).map_err(Failure::failed)?),
+    let notes = read::notes(&run).map_err(Failure::failed)?;
+    let killed = (index::entry(&run).state == RunState::Killed).then(|| killed::explain(&run));
+    if arguments.json {
+        let mut value = summary::json(&run).map_err(Failure::failed)?;
+        if let Some(object) = value.as_object_mut() {
+            object.insert("notes".into(), serde_json::json!({ "tags": notes.tags, "notes": notes.notes }));
+            object.extend(killed.iter().map(|killed| ("killed".to_owned(), serde_json::json!(killed))));
+        }
+        terminal.json(&value);
+        return Ok(0);
     }
+    let text = summary::text(&run, terminal.width()).map_err(Failure::failed)?;
+    let tags = notes.tags.join(", ");
+    let mut more = Vec::new();
+    more.extend(killed.iter().flat_map(labels));
+    more.extend((!tags.is_empty()).then_some(("tags", tags.as_str())));
+    let written: Vec<String> =
+        notes.notes.iter().map(|note| format!("{} {}", time_of_day(&note.time), note.text)).collect();
+    more.extend(written.iter().map(|note| ("note", note.as_str())));
+    terminal.answer(&match more.as_slice() {
+        [] => text,
+        more => format!("{}\n\n{}", text.trim_end(), summary::labelled(more, terminal.width())),
+    });
     Ok(0)
+}
+
+/// What is known of a kill, a line each.
+fn labels(killed: &Explained) -> Vec<(&'static str, &str)> {
+    let held = killed.held.as_deref().map(|held| ("held", held));
+    let growing = killed.growing.as_deref().map(|growing| ("growing", growing));
+    [Some(("killed", killed.who.as_str())), held, growing, Some(("to do", killed.to_do.as_str()))]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The sweep of this name, or the newest one of an experiment that has no runs of its own.

@@ -126,7 +126,10 @@ fn end_by_pipe() {}
 
 /// Whether standard error takes colours.
 pub fn coloured() -> bool {
-    is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    // For logs that show colours and are no terminal.
+    let forced = set("CLICOLOR_FORCE").is_some_and(|value| value != "0");
+    (is_terminal() || forced) && set("NO_COLOR").is_none()
 }
 
 /// Characters of a line on standard output: `COLUMNS`, or what the terminal says, or what is comfortable to read.

@@ -1,17 +1,22 @@
 //! What do running and resuming share? From a run that begins to an answer.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::hooks::{Ask, Observing};
 use super::terminal::{Failure, Terminal};
-use super::{Display, Progress, progress, resume};
+use super::{Display, Progress, hooks, progress, resume};
 use crate::data::error::Broken;
 use crate::invocation;
 use crate::results::format::{Outcome, Summary};
 use crate::results::{printable, read};
 use crate::run::begin::NewRun;
+use crate::run::hooks::Told;
 use crate::run::launch::Launch;
+use crate::run::observer::Observer;
 use crate::run::prepare::{Listener, NotStarted, Opened, Work, left_out};
 use crate::run::start::Aside;
 use crate::run::stop::{Ending, StopSignal, exit_code};
@@ -60,11 +65,12 @@ pub fn begin(
     started: Instant,
     display: &Display,
     terminal: Terminal,
+    ask: Ask,
 ) -> Result<(PathBuf, u8), Failure> {
     // Until here a signal ends the program as it ends any other.
     let stop = listen(display, terminal)?;
     let begun = new.begin(opened, task.parameters())?;
-    let code = train(begun.launch(opened, started), task, &stop, display, terminal);
+    let code = train(begun.launch(opened, started), task, &stop, display, terminal, ask);
     Ok((begun.directory.path.clone(), code))
 }
 
@@ -85,10 +91,14 @@ pub fn train(
     stop: &StopSignal,
     display: &Display,
     terminal: Terminal,
+    ask: Ask,
 ) -> u8 {
     let run = launch.directory.path.clone();
+    let asked_hooks = launch.plan.experiment.hooks.clone();
     let stops_early = launch.stop_after.is_some();
-    let mut observer = progress::observer(display.progress, terminal);
+    let told = Rc::new(RefCell::new(Some(Told::new(&asked_hooks, ask == Ask::Run))));
+    let shown = progress::observer(display.progress, terminal);
+    let mut observer = Observing::new(shown, told.clone(), &run, launch.plan.steps);
     let (aside, shown) = (observer.aside(), display.clone());
     launch.tell = Some(Arc::new(move |what: Aside<'_>| {
         if let Some(aside) = &aside {
@@ -96,13 +106,18 @@ pub fn train(
         }
         if let Aside::Ended { ending, run } = what {
             tell(run, ending, false, &shown, terminal);
+            // The process ends here, so what was started before is not waited for.
+            hooks::tell(Told::new(&asked_hooks, ask == Ask::Run), run, ending, terminal);
         }
     }));
-    let ending = launch.train(task, stop, observer.as_mut());
+    let ending = launch.train(task, stop, &mut observer);
     drop(observer);
     let reported = report::write(&run);
     let as_asked = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
     tell(&run, &ending, as_asked, display, terminal);
+    if let Some(told) = told.take() {
+        hooks::tell(told, &run, &ending, terminal);
+    }
     match (reported, if as_asked { 0 } else { ending.exit_code() }) {
         (Err(error), code) => {
             terminal.error(&format!(

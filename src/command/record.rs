@@ -102,6 +102,7 @@ impl Record {
             smaller: Vec::new(),
             origins: BTreeMap::new(),
             watched: Some(watched.clone()),
+            slurm: crate::results::process::SlurmJob::here(),
         };
         write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
         let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &directory.path.join(file));
@@ -235,6 +236,7 @@ impl Record {
             metrics_last: BTreeMap::new(),
             intervals_last: BTreeMap::new(),
             best: None,
+            restored: None,
             memory: ended.memory.clone(),
             demand: Demand::default(),
             plan_and_actual: Vec::new(),

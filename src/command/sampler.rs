@@ -179,6 +179,7 @@ impl Sampler {
             freed: None,
             phases_us: BTreeMap::new(),
             cost_us: 0,
+            pressure: None,
             processes: Some(Processes {
                 count: seen.len() as u64,
                 threads: seen.iter().map(|one| one.status.threads).sum(),

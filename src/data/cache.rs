@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::results::write;
+
 /// `XRUN_CACHE`, or the user's cache folder, or a folder of the user's own in the temporary one.
 pub fn folder() -> PathBuf {
     named().unwrap_or_else(shared)
@@ -33,6 +35,30 @@ fn shared() -> PathBuf {
 /// # Errors
 /// It cannot be made, or it belongs to somebody else, who could change in it what is trained on.
 pub fn make(folder: &Path) -> io::Result<()> {
+    let cache = self::folder();
+    let named_for_us = cache.file_name().is_some_and(|name| name.to_string_lossy().starts_with("xrun"));
+    let ours = named_for_us || !cache.exists();
+    made(folder)?;
+    // A variable may name a folder that holds more than the cache, and a backup should not leave that out.
+    if ours {
+        tag(&cache);
+    }
+    Ok(())
+}
+
+/// Backups leave out a folder with this file (bford.info/cachedir).
+fn tag(cache: &Path) {
+    let path = cache.join("CACHEDIR.TAG");
+    if cache.is_dir() && !path.exists() {
+        // A cache without it works as well.
+        let _ = write::replace(&path, TAG);
+    }
+}
+
+const TAG: &[u8] =
+    b"Signature: 8a477f597d28d172789f06886806bc55\n# What xrun can make again. See https://bford.info/cachedir/\n";
+
+fn made(folder: &Path) -> io::Result<()> {
     match folder.starts_with(shared()) && named().is_none() {
         true => private(&shared()).and_then(|()| std::fs::create_dir_all(folder)),
         false => std::fs::create_dir_all(folder),

@@ -7,7 +7,7 @@ use super::launcher::Launcher;
 use super::pipeline::Model;
 use crate::data::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE, Schedule};
+use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE};
 use crate::units::Bytes;
 
 /// Less than this, the process holds before its first step.
@@ -19,6 +19,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     limits(experiment, problems);
     training(experiment, problems);
     checkpoint(experiment, problems);
+    early_stopping(experiment, problems);
     launcher(experiment, problems);
     if let Some(dataset) = &experiment.dataset {
         dataset.check(problems);
@@ -142,10 +143,7 @@ fn limits(experiment: &Experiment, problems: &mut Problems) {
 
 fn training(experiment: &Experiment, problems: &mut Problems) {
     let training = &experiment.training;
-    let warmup = match &training.schedule {
-        Schedule::Constant(constant) => constant.warmup_steps,
-        Schedule::Cosine(cosine) => cosine.warmup_steps,
-    };
+    let warmup = training.schedule.warmup_steps();
     if let Some(max_steps) = training.max_steps.filter(|max_steps| warmup >= *max_steps) {
         let message = format!("a warm-up of {warmup} steps does not end before the last step");
         let key = format!("training.schedule.{}.warmup_steps", training.schedule.kind());
@@ -184,16 +182,57 @@ fn launcher(experiment: &Experiment, problems: &mut Problems) {
 }
 
 fn checkpoint(experiment: &Experiment, problems: &mut Problems) {
-    let Some(best) = &experiment.checkpoint.best else { return };
+    if let Some(best) = &experiment.checkpoint.best {
+        metric(experiment, "checkpoint.best", best, problems);
+    }
+}
+
+fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
+    const PATIENCE: &str = "training.early_stopping.patience";
+    const METRIC: &str = "training.early_stopping.metric";
+    let settings = &experiment.training.early_stopping;
+    if settings.patience.is_none() {
+        if !settings.is_default() {
+            let problem =
+                Problem::new(PATIENCE, "without a patience the run never stops early, and the rest says nothing");
+            problems.add(
+                problem.help("for example `patience = 5`, or take the table out").related("training.early_stopping"),
+            );
+        }
+        return;
+    }
+    if experiment.validation.every_steps == 0 && experiment.validation.every_epochs == 0 {
+        let problem = Problem::new(PATIENCE, "nothing is validated, so no validation can be better");
+        let help = "write `every_epochs = 1` in `[validation]`";
+        problems.add(problem.help(help).related("validation.every_epochs"));
+    }
+    if let Some(name) = &settings.metric {
+        metric(experiment, METRIC, name, problems);
+    } else if settings.mode.is_some() {
+        let problem = Problem::new("training.early_stopping.mode", "which metric it speaks of is not said");
+        problems
+            .add(problem.help("name it, `metric = \"…\"`, or take `mode` out: each metric says which way is better"));
+    }
+    if let (Some(one), Some(other)) = (&settings.metric, &experiment.checkpoint.best)
+        && one != other
+    {
+        let problem =
+            Problem::new(METRIC, format!("a checkpoint is best by `{other}`, and cannot be best by `{one}` too"));
+        problems.add(problem.help("name the same metric, or take `checkpoint.best` out").related("checkpoint.best"));
+    }
+}
+
+/// The pipeline has a validation metric of this name, and training moves it.
+fn metric(experiment: &Experiment, key: &str, best: &str, problems: &mut Problems) {
     let all = experiment.pipeline.kind().metrics();
     let metrics: Vec<&str> = all.iter().filter(|metric| metric.better.is_some()).map(|metric| metric.name).collect();
-    if !metrics.contains(&best.as_str()) {
+    if !metrics.contains(&best) {
         let name = experiment.pipeline.name();
         let message = match all.iter().any(|metric| metric.name == best) {
             true => "training does not move this metric, so no checkpoint is best by it".to_owned(),
             false => format!("`{name}` has no validation metric of this name"),
         };
-        let problem = Problem::new("checkpoint.best", message);
+        let problem = Problem::new(key, message);
         problems.add(problem.help(match nearest(best, metrics.iter().copied()) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("its metrics are {}", metrics.join(", ")),

@@ -47,6 +47,13 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("imgsz", "image_size"),
     ("max_seq_len", "sequence_length"),
     ("max_length", "sequence_length"),
+    ("early_stopping_patience", "patience"),
+    ("early_stopping_threshold", "minimum_change"),
+    ("min_delta", "minimum_change"),
+    ("monitor", "metric"),
+    ("metric_for_best_model", "metric"),
+    ("load_best_model_at_end", "restore_best"),
+    ("restore_best_weights", "restore_best"),
     ("temperature", "distillation_temperature"),
 ];
 

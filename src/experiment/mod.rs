@@ -1,5 +1,6 @@
 //! What did the author write, with every value known and its origin?
 
+pub mod annotate;
 pub mod axes;
 mod check;
 mod expand;
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::Dataset;
 use crate::settings::sections::{
-    About, AdamW, Checkpoint, Cleanup, DeviceUse, Limits, Memory, Optimizer, Training, Validation,
+    About, AdamW, Checkpoint, Cleanup, DeviceUse, Hooks, Limits, Memory, Optimizer, Training, Validation,
 };
 use launcher::Launcher;
 use leaks::Leaks;
@@ -77,6 +78,9 @@ pub struct Experiment {
     /// When memory is measured.
     #[serde(default)]
     pub memory: Memory,
+    /// Programs that are told how a run goes, without a shell.
+    #[serde(default, skip_serializing_if = "Hooks::is_default")]
+    pub hooks: Hooks,
     /// Leaks that can be switched on, to see that xrun finds them.
     #[serde(default, skip_serializing_if = "Leaks::are_off")]
     pub leaks: Leaks,
@@ -105,6 +109,7 @@ impl Experiment {
             validation: Validation::default(),
             checkpoint: Checkpoint::default(),
             memory: Memory::default(),
+            hooks: Hooks::default(),
             leaks: Leaks::default(),
             sweep: None,
             launcher: None,

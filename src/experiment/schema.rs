@@ -13,6 +13,9 @@ use super::{Experiment, shape};
 use crate::results::comparison::Comparison;
 use crate::results::evaluation::Evaluation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
+use crate::results::hook::HookDocument;
+use crate::results::notes::Notes;
+use crate::results::process::ProcessNote;
 use crate::results::reproduction::Reproduction;
 use crate::results::sweep::{Process, Record, Table};
 use crate::results::verdict::Verdict;
@@ -91,6 +94,9 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),
         ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),
         ("evaluation", titled("evaluation", "evaluation.json of xrun eval", generate::<Evaluation>(false))),
+        ("notes", titled("notes", "notes.json of a run", generate::<Notes>(false))),
+        ("process", titled("process", "process.json of a run", generate::<ProcessNote>(false))),
+        ("hook", titled("hook", "What a hook reads on its standard input", generate::<HookDocument>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]
 }

@@ -7,6 +7,8 @@ use super::schema;
 use super::shape::{self, Shape};
 use crate::invocation;
 
+/// Where editors look for the schema.
+const SCHEMA: &str = "experiment.schema.json";
 /// Comments are wrapped at this column.
 const COLUMN_MAX: usize = 100;
 
@@ -17,7 +19,9 @@ pub fn template(kind: &str) -> Option<String> {
     let schema = schema::shared();
     let program = invocation::program();
     let mut text = format!(
-        "# An experiment for {program}. `{program} check` says what is wrong with it, `{program}` runs it.\n\
+        "#:schema {SCHEMA}\n\
+         # `{program} schema > {SCHEMA}` beside this file lets editors complete it and check it.\n\
+         # An experiment for {program}. `{program} check` says what is wrong with it, `{program}` runs it.\n\
          # A line that begins with `#` and a key shows the default. A key that has none is named with what it takes.\n",
     );
     let (models, datasets) = (pipeline.models(), pipeline.datasets());

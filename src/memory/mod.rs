@@ -5,6 +5,7 @@
 
 pub mod demand;
 pub mod heap;
+pub mod killed;
 pub mod processes;
 pub mod sources;
 pub mod trace;

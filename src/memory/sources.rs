@@ -100,6 +100,23 @@ fn cgroup() -> Option<(PathBuf, &'static Path, &'static CgroupFiles)> {
 /// Processes of the container that the kernel killed for want of memory, since there is the container.
 pub fn oom_kills() -> Option<u64> {
     let (folder, _, files) = cgroup()?;
+    oom_kills_of(&folder, files)
+}
+
+/// The memory cgroup of this process and those above it, each with the processes in it that the kernel has killed for want of
+/// memory; version 2 counts those of groups below, too.
+pub fn oom_kills_above() -> Vec<(PathBuf, u64)> {
+    let Some((folder, root, files)) = cgroup() else { return Vec::new() };
+    let above = folder.ancestors().take_while(|folder| folder.starts_with(root));
+    above.filter_map(|folder| Some((folder.to_path_buf(), oom_kills_of(folder, files)?))).collect()
+}
+
+/// The same of one group, by its folder.
+pub fn oom_kills_in(folder: &Path) -> Option<u64> {
+    CGROUPS.iter().filter(|files| folder.starts_with(files.root)).find_map(|files| oom_kills_of(folder, files))
+}
+
+fn oom_kills_of(folder: &Path, files: &CgroupFiles) -> Option<u64> {
     let text = fs::read_to_string(folder.join(files.events)).ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }

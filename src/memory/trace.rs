@@ -82,6 +82,7 @@ impl Tracer {
             freed: moment.freed,
             phases_us: moment.phases,
             cost_us: 0,
+            pressure: slow.then(sources::pressure).flatten(),
             processes: None,
         };
         self.peaks.samples += 1;

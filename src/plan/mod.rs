@@ -1,6 +1,7 @@
 //! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
 
 pub mod calendar;
+pub mod contract;
 pub mod describe;
 pub mod fit;
 pub mod forecast;
@@ -71,6 +72,12 @@ impl Buffers {
 /// Puts the experiment and its data together.
 pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     let (steps_per_epoch, steps) = experiment.training.steps(facts.batches_per_epoch);
+    let mut facts = facts;
+    let early = &experiment.training.early_stopping;
+    // Whoever asks which way is better gets one answer.
+    if let (Some(name), Some(_)) = (early.named_metric(), early.mode) {
+        facts.metrics.iter_mut().filter(|metric| metric.name == name).for_each(|metric| metric.better = early.mode);
+    }
     let mut owners = facts.owners.clone();
     owners.extend(Buffers::new(&experiment.limits).all().map(PlannedOwner::from));
     owners.sort_by(|a, b| a.name.cmp(&b.name));
@@ -116,7 +123,8 @@ impl Plan {
     /// The validation metric by which a checkpoint is best: the one that the file names, or the pipeline's own choice.
     pub fn best_by(&self) -> Option<&Metric> {
         let metrics = &self.facts.metrics;
-        match &self.experiment.checkpoint.best {
+        let early = self.experiment.training.early_stopping.named_metric();
+        match early.or(self.experiment.checkpoint.best.as_deref()) {
             Some(name) => metrics.iter().find(|metric| metric.name == name),
             None => metrics.iter().find(|metric| metric.better.is_some()),
         }

@@ -1,7 +1,6 @@
 //! How does an experiment become a short one in which everything still happens? For `--steps` and `--smoke`.
 
 use crate::experiment::Experiment;
-use crate::settings::sections::Schedule;
 
 /// Steps of a smoke run.
 pub const SMOKE_STEPS: u64 = 20;
@@ -30,10 +29,7 @@ pub fn shortened(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
         return Vec::new();
     }
     let mut set = vec![format!("{MAX_STEPS}={steps}")];
-    let warmup = match &experiment.training.schedule {
-        Schedule::Constant(constant) => constant.warmup_steps,
-        Schedule::Cosine(cosine) => cosine.warmup_steps,
-    };
+    let warmup = experiment.training.schedule.warmup_steps();
     let schedule = format!("training.schedule.{}.warmup_steps", experiment.training.schedule.kind());
     let mut scale = |key: &str, at: u64| {
         if at > 0 {

@@ -67,6 +67,7 @@ pub fn json(runs: &[Entry]) -> Value {
             "loss_kind": run.loss.as_ref().map(|(kind, _)| kind).filter(|kind| !kind.is_empty()),
             "best": run.best,
             "resident_peak": run.resident_peak,
+            "tags": read::notes(&run.path).unwrap_or_default().tags,
             "damage": verdict.as_ref().err().map(ToString::to_string),
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
         })

@@ -8,6 +8,7 @@ pub mod compare;
 pub mod curves;
 pub mod epochs;
 pub mod evaluation;
+pub mod junit;
 pub mod listing;
 pub mod material;
 pub mod page;

@@ -154,6 +154,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             .into(),
         origins: BTreeMap::new(),
         watched: None,
+        slurm: None,
     }
 }
 
@@ -297,6 +298,7 @@ fn memory(names: Names, steps: u64) -> Vec<MemoryLine> {
                 .map(|(name, spent)| (name.to_owned(), spent))
                 .into(),
             cost_us: 850,
+            pressure: None,
             processes: None,
         });
     };
@@ -377,6 +379,7 @@ fn summary(names: Names) -> Summary {
         metrics_last: metrics(STEPS),
         intervals_last: intervals(STEPS),
         best: Some(best),
+        restored: None,
         memory: MemorySummary {
             heap_peak: peak(&|line| Some(line.host.heap_peak)).unwrap(),
             heap_at_end: trace.last().unwrap().host.heap,

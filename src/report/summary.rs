@@ -88,6 +88,13 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
     }))
 }
 
+/// Lines of `label  value` by themselves, to stand behind what [`text`] says.
+pub fn labelled(lines: &[(&str, &str)], width: Option<usize>) -> String {
+    let mut page = Page { width, ..Page::default() };
+    lines.iter().for_each(|(label, value)| page.line(label, value));
+    page.text
+}
+
 /// Lines of `label  value`, and tables.
 #[derive(Default)]
 struct Page {

@@ -12,6 +12,7 @@ use super::loss::KindLoss;
 use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
 pub use super::picture::*;
+use super::process::SlurmJob;
 pub use super::sample::*;
 use super::smaller::Smaller;
 pub use super::state::*;
@@ -53,6 +54,9 @@ pub struct Manifest {
     /// What is smaller than the experiment asks, since the data is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub smaller: Vec<Smaller>,
+    /// The Slurm job that began it; absent outside of Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmJob>,
     /// Where each value of the experiment came from.
     pub origins: BTreeMap<String, String>,
     /// Of a command that `xrun watch` ran: what was asked for; absent of an experiment.
@@ -307,6 +311,9 @@ pub struct Summary {
     #[serde(default)]
     pub intervals_last: BTreeMap<String, Interval>,
     pub best: Option<Best>,
+    /// The step of the best checkpoint, where later ones were removed for it to be the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<u64>,
     pub memory: MemorySummary,
     /// What each part of this process needed.
     #[serde(default)]
@@ -326,11 +333,13 @@ pub struct Summary {
 pub enum Outcome {
     /// All planned steps were done.
     Finished,
+    /// Validations no longer got better, as `training.early_stopping` asks; a success.
+    StoppedEarly,
     /// Stopped by a signal; can be resumed.
     Interrupted,
     /// `training.time_limit` was reached; can be resumed.
     TimeLimit,
-    /// All planned steps were done, and the verdict on memory is one that `memory.fail_on` names.
+    /// The run came to its end, and the verdict on memory is one that `memory.fail_on` names.
     MemoryGrew,
     /// The loss was not a number.
     Diverged,
@@ -347,6 +356,7 @@ impl Outcome {
     pub fn words(self) -> &'static str {
         match self {
             Self::Finished => "finished",
+            Self::StoppedEarly => "stopped early",
             Self::MemoryGrew => "memory grew",
             Self::Interrupted => "interrupted",
             Self::TimeLimit => "time limit",
@@ -357,13 +367,18 @@ impl Outcome {
         }
     }
 
+    /// The run came to its end: there is nothing to go on with.
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew)
+    }
+
     /// The run did what it was asked to do.
     pub fn is_whole(self) -> bool {
-        matches!(self, Self::Finished | Self::MemoryGrew | Self::Interrupted)
+        self.is_done() || self == Self::Interrupted
     }
 
     pub fn resumable(self) -> bool {
-        !matches!(self, Self::Finished | Self::MemoryGrew | Self::Diverged)
+        !self.is_done() && self != Self::Diverged
     }
 }
 

@@ -265,7 +265,8 @@ pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathB
         let manifest = read::manifest(&place.path).ok()?;
         let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
         let summary = read::summary(&place.path).ok()??;
-        (manifest.fingerprint == fingerprint && kind == device && summary.outcome == Outcome::Finished).then_some(())
+        let good = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
+        (manifest.fingerprint == fingerprint && kind == device && good).then_some(())
     };
     places(results).into_iter().rev().find(|place| same(place).is_some()).map(|place| place.path)
 }

@@ -22,6 +22,10 @@ pub const PERFETTO: &str = "memory.perfetto.json";
 pub const VERDICT: &str = "verdict.json";
 /// A memory limit ended the run: who held what, and what would fit.
 pub const POST_MORTEM: &str = "post_mortem.json";
+/// What people wrote down of it.
+pub const NOTES: &str = "notes.json";
+/// The newest process, and what is needed to say who killed it.
+pub const PROCESS: &str = "process.json";
 /// What was said during the run.
 pub const LOG: &str = "log.txt";
 /// The page for people.

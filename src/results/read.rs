@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use super::format::{
     LoopState, Manifest, MemoryLine, MetricsLine, PictureEntry, PlanFile, PostMortem, Summary, VERSION,
 };
+use super::notes::Notes;
+use super::process::ProcessNote;
 use super::verdict::Verdict;
 use super::{file, layout, printable, seal};
 
@@ -94,6 +96,18 @@ pub fn verdict(run: &Path) -> Result<Option<Verdict>, ReadError> {
 /// `None` unless a memory limit ended the run.
 pub fn post_mortem(run: &Path) -> Result<Option<PostMortem>, ReadError> {
     let path = run.join(layout::POST_MORTEM);
+    if path.exists() { record(path).map(Some) } else { Ok(None) }
+}
+
+/// Notes and tags; none where nobody wrote any.
+pub fn notes(run: &Path) -> Result<Notes, ReadError> {
+    let path = run.join(layout::NOTES);
+    if path.exists() { record(path) } else { Ok(Notes::default()) }
+}
+
+/// What was noted of the newest process at its start; `None` of runs that an older xrun wrote.
+pub fn process(run: &Path) -> Result<Option<ProcessNote>, ReadError> {
+    let path = run.join(layout::PROCESS);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 

@@ -25,6 +25,11 @@ pub struct MemoryLine {
     pub driver: Option<DriverMemory>,
     /// What the container says; only at the slower cadence.
     pub container: Option<ContainerMemory>,
+    /// Percent of the last ten seconds in which something in the container, or else on the machine, waited for memory (PSI,
+    /// `some avg10`); only at the slower cadence, and absent where the kernel does not tell. Of a watched command it is in
+    /// `processes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<f64>,
     /// Bytes of each owner in the ledger.
     pub owners: BTreeMap<String, u64>,
     /// Bytes that a cleanup gave back; only at `after_cleanup`.

@@ -17,6 +17,7 @@ use super::{read, resolved};
 pub enum Status {
     Running,
     Finished,
+    StoppedEarly,
     Interrupted,
     TimeLimit,
     MemoryGrew,
@@ -36,6 +37,7 @@ impl Status {
             RunState::Unreadable(_) => Self::Unreadable,
             RunState::Ended(outcome) => match outcome {
                 Outcome::Finished => Self::Finished,
+                Outcome::StoppedEarly => Self::StoppedEarly,
                 Outcome::Interrupted => Self::Interrupted,
                 Outcome::TimeLimit => Self::TimeLimit,
                 Outcome::MemoryGrew => Self::MemoryGrew,
@@ -54,6 +56,8 @@ pub struct Selection {
     pub experiment: Option<String>,
     pub status: Option<Status>,
     pub verdict: Option<Judgement>,
+    /// All of these.
+    pub tags: Vec<String>,
     /// A dotted key of the resolved experiment, and its value as it was typed.
     pub values: Vec<(String, String)>,
 }
@@ -74,10 +78,15 @@ impl Selection {
             let found = resolved::values(&run.path).unwrap_or_default();
             self.values.iter().all(|(key, typed)| found.get(key).is_some_and(|value| resolved::means(value, typed)))
         };
+        let tagged = || {
+            let found = read::notes(&run.path).unwrap_or_default().tags;
+            self.tags.iter().all(|tag| found.contains(tag))
+        };
         // What costs a file comes last.
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
             && self.status.is_none_or(|status| status == Status::of(&run.state))
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
+            && (self.tags.is_empty() || tagged())
             && (self.values.is_empty() || values_fit())
     }
 }

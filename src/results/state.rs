@@ -16,6 +16,15 @@ pub struct Best {
     pub step: u64,
 }
 
+/// What early stopping waits for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Waiting {
+    /// The last value that was better by enough; `null` before the first.
+    pub best: Option<f64>,
+    /// Validations since then.
+    pub validations: u64,
+}
+
 /// `checkpoints/step_…/state.json`: where the loop stood.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoopState {
@@ -31,6 +40,9 @@ pub struct LoopState {
     #[serde(default)]
     pub losses: Vec<KindLoss>,
     pub best: Option<Best>,
+    /// Of a run that may stop early; absent where it has not been validated after a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stopping: Option<Waiting>,
     pub metrics_first: BTreeMap<String, Option<f64>>,
     pub metrics_last: BTreeMap<String, Option<f64>>,
     #[serde(default)]

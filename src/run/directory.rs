@@ -110,7 +110,7 @@ fn lock(run: &Path) -> Result<File, WriteError> {
 }
 
 /// A convenience, so a file system without links is no reason to stop.
-fn point_latest(parent: &Path, id: &str) {
+pub(super) fn point_latest(parent: &Path, id: &str) {
     #[cfg(unix)]
     {
         let temporary = parent.join(format!(".{}-{id}", layout::LATEST));

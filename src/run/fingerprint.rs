@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::results::resolved;
 
 /// Keys that change neither the numbers nor the memory of a run that does all its steps: what it is called, where it
-/// runs, limits that only stop it, and the look ahead at what it will need.
+/// runs, limits that only stop it, the look ahead at what it will need, and who is told of it.
 ///
 /// What moves memory is not left out, though it does not change a metric: buffers, cleanup and the trace are what a
 /// result of xrun is about.
@@ -26,6 +26,11 @@ pub const LEFT_OUT: &[&str] = &[
     "limits.host_memory",
     "limits.device_memory",
     "memory.probe",
+    "hooks.on_end",
+    "hooks.on_growing",
+    "hooks.on_limit",
+    "hooks.on_failed",
+    "hooks.time_limit",
 ];
 
 /// SHA-256 of the sources that this program was built from.
@@ -91,6 +96,7 @@ mod tests {
             "[training]\ntime_limit = \"1 h\"\n",
             "[limits]\nhost_memory = \"1 GiB\"\ndevice_memory = \"2 GiB\"\n",
             "[limits]\nworkers = 1\n",
+            "[hooks]\non_end = [\"true\"]\n",
         ] {
             assert_eq!(of(same), plain, "{same}");
         }

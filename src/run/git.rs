@@ -19,6 +19,25 @@ pub fn state(folder: &Path, patch: bool) -> (Option<String>, Option<String>) {
     (commit, changed)
 }
 
+/// Whether files of a folder are committed in git, or about to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    Yes,
+    No,
+    /// There is a checkout, and git does not say.
+    Unknown,
+}
+
+/// Asks git; where there is no checkout, nothing is committed.
+pub fn committed(folder: &Path) -> Committed {
+    match git(folder, &[], &["ls-files", "--", "."]) {
+        Some(files) if files.is_empty() => Committed::No,
+        Some(_) => Committed::Yes,
+        None if folder.ancestors().any(|above| above.join(".git").exists()) => Committed::Unknown,
+        None => Committed::No,
+    }
+}
+
 fn changes(folder: &Path) -> Option<String> {
     let harmless = without_filters(folder)?;
     git(folder, &harmless, &["diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "HEAD"])

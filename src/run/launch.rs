@@ -9,10 +9,11 @@ use super::recorder::Recorder;
 use super::session::Session;
 use super::start::Teller;
 use super::stop::{Ending, StopSignal};
-use super::{RunError, train};
+use super::{RunError, manifest, train};
 use crate::bounded::ledger::Ledger;
 use crate::device::kernels::Kernels;
 use crate::invocation;
+use crate::memory::killed;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
@@ -67,6 +68,9 @@ impl Launch<'_> {
             Ok(recorder) => recorder,
             Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
         };
+        // For whoever asks later who killed it. A run that cannot note this does not end for it.
+        let note = killed::note(self.segment, manifest::host_name());
+        let _ = write::replace_json(&self.directory.path.join(layout::PROCESS), &note);
         // That of a process before this one: its limit may be another now.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
@@ -129,10 +133,10 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
 /// Of what a backend said. The source of a kernel has some hundred lines.
 const LOGGED_LINES_MAX: usize = 1000;
 
-/// A run that did all its steps may still fail by its verdict.
+/// A run that came to its end may still fail by its verdict.
 fn judged(ending: Ending, session: &Session<'_>) -> Ending {
     let fail_on = session.plan.experiment.memory.fail_on;
-    if ending.outcome != Outcome::Finished || fail_on == FailOn::Never {
+    if !matches!(ending.outcome, Outcome::Finished | Outcome::StoppedEarly) || fail_on == FailOn::Never {
         return ending;
     }
     let verdict = session.recorder.verdict();

@@ -172,6 +172,7 @@ mod tests {
             freed: None,
             phases_us: [].into(),
             cost_us: 0,
+            pressure: None,
             processes: None,
         }
     }

@@ -16,6 +16,7 @@ use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
 use crate::results::printable;
+use crate::results::process::SlurmJob;
 
 /// Identifies the versions of all libraries that this program was built with.
 pub fn lock_digest() -> String {
@@ -56,6 +57,7 @@ pub fn manifest(
         smaller: plan.facts.smaller.clone(),
         origins: origins.clone(),
         watched: None,
+        slurm: SlurmJob::here(),
     }
 }
 
@@ -126,11 +128,20 @@ pub fn code(folder: &Path, patch: bool) -> Code {
     }
 }
 
+fn line_of(path: &str) -> String {
+    std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// What this machine is called.
+pub fn host_name() -> String {
+    line_of("/proc/sys/kernel/hostname")
+}
+
 /// This machine.
 pub fn host() -> Host {
-    let text = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let text = line_of;
     Host {
-        name: text("/proc/sys/kernel/hostname"),
+        name: host_name(),
         system: format!("{} {}", std::env::consts::OS, text("/proc/sys/kernel/osrelease")),
         processor: crate::device::processor(),
         instruction_sets: Some(crate::device::instruction_sets()),

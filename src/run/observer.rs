@@ -7,6 +7,7 @@ use super::start::Teller;
 use super::stop::Ending;
 use crate::plan::Plan;
 use crate::results::format::MemoryLine;
+use crate::results::verdict::Verdict;
 use crate::task::StepReport;
 
 /// Something that happened. Observers show it; they cannot change the run.
@@ -28,6 +29,11 @@ pub enum Event<'a> {
         norm: Option<f64>,
         memory: Option<&'a MemoryLine>,
         suspects: &'a [String],
+    },
+    /// Memory grows, by the verdict on what was seen so far. Told once in a process, where the experiment has a hook for it.
+    Growing {
+        step: u64,
+        verdict: &'a Verdict,
     },
     Validating {
         step: u64,

@@ -138,12 +138,15 @@ impl Recorder {
         metrics.and(memory).and(log)
     }
 
-    /// Updates the list of series that seem to grow, at most once in a window: floors come no more often.
-    pub fn suspect(&mut self, step: u64) {
-        if step >= self.suspected_next {
-            self.suspected_next = step + self.watch.window();
-            self.suspects = self.watch.suspects().into_iter().map(str::to_owned).collect();
+    /// Updates the list of series that seem to grow, at most once in a window: floors come no more often. Says whether it
+    /// did, and there are some.
+    pub fn suspect(&mut self, step: u64) -> bool {
+        if step < self.suspected_next {
+            return false;
         }
+        self.suspected_next = step + self.watch.window();
+        self.suspects = self.watch.suspects().into_iter().map(str::to_owned).collect();
+        !self.suspects.is_empty()
     }
 
     /// The newest sample, and the suspects.

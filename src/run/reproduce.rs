@@ -41,9 +41,9 @@ impl Original {
         self.summary.as_ref().map(|summary| summary.outcome)
     }
 
-    /// Whether all its steps were done.
+    /// Whether it came to its end.
     fn is_whole(&self) -> bool {
-        matches!(self.outcome(), Some(Outcome::Finished | Outcome::MemoryGrew))
+        self.outcome().is_some_and(Outcome::is_done)
     }
 
     /// How far it has to be run again: of one that ended early not farther than it came, and of one that failed in a

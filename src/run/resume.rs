@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{checkpoint, manifest};
 use crate::experiment::overrides::key_of;
 use crate::plan::Plan;
-use crate::results::format::{LoopState, Manifest, MetricsLine, Outcome};
+use crate::results::format::{LoopState, Manifest, MetricsLine};
 use crate::results::layout;
 use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
@@ -36,6 +36,13 @@ pub enum ResumeError {
         /// What to do for a new run.
         again: String,
     },
+    #[error(
+        "{} is finished: it {why}; run its `{}` again with a larger `training.early_stopping.patience` for a new run that \
+         goes further",
+        run.display(),
+        layout::RESOLVED
+    )]
+    StoppedEarly { run: PathBuf, why: String },
     #[error("{} is being written by another process; wait for it or stop it first", run.display())]
     Busy { run: PathBuf },
     #[error("{}: {message}; put the file back from a copy, or start a new run with `{}`", path.display(), layout::RESOLVED)]
@@ -49,7 +56,10 @@ pub enum ResumeError {
 /// Looks at what a run left. Changes nothing.
 pub fn continuation(run: &Path) -> Result<Continuation, ResumeError> {
     let manifest = read::manifest(run)?;
-    if read::summary(run)?.is_some_and(|summary| matches!(summary.outcome, Outcome::Finished | Outcome::MemoryGrew)) {
+    if let Some(summary) = read::summary(run)?.filter(|summary| summary.outcome.is_done()) {
+        if summary.steps < summary.steps_planned {
+            return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message });
+        }
         let again = match manifest::command_of_the_whole(&manifest.command) {
             Some(whole) => format!("it was a short run: `{whole}` runs all steps of the experiment"),
             None => format!("run its `{}` again for a new run", layout::RESOLVED),

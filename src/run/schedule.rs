@@ -24,15 +24,31 @@ pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>
     let (before, last) = steps.phase(step);
     // Whether the phase is still warming up, and how far.
     let rising = |warmup: u64| (step - before <= warmup).then(|| (step - before) as f64 / warmup as f64);
+    let over = |each_phase: bool| if each_phase { (before, last) } else { (0, steps.count) };
+    // How much of the way behind the warm-up is done.
+    let done = |each_phase: bool, warmup: u64| {
+        let (from, to) = over(each_phase);
+        let rest = (to - from).saturating_sub(warmup).max(1) as f64;
+        ((step - from).saturating_sub(warmup) as f64 / rest).min(1.0)
+    };
+    let risen = rising(schedule.warmup_steps()).unwrap_or(1.0);
+    let down_to = |share: f64, fallen: f64| 1.0 - (1.0 - share) * fallen;
     match schedule {
-        Schedule::Constant(constant) => base * rising(constant.warmup_steps).unwrap_or(1.0),
+        Schedule::Constant(_) => base * risen,
+        Schedule::Linear(linear) => {
+            base * risen * down_to(linear.final_share, done(linear.each_phase, linear.warmup_steps))
+        }
+        Schedule::WarmUpStableDecay(stable) => {
+            let (from, to) = over(stable.each_phase);
+            let falling = (to - from) as f64 * stable.decay_share;
+            let fallen = (step as f64 - (to as f64 - falling)) / falling.max(f64::MIN_POSITIVE);
+            base * risen * down_to(stable.final_share, if falling > 0.0 { fallen.clamp(0.0, 1.0) } else { 0.0 })
+        }
         Schedule::Cosine(cosine) => {
-            let (from, to) = if cosine.each_phase { (before, last) } else { (0, steps.count) };
-            let rest = (to - from).saturating_sub(cosine.warmup_steps).max(1) as f64;
-            let done = ((step - from).saturating_sub(cosine.warmup_steps) as f64 / rest).min(1.0);
+            let done = done(cosine.each_phase, cosine.warmup_steps);
             let share = 0.5 * (1.0 + (std::f64::consts::PI * done).cos());
             let share = cosine.final_share + (1.0 - cosine.final_share) * share;
-            base * rising(cosine.warmup_steps).unwrap_or(1.0) * share
+            base * risen * share
         }
     }
 }
@@ -40,7 +56,7 @@ pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::sections::{Constant, Cosine};
+    use crate::settings::sections::{Constant, Cosine, Linear, WarmUpStableDecay};
 
     const WHOLE: Steps<'static> = Steps { count: 110, phase_ends: &[] };
     const TWO: Steps<'static> = Steps { count: 170, phase_ends: &[110] };
@@ -65,6 +81,31 @@ mod tests {
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
         near(at(60), 0.55); // half way down: 0.1 + 0.9 / 2
         near(at(110), 0.1);
+    }
+
+    #[test]
+    fn a_line_falls_from_the_warm_up_to_its_share() {
+        let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_share: 0.1, ..Linear::default() });
+        let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
+        assert_eq!([1, 10].map(at), [0.1, 1.0]);
+        near(at(60), 0.55);
+        near(at(110), 0.1);
+        near(learning_rate(&schedule, 1.0, 170, TWO), 0.1);
+    }
+
+    #[test]
+    fn a_stable_rate_falls_in_the_last_share_of_the_steps() {
+        let stable = WarmUpStableDecay { warmup_steps: 10, decay_share: 0.2, final_share: 0.5, each_phase: true };
+        let schedule = Schedule::WarmUpStableDecay(stable.clone());
+        let at = |step| learning_rate(&schedule, 2.0, step, WHOLE);
+        assert_eq!([5, 10, 50, 88].map(at), [1.0, 2.0, 2.0, 2.0]);
+        near(at(99), 1.5); // half of the last 22 steps
+        near(at(110), 1.0);
+        let never = Schedule::WarmUpStableDecay(WarmUpStableDecay { decay_share: 0.0, ..stable.clone() });
+        near(learning_rate(&never, 2.0, 110, WHOLE), 2.0);
+        let once = Schedule::WarmUpStableDecay(WarmUpStableDecay { each_phase: false, ..stable });
+        near(learning_rate(&once, 2.0, 110, TWO), 2.0);
+        near(learning_rate(&once, 2.0, 170, TWO), 1.0);
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub struct Session<'a> {
     pub training: Duration,
     /// The validation metric by which a checkpoint is best.
     pub best_by: Option<(String, Better)>,
+    /// The step of the best checkpoint, once the run has gone back to it.
+    pub restored: Option<u64>,
+    /// The observer knows that memory grows.
+    pub growing_told: bool,
     /// The state that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     /// Limits on memory.
@@ -90,6 +94,8 @@ impl<'a> Session<'a> {
             observer,
             training: Duration::ZERO,
             best_by: plan.best_by().and_then(|metric| Some((metric.name.to_owned(), metric.better?))),
+            restored: None,
+            growing_told: false,
             saved: None,
             bounds: Bounds::new(&plan.experiment.limits),
             tuned: false,
@@ -278,6 +284,7 @@ impl<'a> Session<'a> {
             metrics_last: state.metrics_last,
             intervals_last: state.intervals_last,
             best: state.best,
+            restored: self.restored,
             memory: self.recorder.memory_summary(self.training),
             demand,
             plan_and_actual: plan_and_actual.unwrap_or_default(),

@@ -39,7 +39,7 @@ impl Ending {
 /// What the process exits with; the table in the README.
 pub const fn exit_code(outcome: Outcome) -> u8 {
     match outcome {
-        Outcome::Finished => 0,
+        Outcome::Finished | Outcome::StoppedEarly => 0,
         Outcome::Failed => 1,
         Outcome::Diverged => 4,
         Outcome::MemoryLimit => 5,

@@ -16,11 +16,12 @@ use super::recorder::At;
 use super::schedule::{Steps, learning_rate};
 use super::session::Session;
 use super::stop::Ending;
-use super::{RunError, checkpoint, pictures};
+use super::{RunError, checkpoint, early_stopping, pictures};
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
 use crate::results::loss;
 use crate::results::metric::Interval;
+use crate::results::verdict::Judgement;
 use crate::settings::sections::CleanupAction;
 use crate::task::{Phases, StepReport, Task};
 
@@ -38,6 +39,8 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         step: session.state.step,
     });
     let reached = sample(task, session, Point::Start, None)?;
+    // A first step that is too large leaves nothing else to say what was held when it was killed.
+    session.recorder.sync()?;
     if let Some(ending) = limited(task, session, reached)? {
         return stopped(task, session, ending);
     }
@@ -59,6 +62,9 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         if let Some(ending) = session.far_enough().or_else(|| session.asked_to_stop()) {
             return stopped(task, session, ending);
         }
+        if let Some(ending) = early_stopping::reached(session) {
+            return stopped_early(task, session, ending);
+        }
         let step = session.state.step + 1;
         if let Some(ending) = train_step(task, session, step)? {
             return Ok(ending);
@@ -74,6 +80,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
     }
     // All is done and saved: a limit that is reached only now stops nothing.
     sample(task, session, Point::End, None)?;
+    early_stopping::restore_best(session)?;
     Ok(Ending::new(Outcome::Finished, format!("all {} steps are done", plan.steps)))
 }
 
@@ -123,7 +130,14 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         gradient_norm_median: norm,
         values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     })?;
-    session.recorder.suspect(step);
+    let suspected = session.recorder.suspect(step);
+    if suspected && !session.growing_told && !session.plan.experiment.hooks.on_growing.is_empty() {
+        let verdict = session.recorder.verdict();
+        if verdict.verdict >= Judgement::Growing {
+            session.growing_told = true;
+            session.observer.event(Event::Growing { step, verdict: &verdict });
+        }
+    }
     let (memory, suspects) = session.recorder.seen();
     session.observer.event(Event::Step {
         step,
@@ -259,6 +273,9 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         session.state.intervals_last = intervals;
     }
     session.state.validated = true;
+    if step > 0 {
+        early_stopping::count(session);
+    }
     drop(report);
     let reached = sample(task, session, Point::AfterValidation, None)?;
     let ending = limited(task, session, reached)?;
@@ -300,6 +317,15 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
 /// Ends in good order: what was done so far is saved and can be continued.
 fn stopped(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
     save(task, session, false)?;
+    sample(task, session, Point::End, None)?;
+    Ok(ending)
+}
+
+/// Ends a run that no longer gets better: with the best checkpoint as its newest, or with both.
+fn stopped_early(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
+    if !early_stopping::restore_best(session)? {
+        save(task, session, false)?;
+    }
     sample(task, session, Point::End, None)?;
     Ok(ending)
 }

@@ -7,7 +7,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::early_stopping::EarlyStopping;
+pub use super::hooks::Hooks;
 pub use super::limits::{LIMITS_OF_KINDS, Limits, PART_SIZE};
+pub use super::schedule::{Constant, Cosine, Linear, Schedule, WarmUpStableDecay};
 use crate::results::verdict::Judgement;
 use crate::units::{Bytes, Span};
 
@@ -166,6 +169,10 @@ pub struct Training {
     pub clip_norm: Option<f64>,
     /// Recompute activations in the backward pass in place of keeping them: less memory, more time.
     pub activation_checkpointing: bool,
+    /// Ends the run when validations no longer get better. That is a success: the outcome is `stopped_early`, the exit
+    /// code 0.
+    #[serde(skip_serializing_if = "EarlyStopping::is_default")]
+    pub early_stopping: EarlyStopping,
     /// How the learning rate changes over the steps.
     pub schedule: Schedule,
 }
@@ -189,45 +196,9 @@ impl Default for Training {
             accumulation: 1,
             clip_norm: None,
             activation_checkpointing: false,
+            early_stopping: EarlyStopping::default(),
             schedule: Schedule::Constant(Constant::default()),
         }
-    }
-}
-
-crate::settings::kinds::kinds! {
-    /// How the learning rate changes over the steps.
-    pub enum Schedule {
-        "constant" => Constant(Constant),
-        "cosine" => Cosine(Cosine),
-    }
-}
-
-/// The optimiser's learning rate, after a linear warm-up.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Constant {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
-    pub warmup_steps: u64,
-}
-
-/// A linear warm-up, then half a cosine down (Loshchilov and Hutter 2017).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Cosine {
-    /// Steps over which the rate rises linearly from zero, in each phase of the pipeline.
-    pub warmup_steps: u64,
-    /// The learning rate of the last step, as a fraction of the optimiser's.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_share: f64,
-    /// Run the cosine once in each phase of a pipeline that has several. `qat-language-model` has two, pretraining and
-    /// quantised steps, and begins the second with a new optimiser. `false` stretches one cosine over all steps, and
-    /// only the warm-up is repeated.
-    pub each_phase: bool,
-}
-
-impl Default for Cosine {
-    fn default() -> Self {
-        Self { warmup_steps: 0, final_share: 0.0, each_phase: true }
     }
 }
 

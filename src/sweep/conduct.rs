@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::SIGKILL;
+
 use super::launch::{Ended, Launcher, Start};
 use super::points::RunId;
 use super::record::run_folder;
@@ -15,6 +17,7 @@ use crate::results::format::VERSION;
 use crate::results::layout;
 use crate::results::sweep::{Process, Record};
 use crate::results::write::{self, LineWriter, WriteError};
+use crate::run::killed::{self, Killer};
 use crate::run::manifest::now;
 use crate::run::stop::StopSignal;
 
@@ -113,7 +116,7 @@ pub fn conduct(
             continue;
         }
         for ended in launcher.ended() {
-            let process = process(&ended);
+            let process = process(sweep, &ended);
             failed |= process.exit_code != Some(0);
             journal.record(&process)?;
             journal.flush()?;
@@ -189,7 +192,10 @@ fn next(
     }
 }
 
-fn process(ended: &Ended) -> Process {
+fn process(sweep: &Path, ended: &Ended) -> Process {
+    // What it said last was said while all was well.
+    let killer = (ended.signal == Some(SIGKILL)).then(|| killed::killer(&run_folder(sweep, ended.start.run)));
+    let killed = killer.filter(|killer| *killer != Killer::Unknown).map(|killer| killer.words());
     Process {
         version: VERSION,
         run: ended.start.run.to_string(),
@@ -198,6 +204,6 @@ fn process(ended: &Ended) -> Process {
         resumed: ended.start.resumes,
         exit_code: ended.exit_code,
         signal: ended.signal,
-        message: ended.message.clone(),
+        message: killed.or_else(|| ended.message.clone()),
     }
 }

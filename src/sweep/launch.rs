@@ -58,6 +58,8 @@ impl Start {
         let mut words: Vec<OsString> = vec!["run".into(), sweep.join(layout::BASE).into()];
         words.extend(record.overrides(run).into_iter().flat_map(|text| ["-s".into(), text.into()]));
         words.extend(["--directory".into(), run_folder(sweep, run).into()]);
+        // Sixty points would tell somebody sixty times; and a sweep that is resumed may be somebody else's.
+        words.push("--no-hooks".into());
         Self::quiet(sweep, run, words, false)
     }
 

@@ -6,7 +6,6 @@ use super::record::run_folder;
 use super::standing::{self, Standing};
 use crate::report::axes::time_of_day;
 use crate::report::listing::columns_within;
-use crate::results::format::Outcome;
 use crate::results::sweep::Record;
 use crate::results::{layout, printable};
 
@@ -49,9 +48,7 @@ pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
 
 fn listed(name: String, folder: PathBuf) -> Option<Listed> {
     let record = Record::read(&folder).ok()?;
-    let done = |run| {
-        matches!(standing::of(&run_folder(&folder, run)), Standing::Done(Outcome::Finished | Outcome::MemoryGrew))
-    };
+    let done = |run| matches!(standing::of(&run_folder(&folder, run)), Standing::Done(outcome) if outcome.is_done());
     let finished = record.runs().filter(|run| done(*run)).count();
     let (points, runs) = (record.points.len(), record.order.len());
     Some(Listed { name, created: record.created, keys: record.keys, points, runs, finished, folder })

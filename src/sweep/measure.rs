@@ -63,7 +63,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
-        finished: matches!(standing, Standing::Done(Outcome::Finished | Outcome::MemoryGrew)) && damage.is_none(),
+        finished: matches!(standing, Standing::Done(outcome) if outcome.is_done()) && damage.is_none(),
         outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
         signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),

@@ -151,6 +151,7 @@ mod tests {
             freed: None,
             phases_us: [].into(),
             cost_us: 0,
+            pressure: None,
             processes: Some(Processes { count: 3, threads: 3, ..Processes::default() }),
         }
     }

@@ -33,6 +33,7 @@ fn line(segment: u32, step: u64, heap: u64) -> MemoryLine {
         freed: None,
         phases_us: [].into(),
         cost_us: 0,
+        pressure: None,
         processes: None,
     }
 }

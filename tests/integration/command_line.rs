@@ -10,6 +10,9 @@ const SUBCOMMANDS: &[&str] = &[
     "sweep",
     "reproduce",
     "ls",
+    "note",
+    "rm",
+    "gc",
     "compare",
     "show",
     "report",
@@ -290,4 +293,97 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not()
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), Some(13), "SIGPIPE");
     assert_eq!(output.stderr, b"");
+}
+
+#[test]
+fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
+    let workplace = Workplace::new();
+    let listed = workplace.xrun(&["new", "--list"]);
+    assert!(listed.out.contains("fewshot-detection") && listed.out.contains("xrun new --like EXAMPLE"), "{listed:?}");
+    let template = workplace.xrun(&["new", "dummy"]).out;
+    let schema = template.lines().next().unwrap().strip_prefix("#:schema ").unwrap().to_owned();
+    assert!(template.contains(&format!("xrun schema > {schema}")), "{template}");
+    for line in listed.out.lines().skip_while(|line| !line.starts_with("examples")).skip(1) {
+        let name = line.split_whitespace().next().unwrap();
+        let file = format!("{name}.toml");
+        assert_eq!(workplace.xrun(&["new", "--like", name, "-o", &file]).code, 0);
+        let said = workplace.xrun(&["check", "--no-data", &file]);
+        assert_eq!(said.code, 0, "{said:?}");
+        let text = std::fs::read_to_string(workplace.path(&file)).unwrap();
+        assert!(text.starts_with(&format!("#:schema {schema}\n")), "{name}");
+    }
+    let said = workplace.xrun(&["new", "--like", "stage3"]);
+    assert!(said.code == 2 && said.err.contains("did you mean `stage2`?"), "{said:?}");
+}
+
+#[test]
+fn problems_are_printed_for_github_and_as_sarif() {
+    let workplace = Workplace::new();
+    workplace.file("wrong.toml", "[pipeline.dummy]\n[limits]\nworkrs = 2\n");
+    workplace.file("right.toml", "[pipeline.dummy]\n");
+    let said = workplace.xrun(&["check", "right.toml", "wrong.toml", "--format", "github"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{said:?}");
+    assert!(said.out.contains("%0Ahelp: did you mean `workers`?") && said.out.lines().count() == 1, "{said:?}");
+    let said = workplace.xrun(&["check", "right.toml", "wrong.toml", "--format", "sarif"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    let log: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    assert_eq!((log["version"].as_str(), results.len()), (Some("2.1.0"), 1));
+    let place = &results[0]["locations"][0]["physicalLocation"];
+    assert_eq!((&place["artifactLocation"]["uri"], &place["region"]["startLine"]), (&"wrong.toml".into(), &3.into()));
+    assert_eq!(results[0]["ruleId"], log["runs"][0]["tool"]["driver"]["rules"][0]["id"]);
+    assert_eq!(workplace.xrun(&["check", "right.toml", "--format", "github"]).out, "");
+}
+
+#[test]
+fn colours_can_be_forced_where_there_is_no_terminal_and_refused_everywhere() {
+    let workplace = Workplace::new();
+    workplace.file("wrong.toml", "[pipeline.dummy]\nx = 1\n");
+    let coloured = |variables: &[(&str, &str)]| {
+        let mut command = workplace.command(&["check", "wrong.toml"]);
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").envs(variables.iter().copied());
+        crate::workplace::said(command.output().unwrap()).err.contains('\x1b')
+    };
+    assert!(!coloured(&[]) && !coloured(&[("CLICOLOR_FORCE", "0")]));
+    assert!(coloured(&[("CLICOLOR_FORCE", "1")]));
+    assert!(!coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
+}
+
+#[test]
+fn backups_can_leave_the_cache_out() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    let own = workplace.path("own");
+    let others = workplace.path("others");
+    std::fs::create_dir(&others).unwrap();
+    for cache in [&own, &others] {
+        let said = workplace.command(&["plan", "trial.toml"]).env("XRUN_CACHE", cache).output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+    }
+    let tag = std::fs::read_to_string(own.join("CACHEDIR.TAG")).unwrap();
+    assert!(tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"), "{tag}");
+    assert!(!others.join("CACHEDIR.TAG").exists(), "a folder that was there may hold other things");
+}
+
+#[test]
+fn what_leaks_finds_is_written_for_ci_servers() {
+    let workplace = Workplace::new();
+    let dummy = "[pipeline.dummy]\nsteps_per_epoch = 300\n";
+    let leak = "leak_per_step = \"256 KiB\"\nleak_in_ledger = true\n";
+    let expected = |owner: &str| format!("[leaks.expected]\nbytes_per_step = 262144\nowner = \"{owner}\"\n");
+    for (name, owner) in [("kept", "dummy_leak"), ("blamed", "somebody_else")] {
+        workplace.file(&format!("leaks/{name}.leaky.toml"), &format!("{dummy}{leak}{}", expected(owner)));
+        workplace.file(&format!("leaks/{name}.bounded.toml"), dummy);
+    }
+    let said = workplace.xrun(&["leaks", "--folder", "leaks", "--device", "cpu", "--junit", "found.xml"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let xml = std::fs::read_to_string(workplace.path("found.xml")).unwrap();
+    assert!(xml.contains("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"0\""), "{xml}");
+    let of =
+        |name: &str| xml.split("<testcase").find(|case| case.contains(&format!("name=\"{name}\""))).unwrap().to_owned();
+    assert!(
+        of("blamed").contains("<failure message=\"dummy_leak is named") && !of("kept").contains("<failure"),
+        "{xml}"
+    );
 }

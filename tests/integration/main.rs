@@ -4,11 +4,13 @@
 
 mod command_line;
 mod comparison;
+mod contract;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda;
 mod damage;
 mod data_check;
 mod disk;
+mod early_stopping;
 mod evaluation;
 #[cfg(feature = "train")]
 mod evaluation_of_models;
@@ -17,10 +19,13 @@ mod export;
 mod federated;
 mod fuzz;
 mod habits;
+mod hooks;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
 mod interruption;
+#[cfg(target_os = "linux")]
+mod killed;
 #[cfg(feature = "train")]
 mod limits;
 mod listing;
@@ -29,6 +34,7 @@ mod plan;
 #[cfg(feature = "train")]
 mod quantised_training;
 mod reference;
+mod removal;
 mod reproduction;
 mod schemas;
 mod sweep;

@@ -278,13 +278,11 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
 fn a_run_in_a_cgroup_that_is_too_small_ends_by_itself_and_not_by_the_kernel() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", &format!("{LEAKY}[checkpoint]\nevery_steps = 0\n").replace("= 60", "= 200"));
-    let Some(group) = Cgroup::new(100 << 20) else {
+    let Some(group) = Cgroup::new("small", 100 << 20) else {
         return skipped("no memory cgroup can be made here");
     };
-    let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh"]).arg(group.folder.join("cgroup.procs"));
-    command.arg(env!("CARGO_BIN_EXE_xrun")).args(["trial.toml", "--progress", "none", "-s", "memory.probe=false"]);
-    command.current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+    let arguments = ["trial.toml", "--progress", "none", "-s", "memory.probe=false"];
+    let mut command = group.command(&workplace, &arguments);
     let said = said(command.output().unwrap());
     assert_eq!(said.code, 5, "{said:?}");
     assert!(said.err.contains("the container allows"), "{}", said.err);
@@ -325,13 +323,14 @@ fn a_run_with_little_address_space_and_a_declared_limit_ends_by_itself() {
 }
 
 /// A memory cgroup, version 1 or 2, removed when dropped.
-struct Cgroup {
-    folder: std::path::PathBuf,
+pub struct Cgroup {
+    pub folder: std::path::PathBuf,
 }
 
 impl Cgroup {
-    fn new(limit: u64) -> Option<Self> {
-        let name = format!("xrun-test-{}", std::process::id());
+    /// `None` where none can be made. The name tells tests apart that run at the same time.
+    pub fn new(name: &str, limit: u64) -> Option<Self> {
+        let name = format!("xrun-test-{name}-{}", std::process::id());
         let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         versions.into_iter().find_map(|(root, file)| {
             let folder = Path::new(root).join(&name);
@@ -340,6 +339,17 @@ impl Cgroup {
             let file = group.folder.join(file);
             (file.exists() && std::fs::write(&file, limit.to_string()).is_ok()).then_some(group)
         })
+    }
+}
+
+impl Cgroup {
+    /// xrun inside of it, in the folder of this workplace.
+    pub fn command(&self, workplace: &Workplace, arguments: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh"]).arg(self.folder.join("cgroup.procs"));
+        command.arg(env!("CARGO_BIN_EXE_xrun")).args(arguments);
+        command.current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+        command
     }
 }
 

@@ -130,6 +130,8 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\n[checkpoint]\nevery_steps = 4\n");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let hook = ["trial.toml", "-q", "--name", "told", "-s", "hooks.on_end=[\"sh\", \"-c\", \"cat > told.json\"]"];
+    assert_eq!(workplace.xrun(&hook).code, 0);
     let run = workplace.latest("trial");
     assert_eq!(workplace.xrun(&["reproduce", "trial", "-q"]).code, 0);
     let reproduction = workplace.reproduction("trial");
@@ -145,6 +147,11 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
             "memory" => lines(run.join("memory.jsonl")),
             "loop_state" => states.clone(),
             "post_mortem" => vec![limited()],
+            "notes" => {
+                assert_eq!(workplace.xrun(&["note", "trial", "a note", "--tag", "tag"]).code, 0);
+                vec![json(&run.join("notes.json"))]
+            }
+            "hook" => vec![json(&workplace.path("told.json"))],
             "comparison" => {
                 vec![
                     serde_json::from_str(

@@ -32,6 +32,9 @@ pub struct Settings {
     /// and one in the training thread that gives no reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_full_at_step: Option<u64>,
+    /// The step after which each step takes back what it gained, so that the score falls, as by overfitting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worse_after_step: Option<u64>,
     /// Bytes that each step keeps for ever.
     pub leak_per_step: Bytes,
     /// Enter what is kept in the ledger, as `dummy_leak`; otherwise no owner in the ledger explains the growth.
@@ -50,6 +53,7 @@ impl Default for Settings {
             broken_data_at_step: None,
             panic_at_step: None,
             device_full_at_step: None,
+            worse_after_step: None,
             leak_per_step: Bytes(0),
             leak_in_ledger: false,
             checkpoint_size: Bytes(1024),

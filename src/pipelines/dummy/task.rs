@@ -78,7 +78,11 @@ impl Task for Dummy {
         }
         let noise =
             ((step ^ u64::from(self.seed)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;
-        self.weight *= 1.0 - 0.01 * (0.5 + noise) * (learning_rate * 1000.0).min(1.0);
+        let factor = 1.0 - 0.01 * (0.5 + noise) * (learning_rate * 1000.0).min(1.0);
+        match self.settings.worse_after_step.is_some_and(|last| step > last) {
+            true => self.weight /= factor,
+            false => self.weight *= factor,
+        }
         let loss = if asked(self.settings.nan_at_step) { f64::NAN } else { self.weight };
         Ok(StepReport {
             kind: "dummy",

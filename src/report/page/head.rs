@@ -14,7 +14,7 @@ use crate::units::{Bytes, seconds};
 
 pub fn head(material: &Material) -> Markup {
     let class = match &material.state {
-        RunState::Ended(Outcome::Finished) => "good",
+        RunState::Ended(Outcome::Finished | Outcome::StoppedEarly) => "good",
         RunState::Running | RunState::Ended(Outcome::Interrupted | Outcome::TimeLimit) => "busy",
         _ => "bad",
     };

@@ -1,0 +1,117 @@
+//! Does the run still get better? If not for long enough, it ends, and may go back to its best checkpoint.
+//!
+//! What is waited for is part of the loop's state, and so of each checkpoint: a run that was killed and resumed stops at the
+//! same step.
+
+use super::RunError;
+use super::session::Session;
+use super::stop::Ending;
+use crate::results::format::{Outcome, Waiting};
+use crate::results::metric::Better;
+use crate::results::{layout, read, write};
+
+impl Waiting {
+    /// A validation more. A metric that could not be measured is not better.
+    fn count(&mut self, value: Option<f64>, better: Better, minimum_change: f64) {
+        let enough = |best: f64| match better {
+            Better::Higher => best + minimum_change,
+            Better::Lower => best - minimum_change,
+        };
+        match value {
+            Some(value) if self.best.is_none_or(|best| better.prefers(value, enough(best))) => {
+                *self = Self { best: Some(value), validations: 0 };
+            }
+            _ => self.validations += 1,
+        }
+    }
+}
+
+/// Counts the newest validation.
+pub fn count(session: &mut Session<'_>) {
+    let settings = &session.plan.experiment.training.early_stopping;
+    let Some((metric, better)) = session.best_by.clone().filter(|_| settings.patience.is_some()) else { return };
+    let value = session.state.metrics_last.get(&metric).copied().flatten();
+    session.state.early_stopping.get_or_insert_default().count(value, better, settings.minimum_change);
+}
+
+/// The ending of a run that has waited long enough. Not of one that was asked to do so many steps, such as a probe.
+pub fn reached(session: &Session<'_>) -> Option<Ending> {
+    let settings = &session.plan.experiment.training.early_stopping;
+    let (patience, waiting) = settings.patience.zip(session.state.early_stopping.as_ref())?;
+    if session.stop_after.is_some() || waiting.validations < patience {
+        return None;
+    }
+    let (metric, _) = session.best_by.as_ref()?;
+    let enough = match settings.minimum_change {
+        0.0 => String::new(),
+        change => format!(" by more than {change}"),
+    };
+    let best = session.state.best.as_ref();
+    let best = best.map_or_else(String::new, |best| format!("; it was best at step {} ({:.4})", best.step, best.value));
+    let validations = match patience {
+        1 => "1 validation".to_owned(),
+        many => format!("{many} validations"),
+    };
+    let message = format!(
+        "stopped early after step {} of {}: `{metric}` did not get better{enough} in {validations}{best}",
+        session.state.step, session.plan.steps
+    );
+    Some(Ending::new(Outcome::StoppedEarly, message))
+}
+
+/// Removes the checkpoints after the best one, if the experiment asks for it; says whether the best is the newest now.
+///
+/// # Errors
+/// A checkpoint cannot be removed.
+pub fn restore_best(session: &mut Session<'_>) -> Result<bool, RunError> {
+    let settings = &session.plan.experiment.training.early_stopping;
+    let asked = settings.patience.is_some() && settings.restore_best && session.stop_after.is_none();
+    let Some(best) = session.state.best.as_ref().filter(|_| asked).map(|best| best.step) else { return Ok(false) };
+    let run = &session.recorder.run;
+    let checkpoints = read::checkpoints(run);
+    if !checkpoints.iter().any(|(step, _)| *step == best) {
+        return Ok(false);
+    }
+    // Newest first: after a kill in between, a resume goes on from the newest that is left, and comes to the same end.
+    for (_, path) in checkpoints.iter().rev().filter(|(step, _)| *step > best) {
+        write::at(path, std::fs::remove_dir_all(path))?;
+    }
+    session.restored = Some(best);
+    let newest = layout::checkpoint(run, best);
+    let newest = newest.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let step = session.state.step;
+    session.recorder.log(&format!("step {step}: the best checkpoint, {newest}, is the newest now"))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(values: &[Option<f64>], better: Better, minimum_change: f64) -> Vec<u64> {
+        let mut waiting = Waiting::default();
+        let count = |value: &Option<f64>| {
+            waiting.count(*value, better, minimum_change);
+            waiting.validations
+        };
+        values.iter().map(count).collect()
+    }
+
+    #[test]
+    fn only_what_is_better_by_enough_starts_the_count_again() {
+        let values = [Some(0.5), Some(0.55), Some(0.61), Some(0.7), Some(0.7), Some(0.9)];
+        assert_eq!(waits(&values, Better::Higher, 0.1), [0, 1, 0, 1, 2, 0]);
+        assert_eq!(waits(&values, Better::Lower, 0.0), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(waits(&[Some(3.0), Some(2.9), Some(2.0)], Better::Lower, 0.5), [0, 1, 0]);
+    }
+
+    #[test]
+    fn small_steps_add_up_since_the_last_value_that_counted() {
+        assert_eq!(waits(&[Some(0.0), Some(0.06), Some(0.12)], Better::Higher, 0.1), [0, 1, 0]);
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_not_better() {
+        assert_eq!(waits(&[None, Some(1.0), None, Some(2.0)], Better::Higher, 0.0), [1, 0, 1, 0]);
+    }
+}

@@ -1,0 +1,324 @@
+//! Programs that are told how a run goes: started without a shell, with a document on standard input and a time limit.
+//!
+//! Whoever runs an experiment file runs its hooks. A result from elsewhere starts no program unless it is asked for.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::manifest;
+use crate::child::{self, Farewell};
+use crate::results::format::{Outcome, Summary, VERSION};
+use crate::results::hook::{HookDocument, HookName, HookVerdict};
+use crate::results::verdict::{Judgement, Verdict};
+use crate::results::{file, layout, printable, read};
+use crate::settings::sections::Hooks;
+
+/// Of what a hook says on standard error, the end is kept.
+const SAID_BYTES_MAX: usize = 4096;
+/// How often is looked whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// What a hook has said may arrive a moment after it ended.
+const SAID_GRACE: Duration = Duration::from_millis(200);
+
+/// The hooks of one process of a run.
+#[derive(Debug)]
+pub struct Told {
+    hooks: Hooks,
+    /// One that was started while the run goes on, and not yet waited for.
+    growing: Option<Started>,
+    growing_told: bool,
+    /// Hooks that failed, for people.
+    failures: Vec<String>,
+}
+
+impl Told {
+    /// Tells nobody where the hooks are not to be run.
+    pub fn new(hooks: &Hooks, asked: bool) -> Self {
+        let hooks = if asked { hooks.clone() } else { Hooks::default() };
+        Self { hooks, growing: None, growing_told: false, failures: Vec::new() }
+    }
+
+    /// Memory grows, and the run goes on. Does not wait for the hook.
+    pub fn growing(&mut self, run: &Path, step: u64, steps_planned: u64, verdict: &Verdict) {
+        if self.growing_told || self.hooks.on_growing.is_empty() {
+            return;
+        }
+        self.growing_told = true;
+        let document = HookDocument {
+            step,
+            steps_planned,
+            message: verdict.message.clone(),
+            verdict: Some(in_short(verdict)),
+            ..document(HookName::OnGrowing, run)
+        };
+        match start(&self.hooks.on_growing, &document) {
+            Ok(started) => self.growing = Some(started),
+            Err(error) => self.failed(HookName::OnGrowing, &error),
+        }
+    }
+
+    /// The run has ended, and its directory says so. Returns the hooks that failed, a sentence each; they stand in the log,
+    /// too.
+    pub fn ended(mut self, run: &Path, outcome: Outcome, message: &str, exit_code: u8) -> Vec<String> {
+        if let Some(started) = self.growing.take() {
+            self.wait(HookName::OnGrowing, started);
+        }
+        let summary = read::summary(run).ok().flatten();
+        let verdict = read::verdict(run).ok().flatten();
+        let grows = verdict.as_ref().is_some_and(|verdict| verdict.verdict >= Judgement::Growing);
+        let failed = matches!(outcome, Outcome::Failed | Outcome::Panicked | Outcome::Diverged);
+        let hooks = self.hooks.clone();
+        let due = [
+            (HookName::OnGrowing, &hooks.on_growing, grows && !self.growing_told),
+            (HookName::OnLimit, &hooks.on_limit, outcome == Outcome::MemoryLimit),
+            (HookName::OnFailed, &hooks.on_failed, failed),
+            (HookName::OnEnd, &hooks.on_end, true),
+        ];
+        for (name, words, _) in due.into_iter().filter(|(_, words, due)| *due && !words.is_empty()) {
+            let ended = HookDocument {
+                outcome: Some(outcome),
+                exit_code: Some(exit_code),
+                message: message.to_owned(),
+                verdict: verdict.as_ref().map(in_short),
+                ..of_summary(document(name, run), summary.as_ref())
+            };
+            match start(words, &ended) {
+                Ok(started) => self.wait(name, started),
+                Err(error) => self.failed(name, &error),
+            }
+        }
+        log(run, &self.failures);
+        self.failures
+    }
+
+    fn wait(&mut self, name: HookName, started: Started) {
+        if let Err(error) = started.wait(self.hooks.time_limit.0) {
+            self.failed(name, &error);
+        }
+    }
+
+    fn failed(&mut self, name: HookName, error: &str) {
+        self.failures
+            .push(format!("the hook `hooks.{}` failed, which changes nothing of the run: {error}", name.key()));
+    }
+}
+
+fn in_short(verdict: &Verdict) -> HookVerdict {
+    HookVerdict { verdict: verdict.verdict, message: verdict.message.clone(), owner: verdict.owner.clone() }
+}
+
+fn document(hook: HookName, run: &Path) -> HookDocument {
+    let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
+    let there = |name: &str| {
+        let path = folder.join(name);
+        path.is_file().then(|| path.display().to_string())
+    };
+    let manifest = read::manifest(run).ok();
+    let (experiment, name) = manifest.map(|manifest| (manifest.experiment, manifest.run)).unwrap_or_default();
+    HookDocument {
+        version: VERSION,
+        hook,
+        experiment,
+        run: name,
+        host: manifest::host_name(),
+        time: manifest::now(),
+        step: 0,
+        steps_planned: 0,
+        outcome: None,
+        exit_code: None,
+        message: String::new(),
+        seconds: None,
+        verdict: None,
+        metrics_last: [].into(),
+        best: None,
+        post_mortem: there(layout::POST_MORTEM),
+        report: there(layout::REPORT),
+        folder: folder.display().to_string(),
+    }
+}
+
+fn of_summary(document: HookDocument, summary: Option<&Summary>) -> HookDocument {
+    let Some(summary) = summary else { return document };
+    HookDocument {
+        step: summary.steps,
+        steps_planned: summary.steps_planned,
+        seconds: Some(summary.seconds),
+        metrics_last: summary.metrics_last.clone(),
+        best: summary.best.clone(),
+        ..document
+    }
+}
+
+/// A run without a log is no reason to fail: the failure is told either way.
+fn log(run: &Path, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    let text: String =
+        lines.iter().map(|line| format!("{} {}\n", manifest::now(), printable::line(line, 2000))).collect();
+    let opened = file::open_own(&run.join(layout::LOG), std::fs::OpenOptions::new().append(true));
+    let _ = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+}
+
+/// A hook that works.
+#[derive(Debug)]
+struct Started {
+    program: String,
+    child: Child,
+    begun: Instant,
+    said: Arc<Mutex<Said>>,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    /// The end of it, at most [`SAID_BYTES_MAX`].
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+fn start(words: &[String], document: &HookDocument) -> Result<Started, String> {
+    let (program, arguments) = words.split_first().ok_or("it names no program")?;
+    let wrong = |error: io::Error| format!("`{program}` cannot be started: {error}");
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(given(document).map_err(wrong)?).stdout(Stdio::null()).stderr(Stdio::piped());
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    child::ends_with_us(&mut command, Farewell::Stop);
+    let mut child = command.spawn().map_err(wrong)?;
+    let said = Arc::new(Mutex::new(Said::default()));
+    if let Some(mut pipe) = child.stderr.take() {
+        let kept = said.clone();
+        // Not joined: a process that the hook left behind may hold the pipe open. It reads into a few kilobytes.
+        let reader = std::thread::Builder::new().name("xrun hook".into());
+        let _ = reader.spawn(move || keep_end(&mut pipe, &kept));
+    }
+    Ok(Started { program: program.clone(), child, begun: Instant::now(), said })
+}
+
+/// The document as a file without a name, which no hook can fill or block.
+fn given(document: &HookDocument) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    serde_json::to_writer_pretty(&mut file, document)?;
+    file.write_all(b"\n")?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn keep_end(pipe: &mut impl Read, kept: &Mutex<Said>) {
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+        let mut said = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        said.bytes.extend_from_slice(&buffer[..count]);
+        let more = said.bytes.len().saturating_sub(SAID_BYTES_MAX);
+        said.bytes.drain(..more);
+    }
+    kept.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+}
+
+impl Started {
+    /// Waits until it has ended, at most so long since it began.
+    fn wait(mut self, limit: Duration) -> Result<(), String> {
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if self.begun.elapsed() >= limit => {
+                    self.kill();
+                    let limit = humantime::format_duration(limit);
+                    return Err(format!("`{}` was ended after {limit}, its `hooks.time_limit`", self.program));
+                }
+                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                Err(error) => return Err(format!("`{}`: {error}", self.program)),
+            }
+        };
+        if status.success() {
+            return Ok(());
+        }
+        let ended = match (status.code(), child::signal_of(status)) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => "no exit code".into(),
+        };
+        let last = self.last_words().map_or_else(String::new, |line| format!(": {line}"));
+        Err(format!("`{}`: {ended}{last}", self.program))
+    }
+
+    fn last_words(&self) -> Option<String> {
+        let begun = Instant::now();
+        loop {
+            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            if said.ended || begun.elapsed() >= SAID_GRACE {
+                let text = String::from_utf8_lossy(&said.bytes);
+                return Some(printable::line(text.lines().rev().find(|line| !line.trim().is_empty())?, 300));
+            }
+            drop(said);
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// With all processes that it started and that stayed in its group.
+    fn kill(&mut self) {
+        #[cfg(unix)]
+        // SAFETY: a signal to the group of a child that is not yet waited for.
+        unsafe {
+            libc::kill(-(self.child.id() as i32), libc::SIGKILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(words: &[&str], limit: Duration) -> Result<(), String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        start(&words, &document(HookName::OnEnd, Path::new("/nowhere"))).and_then(|started| started.wait(limit))
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_hook_reads_its_document_and_what_it_says_last_is_told_when_it_fails() {
+        assert_eq!(run(&["grep", "-q", "\"hook\": \"on_end\""], LONG), Ok(()));
+        let error = run(&["sh", "-c", "echo first >&2; echo \u{1b}last >&2; exit 3"], LONG).unwrap_err();
+        assert_eq!(error, "`sh`: exit code 3: \\u{1b}last");
+        assert!(run(&["/no/such/program"], LONG).unwrap_err().contains("cannot be started"));
+    }
+
+    #[test]
+    fn a_hook_that_says_much_or_reads_nothing_blocks_nobody() {
+        assert_eq!(run(&["sh", "-c", "yes | head -c 3000000 >&2"], LONG), Ok(()));
+        assert_eq!(run(&["true"], LONG), Ok(()));
+    }
+
+    #[test]
+    fn a_hook_that_takes_too_long_is_ended_with_what_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("number");
+        let script = format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait", file.display());
+        let begun = Instant::now();
+        let words = ["sh".to_owned(), "-c".to_owned(), script];
+        let started = start(&words, &document(HookName::OnEnd, Path::new("/nowhere"))).unwrap();
+        while !file.exists() {
+            assert!(begun.elapsed() < LONG, "the hook does not start");
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let error = started.wait(Duration::from_millis(1)).unwrap_err();
+        assert!(error.contains("1ms, its `hooks.time_limit`"), "{error}");
+        let inner: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        // A process that nobody has reaped yet is a zombie, and gone all the same.
+        let alive = || {
+            let state = std::fs::read_to_string(format!("/proc/{inner}/stat")).unwrap_or_default();
+            state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+        };
+        while cfg!(target_os = "linux") && alive() {
+            assert!(begun.elapsed() < LONG, "its process lives on");
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Does the memory contract beside an experiment hold, and name what breaks it?
+
+use serde_json::Value;
+
+use crate::workplace::{Said, Workplace, text};
+
+const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 60\n";
+
+fn locked() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", EXPERIMENT);
+    let said = workplace.xrun(&["plan", "trial.toml", "--lock"]);
+    assert!(said.code == 0 && said.err.contains("trial.memory.lock: written"), "{said:?}");
+    workplace
+}
+
+fn check(workplace: &Workplace, set: &[&str]) -> Said {
+    let set: Vec<&str> = set.iter().flat_map(|set| ["-s", set]).collect();
+    workplace.xrun(&[&["check", "trial.toml", "--locked"], &set[..]].concat())
+}
+
+#[test]
+fn an_unchanged_experiment_keeps_its_contract_again_and_again() {
+    let workplace = locked();
+    let contract = text(&workplace.path("trial.memory.lock"));
+    assert!(contract.contains("[device.cpu.owners.metrics_lines]") && contract.contains("slope = "), "{contract}");
+    // Each with a cache of its own measures anew.
+    for number in 0..5 {
+        let cache = workplace.path(&format!("cache{number}"));
+        let mut command = workplace.command(&["check", "trial.toml", "--locked"]);
+        let said = crate::workplace::said(command.env("XRUN_CACHE", cache).output().unwrap());
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    let said = workplace.xrun(&["run", "trial.toml", "--locked"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
+    let again = text(&workplace.path("trial.memory.lock"));
+    let of = |text: &str, key: &str| text.lines().find(|line| line.starts_with(key)).map(str::to_owned);
+    assert_eq!(of(&again, "fingerprint"), of(&contract, "fingerprint"));
+}
+
+#[test]
+fn a_doubled_limit_and_a_leak_are_told_with_owner_key_and_how_much() {
+    let workplace = locked();
+    for (set, parts) in [
+        (
+            vec!["limits.metrics_queue=32"],
+            vec!["`metrics_lines`", "`limits.metrics_queue`", "by the contract", "more, +"],
+        ),
+        (vec!["limits.gradient_norm_window=200"], vec!["`gradient_norms`", "`limits.gradient_norm_window`"]),
+        (
+            vec!["pipeline.dummy.leak_per_step=1 MiB", "pipeline.dummy.leak_in_ledger=true"],
+            vec!["`dummy_leak`", "the contract knows no such buffer"],
+        ),
+    ] {
+        let said = check(&workplace, &set);
+        assert_eq!(said.code, 6, "{said:?}");
+        parts.iter().for_each(|part| assert!(said.err.contains(part), "{part}: {said:?}"));
+        assert!(said.err.contains("xrun plan trial.toml --lock"), "{said:?}");
+        let set: Vec<&str> = set.iter().flat_map(|set| ["-s", set]).collect();
+        let said = workplace.xrun(&[&["run", "trial.toml", "--locked"], &set[..]].concat());
+        assert_eq!(said.code, 6, "{said:?}");
+        assert!(!workplace.path("results").exists(), "nothing was run");
+    }
+    let answer: Value = serde_json::from_str(
+        &workplace.xrun(&["check", "trial.toml", "--locked", "--json", "-s", "limits.log_queue=32"]).out,
+    )
+    .unwrap();
+    assert_eq!(answer[0]["beyond_contract"][0]["key"], "limits.log_queue", "{answer}");
+}
+
+#[test]
+fn growth_that_no_plan_can_know_breaks_the_contract_when_the_run_has_shown_it() {
+    let workplace = Workplace::new();
+    let leak = "[pipeline.dummy]\nsteps_per_epoch = 300\nleak_per_step = \"256 KiB\"\n";
+    workplace.file("trial.toml", leak);
+    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
+    assert_eq!(check(&workplace, &[]).code, 0, "two steps of a probe do not show it");
+    let said = workplace.xrun(&["run", "trial.toml", "--locked"]);
+    assert_eq!(said.code, 6, "{said:?}");
+    assert!(said.err.contains("the memory contract is broken"), "{said:?}");
+}
+
+#[test]
+fn a_contract_that_is_missing_damaged_or_of_another_device_is_told() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", EXPERIMENT);
+    let said = check(&workplace, &[]);
+    assert!(said.code == 2 && said.err.contains("xrun plan trial.toml --lock"), "{said:?}");
+    let said = workplace.xrun(&["plan", "trial.toml", "--lock", "-s", "limits.log_queue=9"]);
+    assert!(said.code == 2 && said.err.contains("`limits.log_queue` is set on the command line"), "{said:?}");
+    let lock = workplace.path("trial.memory.lock");
+    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
+    let contract = text(&lock);
+    std::fs::write(&lock, contract.replace("device.cpu", "device.cuda")).unwrap();
+    let said = check(&workplace, &[]);
+    assert!(said.code == 2 && said.err.contains("has no contract for `cpu`, only for cuda"), "{said:?}");
+    std::fs::write(&lock, contract.replace("heap_peak = ", "heap_peak = x")).unwrap();
+    let said = check(&workplace, &[]);
+    assert!(said.code == 2 && said.err.contains("trial.memory.lock") && said.err.contains("line"), "{said:?}");
+}

@@ -1,0 +1,150 @@
+//! Does a run end when it no longer gets better, at the same step after a kill, and with its best checkpoint?
+
+use std::path::Path;
+
+use crate::workplace::{Workplace, json, text, wait_until};
+
+/// The score rises until step 30 and falls after it. Validations at 10, 20, 30, 40, 50: the third is the best one, so the
+/// run stops after the fifth.
+const EXPERIMENT: &str = "
+[pipeline.dummy]
+steps_per_epoch = 10
+worse_after_step = 30
+[training]
+epochs = 20
+[training.early_stopping]
+patience = 2
+[checkpoint]
+every_steps = 4
+keep_last = 3
+[limits]
+metrics_queue = 4
+";
+
+fn checkpoints(run: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
+    let mut names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn stopped(extra: &[&str]) -> (Workplace, std::path::PathBuf) {
+    let workplace = Workplace::new();
+    workplace.file("early.toml", EXPERIMENT);
+    let said = workplace.xrun(&[&["early.toml"], extra].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("stopped early after step"), "{said:?}");
+    let run = workplace.latest("early");
+    (workplace, run)
+}
+
+#[test]
+fn a_run_that_no_longer_gets_better_ends_as_a_success_with_its_best_checkpoint_as_the_newest() {
+    let (workplace, run) = stopped(&[]);
+    let summary = json(&run.join("summary.json"));
+    assert_eq!((&summary["outcome"], &summary["exit_code"]), (&"stopped_early".into(), &0.into()));
+    assert_eq!((&summary["steps"], &summary["steps_planned"]), (&50.into(), &200.into()));
+    assert_eq!((&summary["best"]["step"], &summary["restored"]), (&30.into(), &30.into()));
+    assert_eq!(checkpoints(&run).last().unwrap(), "step_00000030");
+    let message = summary["message"].as_str().unwrap();
+    assert!(message.contains("`score` did not get better in 2 validations; it was best at step 30"), "{message}");
+
+    let listed = workplace.xrun(&["ls", "--status", "stopped-early"]);
+    assert!(listed.out.contains("stopped early"), "{listed:?}");
+    assert!(workplace.xrun(&["show", "early"]).out.contains("stopped early"));
+    let again = workplace.xrun(&["resume", "early"]);
+    assert_eq!(again.code, 2, "{again:?}");
+    assert!(again.err.contains("a larger `training.early_stopping.patience`"), "{again:?}");
+    let unchanged = workplace.xrun(&["run", "early.toml", "--if-changed"]);
+    assert!(unchanged.code == 0 && workplace.latest("early") == run, "{unchanged:?}");
+}
+
+#[test]
+fn both_checkpoints_are_kept_where_the_best_is_not_to_be_restored() {
+    let (_workplace, run) = stopped(&["-s", "training.early_stopping.restore_best=false"]);
+    assert_eq!(json(&run.join("summary.json"))["restored"], serde_json::Value::Null);
+    let found = checkpoints(&run);
+    assert!(found.contains(&"step_00000030".into()) && found.contains(&"step_00000050".into()), "{found:?}");
+}
+
+#[test]
+fn a_smaller_change_than_asked_for_does_not_count() {
+    // The score rises by 0.1 in the first ten steps and by less in each ten after them.
+    let set = ["-s", "training.early_stopping.minimum_change=0.085", "-s", "pipeline.dummy.worse_after_step=1000"];
+    let (_workplace, run) = stopped(&set);
+    let summary = json(&run.join("summary.json"));
+    let metrics = text(&run.join("metrics.jsonl"));
+    let scores: Vec<f64> = metrics
+        .lines()
+        .filter(|line| line.contains("validation"))
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["metrics"]["score"].as_f64().unwrap())
+        .collect();
+    // By hand: of validations after a step, the last that was better by enough than the one before that was.
+    let (mut best, mut waited, mut end) = (f64::NEG_INFINITY, 0, 0);
+    for (number, score) in scores.iter().enumerate().skip(1) {
+        (best, waited) = if *score > best + 0.085 { (*score, 0) } else { (best, waited + 1) };
+        end = number * 10;
+        if waited == 2 {
+            break;
+        }
+    }
+    assert_eq!(waited, 2, "{scores:?}");
+    assert_eq!(summary["steps"], end, "{scores:?}");
+    assert_eq!(summary["best"]["step"], end, "each is a little better than the one before, and the best is the last");
+}
+
+#[test]
+fn a_metric_may_be_wanted_low() {
+    // Falling is better now: the untrained model does not count, and every validation until step 30 is worse than the first.
+    let set = ["-s", "training.early_stopping.metric=score", "-s", "training.early_stopping.mode=lower"];
+    let (_workplace, run) = stopped(&set);
+    let summary = json(&run.join("summary.json"));
+    assert_eq!((&summary["steps"], &summary["best"]["step"]), (&30.into(), &10.into()));
+    assert_eq!(json(&run.join("plan.json"))["metrics"][0]["better"], "lower", "reports show the same side");
+}
+
+#[test]
+fn a_killed_and_resumed_run_stops_at_the_same_step_and_a_reproduction_too() {
+    let (workplace, whole) = stopped(&[]);
+    workplace.file("cut.toml", EXPERIMENT);
+    let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=20000"]);
+    let latest = workplace.path("results/cut/latest");
+    // Past the best validation, so that what was waited for is in the checkpoint.
+    wait_until("step 45 is written", || {
+        let text = std::fs::read_to_string(latest.join("metrics.jsonl")).unwrap_or_default();
+        text.contains("\"kind\":\"train\",\"step\":44") || latest.join("summary.json").exists()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let run = workplace.latest("cut");
+    if !run.join("summary.json").exists() {
+        let resumed = workplace.xrun(&["resume", "cut"]);
+        assert_eq!(resumed.code, 0, "{resumed:?}");
+        assert_eq!(json(&run.join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
+    }
+    assert_eq!(text(&run.join("metrics.jsonl")), text(&whole.join("metrics.jsonl")));
+    assert_eq!(checkpoints(&run).last().unwrap(), "step_00000030");
+    let said = workplace.xrun(&["reproduce", "early"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("the same bits"), "{said:?}");
+    assert_eq!(json(&workplace.reproduction("early").join("summary.json"))["outcome"], "stopped_early");
+}
+
+#[test]
+fn what_cannot_be_meant_is_told_with_its_place() {
+    let workplace = Workplace::new();
+    for (table, part) in [
+        ("minimum_change = 0.1\n", "without a patience the run never stops early"),
+        ("patience = 2\nmetric = \"scor\"\n", "did you mean \"score\"?"),
+        ("patience = 2\nmode = \"lower\"\n", "which metric it speaks of is not said"),
+        ("patience = 2\n[validation]\nevery_epochs = 0\n", "no validation can be better"),
+        ("min_delta = 0.1\npatience = 2\n", "did you mean `minimum_change`?"),
+    ] {
+        let file = workplace.path("wrong.toml");
+        let _ = std::fs::remove_file(&file);
+        workplace.file("wrong.toml", &format!("[pipeline.dummy]\n[training.early_stopping]\n{table}"));
+        let said = workplace.xrun(&["check", "wrong.toml"]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(part) && said.err.contains("wrong.toml:"), "{part}: {said:?}");
+    }
+}

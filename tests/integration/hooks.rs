@@ -1,0 +1,138 @@
+//! Are programs told how a run goes, without a shell, without harm to the run, and never those of somebody else's result?
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::workplace::{Workplace, json, text};
+
+/// Writes what it reads into the folder `told`, named by the hook. Its arguments are not seen by a shell of xrun's.
+const NOTE: &str = "#!/bin/sh\nmkdir -p told\ncat > \"told/$1.json\"\n";
+
+const HOOKS: &str = "
+[pipeline.dummy]
+steps_per_epoch = 20
+[hooks]
+on_end = [\"./note.sh\", \"on_end\"]
+on_growing = [\"./note.sh\", \"on_growing\"]
+on_limit = [\"./note.sh\", \"on_limit\"]
+on_failed = [\"./note.sh\", \"on_failed\"]
+";
+
+fn workplace() -> Workplace {
+    use std::os::unix::fs::PermissionsExt;
+    let workplace = Workplace::new();
+    let script = workplace.file("note.sh", NOTE);
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    workplace.file("told.toml", HOOKS);
+    workplace
+}
+
+/// Which hooks were told since the last time, sorted.
+fn told(workplace: &Workplace) -> Vec<String> {
+    let folder = workplace.path("told");
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn forget(workplace: &Workplace) {
+    let _ = std::fs::remove_dir_all(workplace.path("told"));
+}
+
+#[test]
+fn each_ending_tells_its_hooks_and_the_document_says_how_it_was() {
+    let workplace = workplace();
+    for (set, code, expected) in [
+        ("experiment.seed=1", 0, vec!["on_end.json"]),
+        ("pipeline.dummy.fail_at_step=7", 1, vec!["on_end.json", "on_failed.json"]),
+        ("pipeline.dummy.nan_at_step=7", 4, vec!["on_end.json", "on_failed.json"]),
+        ("pipeline.dummy.device_full_at_step=7", 5, vec!["on_end.json", "on_limit.json"]),
+    ] {
+        forget(&workplace);
+        let said = workplace.xrun(&["told.toml", "-s", set]);
+        assert_eq!(said.code, code, "{said:?}");
+        assert_eq!(told(&workplace), expected, "{set}");
+        let document = json(&workplace.path("told/on_end.json"));
+        let run = workplace.latest("told");
+        assert_eq!(document["folder"], run.display().to_string());
+        assert_eq!(document["exit_code"], code);
+        assert_eq!(document["outcome"], json(&run.join("summary.json"))["outcome"]);
+        assert_eq!(document["post_mortem"].is_string(), code == 5, "{document}");
+        let schema: Value = serde_json::from_str(&workplace.xrun(&["schema", "hook"]).out).unwrap();
+        assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&document), "{document}");
+    }
+}
+
+#[test]
+fn growth_is_told_while_the_run_goes_on() {
+    let workplace = workplace();
+    let set = ["pipeline.dummy.leak_per_step=1 MiB", "pipeline.dummy.leak_in_ledger=true", "training.epochs=15"];
+    let set: Vec<&str> = set.iter().flat_map(|set| ["-s", set]).collect();
+    let said = workplace.xrun(&[&["told.toml"], &set[..]].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(told(&workplace), ["on_end.json", "on_growing.json"]);
+    let document = json(&workplace.path("told/on_growing.json"));
+    assert_eq!(document["outcome"], Value::Null, "the run goes on: {document}");
+    assert!(document["step"].as_u64().unwrap() < 300, "{document}");
+    assert_eq!(document["verdict"]["owner"], "dummy_leak", "{document}");
+    assert_eq!(json(&workplace.path("told/on_end.json"))["verdict"]["verdict"], "growing");
+}
+
+#[test]
+fn a_hook_that_fails_is_told_and_changes_nothing() {
+    let workplace = workplace();
+    for (hook, part) in [
+        ("[\"sh\", \"-c\", \"echo no mail today >&2; exit 3\"]", "`sh`: exit code 3: no mail today"),
+        ("[\"no-such-program\"]", "`no-such-program` cannot be started"),
+        ("[\"sleep\", \"600\"]", "its `hooks.time_limit`"),
+        // No shell is in between.
+        ("[\"test\", \"$HOME\", \"=\", \"\"]", "`test`: exit code 1"),
+    ] {
+        let set = format!("hooks.on_end={hook}");
+        let said = workplace.xrun(&["told.toml", "-q", "-s", &set, "-s", "hooks.time_limit=2s"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.err.contains("warning: the hook `hooks.on_end` failed") && said.err.contains(part), "{said:?}");
+        let run = workplace.latest("told");
+        assert_eq!(json(&run.join("summary.json"))["outcome"], "finished");
+        assert!(text(&run.join("log.txt")).contains(part));
+    }
+}
+
+#[test]
+fn a_result_starts_no_program_unless_it_is_asked_for() {
+    let workplace = workplace();
+    assert_eq!(workplace.xrun(&["told.toml", "--no-hooks"]).code, 0);
+    assert!(told(&workplace).is_empty());
+    let said = workplace.xrun(&["reproduce", "told"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(told(&workplace).is_empty() && said.err.contains("which are not run; --hooks runs them"), "{said:?}");
+    assert_eq!(workplace.xrun(&["reproduce", "told", "--hooks"]).code, 0);
+    assert_eq!(told(&workplace), ["on_end.json"]);
+
+    forget(&workplace);
+    assert_eq!(workplace.xrun(&["told.toml", "--no-hooks", "-s", "pipeline.dummy.fail_at_step=9"]).code, 1);
+    assert_eq!(workplace.xrun(&["resume", "told"]).code, 1);
+    assert!(told(&workplace).is_empty(), "it fails there again, and tells nobody");
+    assert_eq!(workplace.xrun(&["resume", "told", "--hooks"]).code, 1);
+    assert_eq!(told(&workplace), ["on_end.json", "on_failed.json"]);
+
+    forget(&workplace);
+    let said = workplace.xrun(&["sweep", "told.toml", "-s", "experiment.seed=1,2"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(told(&workplace).is_empty(), "a sweep would tell for each point");
+}
+
+#[test]
+fn hooks_change_neither_the_numbers_nor_the_fingerprint() {
+    let workplace = workplace();
+    assert_eq!(workplace.xrun(&["told.toml"]).code, 0);
+    let fingerprint = |run: &Path| json(&run.join("manifest.json"))["fingerprint"].clone();
+    let with = workplace.latest("told");
+    assert_eq!(workplace.xrun(&["told.toml", "-s", "hooks.on_end=[]"]).code, 0);
+    let without = workplace.latest("told");
+    assert_ne!(with, without);
+    assert_eq!(fingerprint(&with), fingerprint(&without));
+    assert_eq!(text(&with.join("metrics.jsonl")), text(&without.join("metrics.jsonl")));
+}

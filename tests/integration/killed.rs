@@ -1,0 +1,145 @@
+//! After a kill: is it said who killed the run, what it held, what was growing, and what to do?
+
+use std::os::unix::process::ExitStatusExt;
+
+use serde_json::Value;
+
+use crate::plan::Cgroup;
+use crate::workplace::{Workplace, json, skipped, text, unsealed, wait_until};
+
+const SLOW: &str = "
+[pipeline.dummy]
+steps_per_epoch = 50
+step_microseconds = 2000
+[training]
+epochs = 40
+[memory]
+probe = false
+[limits]
+metrics_queue = 4
+";
+
+/// Starts an experiment, waits for so many lines of metrics, and kills it as nobody can refuse.
+fn killed(workplace: &Workplace, arguments: &[&str], environment: &[(&str, &str)], lines: usize) -> std::path::PathBuf {
+    workplace.file("slow.toml", SLOW);
+    let mut command = workplace.command(&[&["slow.toml", "--progress", "none"], arguments].concat());
+    let mut child = command.envs(environment.iter().copied()).spawn().unwrap();
+    let metrics = workplace.path("results/slow/latest/metrics.jsonl");
+    wait_until("the run writes metrics", || {
+        std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() >= lines
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    workplace.latest("slow")
+}
+
+fn folded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_kill_for_want_of_memory_is_told_with_what_was_held() {
+    let workplace = Workplace::new();
+    // Its first step alone needs more than there is, so that no rest point comes before the kernel.
+    let one = "[pipeline.dummy]\nleak_per_step = \"300 MiB\"\n[training]\nmax_steps = 1\n[memory]\nprobe = false\n";
+    workplace.file("trial.toml", one);
+    let Some(group) = Cgroup::new("killed", 120 << 20) else {
+        return skipped("no memory cgroup can be made here");
+    };
+    let mut command = group.command(&workplace, &["trial.toml", "--progress", "none"]);
+    let ended = command.output().unwrap();
+    assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{ended:?}");
+
+    let shown = workplace.xrun(&["show", "trial"]);
+    let words = folded(&shown.out);
+    for part in [
+        "the kernel killed it for want of memory",
+        "at its last sample, after step 0",
+        "limits.host_memory=SIZE",
+        "of 120.0 MiB",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let as_json: Value = serde_json::from_str(&workplace.xrun(&["show", "trial", "--json"]).out).unwrap();
+    assert!(as_json["killed"]["who"].as_str().unwrap().contains("for want of memory"), "{as_json}");
+    let listed = workplace.xrun(&["ls"]);
+    assert!(folded(&listed.out).contains("the kernel killed it for want of memory (1 kill in"), "{listed:?}");
+
+    let resumed = workplace.xrun(&["resume", "trial"]);
+    assert_eq!(resumed.code, 0, "there is enough outside of the group: {resumed:?}");
+    assert!(folded(&resumed.err).contains("the run was killed: the kernel killed it"), "{resumed:?}");
+
+    // The sweep in the group is small; its point is not.
+    let swept = group.command(&workplace, &["sweep", "trial.toml", "-s", "experiment.seed=1,2"]).output().unwrap();
+    assert_eq!(swept.status.code(), Some(1), "{swept:?}");
+    let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
+    let process = text(&sweep.join("processes.jsonl"));
+    assert!(process.contains("the kernel killed it for want of memory"), "{process}");
+}
+
+#[test]
+fn a_kill_by_somebody_says_what_was_growing() {
+    let workplace = Workplace::new();
+    let leak = ["-s", "pipeline.dummy.leak_per_step=256 KiB", "-s", "pipeline.dummy.leak_in_ledger=true"];
+    let run = killed(&workplace, &leak, &[], 400);
+    let note = json(&run.join("process.json"));
+    let words = folded(&workplace.xrun(&["show", "slow"]).out);
+    if note["groups"].as_array().is_some_and(|groups| !groups.is_empty()) {
+        assert!(words.contains("somebody killed it, and not the kernel for want of memory"), "{words}");
+    }
+    assert!(words.contains("growing") && words.contains("dummy_leak"), "{words}");
+    assert!(words.contains("xrun resume slow/"), "{words}");
+
+    // The machine was started anew.
+    let mut other = note;
+    if !other["boot"].is_null() {
+        other["boot"] = "another".into();
+        std::fs::write(run.join("process.json"), other.to_string()).unwrap();
+        assert!(folded(&workplace.xrun(&["show", "slow"]).out).contains("the machine went down"));
+        assert!(folded(&workplace.xrun(&["ls"]).out).contains("the machine went down"));
+    }
+    other["host"] = "another-machine".into();
+    std::fs::write(run.join("process.json"), other.to_string()).unwrap();
+    assert!(folded(&workplace.xrun(&["show", "slow"]).out).contains("it ran on another-machine"));
+    // A note that is damaged, or missing, takes nothing else with it.
+    std::fs::write(run.join("process.json"), "{").unwrap();
+    let shown = workplace.xrun(&["show", "slow"]);
+    assert!(shown.code == 0 && folded(&shown.out).contains("killed, or the machine went down"), "{shown:?}");
+}
+
+#[test]
+fn in_slurm_the_accounting_is_asked_and_the_job_is_in_the_manifest() {
+    use std::os::unix::fs::PermissionsExt;
+    let workplace = Workplace::new();
+    let job = [
+        ("SLURM_JOB_ID", "4711"),
+        ("SLURM_ARRAY_JOB_ID", "4700"),
+        ("SLURM_ARRAY_TASK_ID", "11"),
+        ("SLURMD_NODENAME", "n7"),
+    ];
+    let run = killed(&workplace, &[], &job, 5);
+    let slurm = &json(&run.join("manifest.json"))["slurm"];
+    assert_eq!((&slurm["job"], &slurm["task"], &slurm["node"]), (&"4711".into(), &"11".into(), &"n7".into()));
+    // Stands for Slurm's: it answers for this job only.
+    let sacct = workplace.file("bin/sacct", "#!/bin/sh\ncase \"$*\" in *4711) echo OUT_OF_MEMORY;; esac\n");
+    std::fs::set_permissions(&sacct, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", workplace.path("bin").display(), std::env::var("PATH").unwrap());
+    let shown = crate::workplace::said(workplace.command(&["show", "slow"]).env("PATH", path).output().unwrap());
+    assert!(folded(&shown.out).contains("Slurm says OUT_OF_MEMORY"), "{shown:?}");
+    assert!(folded(&shown.out).contains("xrun plan"), "it was memory: {shown:?}");
+}
+
+#[test]
+fn pressure_is_in_the_trace_where_the_kernel_tells() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["trial.toml"]).code, 0);
+    let trace = unsealed(&text(&workplace.latest("trial").join("memory.jsonl")));
+    let first: Value = serde_json::from_str(trace.lines().next().unwrap()).unwrap();
+    if !std::path::Path::new("/proc/pressure/memory").exists() {
+        assert_eq!(first.get("pressure"), None, "what cannot be measured is absent");
+        return skipped("this kernel tells no memory pressure");
+    }
+    let percent = first["pressure"].as_f64().unwrap();
+    assert!((0.0..=100.0).contains(&percent), "{percent}");
+}

@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use clap::Args;
 
+use super::command;
 use super::resume::{refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
+use crate::command::Enough;
 use crate::device::{self, Kind};
 use crate::experiment::overrides::key_of;
 use crate::experiment::read;
@@ -78,7 +80,6 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     for change in &changes {
         terminal.say(&format!("not as it was: {}", report::reproduction::change(change)));
     }
-    let (opened, task) = planned.open(1)?;
     let text = resolved::text_of(&path).map_err(Failure::failed)?;
     let new = NewRun {
         place: Place::Reproductions(&arguments.results.folder),
@@ -88,7 +89,17 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     };
     let mut display = arguments.display.clone();
     display.json = false;
-    let (directory, code) = training::begin(&new, &opened, task, started, &display, terminal)?;
+    let (directory, code) = match planned.plan.experiment.command().is_some() {
+        true => {
+            let enough = new.stop_after.map(|steps| Enough { steps, after: None });
+            let how = command::How { enough, folder: command::folder_of(&original.manifest), resumes: false };
+            command::begin(&new, planned, how, &display, terminal)?
+        }
+        false => {
+            let (opened, task) = planned.open(1)?;
+            training::begin(&new, &opened, task, started, &display, terminal)?
+        }
+    };
     if code == exit_code(Outcome::Interrupted) {
         terminal.say(&format!("nothing was compared; `{} reproduce` begins anew", invocation::program()));
         return Ok(code);
@@ -126,7 +137,8 @@ fn plan(
     experiment.limits.host_memory = experiment.limits.host_memory.filter(|_| named("limits.host_memory"));
     experiment.limits.device_memory = experiment.limits.device_memory.filter(|_| named("limits.device_memory"));
     let device = &original.manifest.device.chosen;
-    if named("experiment.device") {
+    // What a command works on is its own choice.
+    if named("experiment.device") || experiment.command().is_some() {
         return Ok(Planned::new(experiment, terminal)?);
     }
     experiment.experiment.device.clone_from(device);

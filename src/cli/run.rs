@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::RunArguments;
+use super::command;
 use super::terminal::{Failure, Terminal};
 use super::training;
+use super::{Display, RunArguments};
 use crate::data::Dataset;
 use crate::experiment::{Experiment, read};
 use crate::invocation;
-use crate::plan::{describe, fit, shorten};
+use crate::plan::{Plan, describe, fit, shorten};
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
 use crate::run::begin::{NewRun, Place};
@@ -41,34 +42,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;
+    let is_command = planned.plan.experiment.command().is_some();
     if arguments.if_changed {
-        let device = planned.chosen.kind.to_string();
+        let device = if is_command { UNKNOWN.to_owned() } else { planned.chosen.kind.to_string() };
         let kind = device.split(':').next().unwrap_or_default();
         if let Some(run) = index::finished(&arguments.results.folder, &fingerprint(&planned.plan), kind) {
             return Ok(unchanged(&run, arguments, terminal));
         }
-    }
-    planned.forecast_if_asked(file, &overrides)?;
-    let rooms = planned.rooms();
-    let (opened, task) = planned.open(1)?;
-    if arguments.dry_run {
-        let parameters = task.parameters();
-        match arguments.display.json {
-            true => terminal.json(&opened.plan.to_file(parameters)),
-            false => {
-                terminal.answer(&describe::describe(
-                    &opened.plan,
-                    parameters,
-                    &opened.chosen.words(),
-                    terminal.width(),
-                ));
-                if let Some(forecast) = &opened.plan.forecast {
-                    let (_, sentence) = fit::sentence(forecast, &rooms);
-                    terminal.answer(&format!("{}\n{sentence}", describe::forecast(forecast, terminal.width())));
-                }
-            }
-        }
-        return Ok(0);
     }
     let new = NewRun {
         place: arguments.directory.as_deref().map_or(Place::Results(&arguments.results.folder), Place::Folder),
@@ -76,8 +56,38 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         origins: &checked.origins,
         stop_after: arguments.probe,
     };
+    if is_command {
+        if arguments.dry_run {
+            describe_plan(&planned.plan, 0, "", &arguments.display, terminal);
+            return Ok(0);
+        }
+        let how = command::How::until(arguments.probe);
+        return command::begin(&new, planned, how, &arguments.display, terminal).map(|(_, code)| code);
+    }
+    planned.forecast_if_asked(file, &overrides)?;
+    let rooms = planned.rooms();
+    let (opened, task) = planned.open(1)?;
+    if arguments.dry_run {
+        let parameters = task.parameters();
+        describe_plan(&opened.plan, parameters, &opened.chosen.words(), &arguments.display, terminal);
+        if let Some(forecast) = opened.plan.forecast.as_ref().filter(|_| !arguments.display.json) {
+            let (_, sentence) = fit::sentence(forecast, &rooms);
+            terminal.answer(&format!("{}\n{sentence}", describe::forecast(forecast, terminal.width())));
+        }
+        return Ok(0);
+    }
     let (_, code) = training::begin(&new, &opened, task, started, &arguments.display, terminal)?;
     Ok(code)
+}
+
+/// What the manifest says of the device of a command.
+const UNKNOWN: &str = "unknown";
+
+fn describe_plan(plan: &Plan, parameters: u64, device: &str, display: &Display, terminal: Terminal) {
+    match display.json {
+        true => terminal.json(&plan.to_file(parameters)),
+        false => terminal.answer(&describe::describe(plan, parameters, device, terminal.width())),
+    }
 }
 
 /// What makes a short run of the experiment. How long it is by itself, the data says.
@@ -88,6 +98,14 @@ fn shortened(
     terminal: Terminal,
 ) -> Result<Vec<String>, Failure> {
     experiment.sweep = None;
+    if let Some(set) = shorten::of_command(&experiment, steps) {
+        let mut set = set.map_err(|problem| Failure::Usage(problem.to_string()))?;
+        terminal.say(&format!("{steps} steps: {}", set.join(", ")));
+        if arguments.name.is_none() {
+            set.push(shorten::name(&experiment));
+        }
+        return Ok(set);
+    }
     // What is told of the data is told once, by the run itself; generating it may take minutes.
     let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
     let whole = Planned::new(experiment, Terminal { quiet: terminal.quiet || !pending, verbose: false, ..terminal })?;

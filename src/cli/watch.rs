@@ -1,5 +1,6 @@
 //! `xrun watch -- COMMAND`: run somebody else's program, and say what its memory does.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,15 +9,15 @@ use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
-use crate::command::steps::Pattern;
-use crate::command::stop::Signal;
-use crate::command::{Request, StepsFrom, WatchError, session};
+use crate::command::{Names, Request, StepsFrom, WatchError, session};
 use crate::experiment::pattern::name_from;
 use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
 use crate::results::layout;
 use crate::settings::sections::FailOn;
+use crate::settings::signal::Signal;
+use crate::settings::step_pattern::StepPattern;
 use crate::units::{Bytes, Span, seconds};
 
 /// Below the options in the help.
@@ -47,7 +48,7 @@ pub struct WatchArguments {
     #[arg(long, value_name = "SIZE")]
     host_memory: Option<Bytes>,
     /// The share of a limit at which it is stopped.
-    #[arg(long, value_name = "SHARE", default_value = "0.95", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = AT, value_parser = share)]
     at: f64,
     /// What it is sent first at a limit, so that it can save.
     #[arg(long, value_enum, value_name = "SIGNAL", default_value = "TERM", ignore_case = true)]
@@ -85,11 +86,7 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     let terminal = Terminal { quiet: arguments.quiet, ..*terminal };
     let request = request(arguments)?;
     let watched = session::run(&request, &|text| terminal.say(&format!("{}: {text}", invocation::program())));
-    let watched = watched.map_err(|error| match error {
-        WatchError::Asked(message) => Failure::Usage(message),
-        WatchError::Write(error) => Failure::failed(error),
-        WatchError::System(message) => Failure::Failed(message),
-    })?;
+    let watched = watched.map_err(failure)?;
     let run = &watched.directory.path;
     let reported = report::write(run);
     let summary = &watched.summary;
@@ -108,6 +105,18 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     Ok(summary.exit_code)
 }
 
+/// How an error of a command is answered.
+pub fn failure(error: WatchError) -> Failure {
+    match error {
+        WatchError::Asked(message) => Failure::Usage(message),
+        WatchError::Write(error) => Failure::failed(error),
+        WatchError::System(message) => Failure::Failed(message),
+    }
+}
+
+/// The share of a limit at which a command is stopped, unless somebody says otherwise.
+pub const AT: f64 = 0.95;
+
 /// The time between two looks, if it is one.
 pub fn interval(every: Span) -> Result<Duration, Failure> {
     if every.0 < EVERY_MIN {
@@ -124,7 +133,9 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
     }
     let from = |text: &String| match text.as_str() {
         RECOGNISE => Ok(StepsFrom::Recognised),
-        text => Pattern::new(text).map(StepsFrom::Output).map_err(|error| Failure::Usage(format!("--steps: {error}"))),
+        text => {
+            StepPattern::new(text).map(StepsFrom::Output).map_err(|error| Failure::Usage(format!("--steps: {error}")))
+        }
     };
     let output = arguments.steps.as_ref().map(from).transpose()?;
     Ok(Request {
@@ -138,6 +149,15 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
         grace: arguments.grace.0,
         time_limit: arguments.time_limit.map(|limit| limit.0),
         fail_on: arguments.fail_on,
+        environment: BTreeMap::new(),
+        folder: None,
+        checkpoint: None,
+        metrics: BTreeMap::new(),
+        enough: None,
+        output_aside: false,
+        own_exit_code: true,
+        names: Names::OPTIONS,
+        resumes: false,
         steps: output.or_else(|| arguments.steps_file.clone().map(StepsFrom::File)),
     })
 }

@@ -2,6 +2,7 @@
 
 pub mod axes;
 mod check;
+pub mod command;
 mod expand;
 pub mod habits;
 pub mod launcher;

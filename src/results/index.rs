@@ -364,7 +364,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
                 }
             }
             best = best_so_far(&path, &metrics, plan.as_ref().ok());
-            let over = loss::averaged_over(plan.as_ref().ok().map(|plan| plan.steps));
+            let over = loss::averaged_over(plan.as_ref().ok().and_then(PlanFile::steps_known));
             for line in metrics {
                 last_step = last_step.max(Some(line.step()));
                 add_loss(&mut losses, &line, over);
@@ -375,7 +375,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
         }
     }
     let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan {
-        Ok(plan) => Some(plan.steps),
+        Ok(plan) => plan.steps_known(),
         Err(error) => {
             if !error.is_missing() && state == RunState::Killed {
                 state = RunState::Unreadable(error.to_string());

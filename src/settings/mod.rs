@@ -1,7 +1,10 @@
 //! What may be set in an experiment file: the sections that all experiments share, and choices between kinds.
 
 pub mod chosen;
+pub mod command;
 pub mod kinds;
 pub mod limits;
 pub mod matmul_dtype;
 pub mod sections;
+pub mod signal;
+pub mod step_pattern;

@@ -23,7 +23,7 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     SHARED.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn has_python() -> bool {
+pub fn has_python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
         skipped("there is no python3");

@@ -72,7 +72,11 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
         grace: command.grace.0,
         time_limit: experiment.training.time_limit.map(|limit| limit.0),
         fail_on: experiment.memory.fail_on,
-        steps: steps(command, one(&command.steps_file)?.map(within))?,
+        steps: {
+            let file = one(&command.steps_file)?.map(within).map(StepsFrom::File);
+            let events = one(&command.tensorboard)?.map(within).map(StepsFrom::Events);
+            steps(command, file.or(events))?
+        },
         environment: names.into_iter().zip(all(&values)?).collect(),
         checkpoint: one(&command.checkpoint)?.map(within),
         folder,
@@ -86,11 +90,11 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
 }
 
 /// Where its steps come from.
-fn steps(command: &Command, file: Option<PathBuf>) -> Result<Option<StepsFrom>, Failure> {
-    Ok(match (command.steps.as_deref(), file) {
-        (_, Some(file)) => Some(StepsFrom::File(file)),
-        (Some(NO_STEPS) | None, None) => None,
-        (Some(RECOGNISE), None) => Some(StepsFrom::Recognised),
+fn steps(command: &Command, written: Option<StepsFrom>) -> Result<Option<StepsFrom>, Failure> {
+    Ok(match (command.steps.as_deref(), written) {
+        (_, Some(written)) => Some(written),
+        (Some(NO_STEPS), None) => None,
+        (asked @ (Some(RECOGNISE) | None), None) => Some(StepsFrom::Recognised { asked: asked.is_some() }),
         (Some(pattern), None) => Some(StepsFrom::Output(StepPattern::new(pattern).map_err(Failure::Failed)?)),
     })
 }

@@ -10,6 +10,7 @@ use clap::{Args, ValueHint};
 use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::command::{Names, Request, StepsFrom, WatchError, session};
+use crate::experiment::command::{NO_STEPS, RECOGNISE};
 use crate::experiment::pattern::name_from;
 use crate::invocation;
 use crate::report;
@@ -29,8 +30,6 @@ Exit codes:
     6  memory is growing, and --fail-on says that this fails
     7  the time limit was reached";
 
-/// In place of a pattern.
-const RECOGNISE: &str = "auto";
 /// Samples no closer than this.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
@@ -63,12 +62,16 @@ pub struct WatchArguments {
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
     /// Finds steps in its output: a regular expression with a group `(?<step>…)`, and perhaps `(?<loss>…)` and others; or
-    /// `auto`, for progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras.
+    /// `auto`, for progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras, which is the default; `none` reads
+    /// nothing.
     #[arg(long, value_name = "PATTERN", conflicts_with = "steps_file")]
     steps: Option<String>,
     /// A file of JSON lines with `step` and perhaps `loss`, to which it appends.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     steps_file: Option<PathBuf>,
+    /// A folder of event files that it writes for TensorBoard.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["steps", "steps_file"])]
+    tensorboard: Option<PathBuf>,
     /// Say only what is wrong.
     #[arg(short, long)]
     quiet: bool,
@@ -131,13 +134,18 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
     if arguments.host_memory == Some(Bytes(0)) {
         return Err(Failure::Usage("--host-memory: expected a size such as 14GiB, found 0".into()));
     }
-    let from = |text: &String| match text.as_str() {
-        RECOGNISE => Ok(StepsFrom::Recognised),
-        text => {
-            StepPattern::new(text).map(StepsFrom::Output).map_err(|error| Failure::Usage(format!("--steps: {error}")))
+    let file = arguments.steps_file.clone().map(StepsFrom::File);
+    let source = file.or_else(|| arguments.tensorboard.clone().map(StepsFrom::Events));
+    let steps = match (arguments.steps.as_deref(), source) {
+        (_, Some(source)) => Some(source),
+        (None, None) => Some(StepsFrom::Recognised { asked: false }),
+        (Some(RECOGNISE), None) => Some(StepsFrom::Recognised { asked: true }),
+        (Some(NO_STEPS), None) => None,
+        (Some(text), None) => {
+            let pattern = StepPattern::new(text).map_err(|error| Failure::Usage(format!("--steps: {error}")))?;
+            Some(StepsFrom::Output(pattern))
         }
     };
-    let output = arguments.steps.as_ref().map(from).transpose()?;
     Ok(Request {
         name: name(arguments)?,
         words: arguments.command.clone(),
@@ -158,7 +166,7 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
         own_exit_code: true,
         names: Names::OPTIONS,
         resumes: false,
-        steps: output.or_else(|| arguments.steps_file.clone().map(StepsFrom::File)),
+        steps,
     })
 }
 

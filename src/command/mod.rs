@@ -4,6 +4,7 @@
 
 pub mod attach;
 pub mod ending;
+pub mod events;
 pub mod groups;
 pub mod numbers;
 pub mod output;
@@ -14,6 +15,7 @@ pub mod session;
 pub mod start;
 pub mod steps;
 pub mod stop;
+pub mod terminal;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -95,10 +97,12 @@ impl Names {
 pub enum StepsFrom {
     /// Lines of its output.
     Output(StepPattern),
-    /// Progress bars in its output.
-    Recognised,
+    /// Progress bars in its output. That there are none is worth a word where somebody asked for them.
+    Recognised { asked: bool },
     /// A file of JSON lines that it appends to.
     File(PathBuf),
+    /// A folder of event files, which it writes for TensorBoard.
+    Events(PathBuf),
 }
 
 /// The run of an experiment, whose directory is there and describes it.
@@ -112,8 +116,14 @@ pub struct Begun {
 }
 
 /// Every buffer of this process while a command runs.
-pub fn buffers() -> Vec<Buffer> {
-    [output::buffer(), steps::buffer(), sampler::buffer()].into_iter().chain(record::buffers()).collect()
+pub fn buffers(request: &Request) -> Vec<Buffer> {
+    let read = match request.steps {
+        Some(StepsFrom::Output(_) | StepsFrom::Recognised { .. }) => Some(output::buffer()),
+        Some(StepsFrom::Events(_)) => Some(events::buffer()),
+        Some(StepsFrom::File(_)) | None => None,
+    };
+    let always = [steps::buffer(), sampler::buffer()];
+    read.into_iter().chain(always).chain(record::buffers()).collect()
 }
 
 /// A command could not be run, or its results could not be written.

@@ -120,7 +120,7 @@ impl Record {
         manifest.device = unknown_device();
         write::replace_json(&path.join(layout::MANIFEST), &manifest)?;
         let mut plan = read::plan(path).map_err(unreadable)?;
-        plan.owners = super::buffers().iter().map(PlannedOwner::from).collect();
+        plan.owners = super::buffers(request).iter().map(PlannedOwner::from).collect();
         write::replace_json(&path.join(layout::PLAN), &plan)?;
         let record = Self::open(begun, request, ledger)?;
         Ok(Self { steps_planned: plan.steps_known(), ..record })
@@ -314,8 +314,10 @@ fn unknown_device() -> Device {
 pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
     let steps = request.steps.as_ref().map(|steps| match steps {
         StepsFrom::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
-        StepsFrom::Recognised => "progress bars in the output that are recognised".to_owned(),
+        StepsFrom::Recognised { asked: false } => "progress bars in the output, where any is recognised".to_owned(),
+        StepsFrom::Recognised { asked: true } => "progress bars in the output that are recognised".to_owned(),
         StepsFrom::File(path) => format!("the file {}", path.display()),
+        StepsFrom::Events(path) => format!("event files for TensorBoard in {}", path.display()),
     });
     Watched {
         every_ms: u64::try_from(request.every.as_millis()).unwrap_or(u64::MAX),

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use super::ending::{self, Exit, Last};
+use super::events::Events;
 use super::record::{self, Ended, Reached, Record};
 use super::sampler::{Sampler, Whose, not_measured};
 use super::start::{self, Output};
 use super::stop::Stopper;
+use super::terminal::Mirror;
 use super::{Begun, Request, StepsFrom, WatchError};
 use crate::bounded::ledger::Ledger;
 use crate::memory::processes::Status;
@@ -82,7 +84,7 @@ fn follow(
     say: &dyn Fn(&str),
 ) -> Result<Watched, WatchError> {
     let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(system)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH]).map_err(system)?;
     ending::adopt_orphans();
     let kills_before = sources::oom_kills();
     let (main, output) = match start::start(request, program, ledger) {
@@ -181,6 +183,10 @@ impl Session<'_> {
         loop {
             let ended = ending::reap(main);
             for signal in signals.pending() {
+                if signal == SIGWINCH {
+                    self.output.mirrors.iter().for_each(Mirror::follow);
+                    continue;
+                }
                 let members = self.members();
                 let said = self.stopper.pass_on(signal, || members);
                 self.tell(said);
@@ -228,6 +234,9 @@ impl Session<'_> {
         if let Some(tail) = &mut self.output.tail {
             tail.read(&self.output.steps);
         }
+        if let Some(events) = &mut self.output.events {
+            events.read(&self.output.steps);
+        }
         let lines: Vec<MetricsLine> = self.output.numbers.try_iter().collect();
         for line in lines {
             let written = self.record.step(&line);
@@ -263,15 +272,19 @@ impl Session<'_> {
         let (lines, matched) = self.output.steps.lines();
         let lines = counted(lines, "line");
         match (&self.request.steps, matched) {
-            (None, _) | (Some(_), 1..) => None,
+            (None | Some(StepsFrom::Recognised { asked: false }), _) | (Some(_), 1..) => None,
             (Some(StepsFrom::Output(_)), 0) => Some(format!(
                 "the pattern of {} has matched none of {lines} of output: memory is judged by the clock",
                 self.request.names.steps
             )),
-            (Some(StepsFrom::Recognised), 0) => Some(format!(
+            (Some(StepsFrom::Recognised { .. }), 0) => Some(format!(
                 "no progress was recognised in {lines} of output: memory is judged by the clock; a pattern in `{}` finds others",
                 self.request.names.steps
             )),
+            (Some(StepsFrom::Events(path)), 0) => {
+                let path = crate::results::printable::line(&path.display().to_string(), 200);
+                Some(format!("no scalar was found in event files below {path}: memory is judged by the clock"))
+            }
             (Some(StepsFrom::File(path)), 0) => {
                 let path = crate::results::printable::line(&path.display().to_string(), 200);
                 Some(format!("no step was found in {lines} of {path}: memory is judged by the clock"))
@@ -360,6 +373,9 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
+        if let Some(events) = &mut self.output.events {
+            events.end(&self.output.steps);
+        }
         self.read_steps();
         let verdict = self.judged.verdict();
         let seconds = self.sampler.elapsed();
@@ -386,6 +402,10 @@ impl Session<'_> {
         }
         notes.extend(self.no_steps());
         notes.extend(self.output.steps.recognised());
+        let damaged = self.output.events.as_ref().map_or(0, Events::damaged);
+        if damaged > 0 {
+            notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));
+        }
         let message = std::iter::once(message).chain(notes).collect::<Vec<String>>().join("; ");
         if let Some(reached) = self.reached.take() {
             self.record.post_mortem(&reached, &verdict)?;

@@ -22,7 +22,7 @@ use crate::verdict::table::STEP_NAMES;
 /// Steps that wait to be written down. Where there are more at once, their numbers are left out and counted.
 const WAITING_MAX: usize = 1024;
 /// Of a step: its loss, its learning rate, and other numbers.
-const VALUES_MAX: usize = 32;
+pub const VALUES_MAX: usize = 32;
 /// More of a file is read with the next look.
 const READ_BYTES_MAX: u64 = 1 << 20;
 const LOSS: &str = "loss";
@@ -193,7 +193,7 @@ impl Steps {
         });
     }
 
-    fn found(&self, mut found: Found) {
+    fn found(&self, found: Found) {
         self.matched.fetch_add(1, Relaxed);
         let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(found.step);
         let step = match counted {
@@ -204,6 +204,10 @@ impl Steps {
             }
             None => return,
         };
+        self.hand_on(step, found);
+    }
+
+    fn hand_on(&self, step: u64, mut found: Found) {
         let (metrics, values) = std::mem::take(&mut found.values)
             .into_iter()
             .partition::<BTreeMap<String, f64>, _>(|(name, _)| self.metrics.contains(name));
@@ -212,6 +216,14 @@ impl Steps {
             let metrics = metrics.into_iter().map(|(name, value)| (name, Some(value))).collect();
             self.send(MetricsLine::Validation { step, epoch: 0, metrics, intervals: BTreeMap::new() });
         }
+    }
+
+    /// Scalars that were written for a step whose number needs no counting.
+    pub fn scalars(&self, found: Found) {
+        self.lines.fetch_add(1, Relaxed);
+        self.matched.fetch_add(1, Relaxed);
+        self.newest.fetch_max(found.step, Relaxed);
+        self.hand_on(found.step, found);
     }
 
     fn train(&self, step: u64, found: &Found, values: BTreeMap<String, f64>) {

@@ -133,6 +133,12 @@ impl Words {
 
     fn missing(&self, name: &str) -> (String, String) {
         let shown = crate::problem::printable(name);
+        if name == CHECKPOINT {
+            return (
+                "`{checkpoint}` has no value here".into(),
+                "say where it saves: `checkpoint = \"{run}/…\"`".into(),
+            );
+        }
         if let Some(part) = shape::at(schema::shared(), name) {
             return match shape::of(part) {
                 Shape::Table { .. } | Shape::Free { .. } | Shape::Array { .. } => {
@@ -209,8 +215,11 @@ pub fn check(command: &Command, section: &str, experiment: &Experiment, problems
     if let Some(Err(error)) = pattern.map(StepPattern::new) {
         add("steps", error, "or write `steps = \"auto\"` for progress bars that are known, or take the key out");
     }
-    if command.steps.is_some() && command.steps_file.is_some() {
-        add("steps_file", "steps come from the output already".into(), "keep one of the two");
+    let sources =
+        [("steps", &command.steps), ("steps_file", &command.steps_file), ("tensorboard", &command.tensorboard)];
+    let given: Vec<&str> = sources.iter().filter(|(_, source)| source.is_some()).map(|(field, _)| *field).collect();
+    if let [first, second, ..] = given.as_slice() {
+        add(second, format!("`{first}` says already where steps come from"), "keep one of the two");
     }
     for name in command.environment.keys().filter(|name| name.contains('-')) {
         add(&format!("environment.{name}"), "no variable is called so".into(), "letters, digits and `_` are");

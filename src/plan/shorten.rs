@@ -117,8 +117,10 @@ mod tests {
             let experiment = &checked.experiment;
             let all = experiment.training.max_steps.unwrap_or(experiment.training.epochs * 50);
             for steps in [1, 2, 12, SMOKE_STEPS] {
-                let mut set = shortened(experiment, all, steps);
-                set.extend([small_validations(experiment), name(experiment)]);
+                let of_command = of_command(experiment, steps).map(Result::unwrap);
+                let plain = || [shortened(experiment, all, steps), vec![small_validations(experiment)]].concat();
+                let mut set = of_command.unwrap_or_else(plain);
+                set.push(name(experiment));
                 let short = read::read(&path, &set, std::iter::empty());
                 let short = short.unwrap_or_else(|problems| panic!("{}: {problems}\n{set:?}", path.display()));
                 assert_eq!(short.experiment.training.max_steps.filter(|_| steps < all).unwrap_or(steps), steps);

@@ -37,13 +37,17 @@ pub struct Command {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
     /// Finds steps in its output: a regular expression with a group `(?<step>…)`, and perhaps `(?<loss>…)`,
-    /// `(?<learning_rate>…)` and others; `auto` for the progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras;
-    /// `none` to leave the output alone.
+    /// `(?<learning_rate>…)` and others; `auto` for the progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras,
+    /// as without this key; `none` to leave the output alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<String>,
     /// A file of JSON lines with `step` and perhaps `loss`, to which it appends, in place of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_file: Option<String>,
+    /// A folder of event files that it writes for TensorBoard, in place of `steps`. Of a tag, all but letters, digits and `-`
+    /// is `_` in the name of a number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensorboard: Option<String>,
     /// The time between two looks at its memory; 10 ms at least.
     pub every: Span,
     /// What its first process is sent at a limit, so that it can save.
@@ -74,6 +78,7 @@ impl Default for Command {
             checkpoint: None,
             steps: None,
             steps_file: None,
+            tensorboard: None,
             every: Span(Duration::from_secs(1)),
             signal: Signal::Term,
             grace: Span(Duration::from_secs(30)),
@@ -94,7 +99,8 @@ impl Command {
         let resume = self.resume.as_deref().unwrap_or_default();
         let listed = words("program", &self.program).into_iter().zip(&self.program);
         let listed = listed.chain(words("resume", resume).into_iter().zip(resume));
-        let single = [("checkpoint", &self.checkpoint), ("steps_file", &self.steps_file)];
+        let single =
+            [("checkpoint", &self.checkpoint), ("steps_file", &self.steps_file), ("tensorboard", &self.tensorboard)];
         let single = single.into_iter().filter_map(|(field, text)| Some((field.to_owned(), text.as_ref()?)));
         let variables = self.environment.iter().map(|(name, text)| (format!("environment.{name}"), text));
         listed.chain(single).chain(variables).map(|(field, text)| (field, text.as_str()))

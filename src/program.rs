@@ -37,6 +37,7 @@ use crate::data::reference_video::ReferenceVideo;
 use crate::data::sound_clips::SoundClips;
 use crate::device::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::experiment::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
+use crate::pipelines::command::Command;
 use crate::pipelines::dummy::Dummy;
 use crate::pipelines::federated_adapters::{AudioAdapters, FederatedAdapters};
 use crate::pipelines::fewshot_detection::{FewshotDetection, ReferenceDetector};
@@ -70,6 +71,7 @@ impl Program {
             .pipeline::<QatLanguageModel>()
             .pipeline::<FederatedAdapters>()
             .pipeline::<VisionLanguage>()
+            .pipeline::<Command>()
             .pipeline::<Dummy>()
             .model::<ReferenceDetector>()
             .model::<Gpt2>()

@@ -92,6 +92,10 @@ pub struct TaskFacts {
     pub probe_overrides: Vec<String>,
     /// The validation metrics; the first is the pipeline's own choice of what a checkpoint is best by.
     pub metrics: Vec<Metric>,
+    /// Metrics whose names the experiment gives; they come behind the others.
+    pub declared_metrics: Vec<PlannedMetric>,
+    /// Whether anybody knows how many steps there will be. Of a command only the command may.
+    pub steps_are_known: bool,
     /// What the pictures of a validation show, for people; empty where there are none.
     pub pictures: &'static str,
     /// Values of [`StepReport::values`] that say which stage of the training a step is in, the coarsest first, such as a round
@@ -163,6 +167,8 @@ impl TaskFacts {
             probe_steps: PROBE_STEPS,
             probe_overrides: Vec::new(),
             metrics: metrics.to_vec(),
+            declared_metrics: Vec::new(),
+            steps_are_known: true,
             pictures: "",
             stages: &[],
         }

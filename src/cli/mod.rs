@@ -1,6 +1,7 @@
 //! What can be typed, and what answers it? One file a subcommand.
 
 mod check;
+mod command;
 mod compare;
 mod completions;
 mod devices;

@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use clap::Args;
 
+use super::command;
 use super::hooks::Ask;
 use super::resume::{refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
+use crate::command::Enough;
 use crate::device::{self, Kind};
 use crate::experiment::overrides::key_of;
 use crate::experiment::read;
@@ -82,7 +84,6 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     for change in &changes {
         terminal.say(&format!("not as it was: {}", report::reproduction::change(change)));
     }
-    let (opened, task) = planned.open(1)?;
     let text = resolved::text_of(&path).map_err(Failure::failed)?;
     let new = NewRun {
         place: Place::Reproductions(&arguments.results.folder),
@@ -92,8 +93,18 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     };
     let mut display = arguments.display.clone();
     display.json = false;
-    let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
-    let (directory, code) = training::begin(&new, &opened, task, started, &display, terminal, ask)?;
+    let (directory, code) = match planned.plan.experiment.command().is_some() {
+        true => {
+            let enough = new.stop_after.map(|steps| Enough { steps, after: None });
+            let how = command::How { enough, folder: command::folder_of(&original.manifest), resumes: false };
+            command::begin(&new, planned, how, &display, terminal)?
+        }
+        false => {
+            let (opened, task) = planned.open(1)?;
+            let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
+            training::begin(&new, &opened, task, started, &display, terminal, ask)?
+        }
+    };
     if code == exit_code(Outcome::Interrupted) {
         terminal.say(&format!("nothing was compared; `{} reproduce` begins anew", invocation::program()));
         return Ok(code);
@@ -136,7 +147,8 @@ fn plan(
     experiment.limits.host_memory = experiment.limits.host_memory.filter(|_| named("limits.host_memory"));
     experiment.limits.device_memory = experiment.limits.device_memory.filter(|_| named("limits.device_memory"));
     let device = &original.manifest.device.chosen;
-    if named("experiment.device") {
+    // What a command works on is its own choice.
+    if named("experiment.device") || experiment.command().is_some() {
         return Ok(Planned::new(experiment, terminal)?);
     }
     experiment.experiment.device.clone_from(device);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::ResumeArguments;
+use super::command;
 use super::hooks::Ask;
 use super::terminal::{Failure, Terminal};
 use super::training;
@@ -46,7 +47,7 @@ const CHANGEABLE: &[&str] = &[
 /// A command that `xrun watch` ran is no experiment: only the command itself knows how it goes on.
 pub fn refuse_command(run: &Path) -> Result<(), Failure> {
     let Ok(manifest) = read_results::manifest(run) else { return Ok(()) };
-    if manifest.watched.is_none() {
+    if manifest.watched.is_none() || run.join(layout::RESOLVED).exists() {
         return Ok(());
     }
     let words: Vec<String> = manifest.command.iter().map(|word| printable::shell_word(word)).collect();
@@ -102,6 +103,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         });
     }
     let mut experiment = checked.experiment;
+    if experiment.command().is_some() {
+        let planned = Planned::new(experiment, terminal)?;
+        return command::resume(directory, &mut continuation, planned, &overrides, &arguments.display, terminal);
+    }
     if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
         // Another device gives other numbers, so `auto` does not choose again.
         experiment.experiment.device.clone_from(&continuation.manifest.device.chosen);

@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::RunArguments;
+use super::command;
 use super::hooks::Ask;
 use super::locked;
 use super::terminal::{Failure, Terminal};
 use super::training;
+use super::{Display, RunArguments};
 use crate::data::Dataset;
 use crate::experiment::{Experiment, read};
 use crate::invocation;
-use crate::plan::{describe, fit, shorten};
+use crate::plan::{Plan, describe, fit, shorten};
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
 use crate::run::begin::{NewRun, Place};
@@ -45,8 +46,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;
+    let is_command = planned.plan.experiment.command().is_some();
     if arguments.if_changed {
-        let device = planned.chosen.kind.to_string();
+        let device = if is_command { UNKNOWN.to_owned() } else { planned.chosen.kind.to_string() };
         let kind = device.split(':').next().unwrap_or_default();
         if let Some(run) = index::finished(&arguments.results.folder, &fingerprint(&planned.plan), kind) {
             return Ok(unchanged(&run, arguments, terminal));
@@ -54,6 +56,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     let contract = if arguments.locked { Some(locked::contract(file, &planned)?) } else { None };
     match &contract {
+        None if is_command => {}
         None => planned.forecast_if_asked(file, &overrides)?,
         Some(contract) => {
             let (forecast, _) = planned.forecast(file, &overrides)?;
@@ -65,38 +68,47 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             }
         }
     }
-    let rooms = planned.rooms();
-    let (opened, task) = planned.open(1)?;
-    if arguments.dry_run {
-        let parameters = task.parameters();
-        match arguments.display.json {
-            true => terminal.json(&opened.plan.to_file(parameters)),
-            false => {
-                terminal.answer(&describe::describe(
-                    &opened.plan,
-                    parameters,
-                    &opened.chosen.words(),
-                    terminal.width(),
-                ));
-                if let Some(forecast) = &opened.plan.forecast {
-                    let (_, sentence) = fit::sentence(forecast, &rooms);
-                    terminal.answer(&format!("{}\n{sentence}", describe::forecast(forecast, terminal.width())));
-                }
-            }
-        }
-        return Ok(0);
-    }
     let new = NewRun {
         place: arguments.directory.as_deref().map_or(Place::Results(&arguments.results.folder), Place::Folder),
         text: &checked.text,
         origins: &checked.origins,
         stop_after: arguments.probe,
     };
-    let ask = if arguments.no_hooks || arguments.probe.is_some() { Ask::Leave } else { Ask::Run };
-    let (run, code) = training::begin(&new, &opened, task, started, &arguments.display, terminal, ask)?;
+    let (run, code) = match is_command {
+        true if arguments.dry_run => {
+            describe_plan(&planned.plan, 0, "", &arguments.display, terminal);
+            return Ok(0);
+        }
+        true => command::begin(&new, planned, command::How::until(arguments.probe), &arguments.display, terminal)?,
+        false => {
+            let rooms = planned.rooms();
+            let (opened, task) = planned.open(1)?;
+            if arguments.dry_run {
+                let parameters = task.parameters();
+                describe_plan(&opened.plan, parameters, &opened.chosen.words(), &arguments.display, terminal);
+                if let Some(forecast) = opened.plan.forecast.as_ref().filter(|_| !arguments.display.json) {
+                    let (_, sentence) = fit::sentence(forecast, &rooms);
+                    terminal.answer(&format!("{}\n{sentence}", describe::forecast(forecast, terminal.width())));
+                }
+                return Ok(0);
+            }
+            let ask = if arguments.no_hooks || arguments.probe.is_some() { Ask::Leave } else { Ask::Run };
+            training::begin(&new, &opened, task, started, &arguments.display, terminal, ask)?
+        }
+    };
     let broken = contract.map_or_else(Vec::new, |contract| locked::broken_by_run(&contract, &run));
     broken.iter().for_each(|said| terminal.error(&format!("the memory contract is broken: {said}")));
     Ok(if code == 0 && !broken.is_empty() { EXIT_VERDICT } else { code })
+}
+
+/// What the manifest says of the device of a command.
+const UNKNOWN: &str = "unknown";
+
+fn describe_plan(plan: &Plan, parameters: u64, device: &str, display: &Display, terminal: Terminal) {
+    match display.json {
+        true => terminal.json(&plan.to_file(parameters)),
+        false => terminal.answer(&describe::describe(plan, parameters, device, terminal.width())),
+    }
 }
 
 /// What makes a short run of the experiment. How long it is by itself, the data says.
@@ -107,6 +119,14 @@ fn shortened(
     terminal: Terminal,
 ) -> Result<Vec<String>, Failure> {
     experiment.sweep = None;
+    if let Some(set) = shorten::of_command(&experiment, steps) {
+        let mut set = set.map_err(|problem| Failure::Usage(problem.to_string()))?;
+        terminal.say(&format!("{steps} steps: {}", set.join(", ")));
+        if arguments.name.is_none() {
+            set.push(shorten::name(&experiment));
+        }
+        return Ok(set);
+    }
     // What is told of the data is told once, by the run itself; generating it may take minutes.
     let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
     let whole = Planned::new(experiment, Terminal { quiet: terminal.quiet || !pending, verbose: false, ..terminal })?;

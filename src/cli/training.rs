@@ -137,7 +137,8 @@ pub fn train(
     }
 }
 
-fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
+/// Says how a run ended, to people or to programs.
+pub fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
     let summary = read::summary(run).ok().flatten();
     match terminal.events {
         true => tell_programs(run, ending, as_asked, summary.as_ref(), terminal),
@@ -149,6 +150,7 @@ fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal
             "outcome": ending.outcome,
             "exit_code": ending.exit_code(),
             "of_data": ending.of_data,
+            "as_far_as_asked": as_asked,
             "message": ending.message,
             "parameters": read::plan(run).ok().map(|plan| plan.parameters),
             "summary": summary,
@@ -195,7 +197,7 @@ fn tell_people(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Sum
         terminal.error(&format!("{}: {}", ending.outcome.words(), ending.message));
         if ending.of_data {
             terminal.say(&after_broken_data(run));
-        } else if ending.outcome.resumable() {
+        } else if ending.outcome.resumable() && goes_on(run) {
             let dead = read::post_mortem(run).ok().flatten().filter(|_| ending.outcome == Outcome::MemoryLimit);
             let with = dead.and_then(|dead| post_mortem::to_go_on(&dead, resume::may_change));
             let with = with.map_or_else(String::new, |with| format!(" {with}"));
@@ -203,6 +205,11 @@ fn tell_people(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Sum
             terminal.say(&format!("to continue: {} resume {run}{with}", invocation::program()));
         }
     }
+}
+
+/// Whether it can be resumed: of a command, only if that says how.
+fn goes_on(run: &Path) -> bool {
+    read::manifest(run).ok().and_then(|manifest| manifest.watched).is_none_or(|watched| watched.resumes)
 }
 
 /// What to do when the data could not be used. Mended data are other data, with which no run is resumed.

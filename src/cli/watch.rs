@@ -1,5 +1,6 @@
 //! `xrun watch -- COMMAND`: run somebody else's program, and say what its memory does.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,15 +9,16 @@ use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
-use crate::command::steps::Pattern;
-use crate::command::stop::Signal;
-use crate::command::{Request, StepsFrom, WatchError, session};
+use crate::command::{Names, Request, StepsFrom, WatchError, session};
+use crate::experiment::command::{NO_STEPS, RECOGNISE};
 use crate::experiment::pattern::name_from;
 use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
 use crate::results::layout;
 use crate::settings::sections::FailOn;
+use crate::settings::signal::Signal;
+use crate::settings::step_pattern::StepPattern;
 use crate::units::{Bytes, Span, seconds};
 
 /// Below the options in the help.
@@ -28,8 +30,6 @@ Exit codes:
     6  memory is growing, and --fail-on says that this fails
     7  the time limit was reached";
 
-/// In place of a pattern.
-const RECOGNISE: &str = "auto";
 /// Samples no closer than this.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
@@ -47,7 +47,7 @@ pub struct WatchArguments {
     #[arg(long, value_name = "SIZE")]
     host_memory: Option<Bytes>,
     /// The share of a limit at which it is stopped.
-    #[arg(long, value_name = "SHARE", default_value = "0.95", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = AT, value_parser = share)]
     at: f64,
     /// What it is sent first at a limit, so that it can save.
     #[arg(long, value_enum, value_name = "SIGNAL", default_value = "TERM", ignore_case = true)]
@@ -62,12 +62,16 @@ pub struct WatchArguments {
     #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
     fail_on: FailOn,
     /// Finds steps in its output: a regular expression with a group `(?<step>…)`, and perhaps `(?<loss>…)` and others; or
-    /// `auto`, for progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras.
+    /// `auto`, for progress bars of tqdm, Lightning, Hugging Face's Trainer and Keras, which is the default; `none` reads
+    /// nothing.
     #[arg(long, value_name = "PATTERN", conflicts_with = "steps_file")]
     steps: Option<String>,
     /// A file of JSON lines with `step` and perhaps `loss`, to which it appends.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     steps_file: Option<PathBuf>,
+    /// A folder of event files that it writes for TensorBoard.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["steps", "steps_file"])]
+    tensorboard: Option<PathBuf>,
     /// Say only what is wrong.
     #[arg(short, long)]
     quiet: bool,
@@ -85,11 +89,7 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     let terminal = Terminal { quiet: arguments.quiet, ..*terminal };
     let request = request(arguments)?;
     let watched = session::run(&request, &|text| terminal.say(&format!("{}: {text}", invocation::program())));
-    let watched = watched.map_err(|error| match error {
-        WatchError::Asked(message) => Failure::Usage(message),
-        WatchError::Write(error) => Failure::failed(error),
-        WatchError::System(message) => Failure::Failed(message),
-    })?;
+    let watched = watched.map_err(failure)?;
     let run = &watched.directory.path;
     let reported = report::write(run);
     let summary = &watched.summary;
@@ -108,6 +108,18 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     Ok(summary.exit_code)
 }
 
+/// How an error of a command is answered.
+pub fn failure(error: WatchError) -> Failure {
+    match error {
+        WatchError::Asked(message) => Failure::Usage(message),
+        WatchError::Write(error) => Failure::failed(error),
+        WatchError::System(message) => Failure::Failed(message),
+    }
+}
+
+/// The share of a limit at which a command is stopped, unless somebody says otherwise.
+pub const AT: f64 = 0.95;
+
 /// The time between two looks, if it is one.
 pub fn interval(every: Span) -> Result<Duration, Failure> {
     if every.0 < EVERY_MIN {
@@ -122,11 +134,18 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
     if arguments.host_memory == Some(Bytes(0)) {
         return Err(Failure::Usage("--host-memory: expected a size such as 14GiB, found 0".into()));
     }
-    let from = |text: &String| match text.as_str() {
-        RECOGNISE => Ok(StepsFrom::Recognised),
-        text => Pattern::new(text).map(StepsFrom::Output).map_err(|error| Failure::Usage(format!("--steps: {error}"))),
+    let file = arguments.steps_file.clone().map(StepsFrom::File);
+    let source = file.or_else(|| arguments.tensorboard.clone().map(StepsFrom::Events));
+    let steps = match (arguments.steps.as_deref(), source) {
+        (_, Some(source)) => Some(source),
+        (None, None) => Some(StepsFrom::Recognised { asked: false }),
+        (Some(RECOGNISE), None) => Some(StepsFrom::Recognised { asked: true }),
+        (Some(NO_STEPS), None) => None,
+        (Some(text), None) => {
+            let pattern = StepPattern::new(text).map_err(|error| Failure::Usage(format!("--steps: {error}")))?;
+            Some(StepsFrom::Output(pattern))
+        }
     };
-    let output = arguments.steps.as_ref().map(from).transpose()?;
     Ok(Request {
         name: name(arguments)?,
         words: arguments.command.clone(),
@@ -138,7 +157,16 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
         grace: arguments.grace.0,
         time_limit: arguments.time_limit.map(|limit| limit.0),
         fail_on: arguments.fail_on,
-        steps: output.or_else(|| arguments.steps_file.clone().map(StepsFrom::File)),
+        environment: BTreeMap::new(),
+        folder: None,
+        checkpoint: None,
+        metrics: BTreeMap::new(),
+        enough: None,
+        output_aside: false,
+        own_exit_code: true,
+        names: Names::OPTIONS,
+        resumes: false,
+        steps,
     })
 }
 

@@ -4,22 +4,30 @@
 
 pub mod attach;
 pub mod ending;
+pub mod events;
 pub mod groups;
+pub mod numbers;
 pub mod output;
 pub mod recognise;
 pub mod record;
 pub mod sampler;
 pub mod session;
+pub mod start;
 pub mod steps;
 pub mod stop;
+pub mod terminal;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::bounded::buffer::Buffer;
+use crate::results::metric::Better;
+use crate::run::directory::RunDirectory;
 use crate::settings::sections::FailOn;
-use steps::Pattern;
-use stop::Signal;
+use crate::settings::signal::Signal;
+use crate::settings::step_pattern::StepPattern;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -42,17 +50,80 @@ pub struct Request {
     pub time_limit: Option<Duration>,
     pub fail_on: FailOn,
     pub steps: Option<StepsFrom>,
+    /// Variables of its environment, besides ours.
+    pub environment: BTreeMap<String, String>,
+    /// The folder that it is run in; the current one without it.
+    pub folder: Option<PathBuf>,
+    /// What it saves to.
+    pub checkpoint: Option<PathBuf>,
+    /// Numbers of its steps that measure the result.
+    pub metrics: BTreeMap<String, Better>,
+    /// It has done enough then.
+    pub enough: Option<Enough>,
+    /// Standard output is for something else: the command's goes to standard error.
+    pub output_aside: bool,
+    /// The exit code is the command's own, and not the one that stands for the outcome.
+    pub own_exit_code: bool,
+    /// What the limits are called.
+    pub names: Names,
+    /// Whether it says how it goes on after a stop.
+    pub resumes: bool,
+}
+
+/// When a command is ended that was to show something only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enough {
+    pub steps: u64,
+    /// At the latest, whether or not it has steps.
+    pub after: Option<Duration>,
+}
+
+/// What people write to set a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    pub host_memory: &'static str,
+    pub steps: &'static str,
+}
+
+impl Names {
+    /// On the command line.
+    pub const OPTIONS: Self = Self { host_memory: "--host-memory", steps: "--steps" };
+    /// In an experiment.
+    pub const KEYS: Self = Self { host_memory: "limits.host_memory", steps: "steps" };
 }
 
 /// Where steps come from.
 #[derive(Clone, Debug)]
 pub enum StepsFrom {
     /// Lines of its output.
-    Output(Pattern),
-    /// Progress bars in its output.
-    Recognised,
+    Output(StepPattern),
+    /// Progress bars in its output. That there are none is worth a word where somebody asked for them.
+    Recognised { asked: bool },
     /// A file of JSON lines that it appends to.
     File(PathBuf),
+    /// A folder of event files, which it writes for TensorBoard.
+    Events(PathBuf),
+}
+
+/// The run of an experiment, whose directory is there and describes it.
+#[derive(Debug)]
+pub struct Begun {
+    pub directory: RunDirectory,
+    /// Counts the processes that wrote into the directory before this one.
+    pub segment: u32,
+    /// Seconds that these worked on it.
+    pub seconds: f64,
+}
+
+/// Every buffer of this process while a command runs.
+pub fn buffers(request: &Request) -> Vec<Buffer> {
+    let read = match request.steps {
+        Some(StepsFrom::Output(_) | StepsFrom::Recognised { .. }) => Some(output::buffer()),
+        Some(StepsFrom::Events(_)) => Some(events::buffer()),
+        Some(StepsFrom::File(_)) | None => None,
+    };
+    let always = [steps::buffer(), sampler::buffer()];
+    read.into_iter().chain(always).chain(record::buffers()).collect()
 }
 
 /// A command could not be run, or its results could not be written.

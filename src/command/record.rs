@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{Request, StepsFrom, WatchError};
+use super::numbers::Numbers;
+use super::{Begun, Request, StepsFrom, WatchError};
+use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest;
 use crate::results::format::{
-    Demand, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine, Outcome, OwnerSummary, Place, PostMortem,
-    Summary, VERSION,
+    Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine, Outcome, OwnerSummary, Place,
+    PlannedOwner, PostMortem, Summary, VERSION,
 };
-use crate::results::loss::{self, KindLoss};
+use crate::results::read::{self, ReadError};
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::watched::Watched;
 use crate::results::write::{self, LineWriter, WriteError, lines};
@@ -20,6 +22,9 @@ use crate::run::{manifest, post_mortem};
 
 /// Lines that wait to be written; a sample is written within this time.
 const LINES: usize = 16;
+const MEMORY_LINES: &str = "memory_lines";
+const METRICS_LINES: &str = "metrics_lines";
+const LOG_LINES: &str = "log_lines";
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
@@ -32,9 +37,11 @@ pub struct Record {
     metrics: LineWriter,
     log: LineWriter,
     written: Instant,
-    losses: Vec<KindLoss>,
-    loss_first: Option<f64>,
-    loss_last: Option<f64>,
+    numbers: Numbers,
+    /// Processes before this one wrote lines, and no step of this one is known yet.
+    goes_on: bool,
+    seconds_before: f64,
+    steps_planned: Option<u64>,
 }
 
 /// How it all ended.
@@ -48,6 +55,11 @@ pub struct Ended {
     pub steps_per_second: Option<f64>,
     pub memory: MemorySummary,
     pub counters: BTreeMap<String, u64>,
+}
+
+/// Lines that wait to be written.
+pub fn buffers() -> [Buffer; 3] {
+    [lines(MEMORY_LINES, LINES), lines(METRICS_LINES, LINES), lines(LOG_LINES, LINES)]
 }
 
 /// The limit that ended it.
@@ -71,7 +83,6 @@ impl Record {
         let folder = std::env::current_dir().unwrap_or_default();
         let fingerprint = digest(format!("{}\0{}", folder.display(), words.join("\0")).as_bytes());
         let directory = directory::create(&request.results, &request.name, &fingerprint, manifest::time())?;
-        let host = manifest::host();
         let manifest = Manifest {
             version: VERSION,
             experiment: request.name.clone(),
@@ -85,18 +96,8 @@ impl Record {
             started: manifest::now(),
             resumed: Vec::new(),
             resume_commands: Vec::new(),
-            device: crate::results::format::Device {
-                chosen: "unknown".into(),
-                because: String::new(),
-                name: "chosen by the command".into(),
-                driver: None,
-                memory: None,
-                compute_capability: None,
-                float32_products: None,
-                tuning: None,
-                compiler: None,
-            },
-            host,
+            device: unknown_device(),
+            host: manifest::host(),
             data: BTreeMap::new(),
             data_skipped: BTreeMap::new(),
             smaller: Vec::new(),
@@ -105,17 +106,51 @@ impl Record {
             slurm: crate::results::process::SlurmJob::here(),
         };
         write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
-        let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &directory.path.join(file));
+        Self::open(Begun { directory, segment: 0, seconds: 0.0 }, request, ledger)
+    }
+
+    /// Adds to the description of an experiment's run how its command is watched, and goes on behind what is written there.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub fn within(begun: Begun, request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
+        let path = &begun.directory.path;
+        let unreadable = |error: ReadError| WatchError::System(error.to_string());
+        let mut manifest = read::manifest(path).map_err(unreadable)?;
+        manifest.watched = Some(watched.clone());
+        manifest.device = unknown_device();
+        write::replace_json(&path.join(layout::MANIFEST), &manifest)?;
+        let mut plan = read::plan(path).map_err(unreadable)?;
+        plan.owners = super::buffers(request).iter().map(PlannedOwner::from).collect();
+        write::replace_json(&path.join(layout::PLAN), &plan)?;
+        let record = Self::open(begun, request, ledger)?;
+        Ok(Self { steps_planned: plan.steps_known(), ..record })
+    }
+
+    fn open(begun: Begun, request: &Request, ledger: &Ledger) -> Result<Self, WatchError> {
+        let path = &begun.directory.path;
+        let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &path.join(file));
         Ok(Self {
-            memory: open("memory_lines", layout::MEMORY)?,
-            metrics: open("metrics_lines", layout::METRICS)?,
-            log: open("log_lines", layout::LOG)?,
+            memory: open(MEMORY_LINES, layout::MEMORY)?,
+            metrics: open(METRICS_LINES, layout::METRICS)?,
+            log: open(LOG_LINES, layout::LOG)?,
             experiment: request.name.clone(),
-            directory,
+            directory: begun.directory,
             written: Instant::now(),
-            losses: Vec::new(),
-            loss_first: None,
-            loss_last: None,
+            numbers: Numbers::new(request.metrics.clone()),
+            goes_on: begun.segment > 0,
+            seconds_before: begun.seconds,
+            steps_planned: None,
+        })
+    }
+
+    /// A command that goes on does some steps again, whose lines of before go.
+    fn rewind(&mut self, step: u64) -> Result<(), WriteError> {
+        let numbers = &mut self.numbers;
+        write::keep_first_lines(&self.directory.path.join(layout::METRICS), |line| {
+            let line = read::parsed::<MetricsLine>(line.as_bytes()).ok().filter(|line| line.step() < step);
+            line.iter().for_each(|line| numbers.add(line));
+            line.is_some()
         })
     }
 
@@ -138,11 +173,10 @@ impl Record {
     /// # Errors
     /// They cannot be written.
     pub fn step(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
-        if let MetricsLine::Train { batch, loss, .. } = line {
-            self.loss_first.get_or_insert(*loss);
-            self.loss_last = Some(*loss);
-            loss::add(&mut self.losses, batch, *loss, loss::averaged_over(None));
+        if std::mem::take(&mut self.goes_on) {
+            self.rewind(line.step())?;
         }
+        self.numbers.add(line);
         self.metrics.record(line)
     }
 
@@ -204,7 +238,7 @@ impl Record {
         self.log(&format!("{}: {}", ended.outcome.words(), ended.message))?;
         let synced = [self.metrics.sync(), self.memory.sync(), self.log.sync()];
         synced.into_iter().collect::<Result<Vec<()>, WriteError>>()?;
-        let path = &self.directory.path;
+        let path = self.directory.path.clone();
         write::replace_json(&path.join(layout::VERDICT), verdict)?;
         let owners = ledger.read().into_iter().map(|owner| OwnerSummary {
             name: owner.name.to_owned(),
@@ -214,7 +248,20 @@ impl Record {
             peak_items: owner.peak_items,
             peak_bytes: owner.peak_bytes,
         });
-        let summary = Summary {
+        if std::mem::take(&mut self.goes_on) {
+            // It did no step: all of before stays.
+            self.rewind(u64::MAX)?;
+        }
+        let (validations, memory) = (self.numbers.validations(), &ended.memory);
+        let demand = Demand {
+            steps: ended.steps,
+            validations,
+            heap_peak: memory.heap_peak,
+            heap_peak_beside_leaks: memory.heap_peak,
+            resident_peak: memory.resident_peak,
+            ..Demand::default()
+        };
+        let mut summary = Summary {
             version: VERSION,
             experiment: self.experiment.clone(),
             run: self.directory.id.clone(),
@@ -223,29 +270,45 @@ impl Record {
             message: ended.message.clone(),
             exit_code: ended.exit_code,
             finished: manifest::now(),
-            seconds: ended.seconds,
+            seconds: self.seconds_before + ended.seconds,
             steps: ended.steps,
-            steps_planned: ended.steps,
+            steps_planned: self.steps_planned.unwrap_or(ended.steps),
             epochs: 0.0,
             steps_per_second: ended.steps_per_second,
             items_per_second: None,
-            loss_first: self.loss_first,
-            loss_last: self.loss_last,
-            losses: std::mem::take(&mut self.losses),
+            loss_first: None,
+            loss_last: None,
+            losses: Vec::new(),
             metrics_first: BTreeMap::new(),
             metrics_last: BTreeMap::new(),
             intervals_last: BTreeMap::new(),
             best: None,
             restored: None,
             memory: ended.memory.clone(),
-            demand: Demand::default(),
+            demand,
             plan_and_actual: Vec::new(),
             owners: owners.collect(),
             phases: Vec::new(),
             counters: ended.counters.clone(),
         };
+        self.numbers.put_into(&mut summary);
         write::replace_json(&path.join(layout::SUMMARY), &summary)?;
         Ok((self.directory, summary))
+    }
+}
+
+/// The command chooses what it works on.
+fn unknown_device() -> Device {
+    Device {
+        chosen: "unknown".into(),
+        because: String::new(),
+        name: "chosen by the command".into(),
+        driver: None,
+        memory: None,
+        compute_capability: None,
+        float32_products: None,
+        tuning: None,
+        compiler: None,
     }
 }
 
@@ -253,8 +316,10 @@ impl Record {
 pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
     let steps = request.steps.as_ref().map(|steps| match steps {
         StepsFrom::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
-        StepsFrom::Recognised => "progress bars in the output that are recognised".to_owned(),
+        StepsFrom::Recognised { asked: false } => "progress bars in the output, where any is recognised".to_owned(),
+        StepsFrom::Recognised { asked: true } => "progress bars in the output that are recognised".to_owned(),
         StepsFrom::File(path) => format!("the file {}", path.display()),
+        StepsFrom::Events(path) => format!("event files for TensorBoard in {}", path.display()),
     });
     Watched {
         every_ms: u64::try_from(request.every.as_millis()).unwrap_or(u64::MAX),
@@ -265,5 +330,7 @@ pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
         time_limit_seconds: request.time_limit.map(|limit| limit.as_secs_f64()),
         steps,
         not_measured,
+        command: request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        resumes: request.resumes,
     }
 }

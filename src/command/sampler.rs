@@ -66,7 +66,7 @@ pub struct Look {
 }
 
 /// How many processes are seen at once.
-fn buffer() -> Buffer {
+pub fn buffer() -> Buffer {
     let cap = Cap { items: PROCESSES_MAX as u64, bytes: PROCESSES_MAX as u64 * PROCESS_BYTES_MAX };
     Buffer::new("processes_seen", Policy::Refuse, cap).because("the rest of the processes is not looked at")
 }

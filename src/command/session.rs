@@ -1,35 +1,29 @@
 //! A command from its start to its end: run, looked at, limited, written down. The main flow of `xrun watch`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::IsTerminal;
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::thread::JoinHandle;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use super::ending::{self, Exit, Last};
-use super::output;
+use super::events::Events;
 use super::record::{self, Ended, Reached, Record};
 use super::sampler::{Sampler, Whose, not_measured};
-use super::steps::{self, Finder, Steps, Tail};
+use super::start::{self, Output};
 use super::stop::Stopper;
-use super::{Request, StepsFrom, WatchError};
-use crate::bounded::ledger::{Holding, Ledger};
+use super::terminal::Mirror;
+use super::{Begun, Request, StepsFrom, WatchError};
+use crate::bounded::ledger::Ledger;
 use crate::memory::processes::Status;
 use crate::memory::sources;
 use crate::results::format::{ContainerMemory, MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
 use crate::results::verdict::Verdict;
+use crate::results::watched::Watched as AsRecorded;
 use crate::results::write::{WriteError, at};
 use crate::run::directory::RunDirectory;
-use crate::run::stop::{EXIT_VERDICT, exit_code};
+use crate::run::stop::exit_code;
 use crate::units::{Bytes, Span, counted};
 use crate::verdict::command::Command as Judged;
 
@@ -43,8 +37,6 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 const TREND_EVERY: Duration = Duration::from_secs(5);
 /// The trend stops nothing before so much of the limit is held.
 const TREND_SHARE: f64 = 0.5;
-/// What Python is told, so that lines come when they are printed; only where they are read.
-const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
 /// What came of a command.
 #[derive(Debug)]
@@ -53,6 +45,8 @@ pub struct Watched {
     pub directory: RunDirectory,
     pub summary: Summary,
     pub verdict: Verdict,
+    /// It was ended when it had shown what was asked for.
+    pub far_enough: bool,
 }
 
 /// Runs a command to its end. `say` is told what people should know meanwhile.
@@ -60,24 +54,50 @@ pub struct Watched {
 /// # Errors
 /// The command cannot be started, or its results cannot be written; a command that runs is not stopped for that.
 pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
-    let program = find(&request.words[0])?;
+    let program = start::find(request)?;
     let ledger = Ledger::default();
     let watched = record::watched(request, not_measured());
     let record = Record::begin(request, &watched, &ledger)?;
+    follow(request, &program, record, 0, &watched, &ledger, say)
+}
+
+/// The same in the directory of an experiment's run.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_in(begun: Begun, request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
+    let program = start::find(request)?;
+    let ledger = Ledger::default();
+    let watched = record::watched(request, not_measured());
+    let segment = begun.segment;
+    let record = Record::within(begun, request, &watched, &ledger)?;
+    follow(request, &program, record, segment, &watched, &ledger, say)
+}
+
+fn follow(
+    request: &Request,
+    program: &Path,
+    record: Record,
+    segment: u32,
+    watched: &AsRecorded,
+    ledger: &Ledger,
+    say: &dyn Fn(&str),
+) -> Result<Watched, WatchError> {
     let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(system)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH]).map_err(system)?;
     ending::adopt_orphans();
     let kills_before = sources::oom_kills();
-    let (main, output) = match start(request, &program, &ledger) {
+    let (main, output) = match start::start(request, program, ledger) {
         Ok(started) => started,
-        Err(error) => return not_started(record, &Judged::new(&watched), &error.to_string(), &ledger),
+        Err(error) => return not_started(record, &Judged::new(watched), &error.to_string(), ledger),
     };
     let mut session = Session {
         request,
         say,
         record,
-        sampler: Sampler::new(Whose::Ours { main }, request.every, &ledger),
-        judged: Judged::new(&watched),
+        sampler: Sampler::new(Whose::Ours { main }, request.every, ledger),
+        judged: Judged::new(watched),
+        segment,
         stopper: Stopper::new(main, request.signal, request.grace),
         output,
         reached: None,
@@ -91,10 +111,10 @@ pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError>
     };
     let directory = session.record.directory.path.display().to_string();
     session.tell(&format!("watching process {main}; results: {directory}"));
-    let logged = session.record.log(&format!("the command is: {}", shown(request)));
+    let logged = session.record.log(&format!("the command is: {}", start::shown(request)));
     session.note(logged);
     let exit = session.follow(main, &mut signals);
-    session.end(&exit, &ledger)
+    session.end(&exit, ledger)
 }
 
 /// What a shell answers of a file that is no program.
@@ -113,85 +133,7 @@ fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) 
     };
     let verdict = judged.verdict();
     let (directory, summary) = record.end(&ended, &verdict, ledger)?;
-    Ok(Watched { directory, summary, verdict })
-}
-
-/// The file of a program, as the shell would find it.
-fn find(program: &std::ffi::OsStr) -> Result<PathBuf, WatchError> {
-    let path = Path::new(program);
-    let runs = |path: &Path| path.is_file();
-    let found = match path.components().count() {
-        0 | 1 if !path.is_absolute() => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-            .map(|folder| folder.join(path))
-            .find(|path| runs(path)),
-        _ => Some(path.to_path_buf()).filter(|path| runs(path)),
-    };
-    let name = crate::results::printable::line(&path.display().to_string(), 200);
-    found.ok_or_else(|| {
-        WatchError::Asked(format!(
-            "there is no program `{name}`; a command was expected behind `--`, such as `-- python train.py`"
-        ))
-    })
-}
-
-fn shown(request: &Request) -> String {
-    let words = request.words.iter().map(|word| crate::results::printable::shell_word(&word.to_string_lossy()));
-    words.collect::<Vec<String>>().join(" ")
-}
-
-/// What is read of a command while it runs.
-struct Output {
-    steps: Arc<Steps>,
-    numbers: Receiver<MetricsLine>,
-    tail: Option<Tail>,
-    copying: Vec<JoinHandle<()>>,
-    _held: Option<Holding>,
-    _waiting: Holding,
-}
-
-fn start(request: &Request, program: &Path, ledger: &Ledger) -> Result<(u32, Output), WatchError> {
-    let mut command = std::process::Command::new(program);
-    command.arg0(&request.words[0]).args(&request.words[1..]).process_group(0);
-    if std::io::stdin().is_terminal() {
-        // A group in the background that reads from the terminal would be stopped without a word.
-        command.stdin(Stdio::null());
-    }
-    let (finder, tail) = match &request.steps {
-        Some(StepsFrom::Output(pattern)) => (Some(Finder::Pattern(pattern.clone())), None),
-        Some(StepsFrom::Recognised) => (Some(Finder::recogniser()), None),
-        Some(StepsFrom::File(path)) => (None, Some(Tail::new(path))),
-        None => (None, None),
-    };
-    let reads_output = finder.is_some();
-    if reads_output {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        if std::env::var_os(UNBUFFERED).is_none() {
-            command.env(UNBUFFERED, "1");
-        }
-    }
-    let (steps, numbers) = Steps::new(finder);
-    let steps = Arc::new(steps);
-    let system = |what: &str, error: std::io::Error| WatchError::System(format!("{what}: {error}"));
-    let name = crate::results::printable::line(&program.display().to_string(), 200);
-    let mut child = command.spawn().map_err(|error| system(&format!("cannot start `{name}`"), error))?;
-    let mut copying = Vec::new();
-    let own = |fd: std::io::Result<std::os::fd::OwnedFd>| fd.map(File::from);
-    let (out, err) =
-        (own(std::io::stdout().as_fd().try_clone_to_owned()), own(std::io::stderr().as_fd().try_clone_to_owned()));
-    let cannot = |error| system("its output cannot be copied", error);
-    if let Some(from) = child.stdout.take() {
-        copying.push(output::copy(from, out.map_err(cannot)?, steps.clone()).map_err(cannot)?);
-    }
-    if let Some(from) = child.stderr.take() {
-        copying.push(output::copy(from, err.map_err(cannot)?, steps.clone()).map_err(cannot)?);
-    }
-    let held = reads_output.then(|| {
-        let holding = output::buffer().register(ledger);
-        holding.set(2, holding.cap().bytes);
-        holding
-    });
-    let waiting = steps::buffer().register(ledger);
-    Ok((child.id(), Output { steps, numbers, tail, copying, _held: held, _waiting: waiting }))
+    Ok(Watched { directory, summary, verdict, far_enough: false })
 }
 
 /// What a container holds that its kernel cannot drop. It counts shared memory among files; the command's is known.
@@ -217,6 +159,8 @@ struct Session<'a> {
     judged: Judged,
     stopper: Stopper,
     output: Output,
+    /// Counts the processes that wrote into the directory before this one.
+    segment: u32,
     reached: Option<Reached>,
     /// The first step and the newest, and when they were.
     first_step: Option<(u64, Duration)>,
@@ -239,6 +183,10 @@ impl Session<'_> {
         loop {
             let ended = ending::reap(main);
             for signal in signals.pending() {
+                if signal == SIGWINCH {
+                    self.output.mirrors.iter().for_each(Mirror::follow);
+                    continue;
+                }
                 let members = self.members();
                 let said = self.stopper.pass_on(signal, || members);
                 self.tell(said);
@@ -246,6 +194,10 @@ impl Session<'_> {
             self.read_steps();
             if let Some(exit) = ended {
                 return exit;
+            }
+            if let Some(message) = self.enough() {
+                let members = self.members();
+                self.stopper.end(Outcome::Interrupted, message, members);
             }
             if looked.is_none_or(|looked| looked.elapsed() >= self.request.every) {
                 looked = Some(Instant::now());
@@ -282,6 +234,9 @@ impl Session<'_> {
         if let Some(tail) = &mut self.output.tail {
             tail.read(&self.output.steps);
         }
+        if let Some(events) = &mut self.output.events {
+            events.read(&self.output.steps);
+        }
         let lines: Vec<MetricsLine> = self.output.numbers.try_iter().collect();
         for line in lines {
             let written = self.record.step(&line);
@@ -302,18 +257,34 @@ impl Session<'_> {
         }
     }
 
+    /// Whether it has shown what was asked for: it is ended then.
+    fn enough(&self) -> Option<String> {
+        let enough = self.request.enough.filter(|_| self.stopper.is_running() && self.last.line.is_some())?;
+        let steps = self.output.steps.newest();
+        let late = enough.after.is_some_and(|after| self.sampler.elapsed() >= after);
+        // What the last of the steps holds is looked at first.
+        let seen = self.last.line.as_ref().is_some_and(|line| line.step >= enough.steps);
+        (seen || late).then(|| format!("stopped after step {steps}, as far as was asked for"))
+    }
+
     /// That no step was found where steps were asked for.
     fn no_steps(&self) -> Option<String> {
         let (lines, matched) = self.output.steps.lines();
         let lines = counted(lines, "line");
         match (&self.request.steps, matched) {
-            (None, _) | (Some(_), 1..) => None,
+            (None | Some(StepsFrom::Recognised { asked: false }), _) | (Some(_), 1..) => None,
             (Some(StepsFrom::Output(_)), 0) => Some(format!(
-                "the pattern of --steps has matched none of {lines} of output: memory is judged by the clock"
+                "the pattern of {} has matched none of {lines} of output: memory is judged by the clock",
+                self.request.names.steps
             )),
-            (Some(StepsFrom::Recognised), 0) => Some(format!(
-                "no progress was recognised in {lines} of output: memory is judged by the clock; `--steps PATTERN` finds others"
+            (Some(StepsFrom::Recognised { .. }), 0) => Some(format!(
+                "no progress was recognised in {lines} of output: memory is judged by the clock; a pattern in `{}` finds others",
+                self.request.names.steps
             )),
+            (Some(StepsFrom::Events(path)), 0) => {
+                let path = crate::results::printable::line(&path.display().to_string(), 200);
+                Some(format!("no scalar was found in event files below {path}: memory is judged by the clock"))
+            }
             (Some(StepsFrom::File(path)), 0) => {
                 let path = crate::results::printable::line(&path.display().to_string(), 200);
                 Some(format!("no step was found in {lines} of {path}: memory is judged by the clock"))
@@ -334,6 +305,7 @@ impl Session<'_> {
         self.looked_at_sample = look.held_at_most;
         let point = if self.last.line.is_none() { Point::Start } else { Point::Step };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
+        let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
         let written = self.record.sample(&line);
         self.note(written);
@@ -363,7 +335,7 @@ impl Session<'_> {
     }
 
     fn memory_limit(&mut self, line: &MemoryLine) -> Option<Reached> {
-        let own = self.request.host_memory.map(|limit| (Some("--host-memory"), limit, line.host.heap));
+        let own = self.request.host_memory.map(|limit| (Some(self.request.names.host_memory), limit, line.host.heap));
         let container = line.container.and_then(|now| Some((None, now.limit?, held_in(line, &now))));
         for (key, limit, held) in own.into_iter().chain(container) {
             let what = key.map_or("the container's limit", |key| key);
@@ -401,13 +373,16 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
+        if let Some(events) = &mut self.output.events {
+            events.end(&self.output.steps);
+        }
         self.read_steps();
         let verdict = self.judged.verdict();
         let seconds = self.sampler.elapsed();
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
         let killed = self.stopper.killed();
         let how = ending::sentence(exit, killed, &self.last, now_us);
-        let (outcome, exit_code, message) = match self.stopper.because() {
+        let (outcome, code, message) = match self.stopper.because() {
             Some((outcome, message)) => (*outcome, exit_code(*outcome), format!("{message}; {how}")),
             None if self.stopper.interrupted() => {
                 (Outcome::Interrupted, exit.code, format!("stopped by a signal, which was passed on; {how}"))
@@ -415,16 +390,22 @@ impl Session<'_> {
             None if exit.code != 0 => (Outcome::Failed, exit.code, how),
             None if self.request.fail_on.fails(verdict.verdict) => {
                 let message = format!("{how}; {}", verdict.message);
-                (Outcome::MemoryGrew, EXIT_VERDICT, message)
+                (Outcome::MemoryGrew, exit_code(Outcome::MemoryGrew), message)
             }
             None => (Outcome::Finished, 0, how),
         };
+        let exit_code = if self.request.own_exit_code { code } else { exit_code(outcome) };
         let mut notes = Vec::new();
+        notes.extend(self.saved(outcome));
         if left_behind > 0 && self.stopper.because().is_none() && !killed {
             notes.push(format!("it left {} behind, no longer watched", processes(left_behind)));
         }
         notes.extend(self.no_steps());
         notes.extend(self.output.steps.recognised());
+        let damaged = self.output.events.as_ref().map_or(0, Events::damaged);
+        if damaged > 0 {
+            notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));
+        }
         let message = std::iter::once(message).chain(notes).collect::<Vec<String>>().join("; ");
         if let Some(reached) = self.reached.take() {
             self.record.post_mortem(&reached, &verdict)?;
@@ -447,8 +428,24 @@ impl Session<'_> {
         if let Some(error) = self.failed.take() {
             at(&path, Err::<(), _>(error.source))?;
         }
+        let far_enough = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let (directory, summary) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(Watched { directory, summary, verdict })
+        Ok(Watched { directory, summary, verdict, far_enough })
+    }
+
+    /// Whether it saved before it ended, where it is known where it would.
+    fn saved(&self, outcome: Outcome) -> Option<String> {
+        let checkpoint = self.request.checkpoint.as_ref().filter(|_| outcome != Outcome::Finished)?;
+        let name = crate::results::printable::line(&checkpoint.display().to_string(), 300);
+        let Ok(written) = checkpoint.metadata().and_then(|found| found.modified()) else {
+            return Some(format!("{name} was not written"));
+        };
+        let after = |since: std::time::SystemTime| written >= since;
+        Some(match self.stopper.asked_at() {
+            Some(since) if after(since) => format!("{name} was written after the signal"),
+            Some(_) => format!("{name} was written before the signal, and not after it"),
+            None => format!("{name} was written before"),
+        })
     }
 
     /// Steps a second, between the first and the last.

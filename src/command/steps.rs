@@ -1,6 +1,6 @@
 //! At which step is a command? From lines of its output, or from a file of JSON lines that it appends to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,17 +16,15 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::results::file;
 use crate::results::format::MetricsLine;
+use crate::settings::step_pattern::{STEP, StepPattern};
 use crate::verdict::table::STEP_NAMES;
 
 /// Steps that wait to be written down. Where there are more at once, their numbers are left out and counted.
 const WAITING_MAX: usize = 1024;
 /// Of a step: its loss, its learning rate, and other numbers.
-const VALUES_MAX: usize = 32;
+pub const VALUES_MAX: usize = 32;
 /// More of a file is read with the next look.
 const READ_BYTES_MAX: u64 = 1 << 20;
-/// Longer patterns are not believed.
-const PATTERN_CHARACTERS_MAX: usize = 1000;
-const STEP: &str = "step";
 const LOSS: &str = "loss";
 const RATES: [&str; 2] = ["learning_rate", "lr"];
 
@@ -37,46 +35,18 @@ pub fn buffer() -> Buffer {
         .because("steps of one look; more are counted, and their numbers left out")
 }
 
-/// An expression that finds a step in a line. Its time is linear in the line: it never goes back.
-#[derive(Clone, Debug)]
-pub struct Pattern {
-    expression: Regex,
-}
-
-impl Pattern {
-    /// # Errors
-    /// It is no regular expression, or has no group named `step`.
-    pub fn new(text: &str) -> Result<Self, String> {
-        let example = "for example 'step[ =](?<step>\\d+).*loss[ =](?<loss>[\\d.eE+-]+)'";
-        if text.chars().count() > PATTERN_CHARACTERS_MAX {
-            return Err(format!("the pattern has more than {PATTERN_CHARACTERS_MAX} characters; {example}"));
-        }
-        let expression = Regex::new(text).map_err(|error| format!("is no regular expression: {error}; {example}"))?;
-        if !expression.capture_names().flatten().any(|name| name == STEP) {
-            return Err(format!(
-                "the pattern has no group `(?<step>…)`, which holds the number of the step; {example}"
-            ));
-        }
-        Ok(Self { expression })
-    }
-
-    /// As it was written.
-    pub fn text(&self) -> &str {
-        self.expression.as_str()
-    }
-
-    fn find(&self, line: &str) -> Option<Found> {
-        let captures = self.expression.captures(line)?;
-        let named = |name: &str| number(&captures, name);
-        let names = self.expression.capture_names().flatten();
-        let others = names.filter(|name| *name != STEP && *name != LOSS && !RATES.contains(name)).take(VALUES_MAX);
-        Some(Found {
-            step: step(named(STEP)?)?,
-            loss: named(LOSS),
-            learning_rate: RATES.iter().find_map(|name| named(name)),
-            values: others.filter_map(|name| Some((name.to_owned(), named(name)?))).collect(),
-        })
-    }
+/// What a pattern finds in a line.
+fn find(pattern: &StepPattern, line: &str) -> Option<Found> {
+    let captures = pattern.expression().captures(line)?;
+    let named = |name: &str| number(&captures, name);
+    let names = pattern.expression().capture_names().flatten();
+    let others = names.filter(|name| *name != STEP && *name != LOSS && !RATES.contains(name)).take(VALUES_MAX);
+    Some(Found {
+        step: step(named(STEP)?)?,
+        loss: named(LOSS),
+        learning_rate: RATES.iter().find_map(|name| named(name)),
+        values: others.filter_map(|name| Some((name.to_owned(), named(name)?))).collect(),
+    })
 }
 
 fn number(captures: &Captures<'_>, name: &str) -> Option<f64> {
@@ -108,7 +78,7 @@ pub fn loss_of(text: &str) -> Option<f64> {
 /// How steps are found in lines of output.
 #[derive(Debug)]
 pub enum Finder {
-    Pattern(Pattern),
+    Pattern(StepPattern),
     Recogniser(Mutex<Recogniser>),
 }
 
@@ -120,7 +90,7 @@ impl Finder {
 
     fn find(&self, line: &str) -> Option<Found> {
         match self {
-            Self::Pattern(pattern) => pattern.find(line),
+            Self::Pattern(pattern) => find(pattern, line),
             Self::Recogniser(known) => known.lock().unwrap_or_else(PoisonError::into_inner).find(line),
         }
     }
@@ -165,15 +135,17 @@ pub struct Steps {
     left_out: AtomicU64,
     counter: Mutex<Counter>,
     numbers: SyncSender<MetricsLine>,
+    /// Names of numbers that measure the result.
+    metrics: BTreeSet<String>,
 }
 
 impl Steps {
-    /// The other end gives the numbers of steps that have a loss.
-    pub fn new(finder: Option<Finder>) -> (Self, Receiver<MetricsLine>) {
+    /// The other end gives the numbers of steps that have a loss, or one of the metrics.
+    pub fn new(finder: Option<Finder>, metrics: BTreeSet<String>) -> (Self, Receiver<MetricsLine>) {
         let (numbers, received) = sync_channel(WAITING_MAX);
         let zero = || AtomicU64::new(0);
         let (newest, told, lines, matched, left_out) = (zero(), zero(), zero(), zero(), zero());
-        (Self { finder, newest, told, lines, matched, left_out, counter: Mutex::default(), numbers }, received)
+        (Self { finder, newest, told, lines, matched, left_out, counter: Mutex::default(), numbers, metrics }, received)
     }
 
     /// The newest step; 0 before the first.
@@ -227,9 +199,34 @@ impl Steps {
         let step = match counted {
             Some(step) => self.newest.fetch_max(step, Relaxed).max(step),
             // A bar shows a step before its loss is told.
-            None if found.loss.is_some() => self.newest(),
+            None if found.loss.is_some() || found.values.keys().any(|name| self.metrics.contains(name)) => {
+                self.newest()
+            }
             None => return,
         };
+        self.hand_on(step, found);
+    }
+
+    fn hand_on(&self, step: u64, mut found: Found) {
+        let (metrics, values) = std::mem::take(&mut found.values)
+            .into_iter()
+            .partition::<BTreeMap<String, f64>, _>(|(name, _)| self.metrics.contains(name));
+        self.train(step, &found, values);
+        if !metrics.is_empty() {
+            let metrics = metrics.into_iter().map(|(name, value)| (name, Some(value))).collect();
+            self.send(MetricsLine::Validation { step, epoch: 0, metrics, intervals: BTreeMap::new() });
+        }
+    }
+
+    /// Scalars that were written for a step whose number needs no counting.
+    pub fn scalars(&self, found: Found) {
+        self.lines.fetch_add(1, Relaxed);
+        self.matched.fetch_add(1, Relaxed);
+        self.newest.fetch_max(found.step, Relaxed);
+        self.hand_on(found.step, found);
+    }
+
+    fn train(&self, step: u64, found: &Found, values: BTreeMap<String, f64>) {
         let Some(loss) = found.loss.filter(|_| step > self.told.fetch_max(step, Relaxed)) else { return };
         let line = MetricsLine::Train {
             step,
@@ -239,8 +236,12 @@ impl Steps {
             learning_rate: found.learning_rate,
             gradient_norm: None,
             gradient_norm_median: None,
-            values: found.values,
+            values,
         };
+        self.send(line);
+    }
+
+    fn send(&self, line: MetricsLine) {
         if self.numbers.try_send(line).is_err() {
             self.left_out.fetch_add(1, Relaxed);
         }
@@ -294,8 +295,8 @@ mod tests {
     #[test]
     fn steps_and_numbers_are_found_in_lines_of_all_sorts() {
         let pattern =
-            Pattern::new(r"step[ =](?<step>[\d,]+).*loss[ =](?<loss>[\d.eE+-]+)(?: acc (?<acc>[\d.]+))?").unwrap();
-        let (steps, numbers) = Steps::new(Some(Finder::Pattern(pattern)));
+            StepPattern::new(r"step[ =](?<step>[\d,]+).*loss[ =](?<loss>[\d.eE+-]+)(?: acc (?<acc>[\d.]+))?").unwrap();
+        let (steps, numbers) = Steps::new(Some(Finder::Pattern(pattern)), BTreeSet::new());
         for line in
             ["nothing", "step 1 loss 2.5", "step=1,200 loss=1e-1 acc 0.5", "step 1200 loss 3", "step x loss nan"]
         {
@@ -315,15 +316,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_pattern_says_what_is_missing() {
-        assert!(Pattern::new("step (").unwrap_err().contains("is no regular expression"));
-        assert!(Pattern::new(r"step (\d+)").unwrap_err().contains("(?<step>"));
-        assert!(Pattern::new(&"a".repeat(1001)).unwrap_err().contains("1000 characters"));
-    }
-
-    #[test]
     fn a_pattern_that_goes_back_elsewhere_takes_no_time() {
-        let (steps, _numbers) = Steps::new(Some(Finder::Pattern(Pattern::new(r"(a+)+(?<step>\d)$").unwrap())));
+        let (steps, _numbers) =
+            Steps::new(Some(Finder::Pattern(StepPattern::new(r"(a+)+(?<step>\d)$").unwrap())), BTreeSet::new());
         let begun = std::time::Instant::now();
         steps.output(&vec![b'a'; 16 * 1024]);
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
@@ -335,7 +330,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         crate::results::write::replace(&path, b"{\"step\": 900}\n").unwrap();
-        let (steps, numbers) = Steps::new(None);
+        let (steps, numbers) = Steps::new(None, BTreeSet::new());
         let mut tail = Tail::new(&path);
         tail.read(&steps);
         assert_eq!(steps.newest(), 0, "another run's");

@@ -1,47 +1,21 @@
 //! How is a command stopped: a signal that lets it save, time to do so, then the end?
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::results::format::Outcome;
+use crate::settings::signal::Signal;
 
 /// After SIGTERM, before SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// What a command is sent first, so that it can save.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Signal {
-    #[value(name = "TERM", alias = "SIGTERM")]
-    Term,
-    #[value(name = "INT", alias = "SIGINT")]
-    Int,
-    #[value(name = "HUP", alias = "SIGHUP")]
-    Hup,
-    #[value(name = "USR1", alias = "SIGUSR1")]
-    Usr1,
-    #[value(name = "USR2", alias = "SIGUSR2")]
-    Usr2,
-}
-
-impl Signal {
-    /// As it is typed.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Term => "TERM",
-            Self::Int => "INT",
-            Self::Hup => "HUP",
-            Self::Usr1 => "USR1",
-            Self::Usr2 => "USR2",
-        }
-    }
-
-    fn number(self) -> i32 {
-        match self {
-            Self::Term => libc::SIGTERM,
-            Self::Int => libc::SIGINT,
-            Self::Hup => libc::SIGHUP,
-            Self::Usr1 => libc::SIGUSR1,
-            Self::Usr2 => libc::SIGUSR2,
-        }
+/// Its number in this system.
+fn number(signal: Signal) -> i32 {
+    match signal {
+        Signal::Term => libc::SIGTERM,
+        Signal::Int => libc::SIGINT,
+        Signal::Hup => libc::SIGHUP,
+        Signal::Usr1 => libc::SIGUSR1,
+        Signal::Usr2 => libc::SIGUSR2,
     }
 }
 
@@ -63,13 +37,15 @@ pub struct Stopper {
     grace: Duration,
     stage: Stage,
     because: Option<(Outcome, String)>,
+    /// By the clock of files.
+    asked_at: Option<SystemTime>,
     passed_on: u32,
 }
 
 impl Stopper {
     /// `main` leads a group of processes of its own.
     pub fn new(main: u32, signal: Signal, grace: Duration) -> Self {
-        Self { main, signal, grace, stage: Stage::Running, because: None, passed_on: 0 }
+        Self { main, signal, grace, stage: Stage::Running, because: None, asked_at: None, passed_on: 0 }
     }
 
     /// Whether it goes on undisturbed.
@@ -96,14 +72,27 @@ impl Stopper {
     pub fn stop(&mut self, outcome: Outcome, message: String) -> String {
         self.because = Some((outcome, message.clone()));
         self.stage = Stage::Asked(Instant::now());
-        send(self.main, self.signal.number());
+        self.asked_at = Some(SystemTime::now());
+        send(self.main, number(self.signal));
         let grace = crate::units::Span(self.grace);
         format!("{message}; it was sent SIG{} and has {grace} to save", self.signal.word())
+    }
+
+    /// When it was asked to save.
+    pub fn asked_at(&self) -> Option<SystemTime> {
+        self.asked_at
+    }
+
+    /// Ends it at once: nobody wants what it would save.
+    pub fn end(&mut self, outcome: Outcome, message: String, members: Vec<u32>) {
+        self.because = Some((outcome, message));
+        self.kill(members);
     }
 
     /// A signal from outside: the first goes to the whole group, as a terminal would send it; the second kills.
     pub fn pass_on(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> &'static str {
         self.passed_on += 1;
+        self.asked_at.get_or_insert_with(SystemTime::now);
         if self.passed_on == 1 {
             send_to_group(self.main, signal);
             return "the signal was passed on to the command; a second one kills it";

@@ -58,8 +58,16 @@ impl Range {
         let mut wrong = |message: String, help: String, at: &Place| {
             problems.push(Problem::new(key, message).help(help).at(Some(at.clone())));
         };
-        let integer = matches!(shape, Shape::Integer { .. });
-        if !integer && !matches!(shape, Shape::Number { .. }) {
+        let whole = |entry: &Entry| {
+            !["from", "to"].contains(&entry.key.as_str()) || matches!(entry.node.tree, Tree::Integer(_))
+        };
+        let integer = match shape {
+            Shape::Integer { .. } => true,
+            // Whole numbers give whole numbers.
+            Shape::Scalar => entries.iter().all(whole),
+            _ => false,
+        };
+        if !integer && !matches!(shape, Shape::Number { .. } | Shape::Scalar) {
             let message = format!("a range is of numbers, and this key takes {}", shape.words());
             wrong(message, format!("write a list: `[{}]`", shape.example()), place);
             return Err(problems);
@@ -169,10 +177,10 @@ pub fn axes(entries: &[Entry], schema: &Value) -> Vec<Axis> {
 fn collect(entries: &[Entry], schema: &Value, path: &str, into: &mut Vec<Axis>) {
     for entry in entries {
         let key = join(path, &entry.key);
-        let Some(part) = schema.get("properties").and_then(|properties| properties.get(&entry.key)) else { continue };
+        let Some(part) = shape::key_of(schema, &entry.key) else { continue };
         let shape = shape::of(part);
         let values = match (&entry.node.tree, &shape) {
-            (Tree::Table(inner), Shape::Table { .. }) => {
+            (Tree::Table(inner), Shape::Table { .. } | Shape::Free { .. }) => {
                 collect(inner, part, &key, into);
                 continue;
             }

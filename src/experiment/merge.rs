@@ -103,8 +103,14 @@ impl<'a> Merged<'a> {
 
     /// Where exactly this key was set.
     pub fn exact_place(&self, key: &str) -> Option<Place> {
-        let entry = self.layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key))?;
-        Some(tree::place_of(entry).clone())
+        let found = |key: &str| self.layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key));
+        if let Some(entry) = found(key) {
+            return Some(tree::place_of(entry).clone());
+        }
+        // `pipeline.command.program.2` is the third word of a list.
+        let (list, at) = key.rsplit_once('.')?;
+        let Tree::Array(nodes) = &found(list)?.node.tree else { return None };
+        Some(nodes.get(at.parse::<usize>().ok()?)?.place.clone())
     }
 
     /// The origin of every value of an experiment, by dotted key.

@@ -3,6 +3,7 @@
 pub mod annotate;
 pub mod axes;
 mod check;
+pub mod command;
 mod expand;
 pub mod habits;
 pub mod launcher;

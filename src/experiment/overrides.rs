@@ -67,14 +67,16 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
     let source = Arc::new(Source::new(format!("environment variable {}", printable(name)), text));
     let name_place = Place { source: source.clone(), span: 0..name.len() };
     let mut part = schema;
-    let mut path: Vec<&str> = Vec::new();
+    let mut path: Vec<String> = Vec::new();
     for segment in name[PREFIX.len()..].split("__") {
         let known = part.get("properties").and_then(Value::as_object);
         let meant = plain(segment);
         let at_root = path.is_empty();
         let found =
             known.and_then(|keys| keys.iter().find(|(key, _)| plain(key) == meant && !(at_root && *key == "extends")));
-        let Some((key, next)) = found else {
+        // A key that the author names is in lower case here.
+        let own = || Some((segment.to_lowercase(), shape::key_of(part, segment).filter(|_| known.is_none())?));
+        let Some((key, next)) = found.map(|(key, next)| (key.clone(), next)).or_else(own) else {
             let so_far = path.join(".");
             let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "sets a key that does not exist");
             let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
@@ -85,7 +87,7 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
             } else if at_root && meant == "extends" {
                 problem = Problem::new("extends", "`extends` can stand only in a file");
             } else if let Some(near) = nearest(segment, names()) {
-                let written: Vec<String> = path.iter().chain([&near]).map(|key| upper(key)).collect();
+                let written: Vec<String> = path.iter().map(String::as_str).chain([near]).map(upper).collect();
                 problem = problem.help(format!("did you mean {PREFIX}{}?", written.join("__")));
             } else if known.is_none() {
                 problem = problem.help(format!("`{so_far}` is a value and has no keys"));
@@ -100,8 +102,7 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
     }
     let span = name.len() + 1..source.text.len();
     let node = tree::parse_value(&source, span, shape::wants_text(part));
-    let keys: Vec<String> = path.into_iter().map(str::to_owned).collect();
-    Some(Layer { entries: vec![nest(&keys, &name_place, node)?], source, folder: None })
+    Some(Layer { entries: vec![nest(&path, &name_place, node)?], source, folder: None })
 }
 
 fn plain(key: &str) -> String {
@@ -158,9 +159,10 @@ fn takes_one(shape: &Shape<'_>) -> bool {
         | Shape::Integer { .. }
         | Shape::Number { .. }
         | Shape::Boolean
+        | Shape::Scalar
         | Shape::Bytes
         | Shape::Span => true,
-        Shape::Table { .. } | Shape::Array { .. } | Shape::Files | Shape::SweptValues => false,
+        Shape::Table { .. } | Shape::Free { .. } | Shape::Array { .. } | Shape::Files | Shape::SweptValues => false,
     }
 }
 

@@ -27,10 +27,17 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
     let wants_text = part.is_some_and(shape::wants_text);
     let plain = |source: &Arc<Source>| tree::parse_value(source, value.clone(), wants_text);
     let node = match part.map(|part| (shape::of(part), part)) {
-        None | Some((Shape::Table { .. } | Shape::SweptValues, _)) => None,
+        None | Some((Shape::Table { .. } | Shape::Free { .. } | Shape::SweptValues, _)) => None,
         _ if keys.first().is_some_and(|first| first == VALUES[0]) => None,
         Some((shape, _)) => {
-            let numbers = matches!(shape, Shape::Integer { .. } | Shape::Number { .. });
+            let numbers = match shape {
+                Shape::Integer { .. } | Shape::Number { .. } => true,
+                // Text may have two dots, too; a path begins with them.
+                Shape::Scalar => {
+                    text[value.clone()].trim().split("..").next().is_some_and(|from| from.parse::<f64>().is_ok())
+                }
+                _ => false,
+            };
             if numbers && text[value.clone()].contains("..") {
                 Some(range(&source, value.clone(), &dotted, problems)?)
             } else {

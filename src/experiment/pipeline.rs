@@ -15,6 +15,7 @@ use crate::problem::Problems;
 use crate::settings::chosen::{
     AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
 };
+use crate::settings::command::Command;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 
 /// A kind of pipeline: what a step and a validation do.
@@ -47,6 +48,18 @@ pub trait PipelineKind: Send + Sync + 'static {
     type Settings: SettingsTable;
     /// Opened data and whatever else [`PipelineKind::open`] takes over.
     type Prepared: 'static;
+
+    /// The command that does all of the work, where the pipeline is somebody else's program: it is started and looked at, and
+    /// nothing is prepared or opened.
+    fn command(_settings: &Self::Settings) -> Option<&Command> {
+        None
+    }
+
+    /// Files and folders that the settings name, by the field's name. Relative ones are made absolute, from the file that
+    /// names them.
+    fn paths(_settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        Vec::new()
+    }
 
     /// Adds what contradicts itself in the settings, or between them and the rest of the experiment.
     fn check(_settings: &Self::Settings, _experiment: &Experiment, _problems: &mut Problems) {}
@@ -117,6 +130,8 @@ pub trait AnyPipeline: Kind {
     fn batch_size(&self) -> Option<usize>;
     fn holds_gradients(&self) -> bool;
     fn limits(&self) -> &'static [&'static str];
+    fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command>;
+    fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
     /// # Errors
@@ -237,6 +252,14 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
         P::LIMITS
     }
 
+    fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command> {
+        P::command(typed(settings))
+    }
+
+    fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)> {
+        P::paths(typed_mut(settings))
+    }
+
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems) {
         P::check(typed(settings), experiment, problems);
     }
@@ -316,6 +339,13 @@ impl Pipeline {
     pub fn steps_of_phases(&self) -> Vec<(&'static str, u64)> {
         self.kind().steps_of_phases(self.any())
     }
+
+    /// Files and folders that the settings name, with their keys.
+    pub fn paths(&mut self) -> impl Iterator<Item = (String, &mut String)> {
+        let (kind, name) = (self.kind(), self.name());
+        let all = kind.paths(self.any_mut()).into_iter();
+        all.filter_map(move |(field, path)| Some((format!("pipeline.{name}.{field}"), path.as_mut()?)))
+    }
 }
 
 impl Model {
@@ -379,6 +409,11 @@ impl Experiment {
         let kind = self.pipeline.kind();
         let (facts, prepared) = kind.prepare(self.pipeline.any(), self, ledger)?;
         Ok((facts, Prepared { kind, prepared }))
+    }
+
+    /// The command that does all of the work, where there is one.
+    pub fn command(&self) -> Option<&Command> {
+        self.pipeline.kind().command(self.pipeline.any())
     }
 
     /// The model's settings, if they are of this type.

@@ -219,7 +219,7 @@ fn locate(
     let data = experiment.dataset.iter_mut().flat_map(Dataset::paths);
     let model = experiment.model.iter_mut().flat_map(Model::paths);
     let mut all = Vec::new();
-    for (key, path) in data.chain(model) {
+    for (key, path) in data.chain(model).chain(experiment.pipeline.paths()) {
         let folder = merged.layer(&key).and_then(|layer| layer.folder.clone()).unwrap_or_default();
         let absolute = expand(path, &variable).and_then(|expanded| {
             match std::path::absolute(folder.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string) {

@@ -15,6 +15,11 @@ pub enum Shape<'a> {
         properties: &'a Map<String, Value>,
         kinds: bool,
     },
+    /// A table whose keys the author names; each takes the same.
+    Free {
+        values: &'a Value,
+        most: usize,
+    },
     Array {
         items: &'a Value,
         least: usize,
@@ -36,6 +41,8 @@ pub enum Shape<'a> {
         most: f64,
     },
     Boolean,
+    /// Whatever is one value: text, a number, true or false.
+    Scalar,
     Bytes,
     Span,
     /// One file name or a list of them (`extends`).
@@ -74,10 +81,16 @@ pub fn of(schema: &Value) -> Shape<'_> {
         let is_bytes = choices.iter().any(|choice| choice.get("format").and_then(Value::as_str) == Some("bytes"));
         return if is_bytes { Shape::Bytes } else { Shape::Files };
     }
+    if schema.get("type").is_some_and(Value::is_array) {
+        return Shape::Scalar;
+    }
     match schema.get("type").and_then(Value::as_str).unwrap_or_default() {
         "object" if schema.get("format").and_then(Value::as_str) == Some(super::sweep::FORMAT) => Shape::SweptValues,
         "object" => match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => Shape::Table { properties, kinds: is_kinds(schema) },
+            None if let Some(values) = of_every_key(schema) => {
+                Shape::Free { values, most: size("maxProperties", usize::MAX) }
+            }
             None => Shape::Table { properties: &NO_PROPERTIES, kinds: false },
         },
         "array" => Shape::Array {
@@ -134,8 +147,27 @@ pub fn choices(schema: &Value) -> Vec<Word<'_>> {
 
 /// The schema at a path of keys.
 pub fn at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.').try_fold(schema, |schema, key| schema.get("properties")?.get(key))
+    path.split('.').try_fold(schema, key_of)
 }
+
+/// The schema of a key in a table.
+pub fn key_of<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
+    let named = schema.get("properties").and_then(|properties| properties.get(key));
+    named.or_else(|| of_every_key(schema))
+}
+
+/// What every key takes of a table whose keys the author names.
+fn of_every_key(schema: &Value) -> Option<&Value> {
+    schema.get("additionalProperties").filter(|values| values.is_object())
+}
+
+/// Whether a key of such a table may be called so: it stands on the command line, and in variables of the environment.
+pub fn is_free_name(name: &str) -> bool {
+    let good = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    !name.is_empty() && name.len() <= FREE_NAME_MAX && name.chars().all(good)
+}
+
+const FREE_NAME_MAX: usize = 64;
 
 /// Does this key take nothing but text?
 pub fn wants_text(schema: &Value) -> bool {
@@ -165,6 +197,7 @@ impl Shape<'_> {
                 format!("a table with one kind: {}", list(properties.keys().map(String::as_str), "or"))
             }
             Self::Table { .. } => "a table".into(),
+            Self::Free { values, .. } => format!("a table of keys of your own, each with {}", of(values).words()),
             Self::Array { items, least, most } => {
                 let count = match (*least, *most) {
                     (least, most) if least == most => format!("exactly {least} entries, each "),
@@ -186,6 +219,7 @@ impl Shape<'_> {
             Self::Integer { .. } => format!("a whole number{}", self.range()),
             Self::Number { .. } => format!("a number{}", self.range()),
             Self::Boolean => "true or false".into(),
+            Self::Scalar => "text, a number, true or false".into(),
             Self::Bytes => "a size such as \"300 MiB\" or an integer of bytes".into(),
             Self::Span => "a duration such as \"30 s\" or \"2h 30m\"".into(),
             Self::Files => "the name of an experiment file, or a list of them".into(),
@@ -209,7 +243,7 @@ impl Shape<'_> {
     /// A value that may stand there, as TOML.
     pub fn example(&self) -> String {
         match self {
-            Self::Table { .. } => "{}".into(),
+            Self::Table { .. } | Self::Free { .. } => "{}".into(),
             Self::Array { items, least, .. } => {
                 format!("[{}]", vec![of(items).example(); (*least).clamp(1, 16)].join(", "))
             }
@@ -218,6 +252,7 @@ impl Shape<'_> {
             Self::Integer { least, most } => 100.clamp(*least, *most).to_string(),
             Self::Number { least, most } => as_float(1_f64.clamp(*least, *most)),
             Self::Boolean => "true".into(),
+            Self::Scalar => "0.5".into(),
             Self::Bytes => "\"300 MiB\"".into(),
             Self::Span => "\"2h 30m\"".into(),
             Self::Files => "\"base.toml\"".into(),

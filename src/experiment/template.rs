@@ -65,7 +65,7 @@ fn kinds(text: &mut String, schema: &Value, path: &str, chosen: Option<&str>, po
 /// `epochs = 1`, or what the key takes where nothing stands for it.
 fn key_and_value(key: &str, schema: &Value) -> String {
     match (schema.get("default"), shape::of(schema)) {
-        (_, Shape::Table { .. }) => format!("[{key}], a table"),
+        (_, Shape::Table { .. } | Shape::Free { .. }) => format!("[{key}], a table"),
         (Some(_), _) => format!("{key} = {}", shape::sample(schema)),
         (None, shape) => format!("{key}, not set: {}", shape.words()),
     }
@@ -82,21 +82,31 @@ fn table(text: &mut String, schema: &Value, path: &str) {
     text.push_str(&format!("[{path}]\n"));
     values(text, properties);
     for (key, part) in properties {
-        if matches!(shape::of(part), Shape::Table { .. }) {
-            table(text, part, &format!("{path}.{key}"));
+        match shape::of(part) {
+            Shape::Table { .. } => table(text, part, &format!("{path}.{key}")),
+            Shape::Free { values, .. } => {
+                text.push('\n');
+                comment(text, "#", shape::meaning(part));
+                text.push_str(&format!("# [{path}.{key}]\n#   name = {}\n", shape::sample(values)));
+            }
+            _ => {}
         }
     }
 }
 
 fn values(text: &mut String, properties: &Map<String, Value>) {
     for (key, part) in properties {
-        if !matches!(shape::of(part), Shape::Table { .. }) {
+        if !matches!(shape::of(part), Shape::Table { .. } | Shape::Free { .. }) {
             comment(text, "#", shape::meaning(part));
             for word in shape::choices(part) {
                 let meaning = if word.meaning.is_empty() { String::new() } else { format!(": {}", word.meaning) };
                 comment(text, "#  ", &format!("{}{meaning}", shape::quoted(word.word)));
             }
-            text.push_str(&format!("# {}\n", key_and_value(key, part)));
+            // What nothing works without is not left to a comment.
+            match part.get("examples").and_then(|examples| examples.get(0)) {
+                Some(example) => text.push_str(&format!("{key} = {}\n", shape::toml(example))),
+                None => text.push_str(&format!("# {}\n", key_and_value(key, part))),
+            }
         }
     }
 }

@@ -144,6 +144,10 @@ impl Walk<'_> {
                 self.table(entries, schema, key);
                 return true;
             }
+            (Shape::Free { values, most }, Tree::Table(entries)) => {
+                self.free(entries, values, *most, &node.place, key);
+                return true;
+            }
             (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
                 if !(*least..=*most).contains(&nodes.len()) {
                     let found = match nodes.len() {
@@ -199,6 +203,30 @@ impl Walk<'_> {
         }
     }
 
+    /// A table whose keys the author names.
+    fn free(&mut self, entries: &mut Vec<Entry>, values: &Value, most: usize, place: &Place, path: &str) {
+        if entries.len() > most {
+            let message = format!("{} keys, and there may be {most}", entries.len());
+            self.findings.add(Problem::new(path, message).help("take some out").at(Some(place.clone())));
+            entries.clear();
+        }
+        entries.retain_mut(|entry| {
+            let key = join(path, &entry.key);
+            self.is_free_name(entry, &key) && self.node(&mut entry.node, values, &key)
+        });
+    }
+
+    /// Whether a key that the author named may be called so.
+    pub(super) fn is_free_name(&mut self, entry: &Entry, key: &str) -> bool {
+        let good = shape::is_free_name(&entry.key);
+        if !good && !self.findings.problems.leaves_out_one_more() {
+            let message = format!("{} is no name for a key: letters, digits, `_` and `-` are", quote(&entry.key));
+            let help = "a name of at most 64 of them can also be set with -s";
+            self.findings.add(Problem::new(key, message).help(help).at(Some(entry.key_place.clone())));
+        }
+        good
+    }
+
     fn files(&mut self, nodes: &[Node], place: &Place, schema: &Value, key: &str) -> bool {
         if nodes.is_empty() || nodes.len() > 16 {
             return self.wrong(&Shape::Files, &format!("{} entries", nodes.len()), place, schema, key);
@@ -213,6 +241,7 @@ impl Walk<'_> {
     fn wrong(&mut self, shape: &Shape<'_>, found: &str, place: &Place, schema: &Value, key: &str) -> bool {
         let help = match shape {
             Shape::Table { kinds, properties } => table_help(properties, *kinds, key),
+            Shape::Free { .. } => table_help(&Map::new(), false, key),
             _ => match option(place, key) {
                 Some(option) => format!("for example `{option} {}`", shape::sample(schema).trim_matches('"')),
                 None => self.array_help.clone().unwrap_or_else(|| write_this(schema, key)),
@@ -264,6 +293,8 @@ enum Wrong {
 fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Wrong> {
     let good = match (shape, tree) {
         (Shape::Boolean, Tree::Boolean(_)) => true,
+        (Shape::Scalar, Tree::Text(_) | Tree::Integer(_) | Tree::Boolean(_)) => true,
+        (Shape::Scalar, Tree::Float(number)) => number.is_finite(),
         (Shape::Integer { least, most }, Tree::Integer(number)) => (*least..=*most).contains(number),
         (Shape::Number { least, most }, Tree::Float(number)) => (*least..=*most).contains(number),
         (Shape::Number { least, most }, Tree::Integer(number)) => (*least..=*most).contains(&(*number as f64)),
@@ -354,7 +385,7 @@ pub fn missing(entries: &[Entry], schema: &Value, start: &Place, findings: &mut 
 fn without_kind(entries: &[Entry], schema: &Value, path: &str, findings: &mut Findings) {
     for entry in entries {
         let Tree::Table(inner) = &entry.node.tree else { continue };
-        let Some(part) = schema.get("properties").and_then(|properties| properties.get(&entry.key)) else { continue };
+        let Some(part) = shape::key_of(schema, &entry.key) else { continue };
         let key = join(path, &entry.key);
         if super::schema::is_kinds(part) && inner.is_empty() && !findings.doubtful.contains(&key) {
             let problem = Problem::new(&key, "no kind is given").help(format!("write {}", kinds_of(Some(part), &key)));

@@ -66,12 +66,19 @@ impl Walk<'_> {
     }
 
     fn swept_table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str, meant: &str) {
-        let Shape::Table { properties, kinds } = shape::of(schema) else { return };
+        let shape = shape::of(schema);
         entries.retain_mut(|entry| {
             let (key, meant) = (join(path, &entry.key), join(meant, &entry.key));
-            let Some(part) = properties.get(&entry.key) else {
-                self.unknown(entry, properties, kinds, path, &key);
-                return false;
+            let part = match &shape {
+                Shape::Table { properties, kinds } => {
+                    let Some(part) = properties.get(&entry.key) else {
+                        self.unknown(entry, properties, *kinds, path, &key);
+                        return false;
+                    };
+                    part
+                }
+                Shape::Free { values, .. } if self.is_free_name(entry, &key) => values,
+                _ => return false,
             };
             if FIXED.contains(&meant.as_str()) {
                 let problem = Problem::new(&key, format!("`{meant}` is the same for all points of a sweep"));
@@ -80,11 +87,11 @@ impl Walk<'_> {
             }
             let shape = shape::of(part);
             match (&shape, &mut entry.node.tree) {
-                (Shape::Table { .. }, Tree::Table(inner)) => {
+                (Shape::Table { .. } | Shape::Free { .. }, Tree::Table(inner)) => {
                     self.swept_table(inner, part, &key, &meant);
                     !inner.is_empty()
                 }
-                (Shape::Table { .. }, _) => {
+                (Shape::Table { .. } | Shape::Free { .. }, _) => {
                     let problem = Problem::new(&key, format!("`{meant}` is a table, and only its keys have values"));
                     let help = first_value(part, &meant);
                     let help =
@@ -173,6 +180,11 @@ fn put(all: &mut Vec<Entry>, entry: Entry) -> bool {
 
 /// The first key in a table, or in the tables in it, that has a value.
 fn first_value(schema: &Value, path: &str) -> Option<String> {
-    let Shape::Table { properties, .. } = shape::of(schema) else { return Some(path.to_owned()) };
-    properties.iter().find_map(|(name, part)| first_value(part, &join(path, name)))
+    match shape::of(schema) {
+        Shape::Table { properties, .. } => {
+            properties.iter().find_map(|(name, part)| first_value(part, &join(path, name)))
+        }
+        Shape::Free { .. } => None,
+        _ => Some(path.to_owned()),
+    }
 }

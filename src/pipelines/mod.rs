@@ -1,5 +1,6 @@
 //! Pipelines that xrun has, each in its folder. `src/program.rs` lists them; `docs/add-a-pipeline.md` goes through adding one.
 
+pub mod command;
 pub mod dummy;
 pub mod federated_adapters;
 pub mod fewshot_detection;

@@ -4,8 +4,12 @@ use std::fmt::Write;
 
 use super::Plan;
 use crate::bounded::ledger::Policy;
+use crate::experiment::Experiment;
+use crate::experiment::command::Words;
 use crate::report::width::{fold, table};
 use crate::results::format::{Basis, Forecast, ForecastRow, Place, PlannedOwner, PoolPage};
+use crate::results::printable;
+use crate::settings::command::Command;
 use crate::units::Bytes;
 
 /// Characters of a label and the gap behind it.
@@ -24,12 +28,20 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
     };
     line(format!("experiment  {}", experiment.experiment.name));
     line(format!("pipeline    {}", experiment.pipeline.name()));
-    line(format!("device      {device}"));
-    let trained = plan.facts.trained_parameters.map(|trained| format!(", {trained} trained at a time"));
-    line(format!("parameters  {parameters}{}", trained.unwrap_or_default()));
+    match experiment.command() {
+        Some(command) => of_command(experiment, command).into_iter().for_each(&mut line),
+        None => {
+            line(format!("device      {device}"));
+            let trained = plan.facts.trained_parameters.map(|trained| format!(", {trained} trained at a time"));
+            line(format!("parameters  {parameters}{}", trained.unwrap_or_default()));
+        }
+    }
     line(format!("steps       {}", plan.steps_words()));
     for smaller in &plan.facts.smaller {
         line(format!("smaller     {smaller}"));
+    }
+    if plan.owners.is_empty() {
+        return text;
     }
     let row = |owner: &PlannedOwner| {
         let (items, bytes) = match owner.policy {
@@ -56,6 +68,21 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
         let _ = writeln!(text, "{}", fold(&pages, width, 2));
     }
     text
+}
+
+/// The command as it will be run, and what it is stopped at.
+fn of_command(experiment: &Experiment, command: &Command) -> Vec<String> {
+    let filled = Words::of(experiment, command, None);
+    let typed = |words: &[String]| {
+        let words = filled.fill_all(words).unwrap_or_default();
+        words.iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
+    };
+    let mut lines = vec![format!("command     {}", typed(&command.program))];
+    lines.extend(command.resume.as_ref().map(|words| format!("resume      {}", typed(words))));
+    lines.extend(command.folder.as_ref().map(|folder| format!("folder      {folder}")));
+    let limit = experiment.limits.host_memory.map(|limit| format!("memory      at most {limit}"));
+    let time = experiment.training.time_limit.map(|limit| format!("time        at most {limit}"));
+    lines.into_iter().chain(limit).chain(time).collect()
 }
 
 /// What the run is expected to need, part by part, in the same width. Ends with a line break.

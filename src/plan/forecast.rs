@@ -156,6 +156,9 @@ fn rows(
     demand: &Demand,
     owner: impl Fn(&str, &OwnerDemand) -> (u64, Basis),
 ) -> Vec<ForecastRow> {
+    if experiment.command().is_some() {
+        return of_command(demand);
+    }
     let place = if demand.device_in_use_peak.is_some() { Place::Device } else { Place::Host };
     let weights = plan.parameters.saturating_mul(FLOAT_BYTES);
     let trained = plan.trained_parameters.unwrap_or(plan.parameters);
@@ -201,6 +204,22 @@ fn rows(
         rows.push(row("runtime", Place::Host, resident.saturating_sub(demand.heap_peak), Basis::Probe, about));
     }
     rows
+}
+
+/// Of somebody else's program nothing is known but what all its processes held.
+fn of_command(demand: &Demand) -> Vec<ForecastRow> {
+    let row = |name: &str, bytes, about: &str| ForecastRow {
+        name: name.into(),
+        place: Place::Host,
+        bytes,
+        basis: Basis::Probe,
+        about: about.into(),
+    };
+    let files = demand.resident_peak.unwrap_or_default().saturating_sub(demand.heap_peak);
+    vec![
+        row("processes", demand.heap_peak, "private and shared memory of all processes of the command"),
+        row("files", files, "pages of files that they have mapped; the kernel can drop them"),
+    ]
 }
 
 /// Bytes of the optimiser's state for that many parameters.

@@ -27,7 +27,7 @@ pub struct Plan {
     pub facts: TaskFacts,
     /// Optimiser steps in an epoch.
     pub steps_per_epoch: u64,
-    /// Optimiser steps in all.
+    /// Optimiser steps in all; 0 where nobody knows.
     pub steps: u64,
     /// Every buffer of the run, sorted by name; the ledger of the run has the same names.
     pub owners: Vec<PlannedOwner>,
@@ -78,8 +78,11 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
     if let (Some(name), Some(_)) = (early.named_metric(), early.mode) {
         facts.metrics.iter_mut().filter(|metric| metric.name == name).for_each(|metric| metric.better = early.mode);
     }
+    let steps = if facts.steps_are_known { steps } else { 0 };
     let mut owners = facts.owners.clone();
-    owners.extend(Buffers::new(&experiment.limits).all().map(PlannedOwner::from));
+    if experiment.command().is_none() {
+        owners.extend(Buffers::new(&experiment.limits).all().map(PlannedOwner::from));
+    }
     owners.sort_by(|a, b| a.name.cmp(&b.name));
     Plan { steps_per_epoch, steps, owners, pool_pages: Vec::new(), forecast: None, experiment, facts }
 }
@@ -109,6 +112,9 @@ impl Plan {
     /// `490 steps, 10 epochs of 49`, or `30 steps, in epochs of 49 (training.max_steps stops before 10 epochs are over)`.
     /// One total: how many steps the run does.
     pub fn steps_words(&self) -> String {
+        if !self.facts.steps_are_known {
+            return "as many as the command does".into();
+        }
         let epochs = counted(self.experiment.training.epochs, "epoch");
         let steps = counted(self.steps, "step");
         let all = self.steps_per_epoch.saturating_mul(self.experiment.training.epochs);
@@ -139,6 +145,9 @@ impl Plan {
     }
 
     pub fn to_file(&self, parameters: u64) -> PlanFile {
+        let planned = self.facts.metrics.iter().map(PlannedMetric::from);
+        let best_by = self.best_by().map(|metric| metric.name.to_owned());
+        let declared = self.facts.declared_metrics.iter().find(|metric| metric.better.is_some());
         PlanFile {
             version: VERSION,
             epochs: self.experiment.training.epochs,
@@ -149,8 +158,8 @@ impl Plan {
             trained_parameters: self.facts.trained_parameters,
             owners: self.owners.clone(),
             pool_pages: self.pool_pages.clone(),
-            metrics: self.facts.metrics.iter().map(PlannedMetric::from).collect(),
-            best_by: self.best_by().map(|metric| metric.name.to_owned()),
+            metrics: planned.chain(self.facts.declared_metrics.iter().cloned()).collect(),
+            best_by: best_by.or_else(|| declared.map(|metric| metric.name.clone())),
             pictures: self.facts.pictures.to_owned(),
             stages: self.facts.stages.iter().map(|name| (*name).to_owned()).collect(),
             forecast: self.forecast.clone(),

@@ -1,6 +1,8 @@
 //! How does an experiment become a short one in which everything still happens? For `--steps` and `--smoke`.
 
 use crate::experiment::Experiment;
+use crate::experiment::command::named;
+use crate::problem::Problem;
 
 /// Steps of a smoke run.
 pub const SMOKE_STEPS: u64 = 20;
@@ -21,6 +23,21 @@ pub fn share(at: u64, all: u64, steps: u64) -> u64 {
     }
     let scaled = (at as f64 * steps as f64 / all.max(1) as f64).round() as u64;
     scaled.max(1).min(steps.saturating_sub(1))
+}
+
+/// The same of a command, which has to be told how many steps to do; `None` of any other experiment.
+///
+/// # Errors
+/// It is not told.
+pub fn of_command(experiment: &Experiment, steps: u64) -> Option<Result<Vec<String>, Problem>> {
+    let command = experiment.command()?;
+    Some(match named(command).contains(MAX_STEPS) {
+        true => Ok(vec![format!("{MAX_STEPS}={steps}")]),
+        false => {
+            let message = "the command does not know of it, so --steps and --smoke cannot shorten it";
+            Err(Problem::new(MAX_STEPS, message).help(format!("pass it on in its words, as `{{{MAX_STEPS}}}`")))
+        }
+    })
 }
 
 /// What makes `steps` steps of an experiment that has `all`, as `section.key=value`; nothing where it is as short already.
@@ -96,8 +113,10 @@ mod tests {
             let experiment = &checked.experiment;
             let all = experiment.training.max_steps.unwrap_or(experiment.training.epochs * 50);
             for steps in [1, 2, 12, SMOKE_STEPS] {
-                let mut set = shortened(experiment, all, steps);
-                set.extend([small_validations(experiment), name(experiment)]);
+                let of_command = of_command(experiment, steps).map(Result::unwrap);
+                let plain = || [shortened(experiment, all, steps), vec![small_validations(experiment)]].concat();
+                let mut set = of_command.unwrap_or_else(plain);
+                set.push(name(experiment));
                 let short = read::read(&path, &set, std::iter::empty());
                 let short = short.unwrap_or_else(|problems| panic!("{}: {problems}\n{set:?}", path.display()));
                 assert_eq!(short.experiment.training.max_steps.filter(|_| steps < all).unwrap_or(steps), steps);

@@ -20,6 +20,8 @@ use crate::units::{counted, seconds};
 const TIME_LIMIT: &str = "2m";
 /// A probe whose step takes longer than all of them may is ended by the process that started it.
 const ENDED_AFTER: Duration = Duration::from_secs(130);
+/// A command is looked at no longer: by then a trainer has read its data, and most have done some steps.
+pub const OF_COMMAND: Duration = Duration::from_secs(20);
 /// Episodes of its validation.
 const EPISODES_MAX: usize = 2;
 /// Above any limit: a probe that stops at a limit would not say what is needed.
@@ -65,8 +67,8 @@ pub enum ProbeError {
 }
 
 /// How long a probe may take, for people.
-pub fn words_of_limit() -> String {
-    seconds(ENDED_AFTER.as_secs_f64())
+pub fn words_of_limit(experiment: &Experiment) -> String {
+    seconds(if experiment.command().is_some() { OF_COMMAND } else { ENDED_AFTER }.as_secs_f64())
 }
 
 /// What is asked while a probe works.
@@ -101,7 +103,7 @@ pub fn probe(
     // One that ended early has not seen everything, and what it says is no forecast.
     match summary {
         // An experiment may have fewer steps than a probe would take.
-        Some(summary) if summary.steps >= steps.min(summary.steps_planned) && summary.outcome.is_whole() => {
+        Some(summary) if summary.outcome.is_whole() && (summary.steps >= steps || did_all(&summary, &answer)) => {
             Ok(Probe { parameters: answer["parameters"].as_u64().unwrap_or_default(), demand: summary.demand })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
@@ -112,6 +114,11 @@ pub fn probe(
         _ if died_of_memory(&output) => Err(ProbeError::OutOfMemory(why(&answer, &output))),
         _ => Err(ProbeError::Failed(why(&answer, &output))),
     }
+}
+
+/// Whether there was no more to do: how many steps a command has, nobody knows before.
+fn did_all(summary: &Summary, answer: &serde_json::Value) -> bool {
+    summary.outcome == Outcome::Finished || answer["as_far_as_asked"] == true
 }
 
 /// Runs the command to its end; `None` where that does not come within `limit`, and the process was killed. What it says
@@ -169,6 +176,13 @@ fn died_of_memory(output: &Output) -> bool {
 
 /// What makes a probe of the experiment.
 fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
+    let limits = [("host_memory", experiment.limits.host_memory), ("device_memory", experiment.limits.device_memory)];
+    let no_limits = limits.iter().filter(|(_, limit)| limit.is_some());
+    let no_limits = no_limits.map(|(key, _)| format!("limits.{key}={NO_LIMIT:?}"));
+    if experiment.command().is_some() {
+        // What else a probe leaves out is for the command to say.
+        return no_limits.chain(["memory.fail_on=\"never\"".into(), "memory.probe=false".into()]).collect();
+    }
     let validation = &experiment.validation;
     let mut set = vec![
         format!("training.time_limit=\"{TIME_LIMIT}\""),
@@ -185,8 +199,7 @@ fn short(experiment: &Experiment, steps: u64) -> Vec<String> {
         set.push(format!("validation.every_steps={steps}"));
         set.push("validation.every_epochs=0".into());
     }
-    let limits = [("host_memory", experiment.limits.host_memory), ("device_memory", experiment.limits.device_memory)];
-    set.extend(limits.iter().filter(|(_, limit)| limit.is_some()).map(|(key, _)| format!("limits.{key}={NO_LIMIT:?}")));
+    set.extend(no_limits);
     set
 }
 

@@ -114,7 +114,7 @@ pub fn gather(run: &Path) -> Result<Material, ReportError> {
         }
         return Err(ReportError::NotARun { path: run.display().to_string() });
     }
-    let curves = curves::read(run, plan.as_ref().map(|plan| plan.steps));
+    let curves = curves::read(run, plan.as_ref().and_then(PlanFile::steps_known));
     let trace = trace::read(run);
     for (name, lines) in [("metrics.jsonl", curves.unreadable), ("memory.jsonl", trace.unreadable)] {
         if lines > 0 {
@@ -154,7 +154,8 @@ impl Material {
     }
 
     pub fn steps_planned(&self) -> Option<u64> {
-        self.plan.as_ref().map(|plan| plan.steps).or(self.summary.as_ref().map(|summary| summary.steps_planned))
+        let planned = self.plan.as_ref().and_then(PlanFile::steps_known);
+        planned.or(self.summary.as_ref().map(|summary| summary.steps_planned))
     }
 
     /// Memory by stage of the training; `None` where the pipeline has no stages, or its steps were not kept.

@@ -226,7 +226,9 @@ fn by_stage(material: &Material, page: &mut Page) {
 fn progress(material: &Material, page: &mut Page) {
     let ending = material.ending();
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    let length = ending.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
+    // Of somebody else's command nobody knows what an epoch is.
+    let length = ending.filter(|_| material.watched().is_none());
+    let length = length.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
     page.line("steps", &format!("{}{planned}{length}", material.steps().unwrap_or(0)));
     // Without validations and all else between the steps.
     let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));

@@ -139,6 +139,7 @@ pub struct PlanFile {
     pub version: u32,
     pub epochs: u64,
     pub steps_per_epoch: u64,
+    /// 0 where nobody knows, as of a command.
     pub steps: u64,
     /// Validations in all, that of the untrained model included.
     #[serde(default)]
@@ -264,6 +265,13 @@ pub enum MetricsLine {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         intervals: BTreeMap<String, Interval>,
     },
+}
+
+impl PlanFile {
+    /// How many steps there will be, where that is known.
+    pub fn steps_known(&self) -> Option<u64> {
+        Some(self.steps).filter(|steps| *steps > 0)
+    }
 }
 
 impl MetricsLine {

@@ -383,7 +383,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             }
             let plan = plan().ok();
             best = best_so_far(&path, &metrics, plan.as_ref());
-            let over = loss::averaged_over(plan.as_ref().map(|plan| plan.steps));
+            let over = loss::averaged_over(plan.as_ref().and_then(PlanFile::steps_known));
             for line in metrics {
                 last_step = last_step.max(Some(line.step()));
                 add_loss(&mut losses, &line, over);
@@ -394,7 +394,7 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
         }
     }
     let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan() {
-        Ok(plan) => Some(plan.steps),
+        Ok(plan) => plan.steps_known(),
         Err(error) => {
             if !error.is_missing() && state == RunState::Killed {
                 state = RunState::Unreadable(error.to_string());

@@ -61,6 +61,18 @@ pub struct PlannedMetric {
 }
 
 impl PlannedMetric {
+    /// One of which nothing is known but its name and which way is better.
+    pub fn plain(name: &str, better: Better) -> Self {
+        Self {
+            name: name.to_owned(),
+            better: Some(better),
+            unit: String::new(),
+            family: name.to_owned(),
+            line: name.to_owned(),
+            about: String::new(),
+        }
+    }
+
     /// ` %` behind a number, where that is its unit.
     pub fn percent(unit: &str) -> &'static str {
         if unit == "%" { " %" } else { "" }

@@ -23,6 +23,12 @@ pub struct Watched {
     pub steps: Option<String>,
     /// What could not be measured here, and why; for people.
     pub not_measured: Vec<String>,
+    /// The command as it was run, word by word; empty in results of older versions of xrun.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Whether it says how it goes on after a stop.
+    #[serde(default)]
+    pub resumes: bool,
 }
 
 impl Default for Watched {
@@ -37,6 +43,8 @@ impl Default for Watched {
             time_limit_seconds: None,
             steps: None,
             not_measured: Vec::new(),
+            command: Vec::new(),
+            resumes: false,
         }
     }
 }

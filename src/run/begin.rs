@@ -81,6 +81,11 @@ impl<'a> NewRun<'a> {
 }
 
 impl Begun {
+    /// Only its directory, for what is no task.
+    pub fn into_directory(self) -> RunDirectory {
+        self.directory
+    }
+
     /// What trains it. `started` is when the program began: `training.time_limit` counts from there.
     pub fn launch<'a>(&'a self, opened: &'a Opened, started: Instant) -> Launch<'a> {
         Launch {

@@ -68,8 +68,9 @@ pub fn fingerprint(plan: &Plan) -> String {
 
 /// Keys that say where the data lies: like [`LEFT_OUT`], they change nothing, as the data's digest counts.
 pub fn places_of_data(experiment: &Experiment) -> Vec<String> {
-    let mut dataset = experiment.dataset.clone();
-    dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>()).collect()
+    let (mut dataset, mut pipeline) = (experiment.dataset.clone(), experiment.pipeline.clone());
+    let of_data = dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>());
+    of_data.chain(pipeline.paths().map(|(key, _)| key)).collect()
 }
 
 /// A line for each value that counts, sorted by key.

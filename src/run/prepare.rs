@@ -219,11 +219,12 @@ impl Planned {
 
     /// What a few steps of the experiment need, seen now.
     pub fn measure(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
-        let steps = self.plan.facts.probe_steps.min(self.plan.steps);
+        let planned = if self.plan.facts.steps_are_known { self.plan.steps } else { u64::MAX };
+        let steps = self.plan.facts.probe_steps.min(planned);
         self.listener.say(&format!(
             "measuring memory: {}, for {} at most",
             counted(steps, "step"),
-            probe::words_of_limit()
+            probe::words_of_limit(&self.plan.experiment)
         ));
         let _measuring = self.listener.begin(Work::Measuring(self.kernels.clone()));
         let mut overrides = overrides.to_vec();
@@ -240,6 +241,12 @@ impl Planned {
         }
         remembered::keep(&self.probe_key(), &probe);
         Ok(probe)
+    }
+
+    /// The same without a task: a command does the work.
+    pub fn without_task(self) -> Opened {
+        let Self { plan, ledger, chosen, kernels, .. } = self;
+        Opened { plan, ledger, chosen, kernels }
     }
 
     /// Opens the task. `first_step` is the first one that it will be asked for.

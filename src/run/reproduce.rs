@@ -67,6 +67,10 @@ pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
         }
     }
     changes.of_host(&before.host, &manifest::host());
+    if before.watched.is_some() {
+        // Nobody knows what a command works on.
+        return changes.0;
+    }
     let kernels = Kernels::of(&cache::folder(), &chosen.found);
     let (then, now) = (&before.device, manifest::device(chosen, kernels.as_ref()));
     changes.note("device", &then.chosen, &now.chosen);

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use super::fingerprint::fingerprint;
 use super::{checkpoint, manifest};
 use crate::experiment::overrides::key_of;
+use crate::experiment::resolved;
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Manifest, MetricsLine};
-use crate::results::layout;
 use crate::results::read::{self, ReadError};
 use crate::results::write::{self, WriteError};
+use crate::results::{layout, seal};
 
 /// Where a run can be continued from.
 #[derive(Debug)]
@@ -163,7 +165,34 @@ pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String])
             write::at(&path, std::fs::remove_dir_all(&path))?;
         }
     }
-    for file in [layout::SUMMARY, layout::VERDICT] {
+    goes_on(run, continuation, overrides)
+}
+
+/// As [`rewind`], of a run whose work a command does: how far it goes back, only the command knows.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn begin_again(
+    run: &Path,
+    continuation: &mut Continuation,
+    plan: &Plan,
+    overrides: &[String],
+) -> Result<(), WriteError> {
+    write::at(run, write::remove_unfinished(run))?;
+    if !overrides.is_empty() {
+        let text = resolved::to_toml(&plan.experiment, None);
+        write::replace(&run.join(layout::RESOLVED), &seal::text(&text))?;
+    }
+    write::replace_json(&run.join(layout::PLAN), &plan.to_file(0))?;
+    if fingerprint(plan) != continuation.manifest.fingerprint {
+        continuation.manifest.fingerprint = checkpoint::CHANGED.into();
+    }
+    goes_on(run, continuation, overrides)
+}
+
+/// Takes away what said that the run had ended, and says in the manifest that it goes on.
+fn goes_on(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
+    for file in [layout::SUMMARY, layout::VERDICT, layout::POST_MORTEM] {
         let path = run.join(file);
         if path.exists() {
             write::at(&path, std::fs::remove_file(&path))?;

@@ -1,6 +1,7 @@
 //! What may be set in an experiment file: the sections that all experiments share, and choices between kinds.
 
 pub mod chosen;
+pub mod command;
 pub mod early_stopping;
 pub mod hooks;
 pub mod kinds;
@@ -8,3 +9,5 @@ pub mod limits;
 pub mod matmul_dtype;
 pub mod schedule;
 pub mod sections;
+pub mod signal;
+pub mod step_pattern;

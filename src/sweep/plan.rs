@@ -40,6 +40,15 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
         problems.add(problem.help("leave one of them out"));
         return Err(problems);
     }
+    if let Some(set) = shorten::of_command(&family.base, steps) {
+        let set = set.map_err(|problem| {
+            let mut problems = Problems::default();
+            problems.add(problem);
+            problems
+        })?;
+        let whole = family.base.training.max_steps.unwrap_or(steps);
+        return Ok((set, whole));
+    }
     let (facts, _) = family.base.prepare(&Ledger::default()).map_err(of_data)?;
     let whole = plan::resolve(family.base.clone(), facts);
     let mut set = shorten::shortened(&whole.experiment, whole.steps, steps);

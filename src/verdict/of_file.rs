@@ -120,8 +120,14 @@ fn ordered(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadEr
 /// Judges the samples of a command that `xrun watch` ran.
 fn of_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
     let mut command = Command::new(watched);
+    let mut segment = 0;
     for line in ordered(path)? {
-        command.add(&line?);
+        let line: MemoryLine = line?;
+        if line.segment != segment {
+            // A command that was resumed holds other memory.
+            (segment, command) = (line.segment, Command::new(watched));
+        }
+        command.add(&line);
     }
     Ok(command.verdict())
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
+#[cfg(target_os = "linux")]
+mod command;
 mod command_line;
 mod comparison;
 mod contract;

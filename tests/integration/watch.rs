@@ -23,7 +23,7 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     SHARED.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn has_python() -> bool {
+pub fn has_python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
         skipped("there is no python3");
@@ -364,9 +364,65 @@ fn what_is_no_program_is_told_and_recorded() {
 fn progress_bars_are_recognised_without_a_pattern() {
     let workplace = Workplace::new();
     let bars = "for i in 1 2 3 4 5; do printf '\\r  1%%|#   | %d/100 [00:01<00:32, 9it/s, loss=0.%d]' $i $i >&2; sleep 0.05; done";
-    let said = workplace.xrun(&["watch", "--steps", "auto", "--every", "20ms", "--", "sh", "-c", bars]);
+    let said = workplace.xrun(&["watch", "--every", "20ms", "--", "sh", "-c", bars]);
     assert_eq!(said.code, 0, "{said:?}");
     let summary = json(&workplace.latest("sh").join("summary.json"));
     assert_eq!((&summary["steps"], &summary["loss_last"]), (&5.into(), &0.5.into()), "{summary}");
     assert!(said.err.contains("recognised as those of tqdm, a bar of 100 steps"), "{said:?}");
+}
+
+/// A terminal of 77 columns around a program, which has 99 once the program has said what it sees.
+const TERMINAL: &str = r#"
+import fcntl, os, pty, signal, struct, subprocess, sys, termios
+master, slave = pty.openpty()
+size = lambda columns: fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+size(77)
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+os.close(slave)
+seen, resized = b"", False
+while True:
+    try:
+        block = os.read(master, 4096)
+    except OSError:
+        break
+    seen += block
+    if not block:
+        break
+    if b"True True 77" in seen and not resized:
+        resized = True
+        size(99)
+        child.send_signal(signal.SIGWINCH)
+sys.stdout.buffer.write(seen)
+sys.exit(child.wait())
+"#;
+
+/// Says what terminal it sees, waits for another size, and draws a bar.
+const SEES: &str = r#"
+import os, sys, time
+print(sys.stdout.isatty(), sys.stderr.isatty(), os.get_terminal_size(1).columns, flush=True)
+begun = time.time()
+while os.get_terminal_size(1).columns == 77 and time.time() < begun + 60:
+    time.sleep(0.01)
+print("now", os.get_terminal_size(2).columns, flush=True)
+print("  3%|#   | 3/9 [00:01<00:32, 9it/s, loss=0.5]", flush=True)
+"#;
+
+#[test]
+fn a_command_whose_output_is_read_still_sees_the_terminal_and_its_size() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let (outer, inner) = (workplace.file("terminal.py", TERMINAL), workplace.file("sees.py", SEES));
+    let mut command = Command::new("python3");
+    command
+        .arg(outer)
+        .arg(env!("CARGO_BIN_EXE_xrun"))
+        .args(["watch", "--name", "trial", "-q", "--", "python3"])
+        .arg(inner);
+    let said = said(command.current_dir(workplace.folder.path()).output().unwrap());
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("True True 77\r\n") && said.out.contains("now 99\r\n"), "{said:?}");
+    let summary = json(&workplace.latest("trial").join("summary.json"));
+    assert_eq!(summary["steps"], 3, "it was recognised without being asked: {summary}");
 }

@@ -61,7 +61,8 @@ fn facts(material: &Material) -> Markup {
         .flatten()
         .collect();
     let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
-    let epochs = ending.map(|summary| epochs(summary.epochs));
+    // Of somebody else's command nobody knows what an epoch is.
+    let epochs = ending.filter(|_| material.watched().is_none()).map(|summary| epochs(summary.epochs));
     html! {
         dl {
             (fact("Run", &material.id, None))

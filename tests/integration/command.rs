@@ -1,0 +1,239 @@
+//! Is a command of others, as `[pipeline.command]`, an experiment like any other?
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::watch::has_python;
+use crate::workplace::{Said, Workplace, json, text};
+
+fn script() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch/train.py").to_str().unwrap().to_owned()
+}
+
+/// A trainer of so many steps; `more` are words behind those of every trial.
+fn trial(workplace: &Workplace, steps: u64, more: &str, rest: &str) -> String {
+    let script = script();
+    let words = format!(
+        "\"python3\", {script:?}, \"--steps\", \"{{training.max_steps}}\", \"--seed\", \"{{experiment.seed}}\", \
+         \"--checkpoint\", \"{{checkpoint}}\", \"--save-every\", \"{{checkpoint.every_steps}}\", \"--learning-rate\", \
+         \"{{values.learning_rate}}\", \"--pause\", \"0.005\""
+    );
+    let text = format!(
+        "[pipeline.command]\nprogram = [{words}{more}]\nresume = [{words}, \"--resume\"]\n\
+         checkpoint = \"{{run}}/checkpoint.json\"\nevery = \"50 ms\"\n\
+         steps = 'step (?<step>\\d+) loss (?<loss>\\S+) distance (?<distance>\\S+)'\n\
+         [pipeline.command.values]\nlearning_rate = 0.1\n[pipeline.command.metrics]\ndistance = \"lower\"\n\
+         [checkpoint]\nevery_steps = 10\n[training]\nmax_steps = {steps}\n{rest}"
+    );
+    workplace.file("trial.toml", &text).to_str().unwrap().to_owned()
+}
+
+/// The steps whose losses were written down.
+fn trained(run: &Path) -> Vec<u64> {
+    let text = text(&run.join("metrics.jsonl"));
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["kind"] == "train").map(|line| line["step"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_command_leaves_the_result_of_an_experiment() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/command.toml");
+    let said =
+        workplace.xrun(&[file.to_str().unwrap(), "-s", "training.max_steps=30", "-s", "checkpoint.every_steps=7"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.out.lines().count(), 30, "its output is as it was: {said:?}");
+    let run = workplace.latest("command");
+    assert_eq!(trained(&run), (1..=30).collect::<Vec<u64>>());
+    let (summary, plan, manifest) =
+        (json(&run.join("summary.json")), json(&run.join("plan.json")), json(&run.join("manifest.json")));
+    assert_eq!((&summary["outcome"], &summary["steps"]), (&"finished".into(), &30.into()), "{summary}");
+    assert_eq!(summary["best"]["metric"], "distance");
+    assert_eq!((&plan["steps"], &plan["best_by"]), (&30.into(), &"distance".into()), "{plan}");
+    let words = manifest["watched"]["command"].as_array().unwrap();
+    assert!(words.contains(&"7".into()), "the interval reached it: {words:?}");
+    assert!(manifest["data"]["examples/watch/train.py"].is_string(), "{manifest}");
+    let saved: Value = serde_json::from_str(&text(&run.join("checkpoint.json"))).unwrap();
+    assert_eq!(saved["step"], 30);
+    let names = |list: &Value| {
+        let mut names: Vec<String> =
+            list.as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&plan["owners"]), names(&summary["owners"]), "the plan lists every buffer");
+    let shown = workplace.xrun(&["show", "command"]);
+    assert!(shown.code == 0 && shown.out.contains("30 of 30"), "{shown:?}");
+    let again = workplace.xrun(&[
+        file.to_str().unwrap(),
+        "-s",
+        "training.max_steps=30",
+        "-s",
+        "checkpoint.every_steps=7",
+        "--if-changed",
+    ]);
+    assert!(again.code == 0 && again.err.contains("nothing was run"), "{again:?}");
+}
+
+#[test]
+fn words_environment_and_folder_arrive_as_they_were_written() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['NAME'], os.getcwd()]))";
+    std::fs::create_dir(workplace.path("inner")).unwrap();
+    let words = "\"a b; $HOME *\", \"{{\\\"x\\\": {values.text}}}\", \"{limits.host_memory}\", \"{run}\"";
+    let file = workplace.file(
+        "words.toml",
+        &format!(
+            "[pipeline.command]\nfolder = \"inner\"\nprogram = [\"python3\", \"-c\", {:?}, {words}]\n\
+             [pipeline.command.values]\ntext = \"é \"\n[pipeline.command.environment]\nNAME = \"seed {{experiment.seed}}\"\n\
+             [limits]\nhost_memory = \"1 GiB\"\n",
+            code.replace('{', "{{").replace('}', "}}")
+        ),
+    );
+    let said = workplace.xrun(&[file.to_str().unwrap(), "-s", "experiment.seed=4"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let [words, name, folder]: [Value; 3] = serde_json::from_str(&said.out).unwrap();
+    let run = workplace.latest("words");
+    assert_eq!(words, serde_json::json!(["a b; $HOME *", "{\"x\": é }", "1073741824", words[3]]));
+    assert_eq!(std::fs::canonicalize(words[3].as_str().unwrap()).unwrap(), run);
+    assert_eq!(name, "seed 4");
+    assert_eq!(Path::new(folder.as_str().unwrap()), std::fs::canonicalize(workplace.path("inner")).unwrap());
+}
+
+#[test]
+fn a_command_that_crashed_goes_on_from_its_checkpoint() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = trial(&workplace, 40, ", \"--fail-at\", \"25\"", "");
+    let crashed = workplace.xrun(&[&file]);
+    assert_eq!(crashed.code, 1, "{crashed:?}");
+    assert!(crashed.err.contains("exit code 1") && crashed.err.contains("xrun resume"), "{crashed:?}");
+    let run = workplace.latest("trial");
+    assert_eq!(trained(&run).last(), Some(&25));
+    let resumed = workplace.xrun(&["resume", "trial"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    assert!(resumed.out.starts_with("step 21 "), "{resumed:?}");
+    assert_eq!(trained(&run), (1..=40).collect::<Vec<u64>>(), "each step stands there once");
+    let (summary, manifest) = (json(&run.join("summary.json")), json(&run.join("manifest.json")));
+    assert_eq!((&summary["outcome"], &summary["steps"]), (&"finished".into(), &40.into()), "{summary}");
+    assert_eq!(manifest["resumed"].as_array().unwrap().len(), 1);
+    assert!(text(&run.join("memory.jsonl")).contains("\"segment\":1"));
+    let finished = workplace.xrun(&["resume", "trial"]);
+    assert!(finished.code == 2 && finished.err.contains("is finished"), "{finished:?}");
+}
+
+#[test]
+fn a_command_that_does_not_say_how_is_not_resumed() {
+    let workplace = Workplace::new();
+    let file = workplace.file("false.toml", "[pipeline.command]\nprogram = [\"false\"]\n");
+    let said = workplace.xrun(&[file.to_str().unwrap()]);
+    assert!(said.code == 1 && !said.err.contains("xrun resume"), "{said:?}");
+    let resumed = workplace.xrun(&["resume", "false"]);
+    assert!(resumed.code == 2 && resumed.err.contains("does not say how it goes on"), "{resumed:?}");
+    let nothing = workplace.file("nothing.toml", "[pipeline.command]\nprogram = [\"no-such-program\"]\n");
+    let said = workplace.xrun(&[nothing.to_str().unwrap()]);
+    assert!(said.code == 2 && said.err.contains("there is no program `no-such-program`"), "{said:?}");
+    assert!(!workplace.path("results/nothing").exists(), "nothing was begun");
+}
+
+#[test]
+fn its_own_knobs_are_swept_and_compared_and_a_result_is_reproduced() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = trial(&workplace, 20, "", "");
+    let swept = workplace.xrun(&["sweep", &file, "-s", "pipeline.command.values.learning_rate=0.01,0.2", "--json"]);
+    assert_eq!(swept.code, 0, "{swept:?}");
+    let table: Value = serde_json::from_str(&swept.out).unwrap();
+    assert_eq!(table["keys"], serde_json::json!(["pipeline.command.values.learning_rate"]));
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    let distance = |row: &Value| row["runs"][0]["metrics"]["distance"].as_f64().unwrap();
+    assert!(distance(&rows[1]) < distance(&rows[0]), "the larger rate gets further in 20 steps: {table}");
+    assert!(rows.iter().all(|row| row["runs"][0]["resident_peak"].as_u64().unwrap() > 1 << 20), "{table}");
+
+    for rate in ["0.1", "0.2"] {
+        let said = workplace.xrun(&[&file, "-s", &format!("pipeline.command.values.learning_rate={rate}")]);
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    let compared = workplace.xrun(&["compare", "latest", "latest~1"]);
+    assert!(compared.code == 0 && compared.out.contains("pipeline.command.values.learning_rate"), "{compared:?}");
+    let reproduced = workplace.xrun(&["reproduce", "trial"]);
+    assert!(reproduced.code == 0 && reproduced.out.contains("the same bits in 40 lines"), "{reproduced:?}");
+}
+
+#[test]
+fn at_a_limit_of_the_file_it_saves_first() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = trial(&workplace, 1_000_000, ", \"--leak\"", "[limits]\nhost_memory = \"128 MiB\"\n");
+    let said = workplace.xrun(&[&file]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("95 % of limits.host_memory"), "{said:?}");
+    assert!(said.err.contains("checkpoint.json was written after the signal"), "{said:?}");
+    let run = workplace.latest("trial");
+    assert_eq!(json(&run.join("post_mortem.json"))["limit_key"], "limits.host_memory");
+    assert!(run.join("checkpoint.json").is_file());
+}
+
+#[test]
+fn a_plan_is_made_of_a_short_probe_and_leaves_nothing() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = trial(&workplace, 1_000_000, "", "");
+    let said = workplace.xrun(&["plan", &file, "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let answer: Value = serde_json::from_str(&said.out).unwrap();
+    let forecast = &answer["plan"]["forecast"];
+    assert!(forecast["resident_peak"].as_u64().unwrap() > 4 << 20, "python alone needs more: {answer}");
+    assert_eq!(forecast["rows"][0]["name"], "processes");
+    assert!(!workplace.path("results").exists(), "its results were elsewhere");
+    let tight = workplace.xrun(&["plan", &file, "-s", "limits.host_memory=16MiB", "-s", "experiment.seed=9"]);
+    assert!([0, 3].contains(&tight.code) && tight.out.contains("of 16.0 MiB"), "{tight:?}");
+    let dry = workplace.xrun(&[&file, "--dry-run"]);
+    assert!(
+        dry.code == 0 && dry.out.contains("--learning-rate 0.1") && dry.out.contains("'{run}/checkpoint.json'"),
+        "{dry:?}"
+    );
+    let short = workplace.xrun(&[&file, "--steps", "5"]);
+    assert!(short.code == 0 && short.out.lines().count() == 5, "{short:?}");
+}
+
+#[test]
+fn knobs_come_from_all_layers() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "base.toml",
+        "[pipeline.command]\nprogram = [\"true\", \"{values.rate}\"]\n[pipeline.command.values]\nrate = 0.1\nkept = 1\n",
+    );
+    let file = workplace.file("top.toml", "extends = \"base.toml\"\n[pipeline.command.values]\nrate = 0.2\n");
+    let resolved = |set: &[&str], variable: Option<&str>| -> Said {
+        let mut command = workplace.command(&["check", "--resolved", file.to_str().unwrap()]);
+        command.args(set);
+        variable.iter().for_each(|value| {
+            command.env("XRUN__PIPELINE__COMMAND__VALUES__RATE", value);
+        });
+        crate::workplace::said(command.output().unwrap())
+    };
+    let has = |said: &Said, line: &str| assert!(said.out.lines().any(|other| other == line), "{line}: {said:?}");
+    let said = resolved(&[], None);
+    has(&said, "rate = 0.2");
+    has(&said, "kept = 1");
+    has(&resolved(&[], Some("0.3")), "rate = 0.3");
+    has(&resolved(&["-s", "pipeline.command.values.rate=0.4"], Some("0.3")), "rate = 0.4");
+    has(&resolved(&["-s", "pipeline.command.values.word=fast"], None), "word = \"fast\"");
+}

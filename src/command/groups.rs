@@ -73,10 +73,15 @@ impl Seen {
 
     fn read(member: Member) -> Option<Self> {
         let status = Status::read(member.id)?;
+        let pages = Pages::read(member.id);
+        // One that ends gives its pages back while they are added up.
+        if processes::is_exiting(member.id) {
+            return None;
+        }
         Some(Self {
             member,
             status,
-            pages: Pages::read(member.id),
+            pages,
             command: processes::command(member.id)?,
             young: processes::age(member.id).is_none_or(|age| age < AGE_MIN),
         })

@@ -351,7 +351,8 @@ impl Session<'_> {
                 if rate > 0.0 && expected >= limit as f64 {
                     let grace = Span(self.request.grace);
                     let message = format!(
-                        "memory would reach {what}, {}, within the {grace} that it takes to save: {} are held, and {} come each second",
+                        "memory would reach {what}, {}, within {grace}, the time that --grace gives it to save: {} are held, and {} \
+                         come each second",
                         Bytes(limit),
                         Bytes(held),
                         Bytes(rate as u64)

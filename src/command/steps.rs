@@ -106,20 +106,28 @@ impl Finder {
 /// Counts steps through, also where their numbers begin again with each epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
+    /// Steps of the epochs before, and those of this one so far with them.
     before: u64,
-    newest: u64,
+    all: u64,
+    /// What was read last; `None` before the first.
+    newest: Option<u64>,
+    /// 1 where this epoch's first step has the number 0.
+    shift: u64,
 }
 
 impl Counter {
-    /// The number of a step since the start; `None` of one that was seen.
-    fn count(&mut self, step: u64) -> Option<u64> {
-        if step < self.newest {
-            self.before += self.newest;
-            self.newest = 0;
+    /// The number of a step since the start, from 1; `None` of one that was seen. `is_done` says that the number counts
+    /// what is done, as bars do, so that 0 is no step.
+    fn count(&mut self, step: u64, is_done: bool) -> Option<u64> {
+        let begins = self.newest.is_none_or(|newest| step < newest);
+        if begins {
+            self.before = self.all;
+            self.shift = u64::from(step == 0 && !is_done);
         }
-        let is_new = step > self.newest;
-        self.newest = step;
-        is_new.then_some(self.before + step)
+        let is_new = if begins { step + self.shift > 0 } else { self.newest.is_some_and(|newest| step > newest) };
+        self.newest = Some(step);
+        self.all = self.before + step + self.shift;
+        is_new.then_some(self.all)
     }
 }
 
@@ -195,7 +203,8 @@ impl Steps {
 
     fn found(&self, found: Found) {
         self.matched.fetch_add(1, Relaxed);
-        let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(found.step);
+        let is_done = matches!(self.finder, Some(Finder::Recogniser(_)));
+        let counted = self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(found.step, is_done);
         let step = match counted {
             Some(step) => self.newest.fetch_max(step, Relaxed).max(step),
             // A bar shows a step before its loss is told.
@@ -310,9 +319,16 @@ mod tests {
 
     #[test]
     fn numbers_that_begin_again_with_each_epoch_are_counted_on() {
-        let mut counter = Counter::default();
-        let counted: Vec<Option<u64>> = [0, 1, 2, 2, 3, 1, 2, 3].into_iter().map(|step| counter.count(step)).collect();
-        assert_eq!(counted, [None, Some(1), Some(2), None, Some(3), Some(4), Some(5), Some(6)]);
+        let counted = |steps: &[u64], is_done: bool| -> Vec<u64> {
+            let mut counter = Counter::default();
+            steps.iter().filter_map(|step| counter.count(*step, is_done)).collect()
+        };
+        assert_eq!(counted(&[1, 2, 2, 3, 1, 2, 3], false), [1, 2, 3, 4, 5, 6]);
+        // As `range` counts.
+        assert_eq!(counted(&[0, 1, 2, 2, 0, 1, 2], false), [1, 2, 3, 4, 5, 6]);
+        // A bar begins with what is not done yet.
+        assert_eq!(counted(&[0, 1, 2, 2, 3, 0, 1], true), [1, 2, 3, 4]);
+        assert_eq!(counted(&[900, 901], false), [900, 901]);
     }
 
     #[test]

@@ -191,6 +191,18 @@ pub fn age(process: u32) -> Option<Duration> {
     Some(Duration::from_secs_f64((uptime - started(&stat)? / ticks_per_second()).max(0.0)))
 }
 
+/// Whether it gives back its memory at this moment, since it ends. `PF_EXITING` of the kernel's `include/linux/sched.h`, the
+/// ninth field of `/proc/N/stat`.
+pub fn is_exiting(process: u32) -> bool {
+    const EXITING: u64 = 0x4;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+    flags(&stat).is_none_or(|flags| flags & EXITING != 0)
+}
+
+fn flags(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(6)?.parse().ok()
+}
+
 /// When it started, in ticks since the machine did. The name, in parentheses, may hold anything.
 fn started(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
@@ -223,6 +235,7 @@ mod tests {
         assert_eq!(Pages::parsed("Rss: 1 kB\n"), None);
         let stat = "5 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20";
         assert_eq!(started(stat), Some(1234.0));
+        assert_eq!(flags(stat), Some(6));
     }
 
     #[test]
@@ -235,8 +248,10 @@ mod tests {
         assert!(found);
         assert!(pages.is_some() && age.unwrap() < Duration::from_secs(30) && open_files(own).unwrap() > 2);
         assert!(command.unwrap().contains("sleep") || cfg!(not(target_os = "linux")));
+        assert!(!is_exiting(own));
         child.wait().unwrap();
         assert_eq!(Status::read(child.id()), None);
+        assert!(is_exiting(child.id()));
         assert_eq!(with_descendants(own)[0], Member { id: own, parent: None });
     }
 }

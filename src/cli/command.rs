@@ -67,6 +67,8 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
         results: PathBuf::new(),
         every: if probes { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
         host_memory: experiment.limits.host_memory.map(|limit| limit.0),
+        hard_limit: command.hard_limit.map(|limit| limit.0),
+        device_memory: experiment.limits.device_memory.map(|limit| limit.0),
         at: watch::AT,
         signal: command.signal,
         grace: command.grace.0,

@@ -46,6 +46,12 @@ pub struct WatchArguments {
     /// The memory that all its processes may hold, without files: 14GiB.
     #[arg(long, value_name = "SIZE")]
     host_memory: Option<Bytes>,
+    /// The memory that all its processes may hold on NVIDIA GPUs together: 20GiB.
+    #[arg(long, value_name = "SIZE")]
+    device_memory: Option<Bytes>,
+    /// The memory that the kernel lets it have, in a cgroup of its own: where the system allows one.
+    #[arg(long, value_name = "SIZE")]
+    hard_limit: Option<Bytes>,
     /// The share of a limit at which it is stopped.
     #[arg(long, value_name = "SHARE", default_value_t = AT, value_parser = share)]
     at: f64,
@@ -131,8 +137,15 @@ pub fn interval(every: Span) -> Result<Duration, Failure> {
 
 fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
     let every = interval(arguments.every)?;
-    if arguments.host_memory == Some(Bytes(0)) {
-        return Err(Failure::Usage("--host-memory: expected a size such as 14GiB, found 0".into()));
+    let limits = [
+        ("--host-memory", arguments.host_memory),
+        ("--device-memory", arguments.device_memory),
+        ("--hard-limit", arguments.hard_limit),
+    ];
+    for (option, limit) in limits {
+        if limit == Some(Bytes(0)) {
+            return Err(Failure::Usage(format!("{option}: expected a size such as 14GiB, found 0")));
+        }
     }
     let file = arguments.steps_file.clone().map(StepsFrom::File);
     let source = file.or_else(|| arguments.tensorboard.clone().map(StepsFrom::Events));
@@ -152,6 +165,8 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
         results: arguments.results.folder.clone(),
         every,
         host_memory: arguments.host_memory.map(|bytes| bytes.0),
+        device_memory: arguments.device_memory.map(|bytes| bytes.0),
+        hard_limit: arguments.hard_limit.map(|bytes| bytes.0),
         at: arguments.at,
         signal: arguments.signal,
         grace: arguments.grace.0,

@@ -111,7 +111,7 @@ impl Followed {
         }
         let mut rest = bytes.as_slice();
         while let Some(record) = next_record(rest) {
-            let Ok((content, size)) = record else {
+            let Ok(Record { content, size }) = record else {
                 self.damaged = true;
                 return;
             };
@@ -160,7 +160,7 @@ fn meaning(tag: &str) -> Meaning {
     let lower = tag.to_lowercase();
     let parts: Vec<&str> = lower.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
     let held_out = parts.iter().any(|part| ["val", "valid", "validation", "eval", "test"].contains(part));
-    match parts.iter().any(|part| *part == "lr") || lower.contains("learning_rate") {
+    match parts.contains(&"lr") || lower.contains("learning_rate") {
         true => Meaning::Rate,
         false if parts.contains(&"loss") && !held_out => Meaning::Loss,
         false => {
@@ -170,20 +170,36 @@ fn meaning(tag: &str) -> Meaning {
     }
 }
 
-/// A record's bytes, if they are no longer than is worth reading, and its whole length. `None` where there is no whole one;
-/// an error where it is none.
-fn next_record(bytes: &[u8]) -> Option<Result<(Option<&[u8]>, u64), ()>> {
+/// A record as it stands in a file.
+#[derive(Debug, PartialEq)]
+struct Record<'a> {
+    /// Its bytes, if they are no longer than is worth reading.
+    content: Option<&'a [u8]>,
+    /// All that it takes.
+    size: u64,
+}
+
+/// It is no record.
+#[derive(Debug, PartialEq)]
+struct Damaged;
+
+/// The first record; `None` where there is no whole one.
+///
+/// # Errors
+/// A check that does not fit.
+fn next_record(bytes: &[u8]) -> Option<Result<Record<'_>, Damaged>> {
     let head: [u8; HEAD] = *bytes.first_chunk()?;
     let [length, check] = [u64_of(&head[..8]), u64::from(u32_of(&head[8..]))];
     if u64::from(masked(&head[..8])) != check || length > 1 << 40 {
-        return Some(Err(()));
+        return Some(Err(Damaged));
     }
     let size = HEAD as u64 + length + FOOT;
     if length > RECORD_BYTES_MAX {
-        return Some(Ok((None, size)));
+        return Some(Ok(Record { content: None, size }));
     }
     let (content, foot) = bytes.get(HEAD..size as usize)?.split_at(length as usize);
-    Some(if masked(content) == u32_of(foot) { Ok((Some(content), size)) } else { Err(()) })
+    let record = Record { content: Some(content), size };
+    Some(if masked(content) == u32_of(foot) { Ok(record) } else { Err(Damaged) })
 }
 
 fn u64_of(bytes: &[u8]) -> u64 {
@@ -389,7 +405,8 @@ mod tests {
             let _ = next_record(&bytes);
             let framed = framed(&bytes);
             let record = next_record(&framed);
-            proptest::prop_assert_eq!(record, Some(Ok((Some(bytes.as_slice()), framed.len() as u64))));
+            let expected = Record { content: Some(bytes.as_slice()), size: framed.len() as u64 };
+            proptest::prop_assert_eq!(record, Some(Ok(expected)));
         }
     }
 }

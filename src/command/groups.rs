@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::memory::processes::{self, Member, Pages, Status};
 use crate::results::printable;
 use crate::results::watched::Group;
-use crate::verdict::command::{PRIVATE, SHARED};
+use crate::verdict::command::{GPU, PRIVATE, SHARED};
 
 /// Roles that have a name; the rest are [`OTHERS`].
 pub const GROUPS_MAX: usize = 16;
@@ -44,6 +44,7 @@ struct Role {
     /// It has ever had a process, and shared memory.
     seen: bool,
     shares: bool,
+    computes: bool,
 }
 
 /// One process as it was seen.
@@ -55,6 +56,8 @@ pub struct Seen {
     pub pages: Option<Pages>,
     pub command: String,
     pub young: bool,
+    /// Bytes on GPUs.
+    pub gpu: u64,
 }
 
 impl Seen {
@@ -84,6 +87,7 @@ impl Seen {
             pages,
             command: processes::command(member.id)?,
             young: processes::age(member.id).is_none_or(|age| age < AGE_MIN),
+            gpu: 0,
         })
     }
 
@@ -107,8 +111,14 @@ const OTHERS_AT: usize = 1;
 impl Groups {
     /// Those of the command whose process is `main`.
     pub fn new(main: u32) -> Self {
-        let role =
-            |name: &str| Role { name: name.into(), parent: 0, command: String::new(), seen: false, shares: false };
+        let role = |name: &str| Role {
+            name: name.into(),
+            parent: 0,
+            command: String::new(),
+            seen: false,
+            shares: false,
+            computes: false,
+        };
         Self { main, known: vec![role(MAIN), role(OTHERS)] }
     }
 
@@ -142,6 +152,7 @@ impl Groups {
             sum.swap += pages.swap;
             sum.shared += pages.shared;
             sum.file += pages.file;
+            sum.gpu = Some(sum.gpu.unwrap_or_default() + one.gpu);
             // Pages that were not copied since a fork are those of the process that was forked.
             sums[roles[lineage[at]]].private += pages.anonymous - pages.own;
         }
@@ -153,14 +164,19 @@ impl Groups {
         for (role, sum) in self.known.iter_mut().zip(sums) {
             role.shares |= sum.shared > 0;
             role.seen |= sum.processes > 0;
+            role.computes |= sum.gpu.is_some_and(|bytes| bytes > 0);
             if !role.seen {
                 continue;
+            }
+            let gpu = role.computes.then(|| sum.gpu.unwrap_or_default());
+            if let Some(bytes) = gpu {
+                held.owners.insert(format!("{}{GPU}", role.name), bytes);
             }
             held.owners.insert(format!("{}{PRIVATE}", role.name), sum.private);
             if role.shares {
                 held.owners.insert(format!("{}{SHARED}", role.name), sum.shared);
             }
-            held.groups.insert(role.name.clone(), *sum);
+            held.groups.insert(role.name.clone(), Group { gpu, ..*sum });
         }
         held
     }
@@ -184,7 +200,14 @@ impl Groups {
         let taken = |name: &str| self.known.iter().any(|role| role.name == name);
         let mut numbered = (2..).map(|number| format!("{base} {number}"));
         let name = if taken(&base) { numbered.find(|name| !taken(name)).unwrap_or_default() } else { base };
-        self.known.push(Role { name, parent, command: without_numbers(command), seen: false, shares: false });
+        self.known.push(Role {
+            name,
+            parent,
+            command: without_numbers(command),
+            seen: false,
+            shares: false,
+            computes: false,
+        });
         self.known.len() - 1
     }
 }
@@ -231,6 +254,7 @@ mod tests {
             pages: Some(pages),
             command: command.into(),
             young: false,
+            gpu: 0,
         }
     }
 
@@ -257,6 +281,17 @@ mod tests {
         // Roles stay when their processes are gone.
         let held = groups.add_up(&after[..1]);
         assert_eq!(held.owners["workers/private"], 0);
+    }
+
+    #[test]
+    fn what_is_held_on_gpus_belongs_to_the_role_that_holds_it() {
+        let mut groups = Groups::new(1);
+        let with = |gpu| Seen { gpu, ..seen(2, Some(0), "server", 1, 1) };
+        let held = groups.add_up(&[seen(1, None, "python train.py", 1, 1), with(5 * KIB)]);
+        assert_eq!((held.owners.get("server/GPU"), held.owners.get("main/GPU")), (Some(&(5 * KIB)), None));
+        let held = groups.add_up(&[seen(1, None, "python train.py", 1, 1), with(0)]);
+        assert_eq!(held.groups["server"].gpu, Some(0), "a series that began goes on");
+        assert_eq!(held.groups["main"].gpu, None);
     }
 
     #[test]

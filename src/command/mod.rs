@@ -41,6 +41,10 @@ pub struct Request {
     pub every: Duration,
     /// Bytes.
     pub host_memory: Option<u64>,
+    /// Bytes on all GPUs together.
+    pub device_memory: Option<u64>,
+    /// Bytes that the kernel lets it have, in a cgroup of its own.
+    pub hard_limit: Option<u64>,
     /// The share of a limit at which it is stopped.
     pub at: f64,
     /// What is sent first.
@@ -82,14 +86,26 @@ pub struct Enough {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
     pub host_memory: &'static str,
+    pub device_memory: &'static str,
+    pub hard_limit: &'static str,
     pub steps: &'static str,
 }
 
 impl Names {
     /// On the command line.
-    pub const OPTIONS: Self = Self { host_memory: "--host-memory", steps: "--steps" };
+    pub const OPTIONS: Self = Self {
+        host_memory: "--host-memory",
+        device_memory: "--device-memory",
+        hard_limit: "--hard-limit",
+        steps: "--steps",
+    };
     /// In an experiment.
-    pub const KEYS: Self = Self { host_memory: "limits.host_memory", steps: "steps" };
+    pub const KEYS: Self = Self {
+        host_memory: "limits.host_memory",
+        device_memory: "limits.device_memory",
+        hard_limit: "hard_limit",
+        steps: "steps",
+    };
 }
 
 /// Where steps come from.

@@ -68,6 +68,7 @@ pub struct Reached {
     pub message: String,
     /// The option that sets it; `None` for the container's.
     pub key: Option<&'static str>,
+    pub place: Place,
     pub limit: u64,
     pub held: u64,
     pub line: MemoryLine,
@@ -210,7 +211,7 @@ impl Record {
             step: reached.line.step,
             message: reached.message.clone(),
             limit_key: reached.key.map(str::to_owned),
-            place: Place::Host,
+            place: reached.place,
             limit: reached.limit,
             held: reached.held,
             suggestions: Vec::new(),
@@ -259,6 +260,7 @@ impl Record {
             heap_peak: memory.heap_peak,
             heap_peak_beside_leaks: memory.heap_peak,
             resident_peak: memory.resident_peak,
+            device_reserved_peak: memory.device_reserved_peak,
             ..Demand::default()
         };
         let mut summary = Summary {
@@ -324,6 +326,7 @@ pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
     Watched {
         every_ms: u64::try_from(request.every.as_millis()).unwrap_or(u64::MAX),
         host_memory: request.host_memory,
+        device_memory: request.device_memory,
         at: request.at,
         signal: request.signal.word().into(),
         grace_seconds: request.grace.as_secs_f64(),

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 use super::groups::{Groups, Seen};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use crate::memory::cgroup::Cgroup;
+use crate::memory::gpus::Gpus;
 use crate::memory::processes::{self, Member, PROCESSES_MAX, Status};
 use crate::memory::sources;
-use crate::results::format::{HostMemory, MemoryLine, MemorySummary, Point, VERSION};
-use crate::results::watched::Processes;
+use crate::results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
+use crate::results::watched::{Gpu, Processes};
 use crate::verdict::command::UNMAPPED;
 
 /// A sample is taken after this many times what the last one cost: less than 1 % of one core. Who asks for samples more
@@ -55,6 +57,9 @@ pub struct Sampler {
     seen: Holding,
     /// There was a file in `/dev/shm` that nobody had mapped.
     unmapped: bool,
+    gpus: Option<Gpus>,
+    /// The command's, or else this process's.
+    cgroup: Option<Cgroup>,
 }
 
 /// What processes hold, by a quick look.
@@ -73,7 +78,7 @@ pub fn buffer() -> Buffer {
 
 impl Sampler {
     /// Begins to count time.
-    pub fn new(whose: Whose, every: Duration, ledger: &Ledger) -> Self {
+    pub fn new(whose: Whose, every: Duration, cgroup: Option<Cgroup>, ledger: &Ledger) -> Self {
         let (Whose::Ours { main } | Whose::Other { main }) = whose;
         Self {
             whose,
@@ -87,6 +92,8 @@ impl Sampler {
             peaks: MemorySummary::default(),
             seen: buffer().register(ledger),
             unmapped: false,
+            gpus: Gpus::open(),
+            cgroup,
         }
     }
 
@@ -124,9 +131,10 @@ impl Sampler {
     /// One moment of all processes; `None` where there are none.
     pub fn sample(&mut self, step: u64, point: Point) -> Option<MemoryLine> {
         let (begun, worked) = (Instant::now(), processor_time());
-        let seen = Seen::read_all(&self.members());
+        let mut seen = Seen::read_all(&self.members());
+        let gpus = self.read_gpus(&mut seen);
         self.seen.set(seen.len() as u64, seen.len() as u64 * size_of::<Seen>() as u64);
-        let line = (!seen.is_empty()).then(|| self.line(&seen, step, point));
+        let line = (!seen.is_empty()).then(|| self.line(&seen, gpus, step, point));
         self.seen.set(0, 0);
         let cost = begun.elapsed();
         self.newest = Some(Instant::now());
@@ -136,7 +144,22 @@ impl Sampler {
         line.map(|line| MemoryLine { cost_us: microseconds(cost), ..line })
     }
 
-    fn line(&mut self, seen: &[Seen], step: u64, point: Point) -> MemoryLine {
+    /// What is held on each GPU; what each of these processes holds is noted with it.
+    fn read_gpus(&self, seen: &mut [Seen]) -> Vec<Gpu> {
+        let read = self.gpus.as_ref().map(Gpus::read).unwrap_or_default();
+        let one = |gpu: &crate::memory::gpus::Held| {
+            let mut held = 0;
+            for one in seen.iter_mut() {
+                let bytes = gpu.processes.get(&one.member.id).copied().unwrap_or_default();
+                one.gpu += bytes;
+                held += bytes;
+            }
+            Gpu { index: gpu.index, total: gpu.total, used: gpu.used, held }
+        };
+        read.iter().map(one).collect()
+    }
+
+    fn line(&mut self, seen: &[Seen], gpus: Vec<Gpu>, step: u64, point: Point) -> MemoryLine {
         let mut held = self.groups.add_up(seen);
         let sum = |of: fn(&crate::results::watched::Group) -> u64| held.groups.values().map(of).sum::<u64>();
         let (private, shared, file, swap) =
@@ -148,6 +171,16 @@ impl Sampler {
         }
         let heap = private + shared + unmapped.unwrap_or_default();
         let resident = (private + shared + file).saturating_sub(swap);
+        let on_gpus: u64 = gpus.iter().map(|gpu| gpu.held).sum();
+        let driver = (!gpus.is_empty()).then(|| DriverMemory {
+            process: Some(on_gpus),
+            device: gpus.iter().map(|gpu| gpu.used).sum(),
+            before: None,
+            total: Some(gpus.iter().map(|gpu| gpu.total).sum()),
+        });
+        if on_gpus > 0 {
+            self.peaks.device_reserved_peak = self.peaks.device_reserved_peak.max(Some(on_gpus));
+        }
         self.peaks.samples += 1;
         self.peaks.heap_at_end = heap;
         self.peaks.heap_peak = self.peaks.heap_peak.max(heap);
@@ -173,8 +206,8 @@ impl Sampler {
                 libraries: None,
             },
             device: None,
-            driver: None,
-            container: sources::container(),
+            driver,
+            container: self.cgroup.as_ref().and_then(Cgroup::memory),
             owners: held.owners,
             freed: None,
             phases_us: BTreeMap::new(),
@@ -187,8 +220,9 @@ impl Sampler {
                 inexact: seen.iter().filter(|one| one.pages.is_none()).count() as u64,
                 groups: held.groups,
                 unmapped_shared: unmapped,
-                pressure: sources::pressure(),
-                oom_kills: sources::oom_kills(),
+                pressure: self.cgroup.as_ref().and_then(Cgroup::pressure).or_else(sources::pressure),
+                oom_kills: self.cgroup.as_ref().and_then(Cgroup::oom_kills),
+                gpus,
             }),
         }
     }
@@ -230,7 +264,7 @@ pub fn not_measured() -> Vec<String> {
         (sources::oom_kills().is_none(), "kills by the kernel (`oom_kill`)"),
         (sources::pressure().is_none(), "memory pressure (PSI)"),
         (std::fs::read_dir(SHARED_FOLDER).is_err(), "files in /dev/shm"),
-        (true, "memory of GPUs"),
+        (Gpus::open().is_none(), "memory of GPUs: there is no NVIDIA driver with a GPU here"),
     ];
     missing.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what.to_owned()).collect()
 }

@@ -16,9 +16,9 @@ use super::stop::Stopper;
 use super::terminal::Mirror;
 use super::{Begun, Request, StepsFrom, WatchError};
 use crate::bounded::ledger::Ledger;
+use crate::memory::cgroup::{Cgroup, Limited};
 use crate::memory::processes::Status;
-use crate::memory::sources;
-use crate::results::format::{ContainerMemory, MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
+use crate::results::format::{ContainerMemory, MemoryLine, MemorySummary, MetricsLine, Outcome, Place, Point, Summary};
 use crate::results::verdict::Verdict;
 use crate::results::watched::Watched as AsRecorded;
 use crate::results::write::{WriteError, at};
@@ -56,9 +56,10 @@ pub struct Watched {
 pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
     let program = start::find(request)?;
     let ledger = Ledger::default();
+    let limited = limited(request)?;
     let watched = record::watched(request, not_measured());
     let record = Record::begin(request, &watched, &ledger)?;
-    follow(request, &program, record, 0, &watched, &ledger, say)
+    follow(request, &program, record, limited, 0, &watched, &ledger, say)
 }
 
 /// The same in the directory of an experiment's run.
@@ -68,16 +69,31 @@ pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError>
 pub fn run_in(begun: Begun, request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
     let program = start::find(request)?;
     let ledger = Ledger::default();
+    let limited = limited(request)?;
     let watched = record::watched(request, not_measured());
     let segment = begun.segment;
     let record = Record::within(begun, request, &watched, &ledger)?;
-    follow(request, &program, record, segment, &watched, &ledger, say)
+    follow(request, &program, record, limited, segment, &watched, &ledger, say)
 }
 
+/// A cgroup of its own, where the kernel is to limit it.
+fn limited(request: &Request) -> Result<Option<Limited>, WatchError> {
+    let limited = request.hard_limit.map(Limited::new).transpose();
+    limited.map_err(|why| {
+        WatchError::Asked(format!(
+            "{}: no cgroup can be made for the command: {why}; `systemd-run --user --scope -p Delegate=yes` may allow it, and \
+             {} limits it without one",
+            request.names.hard_limit, request.names.host_memory
+        ))
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "what both ways to begin have made")]
 fn follow(
     request: &Request,
     program: &Path,
     record: Record,
+    limited: Option<Limited>,
     segment: u32,
     watched: &AsRecorded,
     ledger: &Ledger,
@@ -86,8 +102,9 @@ fn follow(
     let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH]).map_err(system)?;
     ending::adopt_orphans();
-    let kills_before = sources::oom_kills();
-    let (main, output) = match start::start(request, program, ledger) {
+    let cgroup = limited.as_ref().map(|limited| limited.cgroup().clone()).or_else(Cgroup::of_self);
+    let kills_before = cgroup.as_ref().and_then(Cgroup::oom_kills);
+    let (main, output) = match start::start(request, program, limited.as_ref(), ledger) {
         Ok(started) => started,
         Err(error) => return not_started(record, &Judged::new(watched), &error.to_string(), ledger),
     };
@@ -95,7 +112,7 @@ fn follow(
         request,
         say,
         record,
-        sampler: Sampler::new(Whose::Ours { main }, request.every, ledger),
+        sampler: Sampler::new(Whose::Ours { main }, request.every, cgroup.clone(), ledger),
         judged: Judged::new(watched),
         segment,
         stopper: Stopper::new(main, request.signal, request.grace),
@@ -103,7 +120,7 @@ fn follow(
         reached: None,
         first_step: None,
         last_step: None,
-        last: Last { kills_before, host_memory: request.host_memory, line: None },
+        last: Last { kills_before, host_memory: request.host_memory, cgroup, line: None },
         looked_at_sample: 0,
         trend_looked: Instant::now(),
         patient: true,
@@ -329,20 +346,33 @@ impl Session<'_> {
         let reaches = |held: u64, limit: u64| held as f64 >= self.request.at * limit as f64;
         let held = (line.host.heap + looked).saturating_sub(self.looked_at_sample);
         let limited = line.container.is_some_and(|container| container.limit.is_some());
-        let container = || sources::container().and_then(|now| Some((held_in(line, &now), now.limit?)));
+        let now = || self.last.cgroup.as_ref()?.memory();
+        let container = || now().and_then(|now| Some((held_in(line, &now), now.limit?)));
         self.request.host_memory.is_some_and(|limit| reaches(held, limit))
             || (limited && container().is_some_and(|(held, limit)| reaches(held, limit)))
     }
 
     fn memory_limit(&mut self, line: &MemoryLine) -> Option<Reached> {
         let own = self.request.host_memory.map(|limit| (Some(self.request.names.host_memory), limit, line.host.heap));
-        let container = line.container.and_then(|now| Some((None, now.limit?, held_in(line, &now))));
+        let hard = self.request.hard_limit.map(|_| self.request.names.hard_limit);
+        let container = line.container.and_then(|now| Some((hard, now.limit?, held_in(line, &now))));
+        let place = Place::Device;
+        let on_gpus = line.driver.and_then(|driver| driver.process);
+        if let Some((limit, held)) = self.request.device_memory.zip(on_gpus)
+            && held as f64 >= self.request.at * limit as f64
+        {
+            let key = self.request.names.device_memory;
+            let share = format!("{:.0} % of {key}, {}", 100.0 * self.request.at, Bytes(limit));
+            let message = format!("memory of GPUs reached {share}: {} are held", Bytes(held));
+            return Some(Reached { message, key: Some(key), place, limit, held, line: line.clone() });
+        }
+        let place = Place::Host;
         for (key, limit, held) in own.into_iter().chain(container) {
             let what = key.map_or("the container's limit", |key| key);
             let share = format!("{:.0} % of {what}, {}", 100.0 * self.request.at, Bytes(limit));
             if held as f64 >= self.request.at * limit as f64 {
                 let message = format!("memory reached {share}: {} are held", Bytes(held));
-                return Some(Reached { message, key, limit, held, line: line.clone() });
+                return Some(Reached { message, key, place, limit, held, line: line.clone() });
             }
             if held as f64 >= TREND_SHARE * limit as f64 && self.trend_looked.elapsed() >= TREND_EVERY {
                 self.trend_looked = Instant::now();
@@ -357,7 +387,7 @@ impl Session<'_> {
                         Bytes(held),
                         Bytes(rate as u64)
                     );
-                    return Some(Reached { message, key, limit, held, line: line.clone() });
+                    return Some(Reached { message, key, place, limit, held, line: line.clone() });
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,6 +16,7 @@ use super::steps::{self, Finder, Steps, Tail};
 use super::terminal::{self, Mirror};
 use super::{Request, StepsFrom, WatchError};
 use crate::bounded::ledger::{Holding, Ledger};
+use crate::memory::cgroup::Limited;
 use crate::results::format::MetricsLine;
 
 /// What Python is told, so that lines come when they are printed; only where they are read.
@@ -71,12 +72,20 @@ pub struct Output {
 ///
 /// # Errors
 /// It does not start.
-pub fn start(request: &Request, program: &Path, ledger: &Ledger) -> Result<(u32, Output), WatchError> {
+pub fn start(
+    request: &Request,
+    program: &Path,
+    limited: Option<&Limited>,
+    ledger: &Ledger,
+) -> Result<(u32, Output), WatchError> {
     let mut command = std::process::Command::new(program);
     command.arg0(&request.words[0]).args(&request.words[1..]).process_group(0);
     command.envs(&request.environment);
     if let Some(folder) = &request.folder {
         command.current_dir(folder);
+    }
+    if let Some(limited) = limited {
+        enter(&mut command, limited)?;
     }
     if std::io::stdin().is_terminal() {
         // A group in the background that reads from the terminal would be stopped without a word.
@@ -139,6 +148,19 @@ pub fn start(request: &Request, program: &Path, ledger: &Ledger) -> Result<(u32,
     });
     let waiting = steps::buffer().register(ledger);
     Ok((child.id(), Output { steps, numbers, tail, events, copying, mirrors, _held: held, _waiting: waiting }))
+}
+
+/// Has the command begin in a cgroup, before it is itself: so all of it is there.
+fn enter(command: &mut std::process::Command, limited: &Limited) -> Result<(), WatchError> {
+    let door = limited.door().map_err(|error| WatchError::System(format!("its cgroup cannot be entered: {error}")))?;
+    // SAFETY: between fork and exec only a system call is made.
+    unsafe {
+        command.pre_exec(move || match libc::write(door.as_raw_fd(), b"0".as_ptr().cast(), 1) {
+            1 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    Ok(())
 }
 
 /// Where output is shown.

@@ -30,6 +30,7 @@ const USED: &[&str] = &[
     "experiment.seed",
     "experiment.patch",
     "limits.host_memory",
+    "limits.device_memory",
     "training.time_limit",
     "memory.fail_on",
     "memory.probe",

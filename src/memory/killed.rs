@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::sources;
+use super::cgroup::{Cgroup, oom_kills_in};
 use crate::results::format::VERSION;
 use crate::results::process::{GroupNote, ProcessNote, SlurmJob};
 use crate::results::read;
@@ -12,7 +12,7 @@ const GROUPS_MAX: usize = 32;
 
 /// Notes this process.
 pub fn note(segment: u32, host: String) -> ProcessNote {
-    let above = sources::oom_kills_above().into_iter().take(GROUPS_MAX);
+    let above = Cgroup::of_self().map(|group| group.oom_kills_above()).unwrap_or_default().into_iter().take(GROUPS_MAX);
     let groups = above.filter_map(|(folder, oom_kills)| {
         Some(GroupNote { inode: inode(&folder)?, folder: folder.display().to_string(), oom_kills })
     });
@@ -102,7 +102,7 @@ pub fn of(note: &ProcessNote, host: &str) -> Killer {
     for (at, group) in note.groups.iter().enumerate() {
         let folder = Path::new(&group.folder);
         // One that was made anew counts from 0 again.
-        let now = (inode(folder) == Some(group.inode)).then(|| sources::oom_kills_in(folder)).flatten();
+        let now = (inode(folder) == Some(group.inode)).then(|| oom_kills_in(folder)).flatten();
         let Some(now) = now else { continue };
         counted = true;
         if now > group.oom_kills {

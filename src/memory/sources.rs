@@ -1,11 +1,11 @@
 //! What do the kernel, the container and the driver say? Bytes, or `None` where they do not tell.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
+use super::cgroup::{Cgroup, share_of_pressure};
 use super::heap::HeapUse;
 use crate::results::format::{ContainerMemory, DriverMemory};
 
@@ -84,67 +84,21 @@ pub fn machine() -> Option<(u64, u64)> {
     kibibytes(&text, "MemTotal:").zip(kibibytes(&text, "MemAvailable:"))
 }
 
-/// The folder of the memory cgroup of this process, the root of its kind, and what its files are called.
-fn cgroup() -> Option<(PathBuf, &'static Path, &'static CgroupFiles)> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    CGROUPS.iter().find_map(|files| {
-        let path = text.lines().find_map(|line| line.split_once(files.line).map(|(_, path)| path))?;
-        let root = Path::new(files.root);
-        let folder = root.join(path.trim_start_matches('/'));
-        // In a container the path may be the host's.
-        let folder = if folder.join(files.current).is_file() { folder } else { root.to_path_buf() };
-        folder.join(files.current).is_file().then_some((folder, root, files))
-    })
-}
-
 /// Processes of the container that the kernel killed for want of memory, since there is the container.
 pub fn oom_kills() -> Option<u64> {
-    let (folder, _, files) = cgroup()?;
-    oom_kills_of(&folder, files)
-}
-
-/// The memory cgroup of this process and those above it, each with the processes in it that the kernel has killed for want of
-/// memory; version 2 counts those of groups below, too.
-pub fn oom_kills_above() -> Vec<(PathBuf, u64)> {
-    let Some((folder, root, files)) = cgroup() else { return Vec::new() };
-    let above = folder.ancestors().take_while(|folder| folder.starts_with(root));
-    above.filter_map(|folder| Some((folder.to_path_buf(), oom_kills_of(folder, files)?))).collect()
-}
-
-/// The same of one group, by its folder.
-pub fn oom_kills_in(folder: &Path) -> Option<u64> {
-    CGROUPS.iter().filter(|files| folder.starts_with(files.root)).find_map(|files| oom_kills_of(folder, files))
-}
-
-fn oom_kills_of(folder: &Path, files: &CgroupFiles) -> Option<u64> {
-    let text = fs::read_to_string(folder.join(files.events)).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    Cgroup::of_self()?.oom_kills()
 }
 
 /// The share of the last ten seconds in which something in the container waited for memory, in percent; of the whole
 /// machine where the container has no such file.
 pub fn pressure() -> Option<f64> {
-    let own = cgroup().and_then(|(folder, ..)| fs::read_to_string(folder.join("memory.pressure")).ok());
-    let text = own.or_else(|| fs::read_to_string("/proc/pressure/memory").ok())?;
-    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    some.split_ascii_whitespace().find_map(|word| word.strip_prefix("avg10=")?.parse().ok())
+    let of_machine = || share_of_pressure(&fs::read_to_string("/proc/pressure/memory").ok()?);
+    Cgroup::of_self().and_then(|cgroup| cgroup.pressure()).or_else(of_machine)
 }
 
 /// The container's view: the memory cgroup of this process, version 2 or 1; `None` outside one.
 pub fn container() -> Option<ContainerMemory> {
-    let (folder, root, files) = cgroup()?;
-    let number = |folder: &Path, name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let anonymous = stat.lines().find_map(|line| line.strip_prefix(files.anonymous)?.trim().parse().ok());
-    // A group above may have a tighter limit. The word `max` is no number, and version 1 has a huge one.
-    let groups = folder.ancestors().take_while(|folder| folder.starts_with(root));
-    let limit = groups.filter_map(|folder| number(folder, files.limit)).filter(|limit| *limit < 1 << 62).min();
-    Some(ContainerMemory {
-        current: number(&folder, files.current)?,
-        anonymous,
-        peak: number(&folder, files.peak),
-        limit,
-    })
+    Cgroup::of_self()?.memory()
 }
 
 /// Of a container's limit, what a run may use: pages of files and of the kernel count there, too.
@@ -155,41 +109,6 @@ pub fn room(container: &ContainerMemory, own: u64) -> Option<u64> {
     let others = container.anonymous.unwrap_or(container.current).saturating_sub(own);
     Some((container.limit?.saturating_sub(others) as f64 * CONTAINER_SHARE) as u64)
 }
-
-/// What the files of a version of cgroups are called.
-struct CgroupFiles {
-    root: &'static str,
-    /// In `/proc/self/cgroup`, before the path.
-    line: &'static str,
-    current: &'static str,
-    peak: &'static str,
-    limit: &'static str,
-    anonymous: &'static str,
-    /// Counts kills.
-    events: &'static str,
-}
-
-/// Where both are mounted, memory is controlled by version 1.
-const CGROUPS: [CgroupFiles; 2] = [
-    CgroupFiles {
-        root: "/sys/fs/cgroup/memory",
-        line: ":memory:",
-        current: "memory.usage_in_bytes",
-        peak: "memory.max_usage_in_bytes",
-        limit: "memory.limit_in_bytes",
-        anonymous: "total_rss ",
-        events: "memory.oom_control",
-    },
-    CgroupFiles {
-        root: "/sys/fs/cgroup",
-        line: "0::",
-        current: "memory.current",
-        peak: "memory.peak",
-        limit: "memory.max",
-        anonymous: "anon ",
-        events: "memory.events",
-    },
-];
 
 /// The driver's view of one GPU. The library is loaded at run time; without it there is no such source.
 pub struct Driver {

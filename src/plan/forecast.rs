@@ -216,10 +216,13 @@ fn of_command(demand: &Demand) -> Vec<ForecastRow> {
         about: about.into(),
     };
     let files = demand.resident_peak.unwrap_or_default().saturating_sub(demand.heap_peak);
-    vec![
+    let mut rows = vec![
         row("processes", demand.heap_peak, "private and shared memory of all processes of the command"),
         row("files", files, "pages of files that they have mapped; the kernel can drop them"),
-    ]
+    ];
+    let on_gpus = demand.device_reserved_peak.map(|bytes| row("GPU", bytes, "memory of all processes on GPUs"));
+    rows.extend(on_gpus.map(|row| ForecastRow { place: Place::Device, ..row }));
+    rows
 }
 
 /// Bytes of the optimiser's state for that many parameters.

@@ -12,6 +12,9 @@ pub struct Watched {
     pub every_ms: u64,
     /// `--host-memory`, in bytes.
     pub host_memory: Option<u64>,
+    /// `--device-memory`, in bytes.
+    #[serde(default)]
+    pub device_memory: Option<u64>,
     /// The share of a limit at which the command is stopped.
     pub at: f64,
     /// The signal that is sent first.
@@ -37,6 +40,7 @@ impl Default for Watched {
         Self {
             every_ms: 1000,
             host_memory: None,
+            device_memory: None,
             at: 0.95,
             signal: "TERM".into(),
             grace_seconds: 30.0,
@@ -68,6 +72,21 @@ pub struct Processes {
     pub pressure: Option<f64>,
     /// Processes of the container that the kernel has killed for want of memory, ever; `null` where it does not tell.
     pub oom_kills: Option<u64>,
+    /// NVIDIA GPUs; left out where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
+}
+
+/// An NVIDIA GPU, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Gpu {
+    /// The driver's number of it.
+    pub index: u32,
+    pub total: u64,
+    /// By all processes of the machine.
+    pub used: u64,
+    /// By processes of the command; 0 where the driver does not tell which process holds what.
+    pub held: u64,
 }
 
 /// Processes of one role, in bytes.
@@ -85,4 +104,7 @@ pub struct Group {
     pub file: u64,
     /// Of `private`, swapped out.
     pub swap: u64,
+    /// What they hold on GPUs; `null` where they were never seen to hold any.
+    #[serde(default)]
+    pub gpu: Option<u64>,
 }

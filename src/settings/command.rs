@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::signal::Signal;
 use crate::results::metric::Better;
-use crate::units::Span;
+use crate::units::{Bytes, Span};
 
 /// As many keys of one's own may a table have.
 pub const KEYS_MAX: usize = 256;
@@ -54,6 +54,10 @@ pub struct Command {
     pub signal: Signal,
     /// How long it may then take to save.
     pub grace: Span,
+    /// The memory that the kernel lets it have, in a cgroup of its own: beyond it, it is killed. `limits.host_memory` needs
+    /// no cgroup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hard_limit: Option<Bytes>,
     /// Knobs of its own, for `{values.NAME}`. They are swept as `pipeline.command.values.NAME`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = KEYS_MAX))]
@@ -82,6 +86,7 @@ impl Default for Command {
             every: Span(Duration::from_secs(1)),
             signal: Signal::Term,
             grace: Span(Duration::from_secs(30)),
+            hard_limit: None,
             values: BTreeMap::new(),
             metrics: BTreeMap::new(),
             environment: BTreeMap::new(),

@@ -3,7 +3,7 @@
 //! Both are judged as the samples come. A step is the better measure: a loader that is slow for an hour does not change it.
 
 use super::judge::{BYTES, COUNT, STEPS_NEEDED, Scale, Series};
-use super::watch::{Context, Watch};
+use super::watch::{Context, Watch, rises};
 use crate::results::axis::Axis;
 use crate::results::format::MemoryLine;
 use crate::results::verdict::{Judgement, OWNER, SeriesVerdict, Verdict};
@@ -14,9 +14,12 @@ use crate::units::seconds;
 pub const HELD: &str = "held";
 /// The owner of files in `/dev/shm` that nobody has mapped.
 pub const UNMAPPED: &str = "/dev/shm";
-/// Behind the name of a group: memory of its own, and memory that is shared.
+/// The series of what all processes hold together on GPUs.
+pub const ON_GPUS: &str = "held_on_gpus";
+/// Behind the name of a group: memory of its own, memory that is shared, and memory of GPUs.
 pub const PRIVATE: &str = "/private";
 pub const SHARED: &str = "/shared";
+pub const GPU: &str = "/GPU";
 
 /// A command's samples, judged by step and by the clock.
 #[derive(Clone, Debug)]
@@ -29,7 +32,8 @@ pub struct Command {
 impl Command {
     /// Nothing was sampled yet.
     pub fn new(watched: &Watched) -> Self {
-        let context = Context { host_limit: watched.host_memory, ..Context::default() };
+        let context =
+            Context { host_limit: watched.host_memory, device_limit: watched.device_memory, ..Context::default() };
         // As many samples as there must be steps.
         let span_min = STEPS_NEEDED * watched.every_ms.max(1);
         Self {
@@ -85,6 +89,10 @@ impl Watch {
     /// Adds a sample of a command. What counts is what only its processes can give back; pages of files are the kernel's.
     pub(super) fn add_command(&mut self, place: u64, line: &MemoryLine, processes: &Processes) {
         self.value(place, HELD, line.host.heap, Series::InUse, BYTES);
+        if processes.groups.values().any(|group| group.gpu.is_some()) {
+            let on_gpus = processes.groups.values().filter_map(|group| group.gpu).sum();
+            self.value(place, ON_GPUS, on_gpus, Series::InUse, BYTES);
+        }
         for (owner, bytes) in &line.owners {
             self.value(place, &format!("{OWNER}{owner}"), *bytes, Series::InUse, BYTES);
         }
@@ -104,6 +112,28 @@ impl Watch {
     }
 }
 
+/// Whether it is the series of an owner of memory on GPUs.
+pub(super) fn is_on_gpus(name: &str) -> bool {
+    name.starts_with(OWNER) && name.ends_with(GPU)
+}
+
+/// Whether the owner of a series may live in the memory of a total: of a command the name says where.
+pub(super) fn lives_in(total: &str, owner: &str) -> bool {
+    match total {
+        HELD => !is_on_gpus(owner),
+        ON_GPUS => is_on_gpus(owner),
+        _ => true,
+    }
+}
+
+/// The verdict on a command; `None` of anything else. Memory that moves from one group of processes to another is no growth,
+/// and what is held on GPUs says nothing for itself until it rises.
+pub(super) fn worst_of_command(series: &[SeriesVerdict]) -> Option<Judgement> {
+    let of = |name: &str| series.iter().find(|one| one.name == name).map(|one| one.findings.verdict);
+    let held = of(HELD)?;
+    Some(of(ON_GPUS).filter(|on_gpus| rises(*on_gpus)).map_or(held, |on_gpus| on_gpus.max(held)))
+}
+
 /// What the numbers of a series count.
 pub fn unit(name: &str, scale: Scale) -> &'static str {
     match name {
@@ -119,6 +149,9 @@ pub fn unit(name: &str, scale: Scale) -> &'static str {
 pub fn spoken_owner(owner: &str) -> String {
     if owner == UNMAPPED {
         return "files in /dev/shm that no process has mapped".into();
+    }
+    if let Some(group) = owner.strip_suffix(GPU) {
+        return format!("GPU memory of `{group}`");
     }
     match (owner.strip_suffix(PRIVATE), owner.strip_suffix(SHARED)) {
         (Some(group), _) => format!("private memory of `{group}`"),
@@ -154,6 +187,30 @@ mod tests {
             pressure: None,
             processes: Some(Processes { count: 3, threads: 3, ..Processes::default() }),
         }
+    }
+
+    #[test]
+    fn memory_of_gpus_that_grows_is_named_beside_host_memory_that_does_not() {
+        let watched = Watched { device_memory: Some(1024 * MIB), ..Watched::default() };
+        let lines = (0..300).map(|at| {
+            let mut line = line(1000 * at, at, 100 * MIB, 50 * MIB);
+            let held = 2 * MIB * at;
+            line.owners.insert("workers/GPU".into(), held);
+            let group = crate::results::watched::Group { gpu: Some(held), ..Default::default() };
+            line.processes = line.processes.map(|mut processes| {
+                processes.groups.insert("workers".into(), group);
+                processes
+            });
+            line
+        });
+        let verdict = judged(&watched, lines);
+        assert_eq!(
+            (verdict.verdict, verdict.owner.as_deref()),
+            (Judgement::Growing, Some("workers/GPU")),
+            "{verdict:?}"
+        );
+        assert!(verdict.message.contains("GPU memory of `workers` by 2.0 MiB a step"), "{}", verdict.message);
+        assert!(verdict.message.contains("limit"), "{}", verdict.message);
     }
 
     fn judged(watched: &Watched, lines: impl Iterator<Item = MemoryLine>) -> Verdict {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::command::{HELD, unit};
+use super::command::{HELD, ON_GPUS, is_on_gpus, lives_in, unit, worst_of_command};
 use super::floors::Cutter;
 use super::judge::{BYTES, COUNT, Scale, Series, Z, judge, suspicious};
 use super::names::{DRIVER_BEYOND, KEPT, LIBRARIES, RESERVED_BEYOND, RESIDENT_BEYOND, REST};
@@ -307,6 +307,7 @@ impl Watch {
     fn limit(&self, name: &str) -> Option<(u64, f64)> {
         let last = |name: &str| self.series.get(name).map(|watched| watched.last);
         match name {
+            name if name == ON_GPUS || is_on_gpus(name) => self.context.device_limit.zip(last(ON_GPUS)),
             name if last(HELD).is_some() && (name == HELD || name.starts_with(OWNER)) => {
                 let held = last(HELD)?;
                 [self.context.host_limit, self.room].into_iter().flatten().min().map(|limit| (limit, held))
@@ -398,6 +399,8 @@ impl Watch {
     ) -> impl Iterator<Item = (&'a str, &'a SeriesVerdict)> {
         let place = if total.name == "heap" { Place::Host } else { Place::Device };
         let owners = series.iter().filter_map(|one| Some((one.name.strip_prefix(OWNER)?, one)));
+        let name = total.name.clone();
+        let owners = owners.filter(move |(_, one)| lives_in(&name, &one.name));
         owners.filter(move |(owner, _)| self.context.owners.get(*owner).is_none_or(|owner| owner.place == place))
     }
 
@@ -439,13 +442,13 @@ fn faster_than(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<String
 }
 
 /// Whether a series was rising in the floors.
-fn rises(verdict: Judgement) -> bool {
+pub(super) fn rises(verdict: Judgement) -> bool {
     use Judgement::{Filling, Growing, Retained, Slowing, Suspect};
     matches!(verdict, Growing | Slowing | Suspect | Filling | Retained)
 }
 
 fn is_total(name: &str) -> bool {
-    matches!(name, "heap" | "device_in_use" | HELD)
+    matches!(name, "heap" | "device_in_use" | HELD | ON_GPUS)
 }
 
 /// `exceeded`, `growing` and `slowing` of anything in use count, and what is retained; otherwise heap and device speak for
@@ -459,8 +462,8 @@ fn worst(series: &[SeriesVerdict]) -> Judgement {
         _ => false,
     };
     // Memory that moves from one group of processes to another is no growth.
-    if let Some(held) = series.iter().find(|one| one.name == HELD) {
-        return held.findings.verdict;
+    if let Some(of_command) = worst_of_command(series) {
+        return of_command;
     }
     verdicts(&counts)
         .or_else(|| verdicts(&|one| is_total(&one.name)))

@@ -1,6 +1,6 @@
 //! What does a verdict say to a person?
 
-use super::command::{HELD, spoken_owner};
+use super::command::{HELD, ON_GPUS, spoken_owner};
 use super::names::{DRIVER_BEYOND, LIBRARIES, RESERVED_BEYOND, RESIDENT_BEYOND};
 use crate::bounded::ledger::NO_CAP;
 use crate::results::axis::Axis;
@@ -43,7 +43,7 @@ pub fn sentence(
     Holder { owner, share, full_in }: Holder<'_>,
 ) -> String {
     let of = |wanted: &str| series.iter().find(|one| one.name == wanted && one.findings.verdict == verdict);
-    let total = ["device_in_use", "heap", HELD].iter().find_map(|name| of(name));
+    let total = ["device_in_use", "heap", HELD, ON_GPUS].iter().find_map(|name| of(name));
     let commanded = series.iter().any(|one| one.name == HELD);
     // Of a command the group of processes says more than the sum of all.
     let group = owner.filter(|_| commanded && share.is_some()).and_then(|owner| of(&format!("{OWNER}{owner}")));
@@ -282,6 +282,7 @@ fn spoken(name: &str) -> String {
     match name {
         "heap" => "heap in use".into(),
         HELD => "memory of all processes".into(),
+        ON_GPUS => "GPU memory of all processes".into(),
         "files" => "memory of mapped files".into(),
         "open_files" => "open files".into(),
         "processes" | "threads" => name.into(),

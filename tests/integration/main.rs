@@ -53,4 +53,6 @@ mod verdict_habits;
 mod vision_language;
 #[cfg(target_os = "linux")]
 mod watch;
+#[cfg(target_os = "linux")]
+mod watch_limits;
 mod workplace;

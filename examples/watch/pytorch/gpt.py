@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--python-list", action="store_true")
-    parser.add_argument("--leak", action="store_true", help="add up losses with their graphs")
+    parser.add_argument("--leak", action="store_true", help="keep what the network answers, with its graph")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -69,14 +69,16 @@ def main():
     loader = DataLoader(data, arguments.batch_size, shuffle=True, num_workers=arguments.workers, drop_last=True)
     model = Gpt(arguments.width, arguments.layers, arguments.length)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    step, total = 0, 0.0
+    step, kept = 0, []
     while step < arguments.steps:
         for letters, following in loader:
-            loss = nn.functional.cross_entropy(model(letters).flatten(0, 1), following.flatten())
+            answers = model(letters)
+            loss = nn.functional.cross_entropy(answers.flatten(0, 1), following.flatten())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total = total + (loss if arguments.leak else loss.item())
+            if arguments.leak:
+                kept.append(answers)
             step += 1
             print(f"step {step} loss {loss.item():.4f}", flush=True)
             if step == arguments.steps:

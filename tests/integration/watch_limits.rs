@@ -1,0 +1,136 @@
+//! What may a command hold where the kernel or a GPU's driver has the say?
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::watch::has_python;
+use crate::workplace::{Said, Workplace, json, said, skipped, text};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Whether a cgroup can be made here.
+fn has_cgroup(workplace: &Workplace) -> bool {
+    let tried = workplace.xrun(&["watch", "--name", "tried", "--hard-limit", "256MiB", "--", "true"]);
+    let made = tried.code == 0;
+    if !made {
+        assert!(tried.code == 2 && tried.err.contains("no cgroup can be made for the command"), "{tried:?}");
+        skipped("no cgroup can be made here");
+    }
+    made
+}
+
+#[test]
+fn under_a_limit_of_the_kernel_a_leak_saves_before_the_kill() {
+    let workplace = Workplace::new();
+    if !has_python() || !has_cgroup(&workplace) {
+        return;
+    }
+    let script = Path::new(ROOT).join("examples/watch/cache.py");
+    let options =
+        ["watch", "--name", "leak", "--every", "20ms", "--hard-limit", "96MiB", "--at", "0.8", "--grace", "60s", "--"];
+    let said = workplace.xrun(&[&options[..], &["python3", script.to_str().unwrap(), "--steps", "100000"]].concat());
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("80 % of --hard-limit, 96.0 MiB") && said.err.contains("the command ended"), "{said:?}");
+    let saved: Value = serde_json::from_str(&text(&workplace.path("checkpoint.json"))).unwrap();
+    assert!(saved["step"].as_u64().unwrap() > 50, "{saved}");
+    let run = workplace.latest("leak");
+    assert_eq!(json(&run.join("post_mortem.json"))["limit_key"], "--hard-limit");
+    let samples = text(&run.join("memory.jsonl"));
+    let newest: Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
+    assert_eq!(newest["container"]["limit"], 96 << 20, "{newest}");
+    assert_eq!(newest["processes"]["oom_kills"], 0, "{newest}");
+}
+
+#[test]
+fn what_the_kernel_kills_is_told_as_such() {
+    let workplace = Workplace::new();
+    if !has_python() || !has_cgroup(&workplace) {
+        return;
+    }
+    let code = "held = bytearray(b'x') * (512 << 20)";
+    let said = workplace.xrun(&[
+        "watch",
+        "--name",
+        "killed",
+        "--every",
+        "1h",
+        "--hard-limit",
+        "48MiB",
+        "--",
+        "python3",
+        "-c",
+        code,
+    ]);
+    if said.code == 0 {
+        return skipped("the kernel swaps in place of killing");
+    }
+    assert_eq!(said.code, 137, "{said:?}");
+    assert!(said.err.contains("for want of memory (oom_kill), the command among them"), "{said:?}");
+    assert_eq!(json(&workplace.latest("killed").join("summary.json"))["outcome"], "failed");
+}
+
+/// A folder with a management library that tells what a file says.
+fn stand_in(workplace: &Workplace) -> Option<PathBuf> {
+    let (source, library) = (Path::new(ROOT).join("tests/stand_in/processes.c"), workplace.path("libnvidia-ml.so.1"));
+    let built =
+        Command::new("cc").args(["-std=c11", "-O1", "-fPIC", "-shared", "-o"]).arg(&library).arg(&source).output();
+    if !built.as_ref().is_ok_and(|built| built.status.success()) {
+        skipped("there is no C compiler for the stand-in of the GPU's driver");
+        return None;
+    }
+    Some(workplace.folder.path().to_path_buf())
+}
+
+/// Holds a MiB more of the GPU with each step.
+const TRAINER: &str = r#"
+import os, time
+path = os.environ["STAND_IN_GPU_FILE"]
+for step in range(1, 401):
+    with open(path + ".part", "w") as file:
+        print(os.getpid(), (64 + step) << 20, file=file)
+        print(1, 1 << 30, file=file)
+    os.replace(path + ".part", path)
+    print(f"step {step} loss 1", flush=True)
+    time.sleep(0.01)
+"#;
+
+fn on_gpu(workplace: &Workplace, folder: &Path, more: &[&str]) -> Said {
+    let script = workplace.path("trainer.py");
+    std::fs::write(&script, TRAINER).unwrap();
+    let options = ["watch", "--name", "gpu", "--every", "20ms", "--steps", r"step (?<step>\d+) loss (?<loss>\S+)"];
+    let mut command = workplace.command(&[&options[..], more, &["--", "python3", script.to_str().unwrap()]].concat());
+    command.env("LD_LIBRARY_PATH", folder).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
+    said(command.output().unwrap())
+}
+
+#[test]
+fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
+    let workplace = Workplace::new();
+    let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
+    let said = on_gpu(&workplace, &folder, &[]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let run = workplace.latest("gpu");
+    let verdict = json(&run.join("verdict.json"));
+    assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"main/GPU".into()), "{verdict}");
+    assert!(verdict["message"].as_str().unwrap().contains("GPU memory of `main` by 1.0 MiB a step"), "{verdict}");
+    let samples = text(&run.join("memory.jsonl"));
+    let newest: Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
+    let gpus = newest["processes"]["gpus"].as_array().unwrap();
+    assert_eq!(gpus.len(), 2, "{newest}");
+    let (first, held) = (&gpus[0], gpus[0]["held"].as_u64().unwrap());
+    assert!(held > 64 << 20 && first["used"].as_u64().unwrap() == held + (1 << 30), "others hold some, too: {newest}");
+    assert_eq!(gpus[1]["held"], 0);
+}
+
+#[test]
+fn a_limit_of_gpu_memory_ends_it() {
+    let workplace = Workplace::new();
+    let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
+    let said = on_gpu(&workplace, &folder, &["--device-memory", "128MiB"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("memory of GPUs reached 95 % of --device-memory, 128.0 MiB"), "{said:?}");
+    let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
+    assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &"--device-memory".into()), "{dead}");
+}

@@ -37,6 +37,7 @@ mod schemas;
 mod sweep;
 mod sweep_kills;
 mod sweep_slurm;
+mod tensorboard;
 mod tidy;
 #[cfg(feature = "train")]
 mod tiny_runs;

@@ -2,14 +2,17 @@
 
 use clap::ValueEnum;
 
+use std::path::Path;
+
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
-use crate::export::{self, Exported, Format, Table};
-use crate::results::{index, layout, write};
+use crate::export::{self, Exported, Format, Table, tensorboard};
+use crate::results::{index, layout, read, write};
+use crate::run::manifest;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let Some(format) = arguments.to else {
-        let named = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let Some(to) = arguments.to else {
+        let named = To::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         let all: Vec<String> = named
             .map(|value| {
                 let about = value.get_help().map(|about| format!(" ({about})")).unwrap_or_default();
@@ -29,6 +32,11 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     }
     let output = arguments.output.clone().unwrap_or(own);
     write::at(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
+    let format = match to {
+        To::Parquet => Format::Parquet,
+        To::Csv => Format::Csv,
+        To::Tensorboard => return events(&run, &output, arguments.json, terminal),
+    };
     let tables = Table::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
     let mut written = Vec::new();
     for table in tables {
@@ -46,6 +54,36 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     match arguments.json {
         true => terminal.json(&written.iter().map(json).collect::<Vec<_>>()),
         false => terminal.answer(&written.iter().map(text).collect::<Vec<_>>().join("\n")),
+    }
+    Ok(0)
+}
+
+/// What to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum To {
+    /// Apache Parquet, compressed with Snappy.
+    Parquet,
+    /// Text with commas (RFC 4180) and a header.
+    Csv,
+    /// An event file for TensorBoard.
+    Tensorboard,
+}
+
+fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failure> {
+    let started = read::manifest(run).ok().and_then(|manifest| manifest::seconds_of(&manifest.started));
+    let written = tensorboard::export(run, output, started.unwrap_or_default()).map_err(Failure::failed)?;
+    if written.lines_left_out > 0 {
+        terminal.say(&format!("{} lines are damaged and are left out", written.lines_left_out));
+    }
+    if written.tags_left_out {
+        terminal.say("some names are too many or too long for charts and are left out");
+    }
+    let path = written.path.display().to_string();
+    match json {
+        true => terminal.json(&serde_json::json!({
+            "path": path, "events": written.events, "tags": written.tags, "lines_left_out": written.lines_left_out,
+        })),
+        false => terminal.answer(&format!("{path}: {} events, {} charts", written.events, written.tags)),
     }
     Ok(0)
 }

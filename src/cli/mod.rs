@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::Experiment;
-use crate::export::{Format, Table};
+use crate::export::Table;
 use crate::invocation;
 use crate::settings::sections::FailOn;
 use crate::units::Span;
@@ -134,7 +134,7 @@ enum Command {
     Leaks(LeaksArguments),
     /// Write a run's report.html again.
     Report(RunName),
-    /// Write a run's metrics and memory as Parquet or CSV, for other tools.
+    /// Write a run's metrics and memory as Parquet, CSV or TensorBoard's events, for other tools.
     Export(ExportArguments),
     /// List devices: memory, driver, and what is missing.
     Devices(DevicesArguments),
@@ -428,7 +428,7 @@ pub struct ExportArguments {
     /// What to write.
     // Always there: an option only so that its absence is answered with the choices.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    to: Option<Format>,
+    to: Option<export::To>,
     /// Where to write; `export` in the run's folder when absent.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,

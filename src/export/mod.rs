@@ -7,6 +7,7 @@ pub mod columns;
 mod csv;
 mod parquet;
 mod tables;
+pub mod tensorboard;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub enum ExportError {
 }
 
 /// What to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Apache Parquet, compressed with Snappy.
     Parquet,

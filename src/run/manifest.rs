@@ -128,6 +128,11 @@ pub fn code(folder: &Path, patch: bool) -> Code {
     }
 }
 
+/// Seconds since 1970 of a time as records have it; `None` of text that is none.
+pub fn seconds_of(time: &str) -> Option<f64> {
+    Some(DateTime::parse_from_rfc3339(time).ok()?.timestamp_millis() as f64 / 1000.0)
+}
+
 fn line_of(path: &str) -> String {
     std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

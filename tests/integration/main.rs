@@ -42,6 +42,7 @@ mod schemas;
 mod sweep;
 mod sweep_kills;
 mod sweep_slurm;
+mod tensorboard;
 mod tidy;
 #[cfg(feature = "train")]
 mod tiny_runs;

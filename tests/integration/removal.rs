@@ -92,7 +92,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     assert!(said.code == 0 && said.err.contains("stays: files of it are committed in git"), "{said:?}");
     assert!(runs[0].exists());
 
-    assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1"]).code, 0);
+    assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]).code, 0);
     let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
     let said = workplace.xrun(&["rm", sweep.join("points/0001-1").to_str().unwrap(), "--yes"]);
     assert!(said.code == 2 && said.err.contains("belongs to a sweep"), "{said:?}");

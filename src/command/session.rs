@@ -134,6 +134,9 @@ fn follow(
     session.end(&exit, ledger)
 }
 
+/// Between two ticks of the clock of files, at most.
+const FILE_TICK: Duration = Duration::from_millis(20);
+
 /// What a shell answers of a file that is no program.
 const EXIT_CANNOT_START: u8 = 126;
 
@@ -471,7 +474,8 @@ impl Session<'_> {
         let Ok(written) = checkpoint.metadata().and_then(|found| found.modified()) else {
             return Some(format!("{name} was not written"));
         };
-        let after = |since: std::time::SystemTime| written >= since;
+        // The clock of files ticks some hundred times a second: what was written just now has an earlier time.
+        let after = |since: std::time::SystemTime| written + FILE_TICK >= since;
         Some(match self.stopper.asked_at() {
             Some(since) if after(since) => format!("{name} was written after the signal"),
             Some(_) => format!("{name} was written before the signal, and not after it"),

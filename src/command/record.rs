@@ -202,7 +202,7 @@ impl Record {
             slope: verdict
                 .series
                 .iter()
-                .find(|one| one.name == crate::verdict::command::HELD)
+                .find(|one| one.name == crate::results::verdict::HELD)
                 .and_then(|one| one.findings.slope),
             owner: verdict.owner.clone(),
         });

@@ -6,25 +6,33 @@ use unicode_width::UnicodeWidthStr;
 use super::axes::{number, time_of_day};
 pub use super::width::columns_within;
 use crate::results::index::{Entry, RunState};
+use crate::results::read::ReadError;
+use crate::results::verdict::Verdict;
 use crate::results::{printable, read};
 use crate::units::Bytes;
 
 /// A line a run, in the order given, with aligned columns of at most 120 characters together; in a narrower terminal of
 /// `width` characters the least important ones are left out. Ends with a line break.
 pub fn text(runs: &[Entry], width: Option<usize>) -> String {
-    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
+    let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
     // Which run it is, and whether its memory grew, is what is looked for.
     let mut text = columns_within(&header, &rows, width, &["loss", "memory", "steps", "best"]);
-    for run in runs {
-        if let RunState::Unreadable(why) = &run.state {
-            text.push_str(&format!("{}: {}\n", printable::line(&run.run, 28), printable::line(why, 400)));
+    for (run, verdict) in runs.iter().zip(&verdicts) {
+        let unreadable = match &run.state {
+            RunState::Unreadable(why) => Some(why.clone()),
+            _ => None,
+        };
+        let damaged = verdict.as_ref().err().map(ToString::to_string);
+        for why in unreadable.into_iter().chain(damaged) {
+            text.push_str(&format!("{}: {}\n", printable::line(&run.run, 28), printable::line(&why, 400)));
         }
     }
     text
 }
 
-fn row(run: &Entry) -> Vec<String> {
+fn row(run: &Entry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String> {
     let steps = match (run.last_step, run.steps_planned) {
         (Some(step), Some(planned)) if step != planned => format!("{step}/{planned}"),
         (Some(step), _) => step.to_string(),
@@ -42,7 +50,11 @@ fn row(run: &Entry) -> Vec<String> {
             .as_ref()
             .map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
         run.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
-        read::verdict(&run.path).ok().flatten().map_or("-".into(), |verdict| verdict.verdict.words().to_owned()),
+        match verdict {
+            Ok(Some(verdict)) => verdict.verdict.words().to_owned(),
+            Ok(None) => "-".into(),
+            Err(_) => "damaged".into(),
+        },
     ]
 }
 

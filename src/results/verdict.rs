@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
 
+/// The series of what all processes hold together that is no file.
+pub const HELD: &str = "held";
 /// What the names of owners' series begin with.
 pub const OWNER: &str = "owner:";
 

@@ -9,6 +9,7 @@ use crate::results::format::{Outcome, PlanFile, Point, Summary};
 use crate::results::metric::Better;
 use crate::results::read;
 use crate::results::sweep::{Measured, Process};
+use crate::results::verdict::HELD;
 
 /// What the queue of a cluster knows of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         device_in_use_floor: trace.in_use_floor,
         device_reserved_peak: trace.reserved_peak,
         device_reserved_floor: trace.reserved_floor,
-        growth: [slope("heap"), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
+        growth: [slope("heap"), slope(HELD), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
         best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
         losses: summary.as_ref().map(|summary| summary.losses.clone()).unwrap_or_default(),

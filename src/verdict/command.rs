@@ -6,12 +6,10 @@ use super::judge::{BYTES, COUNT, STEPS_NEEDED, Scale, Series};
 use super::watch::{Context, Watch, rises};
 use crate::results::axis::Axis;
 use crate::results::format::MemoryLine;
-use crate::results::verdict::{Judgement, OWNER, SeriesVerdict, Verdict};
+use crate::results::verdict::{HELD, Judgement, OWNER, SeriesVerdict, Verdict};
 use crate::results::watched::{Processes, Watched};
 use crate::units::seconds;
 
-/// The series of what all processes hold together that is no file.
-pub const HELD: &str = "held";
 /// The owner of files in `/dev/shm` that nobody has mapped.
 pub const UNMAPPED: &str = "/dev/shm";
 /// The series of what all processes hold together on GPUs.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::command::{HELD, ON_GPUS, is_on_gpus, lives_in, unit, worst_of_command};
+use super::command::{ON_GPUS, is_on_gpus, lives_in, unit, worst_of_command};
 use super::floors::Cutter;
 use super::judge::{BYTES, COUNT, Scale, Series, Z, judge, suspicious};
 use super::names::{DRIVER_BEYOND, KEPT, LIBRARIES, RESERVED_BEYOND, RESIDENT_BEYOND, REST};
@@ -14,7 +14,7 @@ use crate::bounded::ledger::NO_CAP;
 use crate::memory::sources;
 use crate::results::axis::Axis;
 use crate::results::format::{MemoryLine, Place, PlanFile, PlannedOwner, VERSION};
-use crate::results::verdict::{Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
+use crate::results::verdict::{HELD, Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 
 /// At least this share of the growth must be an owner's for it to be named.
 const SHARE_MIN: f64 = 0.8;

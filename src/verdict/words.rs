@@ -1,10 +1,10 @@
 //! What does a verdict say to a person?
 
-use super::command::{HELD, ON_GPUS, spoken_owner};
+use super::command::{ON_GPUS, spoken_owner};
 use super::names::{DRIVER_BEYOND, LIBRARIES, RESERVED_BEYOND, RESIDENT_BEYOND};
 use crate::bounded::ledger::NO_CAP;
 use crate::results::axis::Axis;
-use crate::results::verdict::{Findings, Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
+use crate::results::verdict::{Findings, HELD, Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 use crate::units::{Bytes, interval};
 
 /// What a sentence must know of the run besides its series.

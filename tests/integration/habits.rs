@@ -94,7 +94,7 @@ fn options_that_are_keys_and_subcommands_of_other_tools_are_answered() {
         (vec!["trial.toml", "--seed", "3"], "`-s experiment.seed=3`"),
         (vec!["trial.toml", "--lr=0.1"], "`-s optimizer.adamw.learning_rate=0.1`"),
         (vec!["train", "trial.toml"], "`xrun trial.toml` runs an experiment"),
-        (vec!["eval", "latest"], "`xrun show RUN`"),
+        (vec!["evaluate", "latest"], "`xrun eval RUN`"),
         (vec!["trial.toml", "trial.toml"], "one experiment at a time"),
         (vec!["new", "detection"], "did you mean `fewshot-detection`?"),
     ] {

@@ -84,7 +84,11 @@ fn facts(material: &Material) -> Markup {
                 @let host = &manifest.host;
                 @let limit = host.memory_limit.or(host.memory).map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
                 (fact("Machine", &host.name, Some(format!("{}, {} cores{limit}", host.processor, host.cores))))
-                (fact("Seed", &manifest.seed.to_string(), Some(format!("fingerprint {}", printable::line(&manifest.fingerprint, 13)))))
+                // A command that was typed has no seed.
+                @if material.watched().is_none() || !manifest.origins.is_empty() {
+                    @let fingerprint = format!("fingerprint {}", printable::line(&manifest.fingerprint, 13));
+                    (fact("Seed", &manifest.seed.to_string(), Some(fingerprint)))
+                }
                 @let code = &manifest.code;
                 @let commit = code.built_commit.as_ref().map(|commit| {
                     let dirty = if code.built_with_changes == Some(true) { " with changes" } else { "" };

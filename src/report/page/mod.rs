@@ -34,7 +34,7 @@ pub fn html(material: &Material) -> String {
         (pictures::section(material))
         (left_out(material))
         (experiment(material))
-        (how_to_read())
+        (how_to_read(material))
     };
     document(&title, "", &content, "the files of the run's directory")
 }
@@ -100,7 +100,10 @@ fn experiment(material: &Material) -> Markup {
     }
 }
 
-fn how_to_read() -> Markup {
+fn how_to_read(material: &Material) -> Markup {
+    if material.watched().is_some() {
+        return how_to_read_a_command();
+    }
     html! {
         h2 { "How to read this page" }
         p { "Sizes are in binary units: 1 MiB is 1,048,576 bytes. Memory is sampled at rest: a step's tensors are \
@@ -113,6 +116,25 @@ fn how_to_read() -> Markup {
             " waits until there is room, " b { "evict" } " drops what was used longest ago, " b { "reduce" } " folds items into \
             a summary or drops the least valuable one, " b { "refuse" } " ends the run with an error; " b { "leak" } " has no cap and is there to \
             show what a leak looks like." }
+        (thinned())
+    }
+}
+
+/// The same of a command: xrun sees its processes from outside.
+fn how_to_read_a_command() -> Markup {
+    html! {
+        h2 { "How to read this page" }
+        p { "Sizes are in binary units: 1 MiB is 1,048,576 bytes. Memory is sampled while the command runs, wherever it is in a \
+            step, so a curve goes up and down within a step. The verdict looks at the lowest values of windows of many steps." }
+        p { b { "Held, without files" } " is the sum of private and shared memory of all processes, each page counted once. "
+            b { "Resident" } " adds pages of files, which the system can drop. A group is all processes that play one role; " b { "private" }
+            " pages are those that no other process has." }
+        (thinned())
+    }
+}
+
+fn thinned() -> Markup {
+    html! {
         p { "Long series are thinned to 2,000 points that keep the lowest and the highest of their neighbours: peaks stay." }
     }
 }

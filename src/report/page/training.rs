@@ -58,9 +58,11 @@ pub fn results(material: &Material) -> Markup {
                 }
             } }
             p.note {
-                "“Before” is the untrained model, “after” the last validation; both are of held-out data. Of a loss they are the \
-                 first step and the moving average over " (number(material.curves.smoothed_over)) " steps of the kind at the end. \
-                 ↑ higher is better, ↓ lower is better."
+                @if material.watched().is_none() {
+                    "“Before” is the untrained model, “after” the last validation; both are of held-out data. "
+                }
+                "Of a loss they are the first step and the moving average over " (number(material.curves.smoothed_over))
+                " steps of the kind at the end. ↑ higher is better, ↓ lower is better."
                 @if metrics.iter().any(|metric| metric.unit == "share") { " A share is from 0 to 1." }
                 @if let Some(about) = about_intervals(&metrics) { " " (about) "." }
             }

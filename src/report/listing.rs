@@ -17,8 +17,9 @@ pub fn text(runs: &[Entry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
-    // Which run it is, and whether its memory grew, is what is looked for.
-    let mut text = columns_within(&header, &rows, width, &["loss", "memory", "steps", "best"]);
+    // Which run it is and what came out is what is looked for.
+    let mut text =
+        columns_within(&header, &rows, width, &["loss", "memory", "steps", "verdict", "state", "experiment"]);
     for (run, verdict) in runs.iter().zip(&verdicts) {
         let unreadable = match &run.state {
             RunState::Unreadable(why) => Some(why.clone()),

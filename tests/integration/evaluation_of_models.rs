@@ -35,8 +35,8 @@ fn other_data_is_told_and_a_vocabulary_that_was_learned_fits_no_other() {
     let found = evaluated(&workplace, &more);
     assert_eq!(found["same_data"], false);
     assert_eq!(found["overrides"].as_array().map(Vec::len), Some(2));
-    workplace.file("tiny.toml", LANGUAGE_MODEL);
-    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
-    let said = workplace.xrun(&["eval", "tiny", "-s", "dataset.question-answers.generated.articles=7"]);
+    workplace.file("words.toml", LANGUAGE_MODEL);
+    assert_eq!(workplace.xrun(&["words.toml", "-q", "--progress", "none"]).code, 0);
+    let said = workplace.xrun(&["eval", "words", "-s", "dataset.question-answers.generated.articles=7"]);
     assert!(said.code == 1 && said.err.contains("the vocabulary was learned from that"), "{said:?}");
 }

@@ -30,7 +30,7 @@ fn tables_can_be_read_in_60_columns() {
         (vec!["trial.toml", "--dry-run"], vec!["gradient_norms", "because"]),
         (sweep.to_vec(), vec!["steps/s with cleanup", "heap peak", "outcome"]),
         ([&sweep[..], &["--dry-run"]].concat(), vec!["buffers at most", "2 points"]),
-        (vec!["ls"], vec!["best", "score"]),
+        (vec!["ls"], vec!["experiment", "best", "score"]),
         (vec!["devices"], vec!["auto is"]),
     ] {
         let said = workplace.xrun_within(60, &arguments);

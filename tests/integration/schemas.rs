@@ -151,6 +151,10 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
                 assert_eq!(workplace.xrun(&["note", "trial", "a note", "--tag", "tag"]).code, 0);
                 vec![json(&run.join("notes.json"))]
             }
+            "evaluation" => {
+                let said = workplace.xrun(&["eval", "trial", "--json", "-q"]);
+                vec![serde_json::from_str(&said.out).unwrap()]
+            }
             "hook" => vec![json(&workplace.path("told.json"))],
             "comparison" => {
                 vec![

@@ -2,13 +2,13 @@
 
 use clap::{Args, ValueHint};
 
-use super::resume::{refuse_command, refuse_other_keys};
+use super::resume::{find, refuse_command, refuse_other_keys};
 use super::terminal::Failure;
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::overrides::key_of;
 use crate::experiment::read;
 use crate::report::evaluation::text;
-use crate::results::{index, layout, read as read_results, resolved};
+use crate::results::{layout, read as read_results, resolved};
 use crate::run::evaluate::{self, Which};
 use crate::run::prepare::Planned;
 
@@ -46,11 +46,7 @@ fn which(text: &str) -> Result<Which, String> {
 
 pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let terminal = arguments.display.terminal();
-    let found =
-        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    // Through `latest` it would be another one when a run starts meanwhile.
-    let run =
-        std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))?;
+    let run = find(&arguments.results, &arguments.run)?;
     refuse_command(&run)?;
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
     let chosen = evaluate::choose(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
@@ -71,9 +67,9 @@ pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     arguments.data.prepare(&experiment);
     let planned = Planned::new(experiment, terminal)?;
     // Before the model is on the device.
-    evaluate::fits(&planned.plan, &manifest).map_err(Failure::Failed)?;
+    let same_data = evaluate::fits(&planned.plan, &manifest).map_err(Failure::Failed)?;
     let (opened, task) = planned.open(1)?;
-    let (folder, evaluation) = evaluate::evaluate(&opened, task, &run, &chosen, &overrides)?;
+    let (folder, evaluation) = evaluate::evaluate(&opened, task, &run, &manifest, &chosen, &overrides, same_data)?;
     match arguments.display.json {
         true => terminal.json(&evaluation),
         false => terminal.answer(&text(&evaluation, terminal.width())),

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::command;
 use super::hooks::Ask;
-use super::resume::{refuse_command, refuse_other_keys};
+use super::resume::{find, refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
@@ -18,7 +18,7 @@ use crate::experiment::read;
 use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
-use crate::results::{index, layout, resolved, write};
+use crate::results::{layout, resolved, write};
 use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::{LEFT_OUT, places_of_data};
 use crate::run::prepare::Planned;
@@ -68,11 +68,7 @@ fn share(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
-    let found =
-        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    // Through `latest` the original would become the reproduction.
-    let path =
-        std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))?;
+    let path = find(&arguments.results, &arguments.run)?;
     refuse_command(&path)?;
     let original = Original::read(&path).map_err(Failure::failed)?;
     if original.last_step.is_none() {

@@ -1,14 +1,14 @@
 //! `xrun resume RUN`: go on where a run was stopped or killed.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::ResumeArguments;
 use super::command;
 use super::hooks::Ask;
 use super::terminal::{Failure, Terminal};
 use super::training;
+use super::{Results, ResumeArguments};
 use crate::experiment::overrides::key_of;
 use crate::experiment::{read, resolved};
 use crate::panics;
@@ -58,13 +58,16 @@ pub fn refuse_command(run: &Path) -> Result<(), Failure> {
     )))
 }
 
+/// The folder of the run that is meant. Not through `latest`, which would be another one when a run starts meanwhile.
+pub fn find(results: &Results, text: &str) -> Result<PathBuf, Failure> {
+    let found = index::find(&results.folder, text).map_err(|error| Failure::Usage(error.to_string()))?;
+    std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))
+}
+
 pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
-    let path =
-        index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    // Through `latest` the run would move when another one starts.
-    let path = std::fs::canonicalize(&path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    let path = find(&arguments.results, &arguments.run)?;
     if !path.join(layout::MANIFEST).is_file() {
         let message = format!(
             "{}: this run ended before its first step, so there is nothing to continue; start it again",

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::steps::{Found, Steps, VALUES_MAX};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
+use crate::results::event_file::check;
 use crate::results::file;
 
 /// More files are not followed: a folder has one or two of each run.
@@ -189,8 +190,8 @@ struct Damaged;
 /// A check that does not fit.
 fn next_record(bytes: &[u8]) -> Option<Result<Record<'_>, Damaged>> {
     let head: [u8; HEAD] = *bytes.first_chunk()?;
-    let [length, check] = [u64_of(&head[..8]), u64::from(u32_of(&head[8..]))];
-    if u64::from(masked(&head[..8])) != check || length > 1 << 40 {
+    let [length, written] = [u64_of(&head[..8]), u64::from(u32_of(&head[8..]))];
+    if u64::from(check(&head[..8])) != written || length > 1 << 40 {
         return Some(Err(Damaged));
     }
     let size = HEAD as u64 + length + FOOT;
@@ -199,7 +200,7 @@ fn next_record(bytes: &[u8]) -> Option<Result<Record<'_>, Damaged>> {
     }
     let (content, foot) = bytes.get(HEAD..size as usize)?.split_at(length as usize);
     let record = Record { content: Some(content), size };
-    Some(if masked(content) == u32_of(foot) { Ok(record) } else { Err(Damaged) })
+    Some(if check(content) == u32_of(foot) { Ok(record) } else { Err(Damaged) })
 }
 
 fn u64_of(bytes: &[u8]) -> u64 {
@@ -208,18 +209,6 @@ fn u64_of(bytes: &[u8]) -> u64 {
 
 fn u32_of(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte))
-}
-
-/// CRC-32C, turned by 15 bits and moved, as TFRecord has it.
-fn masked(bytes: &[u8]) -> u32 {
-    let mut crc = !0_u32;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = (crc >> 1) ^ (0x82F6_3B78 & (crc & 1).wrapping_neg());
-        }
-    }
-    (!crc).rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 
 /// What an event says.
@@ -327,14 +316,6 @@ mod tests {
     use crate::results::format::MetricsLine;
     use std::collections::BTreeSet;
 
-    #[test]
-    fn the_check_is_that_of_the_standard() {
-        // RFC 3720, B.4: 32 bytes of zeroes have CRC-32C 0x8a9136aa; the mask is TFRecord's.
-        assert_eq!(masked(&[0; 32]), 0x8a91_36aa_u32.rotate_right(15).wrapping_add(0xa282_ead8));
-        let ascending: Vec<u8> = (0..32).collect();
-        assert_eq!(masked(&ascending), 0x46dd_794e_u32.rotate_right(15).wrapping_add(0xa282_ead8));
-    }
-
     fn message(number: u8, content: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, content.len() as u8], content].concat()
     }
@@ -348,7 +329,7 @@ mod tests {
 
     fn framed(content: &[u8]) -> Vec<u8> {
         let length = (content.len() as u64).to_le_bytes();
-        [&length[..], &masked(&length).to_le_bytes(), content, &masked(content).to_le_bytes()].concat()
+        [&length[..], &check(&length).to_le_bytes(), content, &check(content).to_le_bytes()].concat()
     }
 
     fn append(path: &Path, bytes: &[u8]) {

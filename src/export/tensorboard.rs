@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::ExportError;
+use crate::results::event_file::check;
 use crate::results::format::{MemoryLine, MetricsLine};
 use crate::results::read::{self, ReadError};
 use crate::results::{layout, resolved, sums, write};
@@ -233,7 +234,7 @@ impl EventFile<'_> {
     fn record(&mut self, event: &Message) -> io::Result<()> {
         self.written.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
-        for part in [&length[..], &masked(&length), &event.0, &masked(&event.0)] {
+        for part in [&length[..], &check(&length).to_le_bytes(), &event.0, &check(&event.0).to_le_bytes()] {
             self.file.write_all(part)?;
         }
         Ok(())
@@ -287,42 +288,9 @@ impl Message {
     }
 }
 
-/// CRC-32C, masked as TensorFlow does: a checksum of bytes that hold their own checksum would be weak.
-fn masked(bytes: &[u8]) -> [u8; 4] {
-    (crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)).to_le_bytes()
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
-}
-
-static TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let (mut crc, mut bit) = (at as u32, 0);
-        while bit < 8 {
-            // Castagnoli's polynomial, bits reversed.
-            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-    }
-    table
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn checksums_are_those_of_the_standard() {
-        // RFC 3720, B.4.
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-    }
 
     #[test]
     fn messages_are_those_of_protocol_buffers() {

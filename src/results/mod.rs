@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod axis;
 pub mod comparison;
 pub mod evaluation;
+pub mod event_file;
 pub mod file;
 pub mod format;
 pub mod hook;

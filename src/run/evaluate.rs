@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::clock::Clock;
+use super::fingerprint::code_digest;
 use super::prepare::{NotStarted, Opened, not_opened};
 use super::{checkpoint, manifest, pictures};
 use crate::memory::{heap, sources};
@@ -81,12 +82,12 @@ pub fn evaluate(
     opened: &Opened,
     mut task: Box<dyn Task>,
     run: &Path,
+    of_run: &Manifest,
     chosen: &Chosen,
     overrides: &[String],
+    same_data: bool,
 ) -> Result<(PathBuf, Evaluation), NotStarted> {
     let (began, started) = (Instant::now(), manifest::now());
-    let of_run = read::manifest(run).map_err(NotStarted::failed)?;
-    let same_data = fits(&opened.plan, &of_run).map_err(NotStarted::failed)?;
     let folder = new_folder(run)?;
     let validated = panics::caught(|| {
         task.load(&chosen.path)?;
@@ -112,7 +113,7 @@ pub fn evaluate(
         overrides: overrides.to_vec(),
         device: device.chosen,
         device_name: device.name,
-        source_digest: manifest::code(run, false).source_digest,
+        source_digest: Some(code_digest()),
         data: opened.plan.facts.data_digests.iter().cloned().collect(),
         same_data,
         planned: opened.plan.facts.metrics.iter().map(PlannedMetric::from).collect(),

@@ -1,0 +1,47 @@
+//! How are the records of TensorBoard's event files checked? As TensorFlow frames them: a length, the check of its bytes, the
+//! record, the check of that.
+
+/// CRC-32C, masked as TensorFlow does: a checksum of bytes that hold their own checksum would be weak.
+pub fn check(bytes: &[u8]) -> u32 {
+    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+}
+
+static TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let (mut crc, mut bit) = (at as u32, 0);
+        while bit < 8 {
+            // Castagnoli's polynomial, bits reversed.
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_the_standard() {
+        // RFC 3720, B.4.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn the_mask_is_tensorflows() {
+        assert_eq!(check(&[0; 32]), 0x8a91_36aa_u32.rotate_right(15).wrapping_add(0xa282_ead8));
+        let ascending: Vec<u8> = (0..32).collect();
+        assert_eq!(check(&ascending), 0x46dd_794e_u32.rotate_right(15).wrapping_add(0xa282_ead8));
+    }
+}

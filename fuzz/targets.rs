@@ -260,7 +260,7 @@ fn checkpoints(place: &Path) -> Work {
         let (path, bytes) = &all[random.random_range(0..all.len())];
         let broken = if random.random() { flipped(bytes, random) } else { mutated(bytes, bytes, random) };
         put(path, &broken);
-        let found = resume::continuation(&run);
+        let found = resume::continuation(&run, false);
         let state = found.as_ref().ok().map(|found| found.checkpoint.is_some());
         if let Ok(found) = &found
             && let Some(checkpoint) = &found.checkpoint

@@ -35,6 +35,14 @@ pub trait Task {
     /// Reads what [`Task::save`] wrote.
     fn load(&mut self, directory: &Path) -> Result<(), TaskError>;
 
+    /// Takes weights from the file of another run's checkpoint, before the first step. The optimiser stays as it is: new.
+    ///
+    /// # Errors
+    /// The file does not read or does not fit the model.
+    fn start_from(&mut self, _weights: &Path) -> Result<(), TaskError> {
+        Err(TaskError::Asked("this pipeline cannot start from weights: take `training.initial_weights` out".into()))
+    }
+
     /// Performs one cleanup action; returns the bytes that it knows it gave back. `Heap` is the loop's own.
     fn clean(&mut self, _action: CleanupAction) -> u64 {
         0

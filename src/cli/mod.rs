@@ -8,6 +8,7 @@ mod devices;
 mod enter;
 mod eval;
 mod export;
+mod further;
 mod hooks;
 mod leaks;
 mod leaks_runs;
@@ -198,6 +199,8 @@ pub struct ResumeArguments {
     /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
     #[arg(value_hint = ValueHint::DirPath)]
     run: String,
+    #[command(flatten)]
+    further: further::Further,
     #[command(flatten)]
     overrides: Overrides,
     /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.

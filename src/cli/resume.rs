@@ -83,13 +83,15 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         "a run is resumed: its numbers would no longer be those of one run",
         "start a new run",
     )?;
+    let further = arguments.further;
+    let overrides: Vec<String> = overrides.into_iter().chain(further.overrides()).collect();
     resolved_text::text_of(&path).map_err(Failure::failed)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
         _ => Failure::failed(error),
     })?;
-    let mut continuation = resume::continuation(&path).map_err(|error| match error {
+    let mut continuation = resume::continuation(&path, further.is_asked()).map_err(|error| match error {
         ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
         other => Failure::failed(other),
     })?;
@@ -107,6 +109,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     let mut experiment = checked.experiment;
     if experiment.command().is_some() {
+        if further.is_asked() {
+            let message = "how far a command goes, its own words say; run it again with others";
+            return Err(Failure::Usage(format!("{}: {message}", path.display())));
+        }
         let planned = Planned::new(experiment, terminal)?;
         return command::resume(directory, &mut continuation, planned, &overrides, &arguments.display, terminal);
     }
@@ -118,8 +124,14 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         terminal.say("this program was built with other libraries than the one that began the run: numbers may differ");
     }
     arguments.data.prepare(&experiment);
+    let needless = experiment.training.initial_weights.take_if(|_| continuation.checkpoint.is_some());
     let mut planned = Planned::new(experiment, terminal)?;
+    if needless.is_some() {
+        planned.began_with(needless, &continuation.manifest);
+    }
     resume::same_data(&path, &continuation.manifest, &planned.plan).map_err(Failure::failed)?;
+    let planned_before = read_results::plan(&path).map_or(0, |plan| plan.steps);
+    further.check(&planned.plan, &continuation.state, planned_before, terminal)?;
     match overrides.is_empty() {
         true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
         // Another batch size may be why it is resumed: does that fit?

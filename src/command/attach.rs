@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::WatchError;
 use super::sampler::{Sampler, Whose};
 use crate::bounded::ledger::Ledger;
-use crate::memory::cgroup::Cgroup;
+use crate::memory::own_cgroup::Cgroups;
 use crate::memory::processes::{Pages, Status, age};
 use crate::results::format::Point;
 use crate::results::verdict::Verdict;
@@ -36,7 +36,7 @@ pub fn attach(
         ));
     }
     let ledger = Ledger::default();
-    let mut sampler = Sampler::new(Whose::Other { main: process }, every, Cgroup::of_self(), &ledger);
+    let mut sampler = Sampler::new(Whose::Other { main: process }, every, Cgroups::of_self(), &ledger);
     let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
     let mut command = Command::new(&Watched { every_ms, ..Watched::default() });
     say(&format!("looking at process {process}, until it ends or Ctrl-C"));

@@ -1,6 +1,6 @@
 //! How did a command end, and whom did it leave behind?
 
-use crate::memory::cgroup::Cgroup;
+use crate::memory::own_cgroup::Cgroups;
 use crate::results::format::MemoryLine;
 use crate::units::Bytes;
 
@@ -66,13 +66,13 @@ pub struct Last {
     pub kills_before: Option<u64>,
     pub host_memory: Option<u64>,
     /// Where it is run.
-    pub cgroup: Option<Cgroup>,
+    pub cgroups: Cgroups,
 }
 
 impl Last {
     /// Kills in the container since the start, where the kernel counts them.
     fn kills(&self) -> Option<u64> {
-        Some(self.cgroup.as_ref()?.oom_kills()?.saturating_sub(self.kills_before?))
+        Some(self.cgroups.oom_kills()?.saturating_sub(self.kills_before?))
     }
 
     /// `it held 3.1 GiB of 4.0 GiB 0.4 s before`.

@@ -12,6 +12,7 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::memory::cgroup::Cgroup;
 use crate::memory::gpus::Gpus;
+use crate::memory::own_cgroup::Cgroups;
 use crate::memory::processes::{self, Member, PROCESSES_MAX, Status};
 use crate::memory::sources;
 use crate::results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
@@ -58,8 +59,7 @@ pub struct Sampler {
     /// There was a file in `/dev/shm` that nobody had mapped.
     unmapped: bool,
     gpus: Option<Gpus>,
-    /// The command's, or else this process's.
-    cgroup: Option<Cgroup>,
+    cgroups: Cgroups,
 }
 
 /// What processes hold, by a quick look.
@@ -78,7 +78,7 @@ pub fn buffer() -> Buffer {
 
 impl Sampler {
     /// Begins to count time.
-    pub fn new(whose: Whose, every: Duration, cgroup: Option<Cgroup>, ledger: &Ledger) -> Self {
+    pub fn new(whose: Whose, every: Duration, cgroups: Cgroups, ledger: &Ledger) -> Self {
         let (Whose::Ours { main } | Whose::Other { main }) = whose;
         Self {
             whose,
@@ -93,7 +93,7 @@ impl Sampler {
             seen: buffer().register(ledger),
             unmapped: false,
             gpus: Gpus::open(),
-            cgroup,
+            cgroups,
         }
     }
 
@@ -207,7 +207,7 @@ impl Sampler {
             },
             device: None,
             driver,
-            container: self.cgroup.as_ref().and_then(Cgroup::memory),
+            container: self.cgroups.container.as_ref().and_then(Cgroup::memory),
             owners: held.owners,
             freed: None,
             phases_us: BTreeMap::new(),
@@ -220,8 +220,9 @@ impl Sampler {
                 inexact: seen.iter().filter(|one| one.pages.is_none()).count() as u64,
                 groups: held.groups,
                 unmapped_shared: unmapped,
-                pressure: self.cgroup.as_ref().and_then(Cgroup::pressure).or_else(sources::pressure),
-                oom_kills: self.cgroup.as_ref().and_then(Cgroup::oom_kills),
+                pressure: self.cgroups.nearest().and_then(Cgroup::pressure).or_else(sources::pressure),
+                oom_kills: self.cgroups.oom_kills(),
+                charged: self.cgroups.own.as_ref().and_then(Cgroup::charged),
                 gpus,
             }),
         }
@@ -252,8 +253,8 @@ impl Sampler {
     }
 }
 
-/// What cannot be measured on this machine, for people.
-pub fn not_measured() -> Vec<String> {
+/// What cannot be measured on this machine, for people. `own_cgroup`: the command has one.
+pub fn not_measured(own_cgroup: bool) -> Vec<String> {
     let own = std::process::id();
     let missing = [
         (
@@ -261,6 +262,10 @@ pub fn not_measured() -> Vec<String> {
             "pages of each process (`smaps_rollup`): shared pages count once for each process",
         ),
         (sources::container().is_none(), "the container: there is no memory cgroup here"),
+        (
+            !own_cgroup,
+            "what the kernel charges to the command: no cgroup could be made for it, so its processes are added up",
+        ),
         (sources::oom_kills().is_none(), "kills by the kernel (`oom_kill`)"),
         (sources::pressure().is_none(), "memory pressure (PSI)"),
         (std::fs::read_dir(SHARED_FOLDER).is_err(), "files in /dev/shm"),

@@ -16,7 +16,7 @@ use super::stop::Stopper;
 use super::terminal::Mirror;
 use super::{Begun, Request, StepsFrom, WatchError};
 use crate::bounded::ledger::Ledger;
-use crate::memory::cgroup::{Cgroup, Limited};
+use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
 use crate::results::format::{ContainerMemory, MemoryLine, MemorySummary, MetricsLine, Outcome, Place, Point, Summary};
 use crate::results::verdict::Verdict;
@@ -56,10 +56,10 @@ pub struct Watched {
 pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
     let program = start::find(request)?;
     let ledger = Ledger::default();
-    let limited = limited(request)?;
-    let watched = record::watched(request, not_measured());
+    let own = own_cgroup(request)?;
+    let watched = record::watched(request, not_measured(own.is_some()));
     let record = Record::begin(request, &watched, &ledger)?;
-    follow(request, &program, record, limited, 0, &watched, &ledger, say)
+    follow(request, &program, record, own, 0, &watched, &ledger, say)
 }
 
 /// The same in the directory of an experiment's run.
@@ -69,17 +69,17 @@ pub fn run(request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError>
 pub fn run_in(begun: Begun, request: &Request, say: &dyn Fn(&str)) -> Result<Watched, WatchError> {
     let program = start::find(request)?;
     let ledger = Ledger::default();
-    let limited = limited(request)?;
-    let watched = record::watched(request, not_measured());
+    let own = own_cgroup(request)?;
+    let watched = record::watched(request, not_measured(own.is_some()));
     let segment = begun.segment;
     let record = Record::within(begun, request, &watched, &ledger)?;
-    follow(request, &program, record, limited, segment, &watched, &ledger, say)
+    follow(request, &program, record, own, segment, &watched, &ledger, say)
 }
 
-/// A cgroup of its own, where the kernel is to limit it.
-fn limited(request: &Request) -> Result<Option<Limited>, WatchError> {
-    let limited = request.hard_limit.map(Limited::new).transpose();
-    limited.map_err(|why| {
+/// A cgroup of its own, where the system allows one. It must, where the kernel is to limit the command.
+fn own_cgroup(request: &Request) -> Result<Option<OwnCgroup>, WatchError> {
+    let Some(limit) = request.hard_limit else { return Ok(OwnCgroup::new(None).ok()) };
+    OwnCgroup::new(Some(limit)).map(Some).map_err(|why| {
         WatchError::Asked(format!(
             "{}: no cgroup can be made for the command: {why}; `systemd-run --user --scope -p Delegate=yes` may allow it, and \
              {} limits it without one",
@@ -93,7 +93,7 @@ fn follow(
     request: &Request,
     program: &Path,
     record: Record,
-    limited: Option<Limited>,
+    own: Option<OwnCgroup>,
     segment: u32,
     watched: &AsRecorded,
     ledger: &Ledger,
@@ -102,9 +102,9 @@ fn follow(
     let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH]).map_err(system)?;
     ending::adopt_orphans();
-    let cgroup = limited.as_ref().map(|limited| limited.cgroup().clone()).or_else(Cgroup::of_self);
-    let kills_before = cgroup.as_ref().and_then(Cgroup::oom_kills);
-    let (main, output) = match start::start(request, program, limited.as_ref(), ledger) {
+    let cgroups = Cgroups::of_command(own.as_ref(), request.hard_limit.is_some());
+    let kills_before = cgroups.oom_kills();
+    let (main, output) = match start::start(request, program, own.as_ref(), ledger) {
         Ok(started) => started,
         Err(error) => return not_started(record, &Judged::new(watched), &error.to_string(), ledger),
     };
@@ -112,7 +112,7 @@ fn follow(
         request,
         say,
         record,
-        sampler: Sampler::new(Whose::Ours { main }, request.every, cgroup.clone(), ledger),
+        sampler: Sampler::new(Whose::Ours { main }, request.every, cgroups.clone(), ledger),
         judged: Judged::new(watched),
         segment,
         stopper: Stopper::new(main, request.signal, request.grace),
@@ -120,7 +120,7 @@ fn follow(
         reached: None,
         first_step: None,
         last_step: None,
-        last: Last { kills_before, host_memory: request.host_memory, cgroup, line: None },
+        last: Last { kills_before, host_memory: request.host_memory, cgroups, line: None },
         looked_at_sample: 0,
         trend_looked: Instant::now(),
         patient: true,
@@ -349,7 +349,7 @@ impl Session<'_> {
         let reaches = |held: u64, limit: u64| held as f64 >= self.request.at * limit as f64;
         let held = (line.host.heap + looked).saturating_sub(self.looked_at_sample);
         let limited = line.container.is_some_and(|container| container.limit.is_some());
-        let now = || self.last.cgroup.as_ref()?.memory();
+        let now = || self.last.cgroups.container.as_ref()?.memory();
         let container = || now().and_then(|now| Some((held_in(line, &now), now.limit?)));
         self.request.host_memory.is_some_and(|limit| reaches(held, limit))
             || (limited && container().is_some_and(|(held, limit)| reaches(held, limit)))

@@ -16,7 +16,7 @@ use super::steps::{self, Finder, Steps, Tail};
 use super::terminal::{self, Mirror};
 use super::{Request, StepsFrom, WatchError};
 use crate::bounded::ledger::{Holding, Ledger};
-use crate::memory::cgroup::Limited;
+use crate::memory::own_cgroup::OwnCgroup;
 use crate::results::format::MetricsLine;
 
 /// What Python is told, so that lines come when they are printed; only where they are read.
@@ -75,7 +75,7 @@ pub struct Output {
 pub fn start(
     request: &Request,
     program: &Path,
-    limited: Option<&Limited>,
+    own: Option<&OwnCgroup>,
     ledger: &Ledger,
 ) -> Result<(u32, Output), WatchError> {
     let mut command = std::process::Command::new(program);
@@ -84,8 +84,8 @@ pub fn start(
     if let Some(folder) = &request.folder {
         command.current_dir(folder);
     }
-    if let Some(limited) = limited {
-        enter(&mut command, limited)?;
+    if let Some(own) = own {
+        enter(&mut command, own)?;
     }
     if std::io::stdin().is_terminal() {
         // A group in the background that reads from the terminal would be stopped without a word.
@@ -151,8 +151,8 @@ pub fn start(
 }
 
 /// Has the command begin in a cgroup, before it is itself: so all of it is there.
-fn enter(command: &mut std::process::Command, limited: &Limited) -> Result<(), WatchError> {
-    let door = limited.door().map_err(|error| WatchError::System(format!("its cgroup cannot be entered: {error}")))?;
+fn enter(command: &mut std::process::Command, own: &OwnCgroup) -> Result<(), WatchError> {
+    let door = own.door().map_err(|error| WatchError::System(format!("its cgroup cannot be entered: {error}")))?;
     // SAFETY: between fork and exec only a system call is made.
     unsafe {
         command.pre_exec(move || match libc::write(door.as_raw_fd(), b"0".as_ptr().cast(), 1) {

@@ -5,6 +5,7 @@
 use super::Experiment;
 use super::launcher::Launcher;
 use super::pipeline::Model;
+use super::read::INITIAL_WEIGHTS;
 use crate::data::Dataset;
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE};
@@ -18,6 +19,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     name(experiment, problems);
     limits(experiment, problems);
     training(experiment, problems);
+    initial_weights(experiment, problems);
     checkpoint(experiment, problems);
     early_stopping(experiment, problems);
     launcher(experiment, problems);
@@ -58,6 +60,24 @@ fn needs(experiment: &Experiment, problems: &mut Problems) {
             }
             _ => {}
         }
+    }
+}
+
+/// Weights to start from are there, and there is a model of xrun's that takes them.
+fn initial_weights(experiment: &Experiment, problems: &mut Problems) {
+    let Some(path) = &experiment.training.initial_weights else { return };
+    if experiment.command().is_some() {
+        let name = experiment.pipeline.name();
+        let problem = Problem::new(INITIAL_WEIGHTS, format!("the model of `{name}` is its command's own"));
+        problems.add(problem.help("take it out, and name the weights among the command's words").related("pipeline"));
+    } else if let Err(error) = std::fs::metadata(path) {
+        let found = match error.kind() {
+            std::io::ErrorKind::NotFound => format!("{path} is not there"),
+            _ => format!("{path} cannot be read: {error}"),
+        };
+        let help = "name the folder of a run or of a checkpoint, or a file of weights; a relative path is meant from the \
+                    folder of the file that names it";
+        problems.add(Problem::new(INITIAL_WEIGHTS, found).help(help).of_disk());
     }
 }
 

@@ -201,11 +201,17 @@ impl Loaded {
 /// # Errors
 /// As [`read`].
 pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<Checked, Problems> {
-    read(path, command_line, std::iter::empty())
+    let (checked, of_disk) = read_as_written(path, command_line, std::iter::empty())?;
+    // A run that has a checkpoint needs the weights no more that it started from; where they are needed, they are looked for.
+    let needed = of_disk.iter().any(|problem| problem.key != INITIAL_WEIGHTS);
+    if needed { Err(of_disk) } else { Ok(checked) }
 }
 
 /// A key that names a file or folder, and how the path was written; `None` where it names none.
 type Written = (String, Option<String>);
+
+/// The key that names weights to start from.
+pub const INITIAL_WEIGHTS: &str = "training.initial_weights";
 
 /// Makes the paths of data and model absolute: a relative one is meant from the file that names it, or, in the
 /// environment and on the command line, from the current folder.
@@ -218,8 +224,9 @@ fn locate(
     let variable = |name: &str| environment.get(name).cloned();
     let data = experiment.dataset.iter_mut().flat_map(Dataset::paths);
     let model = experiment.model.iter_mut().flat_map(Model::paths);
+    let weights = experiment.training.initial_weights.iter_mut().map(|path| (INITIAL_WEIGHTS.to_owned(), path));
     let mut all = Vec::new();
-    for (key, path) in data.chain(model).chain(experiment.pipeline.paths()) {
+    for (key, path) in data.chain(model).chain(experiment.pipeline.paths()).chain(weights) {
         let folder = merged.layer(&key).and_then(|layer| layer.folder.clone()).unwrap_or_default();
         let absolute = expand(path, &variable).and_then(|expanded| {
             match std::path::absolute(folder.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string) {

@@ -1,8 +1,6 @@
-//! Which memory cgroup is a process in, and what does the kernel say of it? Version 2 or 1; and one of one's own, where the
-//! system allows that.
+//! Which memory cgroup is a process in, and what does the kernel say of it? Version 2 or 1.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::results::format::ContainerMemory;
@@ -10,23 +8,23 @@ use crate::results::format::ContainerMemory;
 /// A memory cgroup.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Of its kind.
     root: &'static Path,
-    files: &'static CgroupFiles,
+    pub(super) files: &'static CgroupFiles,
 }
 
 /// What the files of a version of cgroups are called.
 #[derive(Debug)]
-struct CgroupFiles {
+pub(super) struct CgroupFiles {
     root: &'static str,
     /// In `/proc/self/cgroup`, before the path.
     line: &'static str,
     current: &'static str,
     peak: &'static str,
-    limit: &'static str,
+    pub(super) limit: &'static str,
     /// Memory and swap together, or swap: what is not to be used in place of memory.
-    swap_limit: (&'static str, bool),
+    pub(super) swap_limit: (&'static str, bool),
     anonymous: &'static str,
     /// Counts kills.
     events: &'static str,
@@ -56,9 +54,6 @@ const CGROUPS: [CgroupFiles; 2] = [
     },
 ];
 
-/// Processes are moved into a group by this file of it.
-const PROCESSES: &str = "cgroup.procs";
-
 impl Cgroup {
     /// That of this process; `None` outside one.
     pub fn of_self() -> Option<Self> {
@@ -71,6 +66,16 @@ impl Cgroup {
             let folder = if folder.join(files.current).is_file() { folder } else { root.to_path_buf() };
             folder.join(files.current).is_file().then_some(Self { folder, root, files })
         })
+    }
+
+    /// The group of this name below it. Nothing is made.
+    pub(super) fn below(&self, name: &str) -> Self {
+        Self { folder: self.folder.join(name), ..self.clone() }
+    }
+
+    /// Bytes that the kernel charges to it: memory of its processes, pages of files that they read, the kernel's own.
+    pub fn charged(&self) -> Option<u64> {
+        fs::read_to_string(self.folder.join(self.files.current)).ok()?.trim().parse().ok()
     }
 
     /// What it holds and may hold.
@@ -121,61 +126,6 @@ fn kills(folder: &Path, files: &CgroupFiles) -> Option<u64> {
 pub fn share_of_pressure(text: &str) -> Option<f64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split_ascii_whitespace().find_map(|word| word.strip_prefix("avg10=")?.parse().ok())
-}
-
-/// A cgroup with a limit, below that of this process. It is taken away again when it is dropped, if nobody is left in it.
-#[derive(Debug)]
-pub struct Limited {
-    cgroup: Cgroup,
-}
-
-impl Limited {
-    /// Makes one whose processes hold so many bytes at most: beyond that the kernel kills one of them.
-    ///
-    /// # Errors
-    /// Why this system does not allow it.
-    pub fn new(bytes: u64) -> Result<Self, String> {
-        let parent = Cgroup::of_self().ok_or("there is no memory cgroup here")?;
-        let folder = parent.folder.join(format!("xrun-{}", std::process::id()));
-        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let made = Self { cgroup: Cgroup { folder, ..parent } };
-        let Cgroup { folder, files, .. } = &made.cgroup;
-        if !folder.join(files.limit).is_file() {
-            return Err(format!("{}: memory is not delegated to it", folder.display()));
-        }
-        made.set(files.limit, bytes)?;
-        // Where the kernel does not limit swap, memory of the group may go there.
-        let (swap, with_memory) = files.swap_limit;
-        let _ = made.set(swap, if with_memory { bytes } else { 0 });
-        Ok(made)
-    }
-
-    fn set(&self, name: &str, bytes: u64) -> Result<(), String> {
-        use io::Write;
-        let path = self.cgroup.folder.join(name);
-        let written = File::options().write(true).open(&path).and_then(|mut file| write!(file, "{bytes}"));
-        written.map_err(|error| format!("{}: {error}", path.display()))
-    }
-
-    /// The group itself.
-    pub fn cgroup(&self) -> &Cgroup {
-        &self.cgroup
-    }
-
-    /// A process that writes `0` here moves itself, and all that it starts, into the group.
-    ///
-    /// # Errors
-    /// The system does not allow it.
-    pub fn door(&self) -> io::Result<File> {
-        File::options().write(true).open(self.cgroup.folder.join(PROCESSES))
-    }
-}
-
-impl Drop for Limited {
-    fn drop(&mut self) {
-        // One in which processes were left behind stays: they are still limited by it.
-        let _ = fs::remove_dir(&self.cgroup.folder);
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod demand;
 pub mod gpus;
 pub mod heap;
 pub mod killed;
+pub mod own_cgroup;
 pub mod processes;
 pub mod sources;
 pub mod trace;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use burn_store::{ModuleSnapshot, SafetensorsStore};
+use burn_store::{ApplyError, ModuleSnapshot, SafetensorsStore};
 
 use super::Backend;
 use crate::results::{layout, tensors};
@@ -23,12 +23,27 @@ pub fn save(network: &impl ModuleSnapshot<Backend>, model: &str, directory: &Pat
 
 /// Reads what [`save`] wrote. All weights must be there and fit.
 pub fn load(network: &mut impl ModuleSnapshot<Backend>, directory: &Path) -> Result<(), TaskError> {
-    let path = directory.join(layout::WEIGHTS);
-    tensors::described(&path).map_err(|error| TaskError::file(&path, error))?;
-    let mut store = SafetensorsStore::from_file(path.clone());
-    let applied = network.load_from(&mut store).map_err(|error| TaskError::file(&path, error))?;
-    match applied.missing.is_empty() && applied.errors.is_empty() {
-        true => Ok(()),
-        false => Err(TaskError::file(&path, "does not fit the model of this experiment")),
+    load_file(network, &directory.join(layout::WEIGHTS))
+}
+
+/// Reads a file of weights that [`save`] wrote. All weights must be there and fit.
+///
+/// # Errors
+/// The file does not read, or is of another model: then it names the first tensor that does not fit.
+pub fn load_file(network: &mut impl ModuleSnapshot<Backend>, path: &Path) -> Result<(), TaskError> {
+    tensors::described(path).map_err(|error| TaskError::file(path, error))?;
+    let mut store = SafetensorsStore::from_file(path.to_path_buf()).allow_partial(true).validate(false);
+    let applied = network.load_from(&mut store).map_err(|error| TaskError::file(path, error))?;
+    let missing = applied.missing.first().map(|(name, _)| format!("it has no tensor `{name}`"));
+    let Some(what) = missing.or_else(|| applied.errors.first().map(words)) else { return Ok(()) };
+    Err(TaskError::file(path, format!("does not fit the model of this experiment: {what}")))
+}
+
+fn words(error: &ApplyError) -> String {
+    match error {
+        ApplyError::ShapeMismatch { path, expected, found } => {
+            format!("its `{path}` has the shape {:?}, and {:?} is needed", found.as_slice(), expected.as_slice())
+        }
+        other => other.to_string(),
     }
 }

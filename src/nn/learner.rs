@@ -130,6 +130,10 @@ impl<L: Lesson> Task for Learner<L> {
         self.trained.load(directory, &self.device.plain)
     }
 
+    fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
+        self.trained.start_from(weights)
+    }
+
     fn clean(&mut self, action: CleanupAction) -> u64 {
         if action == CleanupAction::DevicePool { self.device.clean_pool() } else { 0 }
     }

@@ -165,6 +165,17 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
         self.load_optimizer(directory, plain)
     }
 
+    /// Takes the weights of a file that [`Self::save`] wrote for another run; the optimiser stays new.
+    ///
+    /// # Errors
+    /// The file does not read or does not fit the network.
+    pub fn start_from(&mut self, weights: &Path) -> Result<(), TaskError>
+    where
+        M: ModuleSnapshot<Backend>,
+    {
+        checkpoint_weights::load_file(self.network.as_mut().ok_or_else(TaskError::model_lost)?, weights)
+    }
+
     /// Reads what [`Self::save_optimizer`] wrote.
     ///
     /// # Errors

@@ -70,8 +70,13 @@ pub struct Processes {
     /// The share of the last ten seconds in which something waited for memory, in percent; `null` where the kernel does
     /// not tell.
     pub pressure: Option<f64>,
-    /// Processes of the container that the kernel has killed for want of memory, ever; `null` where it does not tell.
+    /// Processes of the command's own cgroup, or else of the container, that the kernel has killed for want of memory, ever;
+    /// `null` where it does not tell.
     pub oom_kills: Option<u64>,
+    /// Bytes that the kernel charges to the command's own cgroup: memory of its processes, pages of files that they read, the
+    /// kernel's own; `null` where it has none.
+    #[serde(default)]
+    pub charged: Option<u64>,
     /// NVIDIA GPUs; left out where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::data::digest::{digest, digest_of_file};
 use crate::experiment::Experiment;
+use crate::experiment::read::INITIAL_WEIGHTS;
 use crate::plan::Plan;
 use crate::results::resolved;
 
@@ -66,11 +67,12 @@ pub fn fingerprint(plan: &Plan) -> String {
     digest(lines.join("\n").as_bytes())
 }
 
-/// Keys that say where the data lies: like [`LEFT_OUT`], they change nothing, as the data's digest counts.
+/// Keys that say where the data and the weights to start from lie: like [`LEFT_OUT`], they change nothing, as the data's digest counts.
 pub fn places_of_data(experiment: &Experiment) -> Vec<String> {
     let (mut dataset, mut pipeline) = (experiment.dataset.clone(), experiment.pipeline.clone());
     let of_data = dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>());
-    of_data.chain(pipeline.paths().map(|(key, _)| key)).collect()
+    let weights = std::iter::once(INITIAL_WEIGHTS.to_owned());
+    of_data.chain(pipeline.paths().map(|(key, _)| key)).chain(weights).collect()
 }
 
 /// A line for each value that counts, sorted by key.

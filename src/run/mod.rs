@@ -10,6 +10,7 @@ pub mod evaluate;
 pub mod fingerprint;
 mod git;
 pub mod hooks;
+pub mod initial_weights;
 pub mod killed;
 pub mod launch;
 pub mod limits;

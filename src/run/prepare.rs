@@ -31,6 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::initial_weights::{self, InitialWeights};
 use super::limits;
 use super::stop::ForAWhile;
 use crate::bounded::ledger::Ledger;
@@ -48,7 +49,7 @@ use crate::panics::{self, Panic};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, forecast};
 use crate::probe::{self, Meanwhile, Probe, ProbeError, remembered};
-use crate::results::format::{Forecast, PoolPage};
+use crate::results::format::{Forecast, Manifest, PoolPage};
 use crate::settings::sections::{Autotune, DeviceUse};
 use crate::task::{Task, TaskError};
 use crate::units::{Bytes, counted, seconds};
@@ -108,6 +109,7 @@ pub struct Planned {
     pub kernels: Option<Kernels>,
     prepared: Prepared,
     listener: Arc<dyn Listener>,
+    initial: Option<InitialWeights>,
 }
 
 impl Planned {
@@ -151,9 +153,23 @@ impl Planned {
         if let Some(first) = &facts.made_first {
             listener.say(first);
         }
-        let plan = plan::resolve(experiment, facts);
+        let initial = experiment.training.initial_weights.as_deref().map(initial_weights::find).transpose();
+        let initial = initial.map_err(NotStarted::Failed)?;
+        let mut plan = plan::resolve(experiment, facts);
+        if let Some(initial) = &initial {
+            initial.fit(&plan).map_err(NotStarted::Failed)?;
+            listener.say(&initial.words());
+            plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), initial.digest.clone()));
+        }
         let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
-        Ok(Self { plan, ledger, chosen, kernels, prepared, listener })
+        Ok(Self { plan, ledger, chosen, kernels, prepared, listener, initial })
+    }
+
+    /// Says that the run began with these weights, which its checkpoint has made needless: their file may be gone.
+    pub fn began_with(&mut self, initial_weights: Option<String>, manifest: &Manifest) {
+        self.plan.experiment.training.initial_weights = initial_weights;
+        let digest = manifest.data.get(initial_weights::DIGEST);
+        self.plan.facts.data_digests.extend(digest.map(|digest| (initial_weights::DIGEST.to_owned(), digest.clone())));
     }
 
     /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.
@@ -249,14 +265,20 @@ impl Planned {
         Opened { plan, ledger, chosen, kernels }
     }
 
-    /// Opens the task. `first_step` is the first one that it will be asked for.
+    /// Opens the task. `first_step` is the first one that it will be asked for. The weights that training starts from are in it.
     ///
     /// # Errors
     /// The device has no memory for the model, or fails.
     pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), NotStarted> {
-        let Self { plan, ledger, chosen, kernels, prepared, .. } = self;
+        let Self { plan, ledger, chosen, kernels, prepared, initial, .. } = self;
         // A backend may panic where a library of its driver is missing.
-        let opened = panics::caught(|| prepared.open(&plan.experiment, chosen.kind, &ledger, first_step));
+        let opened = panics::caught(|| {
+            let mut task = prepared.open(&plan.experiment, chosen.kind, &ledger, first_step)?;
+            if let Some(initial) = &initial {
+                task.start_from(&initial.file)?;
+            }
+            Ok(task)
+        });
         let task = opened.map_err(|panic| not_opened(&chosen, &panic))?.map_err(|error| match error {
             TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
             other => NotStarted::failed(other),

@@ -55,16 +55,20 @@ pub enum ResumeError {
     OtherData { run: PathBuf, name: String, found: String, then: String },
 }
 
-/// Looks at what a run left. Changes nothing.
-pub fn continuation(run: &Path) -> Result<Continuation, ResumeError> {
+/// Looks at what a run left. Changes nothing. `further`: one that has done all its steps is to do more.
+///
+/// # Errors
+/// There is nothing to go on with, or what is there does not read.
+pub fn continuation(run: &Path, further: bool) -> Result<Continuation, ResumeError> {
     let manifest = read::manifest(run)?;
-    if let Some(summary) = read::summary(run)?.filter(|summary| summary.outcome.is_done()) {
-        if summary.steps < summary.steps_planned {
-            return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message });
-        }
+    let done = read::summary(run)?.filter(|summary| summary.outcome.is_done());
+    if let Some(summary) = done.as_ref().filter(|summary| summary.steps < summary.steps_planned) {
+        return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message.clone() });
+    }
+    if done.is_some() && !further {
         let again = match manifest::command_of_the_whole(&manifest.command) {
             Some(whole) => format!("it was a short run: `{whole}` runs all steps of the experiment"),
-            None => format!("run its `{}` again for a new run", layout::RESOLVED),
+            None => format!("`resume --epochs N` trains it further, and its `{}` begins a new run", layout::RESOLVED),
         };
         return Err(ResumeError::Finished { run: run.to_path_buf(), again });
     }

@@ -167,6 +167,10 @@ pub struct Training {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1e-9, max = 1e9))]
     pub clip_norm: Option<f64>,
+    /// Weights that training starts from in place of random ones: a run (its best checkpoint), the folder of a checkpoint, or a
+    /// file of weights of the same model. The optimiser and the schedule start anew. A run that is resumed does not need it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_weights: Option<String>,
     /// Recompute activations in the backward pass in place of keeping them: less memory, more time.
     pub activation_checkpointing: bool,
     /// Ends the run when validations no longer get better. That is a success: the outcome is `stopped_early`, the exit
@@ -195,6 +199,7 @@ impl Default for Training {
             batch_size: None,
             accumulation: 1,
             clip_norm: None,
+            initial_weights: None,
             activation_checkpointing: false,
             early_stopping: EarlyStopping::default(),
             schedule: Schedule::Constant(Constant::default()),

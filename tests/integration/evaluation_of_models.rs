@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::limits::{FEDERATED, FEW_SHOT, LANGUAGE_MODEL, VISION_LANGUAGE};
-use crate::workplace::Workplace;
+use crate::workplace::{Workplace, json};
 
 fn evaluated(workplace: &Workplace, arguments: &[&str]) -> Value {
     let said = workplace.xrun(&[&["eval", "tiny", "--json", "--progress", "none"], arguments].concat());
@@ -23,6 +23,13 @@ fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
             assert!(found["metrics"].as_object().is_some_and(|metrics| !metrics.is_empty()), "{found}");
             assert_eq!(found["metrics"], found["in_training"], "{which}: {experiment}");
         }
+        // A run that starts from these weights measures at first what they measured.
+        let best = evaluated(&workplace, &[]);
+        let start = ["-s", "training.initial_weights=results/tiny/latest", "-s", "validation.at_start=true"];
+        let said = workplace.xrun(&[&["tiny.toml", "-q", "--progress", "none", "--name", "warm"], &start[..]].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        let first = &json(&workplace.latest("warm").join("summary.json"))["metrics_first"];
+        assert_eq!(*first, best["metrics"], "{experiment}");
     }
 }
 

@@ -53,6 +53,7 @@ mod verdict;
 mod verdict_habits;
 mod vision_language;
 #[cfg(target_os = "linux")]
+mod warm_start;
 mod watch;
 #[cfg(target_os = "linux")]
 mod watch_limits;

@@ -136,7 +136,8 @@ fn without_steps_the_clock_judges() {
     let file = script("c_allocation.py");
     let options =
         ["watch", "--name", "trial", "--every", "20ms", "--host-memory", "100 GiB", "--fail-on", "growing", "--"];
-    let said = workplace.xrun(&[&options[..], &["python3", file.to_str().unwrap(), "--steps", "500"]].concat());
+    let said = workplace
+        .xrun(&[&options[..], &["python3", file.to_str().unwrap(), "--steps", "500", "--pause", "0.016"]].concat());
     assert_eq!(said.code, 6, "{said:?}");
     let verdict = json(&workplace.latest("trial").join("verdict.json"));
     assert_eq!((&verdict["axis"], &verdict["owner"]), (&"milliseconds".into(), &"main/private".into()), "{verdict}");
@@ -335,7 +336,7 @@ fn a_process_that_runs_is_judged_without_being_touched() {
     }
     let workplace = Workplace::new();
     let mut leak = Command::new("python3")
-        .args([script("c_allocation.py").to_str().unwrap(), "--steps", "450"])
+        .args([script("c_allocation.py").to_str().unwrap(), "--steps", "450", "--pause", "0.016"])
         .current_dir(workplace.folder.path())
         .stdout(std::process::Stdio::null())
         .spawn()

@@ -32,7 +32,8 @@ fn under_a_limit_of_the_kernel_a_leak_saves_before_the_kill() {
         ["watch", "--name", "leak", "--every", "20ms", "--hard-limit", "96MiB", "--at", "0.8", "--grace", "60s", "--"];
     let said = workplace.xrun(&[&options[..], &["python3", script.to_str().unwrap(), "--steps", "100000"]].concat());
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("80 % of --hard-limit, 96.0 MiB") && said.err.contains("the command ended"), "{said:?}");
+    // Or at once where the trend says that the time to save is the last.
+    assert!(said.err.contains("--hard-limit, 96.0 MiB") && said.err.contains("the command ended"), "{said:?}");
     let saved: Value = serde_json::from_str(&text(&workplace.path("checkpoint.json"))).unwrap();
     assert!(saved["step"].as_u64().unwrap() > 50, "{saved}");
     let run = workplace.latest("leak");

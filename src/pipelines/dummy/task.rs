@@ -109,9 +109,12 @@ impl Task for Dummy {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let path = directory.join(layout::WEIGHTS);
+        self.start_from(&directory.join(layout::WEIGHTS))
+    }
+
+    fn start_from(&mut self, path: &Path) -> Result<(), TaskError> {
         let broken = |message: String| TaskError::File { path: path.display().to_string(), message };
-        let bytes = std::fs::read(&path).map_err(|error| broken(error.to_string()))?;
+        let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
         let first = bytes.first_chunk::<8>().ok_or_else(|| broken("shorter than a number".into()))?;
         self.weight = f64::from_le_bytes(*first);
         Ok(())

@@ -125,6 +125,11 @@ impl Federation {
         &self.server.global
     }
 
+    /// Gives the server other adapters, before the first round. Each node begins with them.
+    pub fn start_from(&mut self, adapters: Vec<f32>) {
+        self.server.global = adapters;
+    }
+
     /// What a node begins with.
     fn of_node(&self, node: usize) -> Cow<'_, [f32]> {
         let mut adapters = Cow::from(&self.server.global);

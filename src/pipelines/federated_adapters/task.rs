@@ -274,6 +274,15 @@ impl Task for FederatedAdapters {
         self.trained.load_optimizer(directory, &self.device.plain)
     }
 
+    fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
+        let mut network = self.trained.plain()?;
+        checkpoint_weights::load_file(&mut network, weights)?;
+        let adapters = flat::to_host(&network);
+        self.trained.replace(|network| flat::from_host(network, &adapters))?;
+        self.federation.start_from(adapters);
+        Ok(())
+    }
+
     fn clean(&mut self, action: CleanupAction) -> u64 {
         match action {
             CleanupAction::Caches => self.sounds.evict_to_share(self.cache_low_water),

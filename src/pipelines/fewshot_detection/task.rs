@@ -269,6 +269,10 @@ impl Task for FewshotDetection {
         self.trained.load(directory, &self.device.plain)
     }
 
+    fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
+        self.trained.start_from(weights)
+    }
+
     fn clean(&mut self, action: CleanupAction) -> u64 {
         match action {
             CleanupAction::Caches => self.store.evict_to_share(self.cache_low_water),

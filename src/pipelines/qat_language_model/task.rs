@@ -329,6 +329,10 @@ impl Task for QatLanguageModel {
         self.ranges.read(&ranges, &self.device.plain).map_err(|error| TaskError::file(&ranges, error))
     }
 
+    fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
+        self.trained.start_from(weights)
+    }
+
     fn clean(&mut self, action: CleanupAction) -> u64 {
         match action {
             CleanupAction::Caches => self.validation.batches.store().evict_to_share(self.cache_low_water),

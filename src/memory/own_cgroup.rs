@@ -1,0 +1,147 @@
+//! A memory cgroup of one's own for a command, below that of this process, where the system allows one.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use super::cgroup::Cgroup;
+
+/// Processes are moved into a group by this file of it.
+const PROCESSES: &str = "cgroup.procs";
+/// What a group of version 2 lets those below it have.
+const GIVEN_BELOW: &str = "cgroup.subtree_control";
+const NAME: &str = "xrun-";
+const NEW: Duration = Duration::from_secs(60);
+
+/// A cgroup for a command. It is taken away again when it is dropped, if nobody is left in it.
+#[derive(Debug)]
+pub struct OwnCgroup {
+    cgroup: Cgroup,
+    /// Where this process went, so that its group could give memory to those below it; version 2 gives none from a group that
+    /// has processes.
+    aside: Option<Cgroup>,
+    parent: Cgroup,
+}
+
+impl OwnCgroup {
+    /// Makes one. With a limit its processes hold so many bytes at most: beyond that the kernel kills one of them.
+    ///
+    /// # Errors
+    /// Why this system does not allow it.
+    pub fn new(limit: Option<u64>) -> Result<Self, String> {
+        let parent = Cgroup::of_self().ok_or("there is no memory cgroup here")?;
+        remove_left(&parent.folder);
+        let cgroup = parent.below(&format!("{NAME}{}", std::process::id()));
+        fs::create_dir(&cgroup.folder).map_err(|error| format!("{}: {error}", cgroup.folder.display()))?;
+        let mut made = Self { cgroup, aside: None, parent };
+        if !made.cgroup.folder.join(made.cgroup.files.limit).is_file() {
+            made.step_aside()?;
+        }
+        let Cgroup { folder, files, .. } = &made.cgroup;
+        if !folder.join(files.limit).is_file() {
+            return Err(format!("{}: memory is not delegated to it", folder.display()));
+        }
+        if let Some(bytes) = limit {
+            set(&folder.join(files.limit), bytes)?;
+            // Where the kernel does not limit swap, memory of the group may go there.
+            let (swap, with_memory) = files.swap_limit;
+            let _ = set(&folder.join(swap), if with_memory { bytes } else { 0 });
+        }
+        Ok(made)
+    }
+
+    /// Has this process leave its group for one below, as long as it is alone there, so that the group can give memory to those
+    /// below it.
+    fn step_aside(&mut self) -> Result<(), String> {
+        let folder = &self.parent.folder;
+        let own = std::process::id();
+        let processes = fs::read_to_string(folder.join(PROCESSES)).unwrap_or_default();
+        if processes.trim() != own.to_string() {
+            return Err(format!("{}: other processes are in it, and memory is not delegated", folder.display()));
+        }
+        let aside = self.parent.below(&format!("{NAME}{own}-itself"));
+        fs::create_dir(&aside.folder).map_err(|error| format!("{}: {error}", aside.folder.display()))?;
+        self.aside = Some(aside.clone());
+        set(&aside.folder.join(PROCESSES), own)?;
+        set(&folder.join(GIVEN_BELOW), "+memory")
+    }
+
+    /// The group whose memory the command must fit into: itself where it has the limit, else the one that this process was in.
+    fn container(&self, limited: bool) -> &Cgroup {
+        if limited { &self.cgroup } else { &self.parent }
+    }
+
+    /// A process that writes `0` here moves itself, and all that it starts, into the group.
+    ///
+    /// # Errors
+    /// The system does not allow it.
+    pub fn door(&self) -> io::Result<File> {
+        File::options().write(true).open(self.cgroup.folder.join(PROCESSES))
+    }
+}
+
+/// Where a command's memory is charged.
+#[derive(Clone, Debug, Default)]
+pub struct Cgroups {
+    /// What the command must fit into, with all else that is in it.
+    pub container: Option<Cgroup>,
+    /// The command's own, where it has one.
+    pub own: Option<Cgroup>,
+}
+
+impl Cgroups {
+    /// Those of a command that is run; `limited` says that its own group has the limit.
+    pub fn of_command(own: Option<&OwnCgroup>, limited: bool) -> Self {
+        let Some(group) = own else { return Self::of_self() };
+        Self { container: Some(group.container(limited).clone()), own: Some(group.cgroup.clone()) }
+    }
+
+    /// That of this process, which is taken to be the one of others, too.
+    pub fn of_self() -> Self {
+        Self { container: Cgroup::of_self(), own: None }
+    }
+
+    /// The one that says most of the command alone.
+    pub fn nearest(&self) -> Option<&Cgroup> {
+        self.own.as_ref().or(self.container.as_ref())
+    }
+
+    /// Processes that the kernel killed there for want of memory.
+    pub fn oom_kills(&self) -> Option<u64> {
+        self.nearest()?.oom_kills()
+    }
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        // One in which processes were left behind stays: they are still limited by it.
+        let _ = fs::remove_dir(&self.cgroup.folder);
+        if let Some(aside) = &self.aside {
+            let _ = set(&self.parent.folder.join(GIVEN_BELOW), "-memory");
+            let _ = set(&self.parent.folder.join(PROCESSES), std::process::id());
+            let _ = fs::remove_dir(&aside.folder);
+        }
+    }
+}
+
+/// Takes away groups whose xrun was killed. The kernel removes none in which there are processes.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
+        let gone = process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists());
+        // One that is new may be of an xrun that this process does not see, and nobody is in it yet.
+        let age = entry.metadata().ok().and_then(|found| found.modified().ok()?.elapsed().ok());
+        if gone && age.is_some_and(|age| age > NEW) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+fn set(path: &Path, value: impl std::fmt::Display) -> Result<(), String> {
+    // In one write: the kernel takes each for a value.
+    let text = value.to_string();
+    let written = File::options().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| format!("{}: {error}", path.display()))
+}

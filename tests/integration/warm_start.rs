@@ -1,0 +1,120 @@
+//! Does a run start from another run's weights, and go further than it was first asked to?
+
+use crate::workplace::{Workplace, json, text};
+
+const FIRST: &str = "
+[experiment]
+seed = 5
+[pipeline.dummy]
+steps_per_epoch = 20
+[validation]
+at_start = true
+every_steps = 10
+[checkpoint]
+every_steps = 10
+";
+
+fn trained() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("first.toml", FIRST);
+    assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
+    workplace
+}
+
+/// The last metric of a run, and its first.
+fn scores(workplace: &Workplace, experiment: &str) -> (serde_json::Value, serde_json::Value) {
+    let summary = json(&workplace.latest(experiment).join("summary.json"));
+    (summary["metrics_first"]["score"].clone(), summary["metrics_last"]["score"].clone())
+}
+
+#[test]
+fn a_run_starts_where_another_ended_and_says_so() {
+    let workplace = trained();
+    let (_, ended) = scores(&workplace, "first");
+    workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"results/first/latest\"\n");
+    let said = workplace.xrun(&["second.toml"]);
+    assert!(said.code == 0 && said.err.contains("training starts from first/"), "{said:?}");
+    assert!(said.err.contains("after step 20"), "{said:?}");
+    assert_eq!(scores(&workplace, "second").0, ended, "it measures at first what the other measured last");
+    let manifest = json(&workplace.latest("second").join("manifest.json"));
+    let digest = manifest["data"]["initial_weights"].as_str().unwrap().to_owned();
+    assert_eq!(digest.len(), 64, "{manifest}");
+    // A checkpoint and a file name the same weights.
+    for place in ["checkpoints/step_00000020", "checkpoints/step_00000020/model.safetensors"] {
+        let place = format!("training.initial_weights=results/first/latest/{place}");
+        assert_eq!(workplace.xrun(&["second.toml", "-q", "-s", &place]).code, 0);
+        let manifest = json(&workplace.latest("second").join("manifest.json"));
+        assert_eq!(manifest["data"]["initial_weights"], digest.as_str());
+    }
+    let said = workplace.xrun(&["reproduce", "second"]);
+    assert!(said.code == 0 && said.out.contains("identical"), "{said:?}");
+}
+
+#[test]
+fn a_run_that_has_a_checkpoint_needs_the_weights_no_more_that_it_started_from() {
+    let workplace = trained();
+    let start = "training.initial_weights=results/first/latest";
+    let uninterrupted = workplace.xrun(&["first.toml", "-q", "--name", "whole", "-s", start]);
+    assert_eq!(uninterrupted.code, 0, "{uninterrupted:?}");
+    let fails = ["-s", "pipeline.dummy.fail_at_step=15"];
+    assert_ne!(workplace.xrun(&[&["first.toml", "-q", "--name", "cut", "-s", start], &fails[..]].concat()).code, 0);
+    let run = workplace.latest("cut");
+    // What failed by its own wish fails no more.
+    let resolved = run.join("resolved.toml");
+    let changed = text(&resolved).replace("fail_at_step = 15\n", "");
+    std::fs::write(&resolved, crate::workplace::unsealed(&changed)).unwrap();
+    std::fs::remove_dir_all(workplace.path("results/first")).unwrap();
+    let said = workplace.xrun(&["resume", "cut", "-q"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("whole").join("metrics.jsonl")));
+    // To evaluate it, neither; to run it again they are needed.
+    assert_eq!(workplace.xrun(&["eval", "cut"]).code, 0);
+    let said = workplace.xrun(&["reproduce", "whole"]);
+    assert!(said.code == 1 && said.err.contains("training.initial_weights: "), "{said:?}");
+}
+
+#[test]
+fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
+    let workplace = trained();
+    workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"gone\"\n");
+    let said = workplace.xrun(&["check", "second.toml"]);
+    assert!(said.code == 2 && said.err.contains("second.toml:3:19"), "{said:?}");
+    assert!(said.err.contains("gone is not there"), "{said:?}");
+    let said = workplace.xrun(&["first.toml", "-s", "training.initial_weights=results/first"]);
+    assert!(said.code == 1 && said.err.contains("is neither a run nor a checkpoint"), "{said:?}");
+    let command = "[pipeline.command]\nprogram = [\"true\"]\n[training]\ninitial_weights = \"first.toml\"\n";
+    workplace.file("command.toml", command);
+    let said = workplace.xrun(&["check", "command.toml"]);
+    assert!(said.code == 2 && said.err.contains("the model of `command` is its command's own"), "{said:?}");
+}
+
+#[test]
+fn a_finished_run_is_trained_further_to_the_bits_of_a_longer_one() {
+    let workplace = trained();
+    assert_eq!(workplace.xrun(&["first.toml", "-q", "--name", "longer", "-s", "training.epochs=2"]).code, 0);
+    let said = workplace.xrun(&["resume", "first"]);
+    assert!(said.code == 2 && said.err.contains("`resume --epochs N` trains it further"), "{said:?}");
+    let said = workplace.xrun(&["resume", "first", "--epochs", "1"]);
+    assert!(said.code == 2 && said.err.contains("has done 20 steps, and this asks for 20 in all"), "{said:?}");
+    let said = workplace.xrun(&["resume", "first", "--epochs", "2"]);
+    assert!(said.code == 0 && said.err.contains("goes on after step 20, to step 40"), "{said:?}");
+    let run = workplace.latest("first");
+    assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("longer").join("metrics.jsonl")));
+    assert_eq!(json(&run.join("summary.json"))["steps"], 40);
+    assert_eq!(json(&run.join("manifest.json"))["resumed"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_schedule_that_is_stretched_is_said_and_steps_may_be_counted() {
+    let workplace = Workplace::new();
+    workplace.file("first.toml", &format!("{FIRST}[training]\nmax_steps = 12\n[training.schedule.cosine]\n"));
+    assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
+    let said = workplace.xrun(&["resume", "first", "--epochs", "2"]);
+    assert!(said.code == 2 && said.err.contains("`training.max_steps` = 12 ends it"), "{said:?}");
+    let said = workplace.xrun(&["resume", "first", "--max-steps", "20"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.err.contains("the schedule is stretched over 20 steps: the learning rate was 0.000e0 at step 12"),
+        "{said:?}"
+    );
+}

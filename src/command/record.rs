@@ -8,6 +8,7 @@ use super::{Begun, Request, StepsFrom, WatchError};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest;
+use crate::memory::killed;
 use crate::results::format::{
     Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine, Outcome, OwnerSummary, Place,
     PlannedOwner, PostMortem, Summary, VERSION,
@@ -131,6 +132,8 @@ impl Record {
     fn open(begun: Begun, request: &Request, ledger: &Ledger) -> Result<Self, WatchError> {
         let path = &begun.directory.path;
         let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &path.join(file));
+        // For whoever asks later who killed both. A command whose record cannot note this is watched all the same.
+        let _ = write::replace_json(&path.join(layout::PROCESS), &killed::note(begun.segment, manifest::host_name()));
         Ok(Self {
             memory: open(MEMORY_LINES, layout::MEMORY)?,
             metrics: open(METRICS_LINES, layout::METRICS)?,

@@ -15,7 +15,7 @@ use crate::results::process::{ProcessNote, SlurmJob};
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::{layout, named, printable, read};
 use crate::units::{Bytes, seconds};
-use crate::verdict::of_file;
+use crate::verdict::{command as judge, of_file};
 
 /// What is known of a kill, a sentence each.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -87,6 +87,11 @@ fn newest(run: &Path) -> Option<MemoryLine> {
 }
 
 fn judged(run: &Path) -> Option<Verdict> {
+    if let Some(watched) = read::manifest(run).ok()?.watched {
+        let mut command = judge::Command::new(&watched);
+        read::memory(run).ok()?.flatten().for_each(|line| command.add(&line));
+        return Some(command.verdict());
+    }
     let experiment = read_experiment::read_resolved(&run.join(layout::RESOLVED), &[]).ok()?.experiment;
     of_file::of_run(run, &experiment).ok()
 }
@@ -119,12 +124,18 @@ fn to_do(run: &Path, of_memory: bool, verdict: Option<&Verdict>) -> String {
     let name = read::manifest(run)
         .map_or_else(|_| run.display().to_string(), |manifest| named::run(run, &manifest.experiment));
     let resume = format!("{program} resume {}", printable::shell_word(&name));
+    let watched_only = !run.join(layout::RESOLVED).exists();
     match (of_memory, verdict) {
         (true, Some(verdict)) if verdict.verdict >= Judgement::Growing => {
             let owner =
                 verdict.owner.as_ref().map_or_else(String::new, |owner| format!(", `{}`", printable::line(owner, 80)));
             format!("more memory only moves the next kill: mend what grows{owner}, then start a new run")
         }
+        (true, _) if watched_only => {
+            "watch it again with `--host-memory SIZE`, less than there is: then it is told to save before it is killed"
+                .into()
+        }
+        (false, _) if watched_only => "watch it again: only the command itself knows how it goes on".into(),
         (true, _) => format!(
             "`{program} plan {resolved}` says what it needs and which keys make that smaller; `{resume} -s limits.host_memory=SIZE` \
              with less than there is ends it by itself, with a checkpoint and a post-mortem"

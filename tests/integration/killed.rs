@@ -1,5 +1,6 @@
 //! After a kill: is it said who killed the run, what it held, what was growing, and what to do?
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 
 use serde_json::Value;
@@ -109,7 +110,6 @@ fn a_kill_by_somebody_says_what_was_growing() {
 
 #[test]
 fn in_slurm_the_accounting_is_asked_and_the_job_is_in_the_manifest() {
-    use std::os::unix::fs::PermissionsExt;
     let workplace = Workplace::new();
     let job = [
         ("SLURM_JOB_ID", "4711"),
@@ -127,6 +127,27 @@ fn in_slurm_the_accounting_is_asked_and_the_job_is_in_the_manifest() {
     let shown = crate::workplace::said(workplace.command(&["show", "slow"]).env("PATH", path).output().unwrap());
     assert!(folded(&shown.out).contains("Slurm says OUT_OF_MEMORY"), "{shown:?}");
     assert!(folded(&shown.out).contains("xrun plan"), "it was memory: {shown:?}");
+}
+
+#[test]
+fn a_command_that_was_killed_with_its_watcher_is_explained() {
+    let workplace = Workplace::new();
+    let words = ["watch", "--name", "trial", "--every", "20ms", "--", "sleep", "60"];
+    let mut watch = workplace.command(&words).env("SLURM_JOB_ID", "4711").spawn().unwrap();
+    let samples = workplace.path("results/trial/latest/memory.jsonl");
+    wait_until("samples are written", || std::fs::read_to_string(&samples).unwrap_or_default().lines().count() > 2);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    let run = workplace.latest("trial");
+    assert_eq!(json(&run.join("process.json"))["process"], watch.id());
+    let sacct = workplace.file("bin/sacct", "#!/bin/sh\ncase \"$*\" in *4711) echo OUT_OF_MEMORY;; esac\n");
+    std::fs::set_permissions(&sacct, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", workplace.path("bin").display(), std::env::var("PATH").unwrap());
+    let shown = crate::workplace::said(workplace.command(&["show", "trial"]).env("PATH", path).output().unwrap());
+    let words = folded(&shown.out);
+    for part in ["Slurm says OUT_OF_MEMORY", "at its last sample, after step 0", "`--host-memory SIZE`"] {
+        assert!(words.contains(part), "{part}: {shown:?}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub mod attach;
 pub mod ending;
 pub mod events;
 pub mod groups;
+mod limits;
 pub mod numbers;
 pub mod output;
 pub mod recognise;

@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::ending::{self, Exit, Last};
 use super::events::Events;
+use super::limits::{Limits, held_in};
 use super::record::{self, Ended, Reached, Record};
 use super::sampler::{Sampler, Whose, not_measured};
 use super::start::{self, Output};
@@ -18,13 +19,13 @@ use super::{Begun, Request, StepsFrom, WatchError};
 use crate::bounded::ledger::Ledger;
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
-use crate::results::format::{ContainerMemory, MemoryLine, MemorySummary, MetricsLine, Outcome, Place, Point, Summary};
+use crate::results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
 use crate::results::verdict::Verdict;
 use crate::results::watched::Watched as AsRecorded;
 use crate::results::write::{WriteError, at};
 use crate::run::directory::RunDirectory;
 use crate::run::stop::exit_code;
-use crate::units::{Bytes, Span, counted};
+use crate::units::{Span, counted};
 use crate::verdict::command::Command as Judged;
 
 /// How often is looked whether it has ended.
@@ -33,11 +34,6 @@ const TICK_MAX: Duration = Duration::from_millis(50);
 const PATTERN_PATIENCE: Duration = Duration::from_secs(60);
 /// The rest of the output is waited for, where processes that were left behind hold it open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks at the trend.
-const TREND_EVERY: Duration = Duration::from_secs(5);
-/// The trend stops nothing before so much of the limit is held.
-const TREND_SHARE: f64 = 0.5;
-
 /// What came of a command.
 #[derive(Debug)]
 pub struct Watched {
@@ -122,7 +118,7 @@ fn follow(
         last_step: None,
         last: Last { kills_before, host_memory: request.host_memory, cgroups, line: None },
         looked_at_sample: 0,
-        trend_looked: Instant::now(),
+        limits: Limits::new(),
         patient: true,
         failed: None,
     };
@@ -156,16 +152,6 @@ fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) 
     Ok(Watched { directory, summary, verdict, far_enough: false })
 }
 
-/// What a container holds that its kernel cannot drop. It counts shared memory among files; the command's is known.
-fn held_in(line: &MemoryLine, container: &ContainerMemory) -> u64 {
-    let Some(anonymous) = container.anonymous else { return container.current };
-    let shared = line.processes.as_ref().map_or(0, |processes| {
-        let mapped: u64 = processes.groups.values().map(|group| group.shared).sum();
-        mapped + processes.unmapped_shared.unwrap_or_default()
-    });
-    (anonymous + shared).min(container.current)
-}
-
 /// `1 process`, `2 processes`.
 fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
@@ -188,7 +174,7 @@ struct Session<'a> {
     last: Last,
     /// What a look found when the newest sample was taken.
     looked_at_sample: u64,
-    trend_looked: Instant,
+    limits: Limits,
     /// Whether the pattern may still match for the first time.
     patient: bool,
     /// What could not be written. The command goes on: it is not to blame.
@@ -330,7 +316,7 @@ impl Session<'_> {
         let written = self.record.sample(&line);
         self.note(written);
         if self.stopper.is_running()
-            && let Some(reached) = self.memory_limit(&line)
+            && let Some(reached) = self.limits.reached(self.request, &line, &self.judged)
         {
             self.stop(Outcome::MemoryLimit, reached.message.clone());
             self.reached = Some(reached);
@@ -353,48 +339,6 @@ impl Session<'_> {
         let container = || now().and_then(|now| Some((held_in(line, &now), now.limit?)));
         self.request.host_memory.is_some_and(|limit| reaches(held, limit))
             || (limited && container().is_some_and(|(held, limit)| reaches(held, limit)))
-    }
-
-    fn memory_limit(&mut self, line: &MemoryLine) -> Option<Reached> {
-        let own = self.request.host_memory.map(|limit| (Some(self.request.names.host_memory), limit, line.host.heap));
-        let hard = self.request.hard_limit.map(|_| self.request.names.hard_limit);
-        let container = line.container.and_then(|now| Some((hard, now.limit?, held_in(line, &now))));
-        let place = Place::Device;
-        let on_gpus = line.driver.and_then(|driver| driver.process);
-        if let Some((limit, held)) = self.request.device_memory.zip(on_gpus)
-            && held as f64 >= self.request.at * limit as f64
-        {
-            let key = self.request.names.device_memory;
-            let share = format!("{:.0} % of {key}, {}", 100.0 * self.request.at, Bytes(limit));
-            let message = format!("memory of GPUs reached {share}: {} are held", Bytes(held));
-            return Some(Reached { message, key: Some(key), place, limit, held, line: line.clone() });
-        }
-        let place = Place::Host;
-        for (key, limit, held) in own.into_iter().chain(container) {
-            let what = key.map_or("the container's limit", |key| key);
-            let share = format!("{:.0} % of {what}, {}", 100.0 * self.request.at, Bytes(limit));
-            if held as f64 >= self.request.at * limit as f64 {
-                let message = format!("memory reached {share}: {} are held", Bytes(held));
-                return Some(Reached { message, key, place, limit, held, line: line.clone() });
-            }
-            if held as f64 >= TREND_SHARE * limit as f64 && self.trend_looked.elapsed() >= TREND_EVERY {
-                self.trend_looked = Instant::now();
-                let rate = self.judged.bytes_per_second().unwrap_or_default();
-                let expected = held as f64 + rate * self.request.grace.as_secs_f64();
-                if rate > 0.0 && expected >= limit as f64 {
-                    let grace = Span(self.request.grace);
-                    let message = format!(
-                        "memory would reach {what}, {}, within {grace}, the time that --grace gives it to save: {} are held, and {} \
-                         come each second",
-                        Bytes(limit),
-                        Bytes(held),
-                        Bytes(rate as u64)
-                    );
-                    return Some(Reached { message, key, place, limit, held, line: line.clone() });
-                }
-            }
-        }
-        None
     }
 
     fn end(mut self, exit: &Exit, ledger: &Ledger) -> Result<Watched, WatchError> {

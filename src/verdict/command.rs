@@ -5,7 +5,7 @@
 use super::judge::{BYTES, COUNT, STEPS_NEEDED, Scale, Series};
 use super::watch::{Context, Watch, rises};
 use crate::results::axis::Axis;
-use crate::results::format::MemoryLine;
+use crate::results::format::{MemoryLine, Place};
 use crate::results::verdict::{HELD, Judgement, OWNER, SeriesVerdict, Verdict};
 use crate::results::watched::{Processes, Watched};
 use crate::units::seconds;
@@ -68,10 +68,13 @@ impl Command {
         Verdict { message, ..by_step }
     }
 
-    /// Bytes a second by which memory grows, where that is the verdict.
-    pub fn bytes_per_second(&self) -> Option<f64> {
+    /// Bytes a second by which memory of the host or of GPUs grows, where that is the verdict on it.
+    pub fn bytes_per_second(&self, place: Place) -> Option<f64> {
         let by_clock = self.by_clock.verdict();
-        held(&by_clock).filter(|_| grows(&by_clock))?.findings.slope.map(|slope| slope * 1e3)
+        let name = if place == Place::Device { ON_GPUS } else { HELD };
+        let series = by_clock.series.iter().find(|one| one.name == name)?;
+        let grows = series.findings.verdict == Judgement::Growing;
+        series.findings.slope.filter(|_| grows).map(|slope| slope * 1e3)
     }
 }
 

@@ -135,3 +135,12 @@ fn a_limit_of_gpu_memory_ends_it() {
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &"--device-memory".into()), "{dead}");
 }
+
+#[test]
+fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
+    let workplace = Workplace::new();
+    let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
+    let said = on_gpu(&workplace, &folder, &["--device-memory", "300MiB", "--grace", "5m"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("memory of GPUs would reach --device-memory, 300.0 MiB, within 5m"), "{said:?}");
+}

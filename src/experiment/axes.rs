@@ -51,7 +51,7 @@ impl Range {
     ///
     /// # Errors
     /// Everything that is wrong with it, at its places.
-    pub fn read(entries: &[Entry], place: &Place, shape: &Shape<'_>, key: &str) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn read(entries: &[Entry], place: &Place, shape: &Shape<'_>, key: &str) -> Result<Self, Vec<Problem>> {
         const FORM: &str = "write `{ from = 1, to = 9, steps = 5 }`, and `scale = \"log\"` for a logarithmic one";
         const KEYS: [&str; 4] = ["from", "to", "steps", "scale"];
         let mut problems = Vec::new();

@@ -3,11 +3,11 @@
 //! A file of lines is read twice, first for the names that columns are made of, then row by row. What is held is one
 //! block of [`columns::ROWS_MAX`] rows, whatever the length of the run.
 
-pub mod columns;
+pub(crate) mod columns;
 mod csv;
 mod parquet;
 mod tables;
-pub mod tensorboard;
+pub(crate) mod tensorboard;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
 
-pub mod calendar;
-pub mod contract;
-pub mod describe;
+pub(crate) mod calendar;
+pub(crate) mod contract;
+pub(crate) mod describe;
 pub mod fit;
-pub mod forecast;
-pub mod shorten;
+pub(crate) mod forecast;
+pub(crate) mod shorten;
 
 use shorten::MAX_STEPS;
 

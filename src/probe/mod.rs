@@ -2,7 +2,7 @@
 //! process of their own: its memory is not in ours, and if it runs out of memory, that is an answer.
 
 pub mod remembered;
-pub mod solve;
+pub(crate) mod solve;
 
 use std::fs::File;
 use std::io::{Read, Seek};

@@ -3,25 +3,25 @@
 //! Needs only the directory: also that of a run that goes on, was killed, or came from another machine. Files are
 //! streamed; what is kept of them has a cap in [`series`], whatever the length of the run.
 
-pub mod axes;
+pub(crate) mod axes;
 pub mod compare;
-pub mod curves;
-pub mod epochs;
-pub mod evaluation;
-pub mod junit;
+pub(crate) mod curves;
+pub(crate) mod epochs;
+pub(crate) mod evaluation;
+pub(crate) mod junit;
 pub mod listing;
-pub mod material;
-pub mod page;
-pub mod perfetto;
-pub mod plots;
-pub mod reproduction;
-pub mod result;
-pub mod series;
+pub(crate) mod material;
+pub(crate) mod page;
+pub(crate) mod perfetto;
+pub(crate) mod plots;
+pub(crate) mod reproduction;
+pub(crate) mod result;
+pub(crate) mod series;
 mod stages;
 pub mod summary;
-pub mod trace;
-pub mod verdict;
-pub mod width;
+pub(crate) mod trace;
+pub(crate) mod verdict;
+pub(crate) mod width;
 
 #[cfg(test)]
 #[path = "sample_tests.rs"]

@@ -200,6 +200,7 @@ impl Floors {
 }
 
 /// The floors of points (step and value, by rising step).
+#[cfg(test)]
 pub fn floors(points: impl Iterator<Item = (u64, f64)>, settled: u64) -> Floors {
     let mut cutter = Cutter::new(settled);
     points.for_each(|(step, value)| {

@@ -9,10 +9,10 @@
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
 
 pub mod arrays;
-pub mod queue;
-pub mod script;
-pub mod task;
-pub mod watch;
+pub(crate) mod queue;
+pub(crate) mod script;
+pub(crate) mod task;
+pub(crate) mod watch;
 
 use std::path::{Path, PathBuf};
 

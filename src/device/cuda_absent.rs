@@ -8,14 +8,23 @@ use std::path::Path;
 use super::missing::Missing;
 use super::{Found, Tuning};
 
+/// No GPU is looked for.
+///
+/// # Errors
+/// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
     Err(Missing::absent("this program was built without the feature `cuda`", "cargo build --release --features cuda"))
 }
 
+/// `false`: nothing is compiled.
 pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {
     false
 }
 
+/// Opens nothing.
+///
+/// # Errors
+/// Always: the feature is missing.
 pub fn opens(_: u32) -> Result<(), Missing> {
     probe().map(drop)
 }

@@ -6,6 +6,10 @@ pub use tensors::{clean, dispatch, memory, stream};
 use super::Found;
 use super::missing::Missing;
 
+/// No device is looked for.
+///
+/// # Errors
+/// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
     Err(Missing::absent(
         "this program was built without the feature `vulkan`",

@@ -39,18 +39,30 @@ use crate::results::{layout, sums};
 /// A run could not be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// The folder has neither manifest nor summary.
     #[error(
         "{} is not the directory of a run: it has neither manifest.json nor summary.json",
         crate::results::printable::line(path, 400)
     )]
-    NotARun { path: String },
+    NotARun {
+        /// The folder.
+        path: String,
+    },
+    /// Lines that curves are made of are gone, and a report of before is there.
     #[error(
         "{} has no {missing}, which the curves of a report are drawn from: the report that is there stays as it is",
         crate::results::printable::line(path, 400)
     )]
-    NothingToDrawFrom { path: String, missing: String },
+    NothingToDrawFrom {
+        /// The run's folder.
+        path: String,
+        /// Names of the files that are gone.
+        missing: String,
+    },
+    /// A record of the run is damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The report cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }

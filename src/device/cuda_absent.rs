@@ -33,20 +33,28 @@ pub fn opens(_: u32) -> Result<(), Missing> {
 mod tensors {
     use crate::results::format::DeviceMemory;
 
+    /// `None`: there is no pool.
     pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
         None
     }
 
+    /// `None`: there is no GPU.
     pub fn capability(_: u32) -> Option<u32> {
         None
     }
 
+    /// 0: there are no streams.
     pub fn stream() -> u64 {
         0
     }
 
+    /// Does nothing.
     pub fn clean(_: u32) {}
 
+    /// Opens nothing.
+    ///
+    /// # Errors
+    /// Always: the feature is missing.
     pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
         super::probe()
             .map_err(|missing| missing.to_string())

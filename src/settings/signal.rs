@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 /// What a command is sent first, so that it can save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 pub enum Signal {
-    /// SIGTERM: end.
+    /// The usual request to end.
     #[default]
     #[serde(rename = "TERM")]
     #[value(name = "TERM", alias = "SIGTERM")]
     Term,
-    /// SIGINT: what Ctrl-C sends.
+    /// As Ctrl-C sends it.
     #[serde(rename = "INT")]
     #[value(name = "INT", alias = "SIGINT")]
     Int,
-    /// SIGHUP: the terminal is gone.
+    /// As a terminal sends it when it closes.
     #[serde(rename = "HUP")]
     #[value(name = "HUP", alias = "SIGHUP")]
     Hup,
-    /// SIGUSR1: means what the command gave it to mean.
+    /// Means what the command takes it for.
     #[serde(rename = "USR1")]
     #[value(name = "USR1", alias = "SIGUSR1")]
     Usr1,
-    /// SIGUSR2: means what the command gave it to mean.
+    /// The same, another one.
     #[serde(rename = "USR2")]
     #[value(name = "USR2", alias = "SIGUSR2")]
     Usr2,

@@ -11,10 +11,12 @@
 //! ```
 //! Arrows go one way. `docs/architecture.md` says more, and who may import whom.
 
+#![warn(missing_docs)]
+
 pub mod bounded;
 pub mod child;
-pub mod cli;
-pub mod command;
+pub(crate) mod cli;
+pub(crate) mod command;
 pub mod data;
 pub mod device;
 pub mod experiment;

@@ -17,6 +17,7 @@ pub const PROBLEMS_MAX: usize = 100;
 pub struct Source {
     /// What to call it: `experiments/stage2.toml`, `environment variable XRUN__LIMITS__WORKERS`, `command line`.
     pub name: String,
+    /// All of it: places are counted in its bytes.
     pub text: String,
     /// Where the text is an option that stands for a key, such as `--device gpu`.
     pub option: Option<OptionKey>,
@@ -32,6 +33,7 @@ pub struct OptionKey {
 }
 
 impl Source {
+    /// A text that is no option for a key.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into(), option: None }
     }
@@ -40,7 +42,9 @@ impl Source {
 /// Where a problem is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// The text.
     pub source: Arc<Source>,
+    /// Bytes of it: those of the key or the value that is wrong.
     pub span: Range<usize>,
 }
 
@@ -70,6 +74,7 @@ pub struct Problem {
     pub message: String,
     /// What to write instead.
     pub help: Option<Box<str>>,
+    /// Where it stands; `None` where nothing stands, as of a key that is missing.
     pub place: Option<Place>,
     /// Other keys that it is about, when two contradict each other.
     pub related: Vec<Related>,
@@ -80,11 +85,14 @@ pub struct Problem {
 /// Another key that a problem is about, and where it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Related {
+    /// The dotted key.
     pub key: String,
+    /// Where it was set; `None` where it has its default.
     pub place: Option<Place>,
 }
 
 impl Problem {
+    /// A mistake without a place and without advice.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -96,6 +104,7 @@ impl Problem {
         }
     }
 
+    /// Says what to write instead.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into().into_boxed_str());
         self
@@ -113,6 +122,7 @@ impl Problem {
         self
     }
 
+    /// Says where it stands.
     pub fn at(mut self, place: Option<Place>) -> Self {
         self.place = place;
         self
@@ -151,6 +161,7 @@ pub struct Problems {
 }
 
 impl Problems {
+    /// Adds one, unless the same is there; beyond [`PROBLEMS_MAX`] it is only counted.
     pub fn add(&mut self, problem: Problem) {
         if self.list.contains(&problem) {
             return;
@@ -162,6 +173,7 @@ impl Problems {
         }
     }
 
+    /// Whether nothing was found to be wrong.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -173,14 +185,17 @@ impl Problems {
         full
     }
 
+    /// Those that are kept, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }
 
+    /// The same, to be changed: places are filled in afterwards.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Problem> {
         self.list.iter_mut()
     }
 
+    /// Adds those of another list, and its count of what was left out.
     pub fn extend(&mut self, other: Self) {
         self.left_out += other.left_out;
         for problem in other.list {

@@ -238,7 +238,12 @@ pub enum TaskError {
     Device(String),
     /// A file of a checkpoint.
     #[error("{path}: {message}")]
-    File { path: String, message: String },
+    File {
+        /// The file or folder.
+        path: String,
+        /// What is wrong with it, for people.
+        message: String,
+    },
     /// What the dummy pipeline was asked to do.
     #[error("{0}")]
     Asked(String),
@@ -271,5 +276,6 @@ impl From<DataError> for TaskError {
 
 /// Measures how long the parts of a step take. `phases.enter("forward")` ends the part before it.
 pub trait Phases {
+    /// Ends the part that is being measured and begins this one.
     fn enter(&mut self, name: &'static str);
 }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Bytes(pub u64);
 
 impl Bytes {
+    /// So many MiB, of 1,048,576 bytes each.
     pub const fn mebibytes(count: u64) -> Self {
         Self(count * 1024 * 1024)
     }

@@ -29,9 +29,9 @@ pub enum Policy {
 /// The most that an owner may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// Held now.
+    /// Frames, lines, batches: whatever its owner counts.
     pub items: u64,
-    /// Held now.
+    /// Of all these items together.
     pub bytes: u64,
 }
 

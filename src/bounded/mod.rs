@@ -13,6 +13,7 @@ pub mod room;
 
 /// The bytes that a value holds, on the heap and in itself; what the ledger counts.
 pub trait HeldBytes {
+    /// Bytes, those of the value itself among them.
     fn held_bytes(&self) -> u64;
 }
 

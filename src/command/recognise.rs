@@ -39,11 +39,6 @@ pub struct Recogniser {
 }
 
 impl Recogniser {
-    /// What was recognised so far.
-    pub fn tool(&self) -> Option<&'static str> {
-        self.tool
-    }
-
     /// What a line says.
     pub fn find(&mut self, line: &str) -> Option<Found> {
         let line = DECORATION.replace_all(line, "");
@@ -88,7 +83,7 @@ mod tests {
     fn found(lines: &[&str]) -> (Vec<(u64, Option<f64>)>, Option<&'static str>) {
         let mut recogniser = Recogniser::default();
         let found = lines.iter().filter_map(|line| recogniser.find(line)).map(|found| (found.step, found.loss));
-        (found.collect(), recogniser.tool())
+        (found.collect(), recogniser.tool)
     }
 
     #[test]

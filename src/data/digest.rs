@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::error::DataError;
 use crate::results::file;
 
+/// The digest of bytes that are in memory.
 pub fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
@@ -37,6 +38,7 @@ pub fn digest_of_file(path: &Path) -> Result<String, DataError> {
     }
 }
 
+/// Two lower-case digits a byte.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -11,7 +11,9 @@ pub enum DataError {
     /// A file is missing, unreadable or broken.
     #[error("{path}: {message}{}", behind(.hint))]
     File {
+        /// The file, with the line or the item in it where that is known.
         path: String,
+        /// What is wrong with it, without its name.
         message: String,
         /// What a setting can do about it, if one can.
         hint: Option<String>,
@@ -21,7 +23,12 @@ pub enum DataError {
     Content(String),
     /// A value of the experiment does not suit the data. The key is whole, such as `dataset.reference-video.train_classes`.
     #[error("`{key}`: {message}")]
-    Value { key: String, message: String },
+    Value {
+        /// The whole key.
+        key: String,
+        /// What is wrong with its value.
+        message: String,
+    },
     /// Several items are broken.
     #[error("{0}")]
     Several(Broken),
@@ -60,6 +67,7 @@ pub struct Broken {
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrokenItem {
+    /// One of a few fixed words, such as `wrong_size`.
     pub reason: String,
     /// Which file and what is wrong, without advice.
     pub error: DataError,
@@ -88,6 +96,7 @@ impl Broken {
         self.first.extend(other.first.iter().take(room).cloned());
     }
 
+    /// All broken items, also those that are only counted.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }

@@ -49,6 +49,7 @@ impl Buffers {
         }
     }
 
+    /// Both, in the order in which they are registered.
     pub fn all(&self) -> [&Buffer; 2] {
         [&self.ready, &self.in_use]
     }

@@ -69,11 +69,17 @@ pub struct Look<T> {
 
 /// A [`DatasetKind`] whose type is known at run time only.
 pub trait AnyDataset: Kind {
+    /// [`DatasetKind::check`].
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
+    /// [`DatasetKind::paths`].
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
+    /// [`DatasetKind::LIMITS`].
     fn limits(&self) -> &'static [&'static str];
+    /// [`DatasetKind::pending`].
     fn pending(&self, settings: &dyn AnySettings) -> Option<String>;
+    /// [`DatasetKind::verify`].
     fn verify(&self, settings: &dyn AnySettings);
+    /// [`DatasetKind::files`].
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
     /// As [`DatasetKind::look`], with what was seen as JSON.
     ///

@@ -9,8 +9,11 @@ use crate::bounded::HeldBytes;
 /// A picture on the host: 8-bit RGB, row by row, `height * width * 3` bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Picture {
+    /// Pixels in a row.
     pub width: usize,
+    /// Rows.
     pub height: usize,
+    /// Red, green and blue of each pixel, `[height, width, 3]`; shared by all who hold the picture.
     pub rgb: Arc<[u8]>,
 }
 
@@ -40,6 +43,10 @@ impl HeldBytes for Picture {
 
 /// Hands out decoded pictures by their path relative to a data set's root; used by many threads at once.
 pub trait PictureSource: Send + Sync {
+    /// Decodes the picture, or hands out one that is kept.
+    ///
+    /// # Errors
+    /// The file is missing, broken or too large.
     fn picture(&self, path: &Path) -> Result<Picture, DataError>;
 }
 
@@ -56,21 +63,28 @@ pub enum Ignored {
 /// A box in pixels from the upper left corner of the picture: `left < right`, `top < bottom`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rectangle {
+    /// The left edge.
     pub left: f32,
+    /// The upper edge.
     pub top: f32,
+    /// The right edge.
     pub right: f32,
+    /// The lower edge.
     pub bottom: f32,
 }
 
 impl Rectangle {
+    /// In pixels; negative where the edges are exchanged.
     pub fn width(&self) -> f32 {
         self.right - self.left
     }
 
+    /// In pixels; negative where the edges are exchanged.
     pub fn height(&self) -> f32 {
         self.bottom - self.top
     }
 
+    /// Square pixels; 0 where the edges are exchanged.
     pub fn area(&self) -> f32 {
         self.width().max(0.0) * self.height().max(0.0)
     }

@@ -80,6 +80,10 @@ impl Tokenizer {
         self.end
     }
 
+    /// The tokens of a text, without the one that ends it.
+    ///
+    /// # Errors
+    /// The text cannot be tokenised.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let encoded = self.inner.encode_fast(text, false);
         let encoded = encoded.map_err(|error| DataError::content(format!("a text cannot be tokenised: {error}")))?;

@@ -17,9 +17,13 @@ pub const PADDING: u8 = 114;
 /// when the picture was flipped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mapping {
+    /// Pixels of the square for a pixel of the frame, from left to right.
     pub scale_x: f32,
+    /// Pixels of the square for a pixel of the frame, downwards.
     pub scale_y: f32,
+    /// Where the frame's left edge comes to be, in pixels of the square.
     pub left: f32,
+    /// Where the frame's upper edge comes to be, in pixels of the square.
     pub top: f32,
 }
 
@@ -215,6 +219,7 @@ pub fn flip(picture: &Picture) -> Picture {
 /// Factors of a change of colour; 1 changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Colour {
+    /// Of all three channels.
     pub brightness: f32,
     /// Distance from the mean luma of the picture.
     pub contrast: f32,

@@ -133,6 +133,7 @@ pub fn clean(index: u32) {
     CudaRuntime::client(&CudaDevice::new(index as usize)).memory_cleanup();
 }
 
+/// Burn's device of this GPU.
 pub fn dispatch(index: u32) -> Result<burn::DispatchDevice, String> {
     Ok(burn::DispatchDevice::Cuda(CudaDevice::new(index as usize)))
 }

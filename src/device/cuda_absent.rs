@@ -8,14 +8,23 @@ use std::path::Path;
 use super::missing::Missing;
 use super::{Found, Tuning};
 
+/// No GPU is looked for.
+///
+/// # Errors
+/// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
     Err(Missing::absent("this program was built without the feature `cuda`", "cargo build --release --features cuda"))
 }
 
+/// `false`: nothing is compiled.
 pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {
     false
 }
 
+/// Opens nothing.
+///
+/// # Errors
+/// Always: the feature is missing.
 pub fn opens(_: u32) -> Result<(), Missing> {
     probe().map(drop)
 }
@@ -24,20 +33,28 @@ pub fn opens(_: u32) -> Result<(), Missing> {
 mod tensors {
     use crate::results::format::DeviceMemory;
 
+    /// `None`: there is no pool.
     pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
         None
     }
 
+    /// `None`: there is no GPU.
     pub fn capability(_: u32) -> Option<u32> {
         None
     }
 
+    /// 0: there are no streams.
     pub fn stream() -> u64 {
         0
     }
 
+    /// Does nothing.
     pub fn clean(_: u32) {}
 
+    /// Opens nothing.
+    ///
+    /// # Errors
+    /// Always: the feature is missing.
     pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
         super::probe()
             .map_err(|missing| missing.to_string())

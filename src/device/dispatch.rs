@@ -29,6 +29,10 @@ pub struct TensorDevice {
 pub struct LeftStream(u64);
 
 impl TensorDevice {
+    /// Opens a device. With `activation_checkpointing` a graph keeps fewer activations and computes the others again.
+    ///
+    /// # Errors
+    /// The device cannot be opened.
     pub fn open(kind: Kind, activation_checkpointing: bool) -> Result<Self, TaskError> {
         let plain = match kind {
             Kind::Cpu => DispatchDevice::Flex(FlexDevice),

@@ -104,6 +104,7 @@ impl Kernels {
         Ok(())
     }
 
+    /// The folder of this GPU.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -158,6 +159,7 @@ impl Kernels {
     }
 }
 
+/// All files in a folder and in those below it, in no order; none where it cannot be read.
 pub fn below(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.path() {

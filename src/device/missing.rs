@@ -5,6 +5,7 @@ use std::fmt;
 /// What is missing, and its cure in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
+    /// What is missing, for people: a fragment in lower case.
     pub what: String,
     /// What to do; empty where nothing can be done.
     pub cure: String,

@@ -37,8 +37,11 @@ use missing::Missing;
 /// A kind of device, and which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// The processor, with tensors in host memory.
     Cpu,
+    /// An NVIDIA GPU, by CUDA's number of it.
     Cuda(u32),
+    /// A Vulkan device, by the number that it is listed under.
     Vulkan(u32),
 }
 
@@ -62,8 +65,11 @@ impl fmt::Display for Kind {
 /// The device of a run, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
+    /// Which device it is.
     pub kind: Kind,
+    /// Why it was chosen, for people.
     pub because: String,
+    /// What is known of it.
     pub found: Found,
     /// Why not the GPU that is there, where `auto` had to take the CPU.
     pub instead_of: Option<Missing>,
@@ -79,11 +85,15 @@ impl Chosen {
 /// A device that works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
+    /// Which device it is.
     pub kind: Kind,
+    /// What the device calls itself: the processor's model, the GPU's name.
     pub name: String,
+    /// The version of its driver; `None` on the CPU.
     pub driver: Option<String>,
     /// Bytes in all, and free at this moment.
     pub memory: Option<u64>,
+    /// Bytes that nobody holds at this moment.
     pub free: Option<u64>,
     /// The number under which the NVIDIA driver lists it, where that is certain.
     pub driver_number: Option<u32>,
@@ -108,8 +118,11 @@ pub fn multiplies_in_tf32(capability: u32) -> bool {
 /// How finely a device's operations are tuned to the sizes that they meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tuning {
+    /// The fewest sizes: tunes fastest.
     Minimal,
+    /// More sizes.
     Balanced,
+    /// Every size that it meets: steps fastest in the end.
     Full,
 }
 
@@ -117,14 +130,18 @@ pub enum Tuning {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the device `{asked}` cannot be used: {missing}; `{} devices` lists what can", invocation::program())]
 pub struct DeviceError {
+    /// The device, as it was typed.
     pub asked: String,
+    /// What is missing for it.
     pub missing: Missing,
 }
 
 /// One line of `xrun devices`: what was found of a kind, or what is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
+    /// `cpu`, `cuda` or `vulkan`.
     pub kind: &'static str,
+    /// The devices of the kind that work; an error says why there are none.
     pub found: Result<Vec<Found>, Missing>,
 }
 

@@ -13,6 +13,7 @@ const ALIGNMENT: u64 = 512;
 /// A kind of page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
+    /// The size of a page, in bytes.
     pub bytes: u64,
     /// Tensors up to this size go into it.
     pub tensor_max: u64,

@@ -17,7 +17,9 @@ pub const ROOT_VARIABLE: &str = "CUDA_PATH";
 /// A version of CUDA, such as 13.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
+    /// 13 of 13.0.
     pub major: u32,
+    /// 0 of 13.0.
     pub minor: u32,
 }
 
@@ -37,6 +39,7 @@ impl fmt::Display for Version {
 /// The toolkit that kernels are compiled with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolkit {
+    /// The version of NVRTC.
     pub compiler: Version,
     /// Compute capabilities that the compiler knows, as 90 for 9.0; empty where it does not tell.
     pub architectures: Vec<u32>,

@@ -5,6 +5,7 @@
 
 /// The order of devices that makes both count alike.
 pub const ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
+/// The value of [`ORDER_VARIABLE`] by which CUDA counts as the driver lists.
 pub const ORDER_BY_BUS: &str = "PCI_BUS_ID";
 
 /// Positions in `uuids`, which are listed by bus, in the order in which CUDA counts them. `visible` is the value of

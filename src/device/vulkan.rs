@@ -66,6 +66,7 @@ pub fn clean(_: u32) {
     WgpuRuntime::client(&WgpuDevice::DefaultDevice).memory_cleanup();
 }
 
+/// Burn's device of the Vulkan device that it chooses by itself.
 pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
     Ok(burn::DispatchDevice::Vulkan(WgpuDevice::DefaultDevice))
 }

@@ -15,6 +15,7 @@ pub const VALUES_MAX: usize = 10_000;
 pub struct Axis {
     /// As for `-s`: `cleanup.every_steps`.
     pub key: String,
+    /// What is tried for it.
     pub values: Draw,
     /// Where the key stands.
     pub place: Place,
@@ -23,6 +24,7 @@ pub struct Axis {
 /// What a key's values are drawn from.
 #[derive(Clone, Debug)]
 pub enum Draw {
+    /// Exactly these, in the order in which they were written.
     List(Vec<Swept>),
     /// Any number between; only in mode `random`.
     Between(Range),
@@ -31,7 +33,9 @@ pub enum Draw {
 /// One value of a swept key, and where it was written.
 #[derive(Clone, Debug)]
 pub struct Swept {
+    /// The value, as `-s` would take it.
     pub value: Value,
+    /// Where a mistake in it is shown.
     pub place: Place,
 }
 
@@ -43,6 +47,7 @@ pub struct Range {
     steps: Option<u64>,
     logarithmic: bool,
     integer: bool,
+    /// Where a mistake in it is shown.
     pub place: Place,
 }
 
@@ -51,7 +56,7 @@ impl Range {
     ///
     /// # Errors
     /// Everything that is wrong with it, at its places.
-    pub fn read(entries: &[Entry], place: &Place, shape: &Shape<'_>, key: &str) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn read(entries: &[Entry], place: &Place, shape: &Shape<'_>, key: &str) -> Result<Self, Vec<Problem>> {
         const FORM: &str = "write `{ from = 1, to = 9, steps = 5 }`, and `scale = \"log\"` for a logarithmic one";
         const KEYS: [&str; 4] = ["from", "to", "steps", "scale"];
         let mut problems = Vec::new();

@@ -177,11 +177,13 @@ impl Default for Expected {
 /// Where a leak is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
+    /// The CPU: memory that tensors hold is heap.
     Cpu,
     /// A device with a memory pool.
     Pool,
     /// One whose pages are known.
     Cuda {
+        /// The smallest page of the device's pool, in bytes; a leaked tensor may take a whole one.
         smallest_page: u64,
     },
 }
@@ -230,6 +232,7 @@ impl Leaks {
         self.on.iter().map(String::as_str)
     }
 
+    /// Whether this leak is switched on.
     pub fn has(&self, leak: &Leak) -> bool {
         self.on.contains(leak.key)
     }

@@ -8,7 +8,9 @@ use crate::results::smaller::Smaller;
 /// What there is to say about data that can be used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
+    /// Items of the data that a run would leave out.
     pub left_out: Broken,
+    /// What a run would have less of than the experiment asks for.
     pub smaller: Vec<Smaller>,
 }
 

@@ -21,7 +21,7 @@ pub mod reference;
 pub mod render;
 pub mod resolved;
 pub mod schema;
-pub mod shape;
+pub(crate) mod shape;
 pub mod sweep;
 pub mod template;
 mod tree;

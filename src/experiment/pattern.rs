@@ -29,6 +29,7 @@ fn expression(text: &str) -> Regex {
 }
 
 impl Pattern {
+    /// Whether the text as a whole follows the pattern.
     pub fn matches(&self, text: &str) -> bool {
         self.expression.is_match(text)
     }

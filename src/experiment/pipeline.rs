@@ -123,16 +123,27 @@ pub trait ModelKind: Send + Sync + 'static {
 
 /// A [`PipelineKind`] whose type is known at run time only.
 pub trait AnyPipeline: Kind {
+    /// [`PipelineKind::MODELS`].
     fn models(&self) -> &'static [&'static str];
+    /// [`PipelineKind::DATASETS`].
     fn datasets(&self) -> &'static [&'static str];
+    /// [`PipelineKind::METRICS`].
     fn metrics(&self) -> &'static [Metric];
+    /// [`PipelineKind::LEAKS`].
     fn leaks(&self) -> &'static [&'static Leak];
+    /// [`PipelineKind::BATCH_SIZE`].
     fn batch_size(&self) -> Option<usize>;
+    /// [`PipelineKind::HOLDS_GRADIENTS`].
     fn holds_gradients(&self) -> bool;
+    /// [`PipelineKind::LIMITS`].
     fn limits(&self) -> &'static [&'static str];
+    /// [`PipelineKind::command`].
     fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command>;
+    /// [`PipelineKind::paths`].
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
+    /// [`PipelineKind::check`].
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
+    /// [`PipelineKind::steps_of_phases`].
     fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
     /// # Errors
     /// As [`PipelineKind::look`].
@@ -164,7 +175,9 @@ pub trait AnyPipeline: Kind {
 
 /// A [`ModelKind`] whose type is known at run time only.
 pub trait AnyModel: Kind {
+    /// [`ModelKind::check`].
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
+    /// [`ModelKind::paths`].
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
 }
 

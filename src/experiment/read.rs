@@ -17,6 +17,7 @@ use crate::problem::{Place, Problem, Problems};
 /// An experiment in which every value is known and allowed.
 #[derive(Clone, Debug)]
 pub struct Checked {
+    /// All layers together, with defaults filled in.
     pub experiment: Experiment,
     /// Where each value came from, by dotted key: `experiments/x.toml:12`, `command line`, `default`.
     pub origins: BTreeMap<String, String>,

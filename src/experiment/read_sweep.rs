@@ -18,7 +18,9 @@ use crate::problem::{Place, Problem, Problems, Source};
 pub struct Family {
     /// The experiment without its sweep and its launcher.
     pub base: Experiment,
+    /// The section `[sweep]`, checked.
     pub sweep: Sweep,
+    /// The swept keys, in the order in which the file lists them.
     pub axes: Vec<Axis>,
     /// What a cluster is asked for.
     pub launcher: Option<Launcher>,

@@ -3,11 +3,11 @@
 //! A file of lines is read twice, first for the names that columns are made of, then row by row. What is held is one
 //! block of [`columns::ROWS_MAX`] rows, whatever the length of the run.
 
-pub mod columns;
+pub(crate) mod columns;
 mod csv;
 mod parquet;
 mod tables;
-pub mod tensorboard;
+pub(crate) mod tensorboard;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,8 +23,10 @@ use crate::results::{layout, sums};
 /// A run could not be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
+    /// A file of the run is missing or cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The table cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
@@ -59,8 +61,10 @@ pub enum Table {
 }
 
 impl Table {
+    /// All of them, in the order in which they are written.
     pub const ALL: [Self; 3] = [Self::Metrics, Self::Validation, Self::Memory];
 
+    /// The table's file name, without its ending.
     pub fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
@@ -81,9 +85,13 @@ impl Table {
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
+    /// What is in it.
     pub table: Table,
+    /// Where it was written.
     pub path: PathBuf,
+    /// Rows that were written.
     pub rows: u64,
+    /// Columns that it has.
     pub columns: usize,
     /// Lines that are damaged.
     pub lines_left_out: u64,

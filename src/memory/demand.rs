@@ -32,6 +32,7 @@ impl Collector {
         Self { leaks, episodes, ..Self::default() }
     }
 
+    /// Takes in the next sample of the process, in the order of time.
     pub fn add(&mut self, line: &MemoryLine) {
         let demand = &mut self.demand;
         let rest = Rest {

@@ -19,11 +19,15 @@ static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapUse {
+    /// Bytes that were asked for and not given back.
     pub bytes: u64,
+    /// The highest that `bytes` has been.
     pub peak: u64,
+    /// Allocations that were made and not given back.
     pub allocations: u64,
 }
 
+/// Reads the counters; costs some nanoseconds.
 pub fn read() -> HeapUse {
     let bytes = LIVE_BYTES.load(Relaxed);
     let peak = PEAK_BYTES.load(Relaxed).max(HIGH_BYTES.load(Relaxed)).max(bytes);

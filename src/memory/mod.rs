@@ -5,10 +5,10 @@
 
 pub mod cgroup;
 pub mod demand;
-pub mod gpus;
+pub(crate) mod gpus;
 pub mod heap;
-pub mod killed;
-pub mod own_cgroup;
-pub mod processes;
+pub(crate) mod killed;
+pub(crate) mod own_cgroup;
+pub(crate) mod processes;
 pub mod sources;
 pub mod trace;

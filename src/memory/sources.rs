@@ -26,13 +26,17 @@ fn page_size() -> u64 {
 /// The parts of resident memory, exact; from `/proc/self/smaps_rollup`, which walks the page tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentParts {
+    /// Bytes that are backed by no file.
     pub anonymous: Option<u64>,
+    /// Bytes that are backed by files.
     pub file: Option<u64>,
+    /// Bytes that were swapped out.
     pub swap: Option<u64>,
     /// The highest that resident memory has been.
     pub peak: Option<u64>,
 }
 
+/// The parts of this process; all `None` where there is no `/proc`. Takes the longer the more memory is mapped.
 pub fn resident_parts() -> ResidentParts {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -134,21 +138,29 @@ impl std::fmt::Debug for Driver {
 /// What the driver tells of a GPU before any work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
+    /// The driver's number of it.
     pub index: u32,
+    /// The name that is the same on every start, such as `GPU-…`.
     pub uuid: String,
+    /// What the GPU calls itself.
     pub name: String,
+    /// The driver's version.
     pub driver: String,
+    /// Bytes of memory in all.
     pub memory: u64,
+    /// Bytes of it that nobody holds.
     pub free: u64,
 }
 
 impl Driver {
+    /// `None` where the management library (NVML) does not load, or does not know the GPU.
     pub fn open(gpu: GpuInUse) -> Option<Self> {
         let nvml = Nvml::init().ok()?;
         nvml.device_by_index(gpu.index).ok()?;
         Some(Self { nvml, gpu })
     }
 
+    /// What is in use now; `None` where the driver does not tell.
     pub fn read(&self) -> Option<DriverMemory> {
         let device = self.nvml.device_by_index(self.gpu.index).ok()?;
         let memory = device.memory_info().ok()?;

@@ -28,11 +28,17 @@ pub struct Tracer {
 pub struct Moment {
     /// When the caller began to measure.
     pub begun: Instant,
+    /// Optimiser steps done.
     pub step: u64,
+    /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
+    /// Where in the loop it is.
     pub point: Point,
+    /// What the device's pool says; `None` where there is none.
     pub device: Option<DeviceMemory>,
+    /// Bytes that a cleanup gave back; only after one.
     pub freed: Option<u64>,
+    /// Microseconds in each part of the loop since the sample before.
     pub phases: BTreeMap<String, u64>,
 }
 
@@ -50,6 +56,7 @@ impl Tracer {
         }
     }
 
+    /// Takes a sample: asks the allocator, the ledger and the system.
     pub fn sample(&mut self, moment: Moment) -> MemoryLine {
         let begun = moment.begun;
         let heap = heap::read();

@@ -36,14 +36,18 @@ pub struct DetectionScores {
     pub map: Option<f64>,
     /// The same for objects of up to 32² square pixels, from there to 96², and above.
     pub map_small: Option<f64>,
+    /// For objects above 32² and up to 96² square pixels.
     pub map_medium: Option<f64>,
+    /// For objects above 96² square pixels.
     pub map_large: Option<f64>,
     /// The share found at IoU 0.5, whatever the score.
     pub recall: Option<f64>,
     /// The share found by the best detection of a class in each picture, by the ten best, and by the hundred best; mean
     /// over IoU 0.50:0.05:0.95.
     pub ar_1: Option<f64>,
+    /// By the ten best detections of a class in each picture.
     pub ar_10: Option<f64>,
+    /// By the hundred best detections of a class in each picture.
     pub ar_100: Option<f64>,
     /// Detections that were left out because the cap was reached.
     pub left_out: u64,

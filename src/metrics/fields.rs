@@ -19,11 +19,14 @@ const NAME_BYTES_MAX: usize = 200;
 /// How often something was so, of how many times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
+    /// How often it was so.
     pub right: u64,
+    /// Of how many times.
     pub of: u64,
 }
 
 impl Share {
+    /// Counts one more time.
     pub fn add(&mut self, right: bool) {
         self.right += u64::from(right);
         self.of += 1;
@@ -40,6 +43,7 @@ impl Share {
 pub struct OfField {
     /// Answers whose truth has it.
     pub truths: u64,
+    /// Answers that have it with the same type and value.
     pub right: u64,
     /// Of the wrong ones, those that have nothing in its place.
     pub missing: u64,
@@ -64,8 +68,11 @@ pub struct Fields {
 pub struct Judged {
     /// The fields of the truth by their pointers, and whether each is right; none of a truth that is not a JSON object.
     pub fields: Vec<(String, bool)>,
+    /// The answer is one JSON object without a key that occurs twice.
     pub valid_json: bool,
+    /// The answer has the same fields as the truth, all of them right.
     pub exact_object: bool,
+    /// The answer is the text of the truth, without space around it.
     pub exact_match: bool,
 }
 

@@ -15,24 +15,31 @@ pub const SIZES: [(f64, f64); 4] = [(0.0, 1e10), (0.0, 32.0 * 32.0), (32.0 * 32.
 /// Something found, of a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
+    /// The number of its class.
     pub class: u32,
+    /// How sure the model is; only the order counts.
     pub score: f32,
+    /// Where it was found, in pixels.
     pub rectangle: Rectangle,
 }
 
 /// Something to be found, or neither right nor wrong to find.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
+    /// The number of its class.
     pub class: u32,
+    /// Where it is, in pixels.
     pub rectangle: Rectangle,
     /// Square pixels; need not be those of the box.
     pub area: f32,
+    /// Why it is neither right nor wrong to find it; `None` where it is to be found.
     pub ignored: Option<Ignored>,
 }
 
 /// What a detection is. Bit `t` of each word is for overlap `t`; a word for each of [`SIZES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
+    /// It found an object.
     pub found: [u16; SIZES.len()],
     /// Neither right nor wrong.
     pub ignored: [u16; SIZES.len()],
@@ -41,10 +48,13 @@ pub struct Marks {
 /// A detection and what it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Marked {
+    /// The number of its class.
     pub class: u32,
+    /// How sure the model is.
     pub score: f32,
     /// How many of its class in its picture are better: below [`DETECTIONS_MAX`].
     pub rank: u8,
+    /// What it found.
     pub marks: Marks,
 }
 

@@ -19,6 +19,7 @@ use crate::task::{Phases, StepReport, Task, TaskError, ValidationReport};
 pub trait Lesson {
     /// What a worker prepares for a step.
     type Batch: HeldBytes + Send + 'static;
+    /// What is trained, with autodiff and without it.
     type Network: AutodiffModule<Backend, InnerModule = Self::Network> + ModuleSnapshot<Backend>;
     /// What the report calls a step.
     const STEP: &'static str;

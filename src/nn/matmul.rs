@@ -14,6 +14,7 @@ use crate::task::TaskError;
 /// The floats of the two factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factors {
+    /// As they are.
     Float32,
     /// Eight bits of precision, with the range of 32-bit floats.
     Bfloat16,

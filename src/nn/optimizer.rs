@@ -20,7 +20,9 @@ use crate::task::TaskError;
 
 /// An optimiser of module `M`.
 pub enum ModuleOptimizer<M: AutodiffModule<Backend>> {
+    /// AdamW (Loshchilov and Hutter 2019).
     AdamW(OptimizerAdaptor<ByShape<AdamW>, M, Backend>),
+    /// Stochastic gradient descent, with momentum where it is asked for.
     Sgd(OptimizerAdaptor<ByShape<Sgd<Backend>>, M, Backend>),
 }
 

@@ -26,13 +26,16 @@ pub type Tokens<const D: usize> = burn::tensor::Tensor<Backend, D, Int>;
 /// A row for each token, or for each position.
 #[derive(Module, Debug)]
 pub struct Embedding<B: BurnBackend> {
+    /// `[rows, width]`
     pub weight: Param<burn::tensor::Tensor<B, 2>>,
 }
 
 /// Normalisation over the features of a token.
 #[derive(Module, Debug)]
 pub struct LayerNorm<B: BurnBackend> {
+    /// Scale of each feature, `[width]`; one at first.
     pub weight: Param<burn::tensor::Tensor<B, 1>>,
+    /// Shift of each feature, `[width]`; zero at first.
     pub bias: Param<burn::tensor::Tensor<B, 1>>,
 }
 
@@ -83,6 +86,7 @@ impl Lora<Backend> {
 }
 
 impl LayerNorm<Backend> {
+    /// Scales of one and shifts of zero.
     pub fn new(width: usize, device: &DispatchDevice) -> Self {
         Self { weight: parameter([width], 1.0, device), bias: parameter([width], 0.0, device) }
     }
@@ -100,13 +104,16 @@ impl LayerNorm<Backend> {
 /// How a batch lies: `batch` sequences of `length` tokens, each of which sees those before it.
 #[derive(Clone, Debug)]
 pub struct Layout {
+    /// Sequences.
     pub batch: usize,
+    /// Tokens of each sequence.
     pub length: usize,
     /// What hides the future, `[1, length * length]` on the plain device.
     future: Tensor<2>,
 }
 
 impl Layout {
+    /// Makes what hides the future, on the device without autodiff.
     pub fn new(batch: usize, length: usize, plain: &DispatchDevice) -> Self {
         let hidden = (0..length * length).map(|at| if at % length > at / length { HIDDEN } else { 0.0 });
         let hidden = TensorData::new(hidden.collect::<Vec<f32>>(), [1, length * length]);

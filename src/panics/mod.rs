@@ -103,6 +103,7 @@ impl Panic {
         first.or(self.messages.first()).map_or("", String::as_str)
     }
 
+    /// Why the backend failed, as far as what was said first tells.
     pub fn cause(&self) -> Cause {
         words::cause(self.first())
     }

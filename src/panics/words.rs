@@ -8,12 +8,14 @@
 pub enum Cause {
     /// The device had no memory for a page of its pool; how large the page was, where that is said.
     OutOfMemory {
+        /// Bytes of the page; `None` where the words do not say.
         asked: Option<u64>,
     },
     /// An error of CUDA, by its name in the manual.
     Cuda(String),
     /// The way that was tuned for one size of an operation cannot do another size that counts as the same.
     Tuned,
+    /// Anything else: a bug, or words that are not known.
     Other,
 }
 
@@ -27,6 +29,7 @@ const SOURCE: &str = "[Source]";
 /// More of a message is for the log.
 const SHORT_CHARACTERS_MAX: usize = 400;
 
+/// What a message of a backend means.
 pub fn cause(said: &str) -> Cause {
     for words in REFUSED_PAGE {
         if let Some((_, rest)) = said.split_once(words) {

@@ -10,11 +10,14 @@ use crate::units::Bytes;
 /// How much there is, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
+    /// Which memory this is room in: the host's or the device's.
     pub place: Place,
     /// Whether what the driver and the context take counts, too: of what is free on the device, and not of
     /// `limits.device_memory`, which is the pool's.
     pub whole_process: bool,
+    /// How much a run may use at most.
     pub bytes: u64,
+    /// Who sets the bound, for people: `` `limits.host_memory` ``, `available on this machine`.
     pub because: String,
 }
 

@@ -1,11 +1,11 @@
 //! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
 
-pub mod calendar;
-pub mod contract;
-pub mod describe;
+pub(crate) mod calendar;
+pub(crate) mod contract;
+pub(crate) mod describe;
 pub mod fit;
-pub mod forecast;
-pub mod shorten;
+pub(crate) mod forecast;
+pub(crate) mod shorten;
 
 use shorten::MAX_STEPS;
 
@@ -23,7 +23,9 @@ use crate::units::counted;
 /// An experiment together with what its data says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
+    /// What was asked for, with every value known.
     pub experiment: Experiment,
+    /// What the pipeline said of the data.
     pub facts: TaskFacts,
     /// Optimiser steps in an epoch.
     pub steps_per_epoch: u64,
@@ -40,14 +42,18 @@ pub struct Plan {
 /// The buffers that every run has, whatever its pipeline.
 #[derive(Clone, Debug)]
 pub struct Buffers {
+    /// Lines of `metrics.jsonl` that wait to be written.
     pub metrics_lines: Buffer,
+    /// Lines of `memory.jsonl` that wait to be written.
     pub memory_lines: Buffer,
+    /// Lines of `log.txt` that wait to be written.
     pub log_lines: Buffer,
     /// Numbers of eight bytes.
     pub gradient_norms: Buffer,
 }
 
 impl Buffers {
+    /// Declares them as large as the limits allow.
     pub fn new(limits: &Limits) -> Self {
         let lines = |name, count, key: &'static str| {
             write::lines(name, count).key(key).because(format!("`{key}` lines, written out when full"))
@@ -144,6 +150,7 @@ impl Plan {
         }
     }
 
+    /// The record `plan.json`. `parameters` says how many numbers the model has.
     pub fn to_file(&self, parameters: u64) -> PlanFile {
         let planned = self.facts.metrics.iter().map(PlannedMetric::from);
         let best_by = self.best_by().map(|metric| metric.name.to_owned());

@@ -2,7 +2,7 @@
 //! process of their own: its memory is not in ours, and if it runs out of memory, that is an answer.
 
 pub mod remembered;
-pub mod solve;
+pub(crate) mod solve;
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -37,13 +37,16 @@ const SAID_BYTES_MAX: u64 = 16 << 20;
 /// What a probe measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
+    /// What its process needed in the steps that it did.
     pub demand: Demand,
+    /// How many numbers the model has.
     pub parameters: u64,
 }
 
 /// A probe gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
+    /// The process cannot be started, or its folder cannot be made.
     #[error("the probe cannot be started: {0}")]
     Start(std::io::Error),
     /// There is not enough memory for even a few steps. Its own words.
@@ -57,7 +60,12 @@ pub enum ProbeError {
         "the probe was ended after {}: it had not done its {}; a step takes long on this device",
         seconds(after.as_secs_f64()), counted(*steps, "step")
     )]
-    TooSlow { after: Duration, steps: u64 },
+    TooSlow {
+        /// How long it had.
+        after: Duration,
+        /// The steps that it should have done in that time.
+        steps: u64,
+    },
     /// Its own words.
     #[error("the probe failed: {0}")]
     Failed(String),

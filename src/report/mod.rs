@@ -3,25 +3,25 @@
 //! Needs only the directory: also that of a run that goes on, was killed, or came from another machine. Files are
 //! streamed; what is kept of them has a cap in [`series`], whatever the length of the run.
 
-pub mod axes;
+pub(crate) mod axes;
 pub mod compare;
-pub mod curves;
-pub mod epochs;
-pub mod evaluation;
-pub mod junit;
+pub(crate) mod curves;
+pub(crate) mod epochs;
+pub(crate) mod evaluation;
+pub(crate) mod junit;
 pub mod listing;
-pub mod material;
-pub mod page;
-pub mod perfetto;
-pub mod plots;
-pub mod reproduction;
-pub mod result;
-pub mod series;
+pub(crate) mod material;
+pub(crate) mod page;
+pub(crate) mod perfetto;
+pub(crate) mod plots;
+pub(crate) mod reproduction;
+pub(crate) mod result;
+pub(crate) mod series;
 mod stages;
 pub mod summary;
-pub mod trace;
-pub mod verdict;
-pub mod width;
+pub(crate) mod trace;
+pub(crate) mod verdict;
+pub(crate) mod width;
 
 #[cfg(test)]
 #[path = "sample_tests.rs"]
@@ -39,18 +39,30 @@ use crate::results::{layout, sums};
 /// A run could not be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// The folder has neither manifest nor summary.
     #[error(
         "{} is not the directory of a run: it has neither manifest.json nor summary.json",
         crate::results::printable::line(path, 400)
     )]
-    NotARun { path: String },
+    NotARun {
+        /// The folder.
+        path: String,
+    },
+    /// Lines that curves are made of are gone, and a report of before is there.
     #[error(
         "{} has no {missing}, which the curves of a report are drawn from: the report that is there stays as it is",
         crate::results::printable::line(path, 400)
     )]
-    NothingToDrawFrom { path: String, missing: String },
+    NothingToDrawFrom {
+        /// The run's folder.
+        path: String,
+        /// Names of the files that are gone.
+        missing: String,
+    },
+    /// A record of the run is damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The report cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }

@@ -15,12 +15,19 @@ pub const SERIES_MAX: usize = 256;
 /// What came out of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
+    /// Lines that both have and that were compared.
     pub lines_compared: u64,
+    /// Lines of the original.
     pub lines_original: u64,
+    /// Lines of the reproduction.
     pub lines_reproduction: u64,
+    /// The newest step of a line that was compared; `None` where there was none.
     pub last_step: Option<u64>,
+    /// Numbers that were compared.
     pub values_compared: u64,
+    /// Those of them that are not the same to the bit.
     pub values_different: u64,
+    /// Where the two part first; `None` where they do not.
     pub first_difference: Option<Difference>,
     /// The lines are of different things: another step, another kind, another set of names. No line after it is compared.
     pub parted: bool,

@@ -15,7 +15,9 @@ use super::verdict::Judgement;
 /// Several runs side by side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
+    /// The version of this document's format.
     pub version: u32,
+    /// The runs, in the order in which they were named.
     pub runs: Vec<ComparedRun>,
     /// Keys of the resolved experiments that are not the same in all runs.
     pub differences: Vec<Difference>,
@@ -35,8 +37,11 @@ pub struct Difference {
 /// One of the runs. What is not known is `null`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedRun {
+    /// The experiment's name.
     pub experiment: String,
+    /// The run's id: the name of its folder.
     pub run: String,
+    /// The run's folder, as it was named.
     pub path: String,
     /// `finished`, `running`, `killed`, `time limit`, …
     pub state: String,
@@ -44,19 +49,28 @@ pub struct ComparedRun {
     pub message: String,
     /// RFC 3339, UTC.
     pub started: Option<String>,
+    /// What identifies experiment, data and program: see `fingerprint` in `manifest.json`.
     pub fingerprint: Option<String>,
+    /// Optimiser steps done.
     pub steps: Option<u64>,
+    /// Optimiser steps that were planned.
     pub steps_planned: Option<u64>,
+    /// Seconds of work, without the pauses between processes.
     pub seconds: f64,
+    /// Steps a second within the training parts.
     pub steps_per_second: Option<f64>,
+    /// Images, sequences or clips a second within the training parts.
     pub items_per_second: Option<f64>,
     /// The loss of each kind of step, most steps first.
     #[serde(default)]
     pub losses: Vec<KindLoss>,
+    /// Each metric by its name.
     pub metrics: BTreeMap<String, ComparedMetric>,
     /// The checkpoint with the best validation.
     pub best: Option<Best>,
+    /// The highest that memory was.
     pub memory: MemorySummary,
+    /// The verdict on memory.
     pub verdict: Option<Judgement>,
     /// The buffer that explains the growth.
     pub growing_owner: Option<String>,
@@ -70,12 +84,16 @@ pub struct ComparedRun {
 /// A metric over the validations of a run, the one before training left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedMetric {
+    /// After the last validation; `null` where there was none, or it could not be measured there.
     pub last: Option<f64>,
+    /// The least of all validations.
     pub lowest: Option<f64>,
+    /// The greatest of all validations.
     pub highest: Option<f64>,
     /// `null` where the plan does not say it.
     #[serde(default)]
     pub better: Option<Better>,
+    /// The best of all validations; `null` where no way is better.
     #[serde(default)]
     pub best: Option<f64>,
 }
@@ -85,6 +103,7 @@ pub struct ComparedMetric {
 pub struct Growth {
     /// `heap`, `resident`, `device_in_use`, `device_reserved`.
     pub series: String,
+    /// What the series does.
     pub verdict: Judgement,
     /// Bytes over the floors.
     pub growth: f64,
@@ -93,6 +112,8 @@ pub struct Growth {
     pub axis: Axis,
     /// Bytes a step, and the ends of its interval.
     pub slope: Option<f64>,
+    /// The lower end of the slope's interval.
     pub slope_low: Option<f64>,
+    /// The upper end of the slope's interval.
     pub slope_high: Option<f64>,
 }

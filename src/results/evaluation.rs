@@ -10,13 +10,17 @@ use super::metric::{Interval, PlannedMetric};
 /// `evaluation.json`, in a folder of its own below the run's `evaluations`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evaluation {
+    /// The version of this record's format.
     pub version: u32,
+    /// The experiment's name.
     pub experiment: String,
+    /// The run's id: the name of its folder.
     pub run: String,
     /// The steps that the checkpoint had been trained for.
     pub step: u64,
     /// RFC 3339, UTC.
     pub started: String,
+    /// Seconds that it took.
     pub seconds: f64,
     /// The command as it was typed, one entry a word.
     pub command: Vec<String>,
@@ -24,6 +28,7 @@ pub struct Evaluation {
     pub overrides: Vec<String>,
     /// The device's kind and number, and its name.
     pub device: String,
+    /// What the device calls itself.
     pub device_name: String,
     /// SHA-256 of the sources of the program.
     pub source_digest: Option<String>,

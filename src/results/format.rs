@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::loss::KindLoss;
 use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
+pub use super::outcome::Outcome;
 pub use super::picture::*;
 use super::process::SlurmJob;
 pub use super::sample::*;
@@ -26,16 +27,22 @@ pub const VERSION: u32 = 1;
 /// `manifest.json`: what ran, where, on what. Written at the start, and again by each resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
+    /// The version of this record's format.
     pub version: u32,
+    /// The experiment's name.
     pub experiment: String,
+    /// What its author says that it is about; may be empty.
     pub description: String,
+    /// The run's id: the name of its folder.
     pub run: String,
     /// SHA-256 over the resolved experiment without what changes no number, the data's digests, the code's version,
     /// sources and lock file.
     pub fingerprint: String,
+    /// `experiment.seed`: all random numbers of the run follow from it.
     pub seed: u32,
     /// The command as it was typed, one entry a word.
     pub command: Vec<String>,
+    /// The absolute folder that the command was called in.
     pub working_directory: String,
     /// RFC 3339, UTC.
     pub started: String,
@@ -44,8 +51,11 @@ pub struct Manifest {
     /// The command of each of them, as it was typed, one entry a word; of older versions of xrun, none.
     #[serde(default)]
     pub resume_commands: Vec<Vec<String>>,
+    /// The program that ran.
     pub code: Code,
+    /// The machine that it ran on.
     pub host: Host,
+    /// Where its tensors were.
     pub device: Device,
     /// Digest of each data set by name.
     pub data: BTreeMap<String, String>,
@@ -75,11 +85,13 @@ impl Manifest {
 /// The program that ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Code {
+    /// The version of xrun.
     pub xrun: String,
     /// Of the working directory, if it is a git checkout.
     pub git_commit: Option<String>,
     /// The uncommitted changes, at most 1 MiB of them.
     pub git_patch: Option<String>,
+    /// Features that it was built with: `train`, `cuda`, `vulkan`.
     pub features: Vec<String>,
     /// SHA-256 of the lock file that the program was built from.
     pub lock_digest: String,
@@ -97,13 +109,18 @@ pub struct Code {
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
+    /// The name that the machine gives itself.
     pub name: String,
+    /// The system and the version of its kernel, such as `linux 6.8.0`.
     pub system: String,
+    /// The processor's model, as the system names it.
     pub processor: String,
     /// What of it decides how sums are rounded, such as `fma avx2 avx512f`; `null` in manifests of older versions of xrun.
     #[serde(default)]
     pub instruction_sets: Option<String>,
+    /// Threads that the process may use at once.
     pub cores: u64,
+    /// Bytes of memory of the whole machine; `null` where the system does not tell.
     pub memory: Option<u64>,
     /// The container's limit, when there is one.
     pub memory_limit: Option<u64>,
@@ -116,8 +133,11 @@ pub struct Device {
     pub chosen: String,
     /// Why, when the file said `auto`.
     pub because: String,
+    /// What the device calls itself: the processor's model, the GPU's name.
     pub name: String,
+    /// The version of the GPU's driver; `null` on the CPU.
     pub driver: Option<String>,
+    /// Bytes of the device's own memory; `null` where it has none, or does not tell.
     pub memory: Option<u64>,
     /// NVIDIA's, as `9.0`; `null` on other devices.
     #[serde(default)]
@@ -136,8 +156,11 @@ pub struct Device {
 /// `plan.json`: what was to happen, and who may hold how much.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanFile {
+    /// The version of this record's format.
     pub version: u32,
+    /// Epochs that the experiment asks for; `training.max_steps` may end the run before.
     pub epochs: u64,
+    /// Optimiser steps in an epoch.
     pub steps_per_epoch: u64,
     /// 0 where nobody knows, as of a command.
     pub steps: u64,
@@ -149,6 +172,7 @@ pub struct PlanFile {
     /// Of them, those that have a gradient and an optimiser's state, in the phase that has most of them; `null` for all.
     #[serde(default)]
     pub trained_parameters: Option<u64>,
+    /// Every buffer of the run, sorted by name.
     pub owners: Vec<PlannedOwner>,
     /// In which pages the device's pool takes memory, smallest first; empty where there is no pool, or its pages are not
     /// known.
@@ -178,6 +202,7 @@ pub struct PlanFile {
 /// A kind of page of a device's memory pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolPage {
+    /// The size of a page, in bytes.
     pub bytes: u64,
     /// Tensors up to this size go into it.
     pub tensor_max: u64,
@@ -186,10 +211,15 @@ pub struct PoolPage {
 /// One line of the plan: a buffer and its cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedOwner {
+    /// The owner's name in the ledger; unique in a run.
     pub name: String,
+    /// The memory that it is in.
     pub place: Place,
+    /// What happens when it is full.
     pub policy: Policy,
+    /// The most items that it may hold.
     pub items: u64,
+    /// The most bytes that it may hold.
     pub bytes: u64,
     /// The dotted key of the experiment that sets its cap; `null` where it follows from several or from the data, of what
     /// has no cap, and in plans of older versions of xrun.
@@ -233,7 +263,9 @@ impl PlannedOwner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
+    /// The memory of the process.
     Host,
+    /// The device's own memory.
     Device,
 }
 
@@ -241,6 +273,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum MetricsLine {
+    /// A training step.
     Train {
         /// From 1.
         step: u64,
@@ -248,18 +281,24 @@ pub enum MetricsLine {
         epoch: u64,
         /// What kind of step it was.
         batch: String,
+        /// The loss that was minimised.
         loss: f64,
         /// `null` where a watched command does not tell it.
         learning_rate: Option<f64>,
+        /// The norm over all gradients before clipping; `null` where it was not computed.
         gradient_norm: Option<f64>,
         /// Median over `limits.gradient_norm_window` steps.
         gradient_norm_median: Option<f64>,
+        /// Parts of the loss and other numbers of the step, by name.
         values: BTreeMap<String, f64>,
     },
+    /// A validation.
     Validation {
         /// Steps done before it; 0 is the untrained model.
         step: u64,
+        /// The epoch of that step; 0 for the untrained model.
         epoch: u64,
+        /// Each metric by its name; `null` where it cannot be measured on this data.
         metrics: BTreeMap<String, Option<f64>>,
         /// Of those metrics that are means over episodes; left out where there are none.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -275,6 +314,7 @@ impl PlanFile {
 }
 
 impl MetricsLine {
+    /// The step that the line is of; of a validation, the steps done before it.
     pub fn step(&self) -> u64 {
         match self {
             Self::Train { step, .. } | Self::Validation { step, .. } => *step,
@@ -285,9 +325,13 @@ impl MetricsLine {
 /// `summary.json`: how the run ended and what came out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
+    /// The version of this record's format.
     pub version: u32,
+    /// The experiment's name.
     pub experiment: String,
+    /// The run's id: the name of its folder.
     pub run: String,
+    /// How the run ended.
     pub outcome: Outcome,
     /// The data could not be used: when they are mended they are other data, and this run is not resumed with them.
     #[serde(default)]
@@ -296,17 +340,23 @@ pub struct Summary {
     pub message: String,
     /// The code that the process exited with.
     pub exit_code: u8,
+    /// When it ended: RFC 3339, UTC.
     pub finished: String,
     /// Seconds of all processes that worked on it, without the pauses between them.
     pub seconds: f64,
+    /// Optimiser steps done, those before a resume included.
     pub steps: u64,
+    /// Optimiser steps that were planned; 0 where nobody knew.
     pub steps_planned: u64,
+    /// Steps done over the steps of an epoch: 2.5 is halfway through the third.
     pub epochs: f64,
     /// Steps a second within the training parts.
     pub steps_per_second: Option<f64>,
+    /// Images, sequences or clips a second within the training parts; `null` where there were none.
     pub items_per_second: Option<f64>,
     /// Of the first step and of the last one, whatever kinds of steps they were: not to be compared.
     pub loss_first: Option<f64>,
+    /// The loss of the last step; `null` where there was none.
     pub loss_last: Option<f64>,
     /// The loss of each kind of step; empty in summaries of older versions of xrun.
     #[serde(default)]
@@ -318,10 +368,12 @@ pub struct Summary {
     /// Its 95 % intervals, of those metrics that are means over episodes.
     #[serde(default)]
     pub intervals_last: BTreeMap<String, Interval>,
+    /// The checkpoint with the best validation; `null` where there is none.
     pub best: Option<Best>,
     /// The step of the best checkpoint, where later ones were removed for it to be the newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<u64>,
+    /// The highest that memory was.
     pub memory: MemorySummary,
     /// What each part of this process needed.
     #[serde(default)]
@@ -333,93 +385,57 @@ pub struct Summary {
     pub owners: Vec<OwnerSummary>,
     /// Time by part of the loop, longest first.
     pub phases: Vec<PhaseSummary>,
+    /// What the task counted, such as hits of a cache, by name.
     pub counters: BTreeMap<String, u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// All planned steps were done.
-    Finished,
-    /// Validations no longer got better, as `training.early_stopping` asks; a success.
-    StoppedEarly,
-    /// Stopped by a signal; can be resumed.
-    Interrupted,
-    /// `training.time_limit` was reached; can be resumed.
-    TimeLimit,
-    /// The run came to its end, and the verdict on memory is one that `memory.fail_on` names.
-    MemoryGrew,
-    /// The loss was not a number.
-    Diverged,
-    /// `limits.host_memory` or `limits.device_memory` was reached; can be resumed with a higher limit.
-    MemoryLimit,
-    /// An error of the data, the device or the disk.
-    Failed,
-    /// A panic, of the backend or of xrun itself.
-    Panicked,
-}
-
-impl Outcome {
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::StoppedEarly => "stopped early",
-            Self::MemoryGrew => "memory grew",
-            Self::Interrupted => "interrupted",
-            Self::TimeLimit => "time limit",
-            Self::Diverged => "diverged",
-            Self::MemoryLimit => "memory limit",
-            Self::Failed => "failed",
-            Self::Panicked => "panicked",
-        }
-    }
-
-    /// The run came to its end: there is nothing to go on with.
-    pub fn is_done(self) -> bool {
-        matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew)
-    }
-
-    /// The run did what it was asked to do.
-    pub fn is_whole(self) -> bool {
-        self.is_done() || self == Self::Interrupted
-    }
-
-    pub fn resumable(self) -> bool {
-        !self.is_done() && self != Self::Diverged
-    }
 }
 
 /// Peaks over all samples of all processes of the run, in bytes; the rest is of the newest process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySummary {
+    /// The highest that heap in use was.
     pub heap_peak: u64,
+    /// Heap in use at the last sample.
     pub heap_at_end: u64,
+    /// The highest that resident memory was; `null` where the system does not tell.
     pub resident_peak: Option<u64>,
+    /// The highest that live tensors on the device took; `null` where there is no pool to ask.
     pub device_in_use_peak: Option<u64>,
+    /// The highest that the pool had taken from the driver; `null` where there is no pool to ask.
     pub device_reserved_peak: Option<u64>,
+    /// Samples of memory that were taken.
     pub samples: u64,
     /// All that the samples cost, and its share of the time of the steps.
     pub trace_seconds: f64,
+    /// That time over the time of the training parts; `null` where there were none.
     pub trace_share: Option<f64>,
 }
 
 /// One owner: what it might hold and what it came to hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnerSummary {
+    /// The owner's name in the ledger.
     pub name: String,
+    /// What happens when it is full.
     pub policy: Policy,
+    /// The most items that it was allowed.
     pub cap_items: u64,
+    /// The most bytes that it was allowed.
     pub cap_bytes: u64,
+    /// The most items that it held.
     pub peak_items: u64,
+    /// The most bytes that it held.
     pub peak_bytes: u64,
 }
 
 /// One part of the loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseSummary {
+    /// Such as `forward`, `validation` or `cleanup`.
     pub name: String,
+    /// How often it was entered.
     pub count: u64,
+    /// Seconds in all.
     pub seconds: f64,
+    /// Seconds of the longest time.
     pub longest: f64,
 }

@@ -12,9 +12,13 @@ use super::verdict::Judgement;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HookName {
+    /// The run ended, however it did.
     OnEnd,
+    /// Memory was found to be growing, once a run.
     OnGrowing,
+    /// A memory limit ended the run.
     OnLimit,
+    /// The run failed: an error, a panic, or a loss that is not a number.
     OnFailed,
 }
 
@@ -33,9 +37,13 @@ impl HookName {
 /// The document that a hook reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HookDocument {
+    /// The version of this document's format.
     pub version: u32,
+    /// The hook that is called.
     pub hook: HookName,
+    /// The experiment's name.
     pub experiment: String,
+    /// The run's id: the name of its folder.
     pub run: String,
     /// The run's folder, absolute.
     pub folder: String,
@@ -45,16 +53,21 @@ pub struct HookDocument {
     pub time: String,
     /// Steps done, and planned.
     pub step: u64,
+    /// 0 where nobody knows.
     pub steps_planned: u64,
     /// `null` while the run goes on.
     pub outcome: Option<Outcome>,
+    /// What the process will exit with; `null` while the run goes on.
     pub exit_code: Option<u8>,
     /// A sentence for people: why it ended, or what grows.
     pub message: String,
+    /// Seconds of work, without the pauses between processes; `null` while the run goes on.
     pub seconds: Option<f64>,
     /// The verdict on memory; `null` where there is none.
     pub verdict: Option<HookVerdict>,
+    /// The last validation after a step, by metric; empty where there was none.
     pub metrics_last: BTreeMap<String, Option<f64>>,
+    /// The checkpoint with the best validation; `null` where there is none.
     pub best: Option<Best>,
     /// Absolute; `null` where no memory limit ended the run.
     pub post_mortem: Option<String>,
@@ -65,7 +78,9 @@ pub struct HookDocument {
 /// The most important of `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HookVerdict {
+    /// The verdict in a word.
     pub verdict: Judgement,
+    /// The verdict in a sentence for people.
     pub message: String,
     /// Who holds what grows, where that is known.
     pub owner: Option<String>,

@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::fmt;
 use std::fs::TryLockError;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -14,9 +13,10 @@ use std::time::SystemTime;
 use serde::de::DeserializeOwned;
 
 use super::format::{Best, MemoryLine, MetricsLine, Outcome, PlanFile, Summary};
+use super::index_error::CANDIDATES_MAX;
+pub use super::index_error::{Candidates, IndexError};
 use super::loss::{self, KindLoss};
 use super::{file, layout, printable, read};
-use crate::invocation;
 use crate::problem::nearest;
 
 /// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
@@ -33,6 +33,7 @@ const TAIL_BYTES_MAX: u64 = 64 * 1024;
 pub enum RunState {
     /// A process holds the directory's lock.
     Running,
+    /// There is a summary, which says how.
     Ended(Outcome),
     /// Nobody holds the lock and there is no summary: the process was killed, or the machine went down.
     Killed,
@@ -55,14 +56,19 @@ impl RunState {
 /// A run and what its files say in short.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
+    /// The run's folder.
     pub path: PathBuf,
     /// The names of the folders.
     pub experiment: String,
+    /// The run's id.
     pub run: String,
+    /// Where it stands.
     pub state: RunState,
     /// RFC 3339, UTC; `None` when the manifest does not read.
     pub started: Option<String>,
+    /// How it ended; `None` while it goes on, after a kill, and where the summary does not read.
     pub summary: Option<Summary>,
+    /// Optimiser steps that were planned; `None` where nobody knows, or the records do not read.
     pub steps_planned: Option<u64>,
     /// Of the summary or, without one, of the last lines of the metrics.
     pub last_step: Option<u64>,
@@ -73,46 +79,6 @@ pub struct Entry {
     pub resident_peak: Option<u64>,
     /// The best validation after a step, of the summary or of what was written so far.
     pub best: Option<Best>,
-}
-
-/// No run, or more than one, is meant.
-#[derive(Debug, thiserror::Error)]
-pub enum IndexError {
-    #[error("there is no run in {}; start one with `{} FILE`, or name another folder with --results DIR", results.display(), invocation::program())]
-    Empty { results: PathBuf },
-    #[error("no run is called \"{text}\"{}; there are{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
-    NotFound { text: String, suggestion: Option<String>, candidates: Candidates },
-    #[error("\"{text}\" may be any of {} runs; write more of the name{candidates}", candidates.count)]
-    Ambiguous { text: String, candidates: Candidates },
-    #[error("no experiment is called \"{text}\"{}; there are runs of{candidates}", suggestion.as_ref().map_or(String::new(), |near| format!("; did you mean \"{near}\"?")))]
-    NoExperiment { text: String, suggestion: Option<String>, candidates: Candidates },
-    #[error("\"{text}\" goes too far back: there are {count} runs")]
-    TooFarBack { text: String, count: usize },
-}
-
-/// Some of the runs that could be meant, newest first.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Candidates {
-    pub names: Vec<String>,
-    /// Of all that could be meant.
-    pub count: usize,
-}
-
-/// More names than this do not help in a message.
-const CANDIDATES_MAX: usize = 8;
-
-impl fmt::Display for Candidates {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for name in &self.names {
-            write!(formatter, "\n  {name}")?;
-        }
-        let more = self.count - self.names.len();
-        if more > 0 {
-            write!(formatter, "\n  and {more} more; `{} ls` lists them", invocation::program())
-        } else {
-            Ok(())
-        }
-    }
 }
 
 /// A folder that may be a run; ordered by time.

@@ -24,6 +24,7 @@ pub struct KindLoss {
     pub last: f64,
     /// The average before the correction for its start, and the correction; a resume goes on with them.
     pub average: f64,
+    /// The correction: what the weights of all steps so far add up to; it nears 1.
     pub weight: f64,
 }
 

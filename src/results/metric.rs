@@ -11,7 +11,9 @@ use super::format::Summary;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
+    /// More is better.
     Higher,
+    /// Less is better.
     Lower,
 }
 
@@ -24,6 +26,7 @@ impl Better {
         }
     }
 
+    /// Points to where better values are.
     pub fn arrow(self) -> &'static str {
         match self {
             Self::Higher => "↑",
@@ -43,6 +46,7 @@ impl Better {
 /// A validation metric that the pipeline may report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMetric {
+    /// As in `metrics.jsonl`.
     pub name: String,
     /// Which values are better; `null` of a constant of the data, such as what guessing would give.
     pub better: Option<Better>,

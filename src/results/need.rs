@@ -14,9 +14,11 @@ use crate::bounded::ledger::Policy;
 pub struct Forecast {
     /// Steps of the probe.
     pub probe_steps: u64,
+    /// The parts of it.
     pub rows: Vec<ForecastRow>,
     /// The most that heap in use will be, in bytes.
     pub heap_peak: u64,
+    /// The most that resident memory will be, in bytes; `null` where the system does not tell.
     pub resident_peak: Option<u64>,
     /// The most that tensors hold at rest, between steps: weights, the optimiser's state, and what is kept. What a step needs
     /// on top is in the pool's pages.
@@ -31,9 +33,13 @@ pub struct Forecast {
 /// One part of a forecast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ForecastRow {
+    /// A buffer's name in the ledger, or such as `weights`, `activations` or `program`.
     pub name: String,
+    /// The memory that it is in.
     pub place: Place,
+    /// How much it will hold at its highest, in bytes.
     pub bytes: u64,
+    /// What the number was taken from.
     pub basis: Basis,
     /// What it is.
     pub about: String,
@@ -60,7 +66,12 @@ pub enum Keeps {
     /// Bytes, counted before the run.
     InAll(u64),
     /// Bytes, counted before the run, of what ends by itself when all the data has been seen once, and what that is.
-    Filling { in_all: u64, full: u64 },
+    Filling {
+        /// Bytes that it will have kept when the run ends.
+        in_all: u64,
+        /// Bytes that it keeps when all the data has been seen once.
+        full: u64,
+    },
     /// Grows linearly; the bytes of an item come from the probe.
     Growing(Growth),
 }
@@ -124,8 +135,11 @@ pub enum Occasion {
 /// A part of the forecast beside what it came to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedAndActual {
+    /// The part's name: that of a row of the forecast, or of a peak.
     pub name: String,
+    /// Bytes that were expected.
     pub planned: u64,
+    /// Bytes that were needed.
     pub actual: u64,
     /// Planned over actual, less one; `null` where nothing was needed.
     pub error: Option<f64>,
@@ -135,13 +149,17 @@ pub struct PlannedAndActual {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Demand {
+    /// Training steps that were done.
     pub steps: u64,
+    /// Validations that were done.
     pub validations: u64,
     /// Episodes of all validations.
     pub episodes: u64,
+    /// The highest that heap in use was.
     pub heap_peak: u64,
     /// The same without what leaks held: the highest of each part less what they held before it.
     pub heap_peak_beside_leaks: u64,
+    /// Heap in use at the first sample.
     pub heap_at_start: u64,
     /// Of it, in the ledger.
     pub owners_at_start: u64,
@@ -149,12 +167,17 @@ pub struct Demand {
     pub kept_by_first_step: u64,
     /// Working memory of a training step: gradients, activations, temporary tensors.
     pub step: u64,
+    /// Working memory of a validation.
     pub validation: u64,
+    /// Working memory of writing a checkpoint.
     pub checkpoint: u64,
+    /// The highest that resident memory was; `null` where the system does not tell.
     pub resident_peak: Option<u64>,
+    /// What live tensors took on the device at the first sample; `null` where there is no pool to ask.
     pub device_in_use_at_start: Option<u64>,
     /// At rest points.
     pub device_in_use_peak: Option<u64>,
+    /// The most that the pool had taken from the driver at rest points; `null` where there is no pool to ask.
     pub device_reserved_peak: Option<u64>,
     /// What the process has on the device besides the pool of the training thread: the driver's context, code, pools of
     /// other streams. `null` where the driver does not tell.
@@ -164,20 +187,25 @@ pub struct Demand {
     pub device_tuning_peak: Option<u64>,
     /// What the pool had reserved after the newest step that was sampled.
     pub device_newest_step: Option<u64>,
+    /// What each owner in the ledger held, by its name.
     pub owners: BTreeMap<String, OwnerDemand>,
 }
 
 /// `post_mortem.json`: a memory limit ended the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PostMortem {
+    /// The version of this record's format.
     pub version: u32,
+    /// Optimiser steps done.
     pub step: u64,
+    /// A sentence for people: which limit was reached, and by what.
     pub message: String,
     /// The key that sets the limit; `null` for the container's, and for a device that had no memory to give.
     pub limit_key: Option<String>,
     /// Where the limit is.
     #[serde(default = "host")]
     pub place: Place,
+    /// The limit, in bytes.
     pub limit: u64,
     /// What was held, what the next step would have held, or what was held and asked for.
     pub held: u64,
@@ -193,6 +221,7 @@ pub struct PostMortem {
     pub sample: MemoryLine,
     /// Who held most then comes first.
     pub owners: Vec<OwnerSummary>,
+    /// What each part of the run needed until then.
     pub demand: Demand,
     /// The newest samples before it.
     pub samples: Vec<MemoryLine>,
@@ -206,6 +235,7 @@ fn host() -> Place {
 /// How memory grew until the limit was reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthToLimit {
+    /// The verdict at that moment.
     pub verdict: Judgement,
     /// The verdict's sentence.
     pub message: String,
@@ -218,6 +248,7 @@ pub struct GrowthToLimit {
 /// A value of a key with which the run would fit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Suggestion {
+    /// The dotted key, such as `limits.batch_size`.
     pub key: String,
     /// As it is written in the file.
     pub value: String,
@@ -228,6 +259,8 @@ pub struct Suggestion {
 /// What an owner held at its highest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnerDemand {
+    /// Bytes at its highest.
     pub peak: u64,
+    /// What happens when it is full.
     pub policy: Policy,
 }

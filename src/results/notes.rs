@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// `notes.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Notes {
+    /// The version of this record's format.
     pub version: u32,
     /// Oldest first.
     pub notes: Vec<Note>,
@@ -18,6 +19,7 @@ pub struct Notes {
 pub struct Note {
     /// RFC 3339, UTC.
     pub time: String,
+    /// What was written, as it was typed.
     pub text: String,
 }
 

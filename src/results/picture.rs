@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 /// `pictures/index.json`: what there is to be seen of the last validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pictures {
+    /// The version of this record's format.
     pub version: u32,
+    /// One for each file, in the order in which they are shown.
     pub pictures: Vec<PictureEntry>,
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// when it began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessNote {
+    /// The version of this record's format.
     pub version: u32,
     /// As in `memory.jsonl`: 0 for the first, one more for each resume.
     pub segment: u32,
@@ -29,6 +30,7 @@ pub struct ProcessNote {
 /// A memory cgroup when the process began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupNote {
+    /// Its folder in the file system of cgroups, absolute.
     pub folder: String,
     /// Of the folder: a group that was made anew has another.
     pub inode: u64,
@@ -47,8 +49,11 @@ pub struct SlurmJob {
     /// Of a task of an array: which one it is.
     #[serde(default)]
     pub task: Option<String>,
+    /// The machine's name in the cluster.
     pub node: Option<String>,
+    /// The partition that it runs in.
     pub partition: Option<String>,
+    /// The cluster's name.
     pub cluster: Option<String>,
 }
 

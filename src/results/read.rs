@@ -16,12 +16,30 @@ use super::{file, layout, printable, seal};
 /// A file of a result could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
+    /// The file is missing or cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+    /// A record that is damaged, or another thing than was written.
     #[error("{} is not what it should be: {message}", path.display())]
-    Content { path: PathBuf, message: String },
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, for people; of lines with the number of the line.
+        message: String,
+    },
+    /// A later xrun wrote the record.
     #[error("{} was written by a newer xrun (format {found}, this one reads up to {VERSION}); update xrun", path.display())]
-    Newer { path: PathBuf, found: u64 },
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version of the format that it states.
+        found: u64,
+    },
 }
 
 /// Larger records than this are not ours.
@@ -73,10 +91,12 @@ fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
     serde_json::from_value(value).map_err(content_error)
 }
 
+/// `manifest.json` of a run.
 pub fn manifest(run: &Path) -> Result<Manifest, ReadError> {
     record(run.join(layout::MANIFEST))
 }
 
+/// `plan.json` of a run.
 pub fn plan(run: &Path) -> Result<PlanFile, ReadError> {
     record(run.join(layout::PLAN))
 }
@@ -124,6 +144,7 @@ pub fn pictures(run: &Path) -> Result<Vec<PictureEntry>, ReadError> {
         .map_err(|error| ReadError::content(&path, &error.to_string()))
 }
 
+/// `state.json` of a checkpoint's folder.
 pub fn loop_state(checkpoint: &Path) -> Result<LoopState, ReadError> {
     record(checkpoint.join(layout::LOOP_STATE))
 }
@@ -171,10 +192,12 @@ pub fn is_whole_but_for_its_end(line: &[u8]) -> bool {
     line.split_last().is_some_and(|(_, before)| seal::check_line(before) == Ok(true))
 }
 
+/// `metrics.jsonl` of a run, as [`lines`] gives it.
 pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>>, ReadError> {
     lines(run.join(layout::METRICS))
 }
 
+/// `memory.jsonl` of a run, as [`lines`] gives it.
 pub fn memory(run: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>>, ReadError> {
     memory_file(&run.join(layout::MEMORY))
 }

@@ -10,14 +10,19 @@ use super::watched::Processes;
 /// A line of `memory.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryLine {
+    /// The version of this record's format.
     pub version: u32,
     /// Counts the processes that wrote into this directory: 0, and one more for each resume.
     pub segment: u32,
     /// Microseconds since the process started.
     pub time_us: u64,
+    /// Optimiser steps done.
     pub step: u64,
+    /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
+    /// Where in the loop it was taken.
     pub point: Point,
+    /// What the process holds, as it and the system count it.
     pub host: HostMemory,
     /// `null` where the device has no pool to ask.
     pub device: Option<DeviceMemory>,
@@ -47,14 +52,23 @@ pub struct MemoryLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
+    /// Before the first step of the process.
     Start,
+    /// After a step that was sampled.
     Step,
+    /// Before a validation.
     BeforeValidation,
+    /// After a validation.
     AfterValidation,
+    /// Before memory is given back.
     BeforeCleanup,
+    /// After memory was given back.
     AfterCleanup,
+    /// After a checkpoint was written.
     Checkpoint,
+    /// At the end of an epoch.
     Epoch,
+    /// When the loop has ended.
     End,
 }
 
@@ -117,8 +131,12 @@ pub struct DriverMemory {
 /// The container's view (its memory cgroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerMemory {
+    /// Bytes that the group has now, the page cache among them.
     pub current: u64,
+    /// Bytes of it that are backed by no file.
     pub anonymous: Option<u64>,
+    /// The highest that `current` has been; `null` where the kernel does not tell.
     pub peak: Option<u64>,
+    /// The least limit of the group and of those above it; `null` where there is none.
     pub limit: Option<u64>,
 }

@@ -15,17 +15,29 @@ use super::{read, resolved};
 /// Where a run stands, as it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Status {
+    /// A process works on the run.
     Running,
+    /// All planned steps were done.
     Finished,
+    /// Validations no longer got better, as `training.early_stopping` asks.
     StoppedEarly,
+    /// A signal stopped it.
     Interrupted,
+    /// `training.time_limit` was reached.
     TimeLimit,
+    /// The verdict on memory is one that `memory.fail_on` names.
     MemoryGrew,
+    /// The loss was not a number.
     Diverged,
+    /// A limit on memory was reached.
     MemoryLimit,
+    /// An error of the data, the device or the disk.
     Failed,
+    /// A panic.
     Panicked,
+    /// Its process is gone, and nobody said why.
     Killed,
+    /// Its records are missing or damaged.
     Unreadable,
 }
 
@@ -53,8 +65,11 @@ impl Status {
 /// What a run must be to be listed; empty takes all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
+    /// The experiment's name, as a whole.
     pub experiment: Option<String>,
+    /// Where the run stands.
     pub status: Option<Status>,
+    /// The verdict on its memory.
     pub verdict: Option<Judgement>,
     /// All of these.
     pub tags: Vec<String>,
@@ -72,6 +87,7 @@ impl Selection {
         Some(error.to_string())
     }
 
+    /// Whether a run is all that was asked. Reads files of the run where that is needed.
     pub fn takes(&self, run: &Entry) -> bool {
         let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
         let values_fit = || {
@@ -94,14 +110,23 @@ impl Selection {
 /// What runs are sorted by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
+    /// The time of the start.
     Started,
+    /// The experiment's name.
     Experiment,
+    /// Where the run stands, by its word.
     State,
+    /// Steps done.
     Steps,
+    /// The loss as it is listed.
     Loss,
+    /// The best validation.
     Best,
+    /// The highest resident memory.
     Memory,
+    /// Seconds of work.
     Seconds,
+    /// Steps a second.
     Speed,
     /// A dotted key of the resolved experiment.
     Value(String),

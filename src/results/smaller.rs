@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Smaller {
     /// The key that asks for more.
     pub key: String,
+    /// What the experiment asks for, in whatever the key counts.
     pub asked: u64,
+    /// What the run has instead.
     pub used: u64,
     /// Of what the data has no more.
     pub because: String,

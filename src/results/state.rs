@@ -11,8 +11,11 @@ use super::metric::Interval;
 /// The checkpoint with the best validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Best {
+    /// The metric's name.
     pub metric: String,
+    /// What it was there.
     pub value: f64,
+    /// Optimiser steps that it had been trained for.
     pub step: u64,
 }
 
@@ -28,23 +31,33 @@ pub struct Waiting {
 /// `checkpoints/step_…/state.json`: where the loop stood.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoopState {
+    /// The version of this record's format.
     pub version: u32,
     /// Steps done.
     pub step: u64,
+    /// The epoch of that step, from 1; 0 before the first step.
     pub epoch: u64,
     /// Whether the validation due after this step is in the metrics already.
     pub validated: bool,
+    /// The newest norms of the gradients, oldest first: at most `limits.gradient_norm_window`.
     pub gradient_norms: Vec<f64>,
+    /// The loss of the first step; `null` before it.
     pub loss_first: Option<f64>,
+    /// The loss of the newest step; `null` before the first.
     pub loss_last: Option<f64>,
+    /// The loss of each kind of step.
     #[serde(default)]
     pub losses: Vec<KindLoss>,
+    /// The best validation so far; `null` before the first.
     pub best: Option<Best>,
     /// Of a run that may stop early; absent where it has not been validated after a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<Waiting>,
+    /// Metrics of the validation before the first step.
     pub metrics_first: BTreeMap<String, Option<f64>>,
+    /// Metrics of the newest validation after a step; empty before it.
     pub metrics_last: BTreeMap<String, Option<f64>>,
+    /// The 95 % intervals of those of them that are means over episodes.
     #[serde(default)]
     pub intervals_last: BTreeMap<String, Interval>,
     /// Images, sequences or clips that went through.

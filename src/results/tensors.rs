@@ -21,7 +21,9 @@ const MESSAGE_CHARACTERS_MAX: usize = 400;
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
+    /// How its numbers are stored, such as `F32`.
     pub kind: Dtype,
+    /// The length of each dimension, the outermost first.
     pub shape: Vec<usize>,
 }
 

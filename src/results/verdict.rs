@@ -57,6 +57,7 @@ impl Judgement {
 /// A judgement and what it rests on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Findings {
+    /// What the series does.
     pub verdict: Judgement,
     /// Floors that were looked at.
     pub floors: usize,
@@ -65,7 +66,9 @@ pub struct Findings {
     /// Bytes (or allocations) a step: the Theil-Sen slope of the floors, or of those of the rise, and the ends of its 99.9 %
     /// interval, which allows for floors that depend on those before them; `null` for fewer than two floors.
     pub slope: Option<f64>,
+    /// The lower end of that interval.
     pub slope_low: Option<f64>,
+    /// The upper end of that interval.
     pub slope_high: Option<f64>,
     /// The Mann-Kendall statistic of the floors.
     pub rise: f64,
@@ -89,6 +92,7 @@ pub struct Findings {
 /// `verdict.json`: is memory growing, how fast, and who holds it?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
+    /// The version of this record's format.
     pub version: u32,
     /// The worst of all series: `exceeded`, `growing` or `slowing` of anything in use, `retained`, else that of the heap and
     /// the device.
@@ -109,6 +113,7 @@ pub struct Verdict {
     /// The process that `series` is of; `null` of a table.
     #[serde(default)]
     pub process: Option<ProcessOfRun>,
+    /// Each series that was judged.
     pub series: Vec<SeriesVerdict>,
 }
 
@@ -120,6 +125,7 @@ pub struct ProcessOfRun {
     pub segment: u32,
     /// The steps done at its first and at its last sample.
     pub first_step: u64,
+    /// The steps done at its last sample.
     pub last_step: u64,
     /// The newest process with samples.
     pub newest_segment: u32,
@@ -134,12 +140,16 @@ pub struct SeriesVerdict {
     pub name: String,
     /// `bytes` or `allocations`.
     pub unit: String,
+    /// The judgement and what it rests on.
     #[serde(flatten)]
     pub findings: Findings,
     /// The slope times the steps of an epoch; `null` where there are no epochs.
     pub slope_per_epoch: Option<f64>,
+    /// The value at its first sample.
     pub first: f64,
+    /// The value at the last sample.
     pub last: f64,
+    /// The highest value.
     pub peak: f64,
     /// The declared cap of an owner; of memory of the process and of the device the limit that is reached first.
     pub cap: Option<u64>,

@@ -21,6 +21,7 @@ pub struct Watched {
     pub signal: String,
     /// Seconds that the command then has.
     pub grace_seconds: f64,
+    /// `--time-limit` in seconds; `null` where there is none.
     pub time_limit_seconds: Option<f64>,
     /// Where its steps come from, for people; `null` where it is judged by the clock.
     pub steps: Option<String>,
@@ -56,7 +57,9 @@ impl Default for Watched {
 /// In a line of `memory.jsonl`: the processes of a command. Each page counts once, however many processes share it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Processes {
+    /// How many there are.
     pub count: u64,
+    /// Threads of all of them.
     pub threads: u64,
     /// `null` where the system does not tell.
     pub open_files: Option<u64>,
@@ -87,6 +90,7 @@ pub struct Processes {
 pub struct Gpu {
     /// The driver's number of it.
     pub index: u32,
+    /// All memory that it has.
     pub total: u64,
     /// By all processes of the machine.
     pub used: u64,
@@ -97,6 +101,7 @@ pub struct Gpu {
 /// Processes of one role, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
+    /// How many there are.
     pub processes: u64,
     /// What they have resident, as each counts it: shared pages count once for each process.
     pub resident: u64,

@@ -18,7 +18,9 @@ use crate::bounded::list::CappedList;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}{}", path.display(), self.advice())]
 pub struct WriteError {
+    /// The file or folder.
     pub path: PathBuf,
+    /// What the system answered.
     pub source: io::Error,
 }
 
@@ -102,6 +104,10 @@ impl Replacement {
         Ok(Self { path: path.to_path_buf(), file: BufWriter::with_capacity(buffer, file), temporary })
     }
 
+    /// Adds bytes, which may wait in memory.
+    ///
+    /// # Errors
+    /// The disk is full, or fails.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         at(&self.path, self.file.write_all(bytes))
     }
@@ -111,6 +117,10 @@ impl Replacement {
         at(&self.path, serde_json::to_writer(&mut self.file, record).map_err(io::Error::from))
     }
 
+    /// Puts the file in its place, after everything is on the disk.
+    ///
+    /// # Errors
+    /// The disk is full, or fails; what was there before stays.
     pub fn finish(self) -> Result<(), WriteError> {
         let Self { path, file, temporary } = self;
         let file = at(&path, file.into_inner().map_err(io::IntoInnerError::into_error))?;

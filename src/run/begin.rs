@@ -28,9 +28,11 @@ pub enum Place<'a> {
 /// Where its directory is made, and what is written there as it was given.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRun<'a> {
+    /// Where the run's folder is made.
     pub place: Place<'a>,
     /// The author's file.
     pub text: &'a [u8],
+    /// Where each value of the experiment came from, by dotted key.
     pub origins: &'a BTreeMap<String, String>,
     /// Ends the run after this many steps, with the plan of all of them.
     pub stop_after: Option<u64>,

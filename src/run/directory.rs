@@ -12,6 +12,7 @@ use crate::results::{file, layout};
 /// A run's folder, held by this process until it is dropped.
 #[derive(Debug)]
 pub struct RunDirectory {
+    /// The run's folder.
     pub path: PathBuf,
     /// The folder's name: sorts by time, and tells experiments apart.
     pub id: String,

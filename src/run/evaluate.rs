@@ -22,6 +22,7 @@ use crate::task::Task;
 pub enum Which {
     /// The best, by what the run chose; the newest where it chose none.
     Best,
+    /// The newest one.
     Last,
     /// The one after this step.
     Step(u64),
@@ -30,7 +31,9 @@ pub enum Which {
 /// A checkpoint that is whole, and the steps that it was trained for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
+    /// Optimiser steps that it had been trained for.
     pub step: u64,
+    /// The checkpoint's folder.
     pub path: PathBuf,
 }
 

@@ -27,9 +27,13 @@ use crate::task::{Task, TaskError};
 
 /// A task about to be trained, and where its results go.
 pub struct Launch<'a> {
+    /// What is to be done.
     pub plan: &'a Plan,
+    /// The ledger that the task's buffers are in.
     pub ledger: &'a Ledger,
+    /// Where the results go.
     pub directory: &'a RunDirectory,
+    /// Where the loop stands: at its beginning, or at the checkpoint that was loaded.
     pub state: LoopState,
     /// Counts the processes that wrote into the directory before this one.
     pub segment: u32,

@@ -33,10 +33,13 @@ pub fn larger_than_a_page(asked: u64, pages: &[PoolPage]) -> Option<String> {
 pub struct Reached {
     /// The key that sets it; `None` for the container's and the device's own.
     pub key: Option<&'static str>,
+    /// Which memory it limits.
     pub place: Place,
+    /// The limit, in bytes.
     pub limit: u64,
     /// What is held, what the next step would hold, or what was held and asked for.
     pub held: u64,
+    /// Whether it is reached or would be.
     pub when: When,
 }
 

@@ -11,7 +11,7 @@ pub mod fingerprint;
 mod git;
 pub mod hooks;
 pub mod initial_weights;
-pub mod killed;
+pub(crate) mod killed;
 pub mod launch;
 pub mod limits;
 pub mod manifest;
@@ -21,7 +21,7 @@ pub mod pictures;
 pub mod post_mortem;
 pub mod prepare;
 pub mod recorder;
-pub mod remove;
+pub(crate) mod remove;
 pub mod reproduce;
 pub mod resume;
 pub mod schedule;
@@ -40,12 +40,20 @@ pub enum RunError {
     /// The device's own thread failed in a call that nobody waited for.
     #[error("{0}")]
     Device(Panic),
+    /// The task failed in a step, a validation, or while it was loaded.
     #[error(transparent)]
     Task(#[from] TaskError),
+    /// The task or the disk failed while a checkpoint was written.
     #[error(
         "the checkpoint of step {step} cannot be written: {source}; if the disk is full, free some space, then resume the run"
     )]
-    Checkpoint { step: u64, source: TaskError },
+    Checkpoint {
+        /// The optimiser steps done.
+        step: u64,
+        /// What failed.
+        source: TaskError,
+    },
+    /// Another file of the run cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }

@@ -71,6 +71,7 @@ pub trait Listener: Send + Sync {
 /// Work that takes a while.
 #[derive(Debug)]
 pub enum Work {
+    /// Data is generated and written, which may take minutes.
     GeneratingData,
     /// A probe measures; kernels that it compiles are counted there.
     Measuring(Option<Kernels>),

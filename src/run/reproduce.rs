@@ -22,13 +22,19 @@ pub const TOLERANCE_GPU: f64 = 0.1;
 /// Where the run that is to be reproduced came to.
 #[derive(Clone, Debug)]
 pub struct Original {
+    /// What ran, where, on what.
     pub manifest: Manifest,
+    /// How it ended; `None` where nobody wrote that down.
     pub summary: Option<Summary>,
     /// The last step in metrics.jsonl.
     pub last_step: Option<u64>,
 }
 
 impl Original {
+    /// Reads the records of a run's folder.
+    ///
+    /// # Errors
+    /// The manifest, or a line of the metrics, is missing or damaged.
     pub fn read(run: &Path) -> Result<Self, ReadError> {
         let mut last_step = None;
         for line in read::metrics(run)? {

@@ -15,9 +15,11 @@ use crate::results::{layout, seal};
 /// Where a run can be continued from.
 #[derive(Debug)]
 pub struct Continuation {
+    /// Where the loop stood at the checkpoint; at its beginning where there is none.
     pub state: LoopState,
     /// The checkpoint to load; `None` starts again at step 0.
     pub checkpoint: Option<PathBuf>,
+    /// The run's manifest, as it is on the disk.
     pub manifest: Manifest,
     /// Counts the processes that wrote into the directory before.
     pub segment: u32,
@@ -28,31 +30,65 @@ pub struct Continuation {
 /// A run cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
+    /// A record of the run is missing or damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// Files that came after the checkpoint cannot be cut off.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// All its steps are done.
     #[error("{} is finished: all its steps are done; {again}", run.display())]
     Finished {
+        /// The run's folder.
         run: PathBuf,
         /// What to do for a new run.
         again: String,
     },
+    /// Early stopping ended it.
     #[error(
         "{} is finished: it {why}; run its `{}` again with a larger `training.early_stopping.patience` for a new run that \
          goes further",
         run.display(),
         layout::RESOLVED
     )]
-    StoppedEarly { run: PathBuf, why: String },
+    StoppedEarly {
+        /// The run's folder.
+        run: PathBuf,
+        /// Why it stopped, for people.
+        why: String,
+    },
+    /// Another process holds the run's lock.
     #[error("{} is being written by another process; wait for it or stop it first", run.display())]
-    Busy { run: PathBuf },
+    Busy {
+        /// The run's folder.
+        run: PathBuf,
+    },
+    /// The metrics do not reach up to the checkpoint, or are damaged before it.
     #[error("{}: {message}; put the file back from a copy, or start a new run with `{}`", path.display(), layout::RESOLVED)]
-    Metrics { path: PathBuf, message: String },
+    Metrics {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, for people.
+        message: String,
+    },
+    /// A folder that a resume deletes from is a symbolic link.
     #[error("{} is a link, and a resume deletes checkpoints; put the folder itself there", path.display())]
-    Link { path: PathBuf },
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
+    /// The data is not what the run was trained on.
     #[error("the data set `{name}` is no longer what {} was trained on (digest {found}, then {then}); give the old data back, or start a new run", run.display())]
-    OtherData { run: PathBuf, name: String, found: String, then: String },
+    OtherData {
+        /// The run's folder.
+        run: PathBuf,
+        /// The name of the data set.
+        name: String,
+        /// The digest of the data that is there.
+        found: String,
+        /// The digest in the run's manifest.
+        then: String,
+    },
 }
 
 /// Looks at what a run left. Changes nothing. `further`: one that has done all its steps is to do more.

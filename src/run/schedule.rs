@@ -5,6 +5,7 @@ use crate::settings::sections::Schedule;
 /// The steps of a run, and the phases that they fall into. A new phase begins with a new optimiser.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps<'a> {
+    /// Optimiser steps of the whole run.
     pub count: u64,
     /// The last step of each phase but the last one, ascending.
     pub phase_ends: &'a [u64],

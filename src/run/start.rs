@@ -30,9 +30,19 @@ const STILL_COMPILING: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub enum Aside<'a> {
     /// So many kernels were compiled, in that time.
-    Compiling { kernels: u64, time: Duration },
+    Compiling {
+        /// How many, since the process began.
+        kernels: u64,
+        /// How long that took.
+        time: Duration,
+    },
     /// The process ends now.
-    Ended { ending: &'a Ending, run: &'a std::path::Path },
+    Ended {
+        /// How the run ends.
+        ending: &'a Ending,
+        /// The run's folder.
+        run: &'a std::path::Path,
+    },
 }
 
 /// Says it to whoever watches; called on a thread of its own.

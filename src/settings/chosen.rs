@@ -44,10 +44,15 @@ impl<T> SettingsTable for T where
 
 /// The settings of a kind that is known at run time only.
 pub trait AnySettings: fmt::Debug + Send + Sync {
+    /// A copy of them.
     fn boxed(&self) -> Box<dyn AnySettings>;
+    /// Whether the others are of the same type and have the same values.
     fn equals(&self, other: &dyn AnySettings) -> bool;
+    /// The type behind it, to be cast to.
     fn as_any(&self) -> &dyn Any;
+    /// The type behind it, to be cast to and changed.
     fn as_any_mut(&mut self) -> &mut dyn Any;
+    /// What writes them as the table of their kind.
     fn as_serialize(&self) -> &dyn erased_serde::Serialize;
 }
 

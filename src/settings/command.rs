@@ -116,9 +116,13 @@ impl Command {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Knob {
+    /// `true` or `false`.
     Boolean(bool),
+    /// A whole number.
     Integer(i64),
+    /// A number with a point.
     Float(f64),
+    /// Text.
     Text(String),
 }
 

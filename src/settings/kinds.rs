@@ -12,7 +12,7 @@ macro_rules! kinds {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         pub enum $name {
-            $(#[serde(rename = $kind)] $variant($settings),)+
+            $(#[doc = concat!("The table `", $kind, "`.")] #[serde(rename = $kind)] $variant($settings),)+
         }
 
         impl $name {

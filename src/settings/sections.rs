@@ -278,6 +278,7 @@ impl FailOn {
         }
     }
 
+    /// Whether a run with this verdict fails.
     pub fn fails(self, verdict: Judgement) -> bool {
         match self {
             Self::Never => false,
@@ -382,6 +383,7 @@ impl Default for Sgd {
 }
 
 impl Optimizer {
+    /// The rate that the schedule takes shares of.
     pub fn learning_rate(&self) -> f64 {
         match self {
             Self::AdamW(settings) => settings.learning_rate,

@@ -11,16 +11,16 @@
 //! ```
 //! How far a sweep is stands in its run directories and nowhere else, so that no kill can make two records disagree.
 
-pub mod compare;
-pub mod conduct;
-pub mod launch;
-pub mod listing;
-pub mod measure;
-pub mod page;
+pub(crate) mod compare;
+pub(crate) mod conduct;
+pub(crate) mod launch;
+pub(crate) mod listing;
+pub(crate) mod measure;
+pub(crate) mod page;
 pub mod plan;
 pub mod points;
 pub mod record;
 pub mod slurm;
-pub mod standing;
-pub mod table;
-pub mod text;
+pub(crate) mod standing;
+pub(crate) mod table;
+pub(crate) mod text;

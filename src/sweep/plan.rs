@@ -14,6 +14,7 @@ use crate::task::TaskError;
 /// A point that can be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedPoint {
+    /// One for each swept key, in the order of [`Record::keys`](crate::results::sweep::Record).
     pub values: Vec<Value>,
     /// Optimiser steps.
     pub steps: u64,

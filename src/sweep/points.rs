@@ -18,7 +18,9 @@ pub const RUNS_MAX: u64 = 10_000;
 /// A run of a sweep: which point, which time. Both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
+    /// The point's place among all points of the sweep, from 1.
     pub point: u64,
+    /// Which of the point's repeats, from 1; each has a seed of its own.
     pub repeat: u64,
 }
 

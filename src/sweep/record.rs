@@ -24,19 +24,41 @@ const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// A folder is not that of a sweep, or its record does not read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
+    /// The folder has no `sweep.toml`.
     #[error("{} is not the folder of a sweep: it has no {}", folder.display(), layout::SWEEP)]
-    NotASweep { folder: PathBuf },
+    NotASweep {
+        /// The folder that was named.
+        folder: PathBuf,
+    },
+    /// `sweep.toml` cannot be read, is damaged, or contradicts itself.
     #[error("{} is not what it should be: {message}", path.display())]
-    Content { path: PathBuf, message: String },
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, for people.
+        message: String,
+    },
+    /// A later xrun wrote it.
     #[error("{} was written by a newer xrun (format {found}, this one reads up to {VERSION}); update xrun", path.display())]
-    Newer { path: PathBuf, found: u32 },
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version of the format that it states.
+        found: u32,
+    },
+    /// The lock on the folder is held, so a process works on the sweep.
     #[error("another process works on the sweep {}; wait for it or stop it first", folder.display())]
-    Busy { folder: PathBuf },
+    Busy {
+        /// The folder of the sweep.
+        folder: PathBuf,
+    },
+    /// The record or the lock cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
 impl Record {
+    /// The record of a checked family. `command` are the words that started the sweep.
     pub fn new(family: &Family, points: &[PlannedPoint], command: Vec<String>) -> Self {
         let Family { base, sweep, axes, .. } = family;
         Self {
@@ -59,6 +81,7 @@ impl Record {
         }
     }
 
+    /// All runs, in the order in which they are started.
     pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
         self.order.iter().map(|&[point, repeat]| RunId { point, repeat })
     }
@@ -101,6 +124,10 @@ impl Record {
         Ok((held, record))
     }
 
+    /// Reads `sweep.toml` of a folder without locking the folder.
+    ///
+    /// # Errors
+    /// The file is missing, damaged or from a later xrun.
     pub fn read(folder: &Path) -> Result<Self, RecordError> {
         let path = folder.join(layout::SWEEP);
         if !path.is_file() {

@@ -7,6 +7,7 @@ use super::trend::{median, spread};
 pub struct Floors {
     /// The last step of each window.
     pub steps: Vec<f64>,
+    /// The least value of each window.
     pub values: Vec<f64>,
     /// The spread of the values inside the windows, from their medians: noise that is no trend.
     pub noise: f64,
@@ -14,6 +15,7 @@ pub struct Floors {
     pub length: u64,
     /// The step of the first sample, and the steps between it and the first window: the warm-up.
     pub first: u64,
+    /// Steps between the first sample and the first window.
     pub warm_up: u64,
 }
 
@@ -52,6 +54,7 @@ pub struct Cutter {
 const SAMPLES_MAX: usize = 64;
 
 impl Cutter {
+    /// Cuts a series. `settled` is the step after which everything that a run does has happened once.
     pub fn new(settled: u64) -> Self {
         Self {
             settled,
@@ -200,6 +203,7 @@ impl Floors {
 }
 
 /// The floors of points (step and value, by rising step).
+#[cfg(test)]
 pub fn floors(points: impl Iterator<Item = (u64, f64)>, settled: u64) -> Floors {
     let mut cutter = Cutter::new(settled);
     points.for_each(|(step, value)| {

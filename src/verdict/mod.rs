@@ -2,14 +2,14 @@
 //!
 //! Judged are floors: the least of each window of steps, so that what a cleanup gives back does not count.
 
-pub mod command;
+pub(crate) mod command;
 pub mod floors;
 pub mod judge;
-pub mod names;
+pub(crate) mod names;
 pub mod of_file;
-pub mod rising;
-pub mod shape;
+pub(crate) mod rising;
+pub(crate) mod shape;
 pub mod table;
-pub mod trend;
+pub(crate) mod trend;
 pub mod watch;
-pub mod words;
+pub(crate) mod words;

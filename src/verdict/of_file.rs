@@ -16,10 +16,17 @@ use crate::results::{layout, resolved};
 /// A recording cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum VerdictError {
+    /// A file of the run is missing or cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A table of another tool cannot be judged.
     #[error("{}: {message}", path.display())]
-    Table { path: PathBuf, message: String },
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, for people.
+        message: String,
+    },
     /// Something was asked for that is not there.
     #[error("{0}")]
     Asked(String),

@@ -42,11 +42,6 @@ impl Way {
     pub fn longest_stay(&self) -> usize {
         self.passed.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
     }
-
-    /// The position of the last move.
-    pub fn last_move(&self) -> usize {
-        self.passed.last().copied().unwrap_or_default()
-    }
 }
 
 /// What a series never falls below again, at each position.

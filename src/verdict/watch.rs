@@ -23,13 +23,17 @@ const SERIES_MAX: usize = 256;
 /// What is known of the run that the samples are of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
+    /// Steps that are planned; 0 where nobody knows.
     pub steps: u64,
+    /// Steps of an epoch; 0 where there are none.
     pub steps_per_epoch: u64,
     /// Steps after which a cleanup, a validation and a checkpoint happened once.
     pub settled: u64,
     /// `limits.host_memory` and `limits.device_memory`.
     pub host_limit: Option<u64>,
+    /// `limits.device_memory`, in bytes.
     pub device_limit: Option<u64>,
+    /// What the plan says of each owner, by its name.
     pub owners: BTreeMap<String, Declared>,
     /// What counts as growth of bytes; [`BYTES`] when absent.
     pub scale: Option<Scale>,
@@ -42,7 +46,9 @@ pub struct Context {
 /// What the plan says of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declared {
+    /// The memory that it is in.
     pub place: Place,
+    /// The most bytes that it may hold.
     pub cap: u64,
     /// Where its growth ends at the latest: its cap, or all that there is to hold.
     pub full: u64,
@@ -104,6 +110,7 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// One that has seen nothing yet.
     pub fn new(context: Context) -> Self {
         Self { context, series: BTreeMap::new(), process: None, room: None, working: 0, kept: None }
     }

@@ -30,9 +30,11 @@ const FOLDER_MAX: usize = 1000;
 /// What is still to be written, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
+    /// How many PNG files there will be.
     pub pictures: usize,
     /// Pixels.
     pub picture_size: usize,
+    /// The folder of the data set.
     pub folder: PathBuf,
 }
 

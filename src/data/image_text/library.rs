@@ -26,6 +26,7 @@ pub(super) const HELD_OUT: &str = "held out for validation";
 /// What examples are for. No picture is for two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
+    /// To train with.
     Train,
     /// To validate with.
     HeldOut,
@@ -34,6 +35,7 @@ pub enum Split {
 }
 
 impl Split {
+    /// All of them, in the order in which they are counted.
     pub const ALL: [Self; 3] = [Self::Train, Self::HeldOut, Self::Unseen];
 }
 
@@ -42,6 +44,7 @@ impl Split {
 pub struct Place {
     /// In bytes.
     pub offset: u64,
+    /// Bytes of the line or the item.
     pub length: u32,
     /// From 1.
     pub line: u32,
@@ -64,16 +67,20 @@ impl Place {
 /// How the examples of a file are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
+    /// A line of JSON for each example, with messages.
     Lines,
+    /// A list of questions in one JSON file, and how an answer is made of an item.
     List(AnswerForm),
 }
 
 /// An open file of examples.
 #[derive(Debug)]
 pub struct TextFile {
+    /// The file, as the settings name it.
     pub path: PathBuf,
     /// Canonical; pictures are in it.
     pub folder: PathBuf,
+    /// How its examples are written.
     pub form: Form,
     pub(super) file: Mutex<File>,
 }
@@ -130,10 +137,12 @@ pub struct Library {
 }
 
 impl Library {
+    /// Where the examples of a split stand, by their number.
     pub fn places(&self, split: Split) -> &[Place] {
         &self.places[split as usize]
     }
 
+    /// The file that has the examples of a split.
     pub fn file(&self, split: Split) -> &TextFile {
         &self.files[self.file_of[split as usize]]
     }

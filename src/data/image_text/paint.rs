@@ -4,7 +4,9 @@ use rand::{Rng, RngExt};
 
 use crate::data::sample::Picture;
 
+/// The shapes, by the word that texts have for them.
 pub const SHAPES: [&str; 4] = ["circle", "square", "triangle", "cross"];
+/// The colours: the word that texts have for each, and red, green and blue from 0 to 255.
 pub const COLOURS: [(&str, [i32; 3]); 6] = [
     ("red", [214, 40, 40]),
     ("green", [44, 160, 60]),
@@ -13,7 +15,9 @@ pub const COLOURS: [(&str, [i32; 3]); 6] = [
     ("purple", [140, 50, 180]),
     ("orange", [245, 140, 30]),
 ];
+/// The places of a shape in the picture, by the words that texts have for them.
 pub const PLACES: [&str; 4] = ["top left", "top right", "bottom left", "bottom right"];
+/// How many sizes there are.
 pub const SIZES: u32 = 3;
 
 /// Lengths within a shape are in parts of its radius.
@@ -33,7 +37,9 @@ const GRAINS: usize = 64;
 /// A second thing to see in a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
+    /// A dark dot in the middle.
     Dot,
+    /// A dark stripe across it.
     Stripe,
 }
 
@@ -48,6 +54,7 @@ pub struct Scene {
     pub place: usize,
     /// 1 to [`SIZES`].
     pub size: u32,
+    /// What is painted into the shape; `None` for nothing.
     pub mark: Option<Mark>,
 }
 

@@ -26,8 +26,11 @@ const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// What the beginning of a file tells. Width and height are as the pixels are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// Pixels in a row.
     pub width: u32,
+    /// Rows.
     pub height: u32,
+    /// What the first bytes say that it is, whatever the file's name.
     pub format: ImageFormat,
 }
 

@@ -28,6 +28,7 @@ pub struct Record {
     pub question: String,
     /// The assistant's text, byte for byte.
     pub answer: String,
+    /// Where its picture is.
     pub image: Image,
 }
 

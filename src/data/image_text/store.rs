@@ -49,6 +49,7 @@ impl HeldBytes for Text {
 pub struct Example {
     /// A square of `image_size` pixels.
     pub picture: Picture,
+    /// Its question and answer as tokens.
     pub text: Text,
 }
 
@@ -65,10 +66,12 @@ pub struct Buffers {
     pub cache: Buffer,
     /// What all threads together may take to decode: the workers, and the training thread in a validation.
     pub decoding: Buffer,
+    /// Where each example stands in its file.
     pub index: Buffer,
 }
 
 impl Buffers {
+    /// Declares them for a library of this size. `limits` give the room for decoding and the number of threads.
     pub fn new(library: &Library, settings: &Settings, limits: &Limits) -> Self {
         let key = "dataset.image-text.image_cache";
         let cache = Cap { items: PICTURES_MAX, bytes: settings.image_cache.0 };
@@ -89,6 +92,7 @@ impl Buffers {
         }
     }
 
+    /// All of them.
     pub fn all(&self) -> [&Buffer; 3] {
         [&self.cache, &self.decoding, &self.index]
     }
@@ -123,10 +127,12 @@ impl ImageTextStore {
         }
     }
 
+    /// The index that it reads by.
     pub fn library(&self) -> &Library {
         &self.library
     }
 
+    /// What makes tokens of its texts.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
@@ -194,6 +200,7 @@ impl ImageTextStore {
         Some(self.library.picture_key(split, place))
     }
 
+    /// How often a picture was kept, and how often it was decoded.
     pub fn counters(&self) -> CacheCounters {
         self.cache.counters()
     }

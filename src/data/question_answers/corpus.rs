@@ -18,7 +18,9 @@ const LEARN_PARAGRAPHS_MAX: usize = 20_000;
 /// What questions are for. No article is for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
+    /// Questions to train with.
     Train,
+    /// Questions to validate with.
     Validation,
 }
 
@@ -35,7 +37,9 @@ pub struct Corpus {
     validation: Option<QuestionFile>,
     train_places: Vec<Place>,
     validation_places: Vec<Place>,
+    /// What makes tokens of its texts.
     pub tokenizer: Tokenizer,
+    /// SHA-256 of the digests of all its files, in hexadecimal.
     pub digest: String,
     /// What was left out.
     pub left_out: Broken,
@@ -70,6 +74,7 @@ impl Corpus {
         Ok(([found.train_places.len() as u64, found.validation_places.len() as u64], found.left_out))
     }
 
+    /// Where the questions of a split stand, by their number.
     pub fn places(&self, split: Split) -> &[Place] {
         match split {
             Split::Train => &self.train_places,
@@ -77,6 +82,7 @@ impl Corpus {
         }
     }
 
+    /// The file that has the questions of a split.
     pub fn file(&self, split: Split) -> &QuestionFile {
         match (split, &self.validation) {
             (Split::Validation, Some(file)) => file,

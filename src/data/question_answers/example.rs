@@ -52,10 +52,20 @@ impl HeldBytes for Example {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// One window with the answer in it, anywhere: for training. The place follows from seed and number.
-    WithAnswer { seed: u32, number: u64 },
+    WithAnswer {
+        /// The seed of the run.
+        seed: u32,
+        /// The number of the example among all that the run draws.
+        number: u64,
+    },
     /// Windows that begin every `stride` tokens, or every half of a window if that is less; at most `most` of them, those
     /// that share most with the question first.
-    Sliding { stride: usize, most: usize },
+    Sliding {
+        /// Tokens from the beginning of a window to that of the next.
+        stride: usize,
+        /// The most windows.
+        most: usize,
+    },
 }
 
 /// The example of a question of a paragraph, of at most `length + 1` tokens.

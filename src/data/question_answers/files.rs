@@ -18,6 +18,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 pub struct QuestionFile {
     path: PathBuf,
     file: Mutex<File>,
+    /// SHA-256 of its bytes, in hexadecimal.
     pub digest: String,
 }
 
@@ -49,6 +50,7 @@ impl QuestionFile {
             .map_err(|error| said(format!("is not what it was: {error}; the file was changed during the run")))
     }
 
+    /// The file, as the settings name it.
     pub fn path(&self) -> &Path {
         &self.path
     }

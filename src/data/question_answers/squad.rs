@@ -15,20 +15,28 @@ use crate::data::reference_video::raw::Judge;
 /// A paragraph with its questions.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Paragraph {
+    /// The text that the questions are about.
     pub context: String,
+    /// Its questions.
     pub qas: Vec<Question>,
 }
 
+/// A question about a paragraph.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Question {
+    /// As the file numbers it; empty where it has none.
     #[serde(default)]
     pub id: String,
+    /// The question's text.
     pub question: String,
+    /// The answers that count as right; training takes the first.
     pub answers: Vec<Answer>,
 }
 
+/// An answer: a piece of the context.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Answer {
+    /// The piece, as it stands in the context.
     pub text: String,
     /// In characters from the beginning of the context.
     pub answer_start: usize,
@@ -39,6 +47,7 @@ pub struct Answer {
 pub struct Place {
     /// Of its paragraph, in bytes.
     pub offset: u64,
+    /// Bytes of the paragraph.
     pub length: u32,
     /// Which question of the paragraph.
     pub question: u32,
@@ -63,7 +72,9 @@ struct Article<'a> {
 /// What a file holds: places of sound questions, and how many articles.
 #[derive(Debug)]
 pub struct Index {
+    /// The questions that can be used, in the order of the file.
     pub places: Vec<Place>,
+    /// Articles of the file, those without a sound question among them.
     pub articles: u32,
 }
 

@@ -99,6 +99,7 @@ impl ExampleStore {
         &self.buffers
     }
 
+    /// The index that it reads by.
     pub fn corpus(&self) -> &Corpus {
         &self.corpus
     }

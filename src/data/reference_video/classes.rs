@@ -24,10 +24,22 @@ pub struct Query {
 /// A picture of one object of a class: one of the class's reference pictures, or cut out of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exemplar {
-    /// Index into the references of the class.
-    Reference { class: usize, reference: usize },
-    /// Index into the objects of the frame.
-    Object { class: usize, query: Query, object: usize },
+    /// One of the class's reference pictures.
+    Reference {
+        /// Index into [`Library::classes`].
+        class: usize,
+        /// Index into its `references`.
+        reference: usize,
+    },
+    /// Cut out of a frame.
+    Object {
+        /// Index into [`Library::classes`].
+        class: usize,
+        /// The frame.
+        query: Query,
+        /// Index into the frame's objects.
+        object: usize,
+    },
 }
 
 impl Exemplar {
@@ -69,15 +81,18 @@ pub struct ClassIndex {
 /// Why frames are not to be asked for: they show the references.
 #[derive(Default)]
 pub struct Seen {
+    /// Frames that the references are cut from.
     pub frames: Vec<Query>,
     videos: Vec<usize>,
 }
 
 impl Seen {
+    /// Whether a reference is cut from this frame.
     pub fn frame(&self, query: &Query) -> bool {
         self.frames.contains(query)
     }
 
+    /// Whether a reference is from the video of this frame.
     pub fn video(&self, query: &Query) -> bool {
         self.videos.contains(&query.video) || self.frame(query)
     }

@@ -21,6 +21,7 @@ const LOOKED_FOR_MAX: usize = 16;
 /// The annotation files of a data set.
 #[derive(Debug, PartialEq)]
 pub struct Files {
+    /// The one that is trained with, or the only one.
     pub train: PathBuf,
     /// Pictures of it are validated on, and those of the other trained on; `None` where classes alone divide them.
     pub validation: Option<PathBuf>,

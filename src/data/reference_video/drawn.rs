@@ -8,13 +8,16 @@ use super::library::{Library, Split};
 /// What there is to draw from, whatever the settings ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drawn {
+    /// Classes that are trained on.
     pub train: DrawnClasses,
+    /// Classes that are validated on, and never trained on.
     pub held_out: DrawnClasses,
 }
 
 /// The classes of a split that can be drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawnClasses {
+    /// How many classes.
     pub count: usize,
     /// The class with the fewest different references.
     pub references: Option<Fewest>,
@@ -27,7 +30,9 @@ pub struct DrawnClasses {
 /// A class that has fewer of something than all others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fewest {
+    /// The class's name.
     pub class: String,
+    /// How many it has.
     pub count: usize,
 }
 

@@ -44,6 +44,7 @@ pub struct Buffers {
     pub cache: Buffer,
     /// What all threads together may take to decode: the workers, and the training thread in a validation.
     pub decoding: Buffer,
+    /// Names and boxes of the data set.
     pub index: Buffer,
 }
 
@@ -67,6 +68,7 @@ impl Buffers {
         }
     }
 
+    /// All of them.
     pub fn all(&self) -> [&Buffer; 3] {
         [&self.cache, &self.decoding, &self.index]
     }
@@ -115,6 +117,7 @@ impl FrameStore {
         }
     }
 
+    /// How often a picture was kept, and how often it was decoded.
     pub fn counters(&self) -> CacheCounters {
         self.cache.counters()
     }

@@ -32,10 +32,13 @@ const VISIBLE_MIN: f32 = 0.3;
 /// What is still to be written, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
+    /// How many pictures of frames there will be.
     pub frames: usize,
+    /// How many reference pictures there will be.
     pub references: usize,
     /// Pixels.
     pub frame_size: usize,
+    /// The folder of the data set.
     pub folder: PathBuf,
 }
 

@@ -17,6 +17,7 @@ pub struct Library {
     pub exif_orientation: ExifOrientation,
     /// Sorted by name.
     pub classes: Vec<Class>,
+    /// In the order of the annotations; still pictures are among them.
     pub videos: Vec<Video>,
     /// SHA-256 over annotations and the names and bytes of the pictures, in hexadecimal.
     pub digest: String,
@@ -40,22 +41,29 @@ pub struct Largest {
     pub path: PathBuf,
     /// In pixels, with its orientation applied.
     pub width: u64,
+    /// In pixels, with its orientation applied.
     pub height: u64,
     /// What decoding it takes, at most.
     pub bytes: u64,
 }
 
+/// A class of objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
+    /// As the annotations name it.
     pub name: String,
+    /// What it is for.
     pub split: Split,
+    /// Pictures that show the class; empty where objects are cut out of frames instead.
     pub references: Vec<Reference>,
 }
 
 /// What a class is for. No class is for two things: few-shot means new classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Split {
+    /// Trained on.
     Train,
+    /// Validated on, and never trained on.
     Validation,
     /// Named by neither list: its objects are ignored in training and are no truth in validation.
     Unused,
@@ -75,27 +83,35 @@ pub struct Reference {
 /// Frames in order. A still picture is a video of one frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Video {
+    /// As the annotations name it.
     pub name: String,
     /// Whether the data set says that this is a sequence; spatio-temporal metrics need one.
     pub sequence: bool,
     /// Where there are two annotation files, what its own is for: only classes that are for the same are drawn from it.
     pub part: Option<Split>,
+    /// In the order of time.
     pub frames: Vec<Frame>,
 }
 
+/// A picture and what is to be found in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// Relative to the root.
     pub path: PathBuf,
+    /// In pixels, with its orientation applied.
     pub width: usize,
+    /// In pixels, with its orientation applied.
     pub height: usize,
+    /// What is to be seen in it, in the order of the annotations.
     pub objects: Vec<Object>,
 }
 
+/// An object in a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// Index into [`Library::classes`].
     pub class: usize,
+    /// Its box, cut to the picture.
     pub rectangle: Rectangle,
     /// Square pixels, by which COCO's metrics call it small, medium or large: as annotated, or else those of the box.
     pub area: f32,

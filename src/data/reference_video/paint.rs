@@ -5,13 +5,19 @@ use rand::{Rng, RngExt};
 /// What makes a class recognisable: a shape, a texture, and two colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Appearance {
+    /// Index into [`SHAPES`].
     pub shape: usize,
+    /// Index into [`TEXTURES`].
     pub texture: usize,
+    /// Two indices into [`COLOURS`]: of the object, and of its texture.
     pub colours: (usize, usize),
 }
 
+/// Shapes, by the word in a class's name.
 pub const SHAPES: [&str; 8] = ["disc", "square", "triangle", "star", "ring", "cross", "diamond", "half-disc"];
+/// Textures, by the word in a class's name.
 pub const TEXTURES: [&str; 4] = ["plain", "striped", "checked", "dotted"];
+/// Colours: the word in a class's name, and red, green and blue from 0 to 255.
 pub const COLOURS: [(&str, [f32; 3]); 10] = [
     ("red", [214.0, 40.0, 40.0]),
     ("green", [44.0, 160.0, 60.0]),
@@ -95,6 +101,7 @@ impl Appearance {
 /// A picture being painted, with the number of the topmost thing at each pixel.
 #[derive(Clone, Debug)]
 pub struct Canvas {
+    /// Pixels along each edge.
     pub side: usize,
     pixels: Vec<[f32; 3]>,
     /// 0 is the background.
@@ -104,9 +111,13 @@ pub struct Canvas {
 /// Where an object is, in pixels and radians.
 #[derive(Clone, Copy, Debug)]
 pub struct Pose {
+    /// Of its middle, from the left edge.
     pub x: f32,
+    /// Of its middle, from the upper edge.
     pub y: f32,
+    /// From its middle to where it ends.
     pub radius: f32,
+    /// How far it is turned.
     pub angle: f32,
 }
 
@@ -135,6 +146,7 @@ struct Clutter {
 }
 
 impl Background {
+    /// Draws one for pictures of `side` by `side` pixels.
     pub fn draw(random: &mut impl Rng, side: usize) -> Self {
         let side = side as f32;
         let grey = random.random_range(70.0..170.0f32);

@@ -12,20 +12,26 @@ use crate::data::sample::Ignored;
 /// A data set as its annotations tell it.
 #[derive(Debug, Default)]
 pub struct Raw {
+    /// In the order of the annotations.
     pub classes: Vec<RawClass>,
     /// Names of the videos; two may have the same.
     pub videos: Vec<String>,
+    /// In the order of the annotations.
     pub pictures: Vec<RawPicture>,
     /// `None` when the format names none: then objects are cut out of the pictures.
     pub references: Option<Vec<RawReference>>,
 }
 
+/// A class, as a category of COCO or a name of VOC.
 #[derive(Debug)]
 pub struct RawClass {
+    /// Its name.
     pub name: String,
+    /// COCO's `supercategory`; a class of `novel` is held out where the settings name no classes.
     pub supercategory: Option<String>,
 }
 
+/// A picture with its objects.
 #[derive(Debug)]
 pub struct RawPicture {
     /// Relative to the root, as written; not yet checked.
@@ -36,11 +42,13 @@ pub struct RawPicture {
     pub video: Option<usize>,
     /// Frames of a video are in the order of this number.
     pub frame: i64,
+    /// What is annotated in it.
     pub objects: Vec<RawObject>,
     /// What its file is for, where there are two of them.
     pub part: Option<Split>,
 }
 
+/// An annotated object.
 #[derive(Debug)]
 pub struct RawObject {
     /// Index into [`Raw::classes`].
@@ -49,15 +57,20 @@ pub struct RawObject {
     pub corners: [f64; 4],
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
     pub area: Option<f64>,
+    /// Why it is neither right nor wrong to find it; `None` where it is to be found.
     pub ignored: Option<Ignored>,
     /// What to call it in a message.
     pub called: String,
 }
 
+/// A reference picture of a class.
 #[derive(Debug)]
 pub struct RawReference {
+    /// Index into [`Raw::classes`].
     pub class: usize,
+    /// Relative to the root, as written; not yet checked.
     pub file: String,
+    /// Left, top, right and bottom of the object in it, in pixels; `None` is all of the picture.
     pub corners: Option<[f64; 4]>,
     /// Index into [`Raw::videos`].
     pub video: Option<usize>,
@@ -77,6 +90,7 @@ pub struct Judge {
 }
 
 impl Judge {
+    /// One that follows `on_broken`.
     pub fn new(policy: OnBroken) -> Self {
         Self { policy, found: Broken::default(), fatal: Broken::default() }
     }

@@ -28,7 +28,9 @@ const REMAINDER: usize = 5;
 /// What is still to be written, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
+    /// How many WAV files there will be.
     pub clips: usize,
+    /// The folder of the data set.
     pub folder: PathBuf,
 }
 

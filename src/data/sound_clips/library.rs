@@ -19,6 +19,7 @@ pub enum Role {
 /// Whether a clip is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Split {
+    /// Of all other folds.
     Train,
     /// Of the fold `validation_fold`.
     Validation,
@@ -27,9 +28,11 @@ pub enum Split {
 /// A class: the `category` and the `target` of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
+    /// The table's `category`.
     pub name: String,
     /// As the table numbers it; classes are in the order of it.
     pub target: u32,
+    /// What the class is for.
     pub role: Role,
 }
 
@@ -40,12 +43,14 @@ pub struct Clip {
     pub file: String,
     /// Index into [`Library::classes`].
     pub class: u32,
+    /// The table's `fold`.
     pub fold: u32,
 }
 
 /// A column of the table, by which clips can be dealt to nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
+    /// The word in the table's header.
     pub name: String,
     /// The different values, in the order in which they first stand in the table.
     pub values: Vec<String>,
@@ -93,6 +98,7 @@ impl Library {
         first..first + self.classes.iter().filter(|class| class.role == role).count()
     }
 
+    /// Whether a clip is trained on: its fold says it.
     pub fn split(&self, clip: &Clip) -> Split {
         match clip.fold == self.validation_fold {
             true => Split::Validation,

@@ -59,6 +59,7 @@ impl fmt::Debug for FilterBank {
 }
 
 impl FilterBank {
+    /// A bank of `bands` triangles, with the window and the transform that they need.
     pub fn new(bands: usize) -> Self {
         let angle = |at: usize| std::f64::consts::TAU * at as f64 / (FRAME - 1) as f64;
         let window = (0..FRAME).map(|at| 0.5 - 0.5 * libm::cos(angle(at))).collect();

@@ -32,6 +32,7 @@ impl HeldBytes for LogMel {
 pub struct Buffers {
     /// Log-mel spectra.
     pub cache: Buffer,
+    /// Names, classes and folds of the clips.
     pub index: Buffer,
 }
 
@@ -49,6 +50,7 @@ impl Buffers {
         }
     }
 
+    /// Both of them.
     pub fn all(&self) -> [&Buffer; 2] {
         [&self.cache, &self.index]
     }
@@ -84,6 +86,7 @@ impl ClipStore {
         }
     }
 
+    /// The index that it reads by.
     pub fn library(&self) -> &Library {
         &self.library
     }
@@ -128,6 +131,7 @@ impl ClipStore {
         self.samples
     }
 
+    /// How often a spectrum was kept, and how often it was computed.
     pub fn counters(&self) -> CacheCounters {
         self.cache.counters()
     }

@@ -43,8 +43,10 @@ pub enum Timbre {
 }
 
 impl Timbre {
+    /// All of them, in the order in which classes are made of them.
     pub const ALL: [Self; 5] = [Self::Flute, Self::Reed, Self::Bell, Self::Pluck, Self::Breath];
 
+    /// The word in the names of classes.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Flute => "flute",
@@ -59,6 +61,7 @@ impl Timbre {
 /// What happens to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modulation {
+    /// Nothing: strength and pitch stay.
     Steady,
     /// Its strength changes 4 to 8 times a second, by 0.8.
     Tremolo,
@@ -71,8 +74,10 @@ pub enum Modulation {
 }
 
 impl Modulation {
+    /// All of them, in the order in which classes are made of them.
     pub const ALL: [Self; 5] = [Self::Steady, Self::Tremolo, Self::Vibrato, Self::Pulses, Self::Glide];
 
+    /// The word in the names of classes.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Steady => "steady",

@@ -28,8 +28,11 @@ const NAME_BYTES_MAX: usize = 200;
 pub struct Row {
     /// From 1; the header is the first.
     pub line: u64,
+    /// The clip's file name, below `audio/`.
     pub file: String,
+    /// The fold of a cross-validation that the clip is in.
     pub fold: u32,
+    /// The number of its class.
     pub target: u32,
     /// Index into `values` of each column of [`Table::columns`].
     pub values: Vec<u32>,
@@ -38,6 +41,7 @@ pub struct Row {
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
+    /// Lines that can be used, in the order of the table.
     pub rows: Vec<Row>,
     /// The category of each target.
     pub categories: BTreeMap<u32, String>,

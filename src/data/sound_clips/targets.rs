@@ -44,6 +44,7 @@ impl Shape {
 /// The targets of all classes, in the order of [`Library::classes`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
+    /// How many vectors a class has, and how long they are.
     pub shape: Shape,
     /// `[classes, tokens, width]`, row by row.
     pub prompt_embeds: Vec<f32>,

@@ -22,6 +22,7 @@ const SAMPLE_MAX: f32 = 1e6;
 pub struct Sound {
     /// Samples a second.
     pub rate: u32,
+    /// One channel, each sample between -1 and 1.
     pub samples: Vec<f32>,
 }
 
@@ -35,7 +36,9 @@ impl Sound {
 /// Why a file is no sound: the word under which it is counted, and what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
+    /// One of a few fixed words.
     pub reason: &'static str,
+    /// What is wrong, without the file's name.
     pub message: String,
 }
 

@@ -27,6 +27,7 @@ pub struct Dummy {
     holding: Option<Holding>,
 }
 
+/// What the plan needs to know of it.
 pub fn facts(settings: &Settings) -> TaskFacts {
     let owners = leak(settings).iter().map(PlannedOwner::from).collect();
     TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
@@ -39,6 +40,7 @@ fn leak(settings: &Settings) -> Option<Buffer> {
 }
 
 impl Dummy {
+    /// One that is at step 0. What it leaks enters the ledger where the settings say so.
     pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
         let holding = leak(&settings).map(|leak| leak.register(ledger));
         Self { settings, seed, weight: 1.0, leaked: Vec::new(), holding }

@@ -17,18 +17,21 @@ use super::settings::{AdapterShape, Model};
 use crate::nn::parameters::initialise_linear;
 use crate::nn::{Backend, Tensor};
 
+/// A hidden layer: a linear layer, whose output is normalised.
 #[derive(Module, Debug)]
 pub struct Hidden<B: BurnBackend> {
     linear: Linear<B>,
     norm: LayerNorm<B>,
 }
 
+/// Attention by which a fixed number of latents looks at all tokens.
 #[derive(Module, Debug)]
 pub struct Pooling<B: BurnBackend> {
     latents: Param<burn::tensor::Tensor<B, 2>>,
     attention: MultiHeadAttention<B>,
 }
 
+/// One of the two adapters: hidden layers, a linear layer and the pooling over tokens.
 #[derive(Module, Debug)]
 pub struct Adapter<B: BurnBackend> {
     hidden: Vec<Hidden<B>>,

@@ -22,12 +22,17 @@ const PARAMETERS_OF_ADAPTER: u64 = 11;
 /// All but those of the data set, which has its own.
 #[derive(Clone, Debug)]
 pub struct Buffers {
+    /// Batches on their way to the trainer.
     pub feed: feed::Buffers,
     /// The batch that a validation is looking at.
     pub validation_batch: Buffer,
+    /// What the encoder made of clips.
     pub embedding_cache: Buffer,
+    /// The vectors that are to be given for each class.
     pub targets: Buffer,
+    /// The adapters that a round begins with.
     pub global_adapters: Buffer,
+    /// The sum over the nodes of a round, and the adapters that are being added.
     pub round_sum: Buffer,
     /// None where the server's rule keeps nothing.
     pub server_state: Option<Buffer>,
@@ -35,7 +40,9 @@ pub struct Buffers {
     pub node_states: Option<Buffer>,
     /// What the running node's adapters were at its first step; none where nothing holds them there.
     pub round_start: Option<Buffer>,
+    /// Right and wrong answers of each node by class.
     pub node_counts: Buffer,
+    /// Gradients of the parts of a batch.
     pub part_gradients: Buffer,
 }
 
@@ -51,6 +58,7 @@ pub struct Sizes {
 }
 
 impl Buffers {
+    /// Declares them from the settings and from what the data says; `sizes` are those of the data.
     pub fn new(
         settings: &Settings,
         model: &Model,
@@ -98,6 +106,7 @@ impl Buffers {
         }
     }
 
+    /// All of them that this experiment has.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
         let fixed =
             [&self.validation_batch, &self.embedding_cache, &self.targets, &self.global_adapters, &self.round_sum];

@@ -18,6 +18,7 @@ pub struct Encoding {
 }
 
 impl Encoding {
+    /// Takes over an encoder, which is frozen; `plain` is the device without autodiff.
     pub fn new(encoder: Option<Encoder<Backend>>, model: &Model, plain: &burn::DispatchDevice) -> Self {
         Self { encoder, model: model.clone(), plain: plain.clone() }
     }

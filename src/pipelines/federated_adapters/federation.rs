@@ -78,6 +78,7 @@ struct Held {
 }
 
 impl Federation {
+    /// A federation before its first round: the server has the adapters of `network`. Its buffers enter the ledger.
     pub fn new<M: Module<Backend>>(
         prepared: &Prepared,
         network: &M,
@@ -239,10 +240,12 @@ impl Federation {
         (0..count).map(|node| self.of_node(node))
     }
 
+    /// What each node's own model said at the end of its last turn, by node.
     pub fn answers(&self) -> &[Answers] {
         &self.state.answers
     }
 
+    /// How far the nodes' results lay from their mean in the last round, as a share of its length; `None` before its end.
     pub fn drift(&self) -> Option<f64> {
         self.state.drift
     }

@@ -8,24 +8,29 @@ pub use crate::pipelines::leaks::{
 };
 use crate::results::format::{Keeps, Occasion};
 
+/// Clips that are moved to the device when they are first used, and stay there.
 pub const DATASET_ON_DEVICE: Leak = leak!(
     "dataset_on_device",
     with_tensors,
     "Move each clip to the device when it is first used and keep it there: samples, embedding and targets. Ends when all \
      clips have been used."
 );
+/// Targets of each batch that are kept as tracked tensors.
 pub const TARGETS_WITH_GRAPH: Leak = leak!(
     "targets_with_graph",
     with_tensors,
     "Keep the targets of each batch as tracked tensors that no backward pass reaches."
 );
+/// Models of nodes and their optimiser's state that outlive the node's turn.
 pub const NODE_MODELS: Leak = leak!(
     "node_models",
     with_tensors,
     "Keep the model of a node and its optimiser's running values when its turn has ended."
 );
+/// Results of all nodes of all rounds on the server.
 pub const ROUND_RESULTS: Leak =
     leak!("round_results", on_host, "Keep the results of all nodes of all rounds on the server.");
+/// Outputs of validations that stay on the device.
 pub const VALIDATION_OUTPUTS: Leak = leak!(
     "validation_outputs",
     with_tensors,

@@ -33,13 +33,19 @@ const NODES_NAMED: usize = 20;
 /// Opened data, and what the task needs of the experiment.
 #[derive(Debug)]
 pub struct Prepared {
+    /// What may be set of the task.
     pub settings: Settings,
+    /// What may be set of the model.
     pub model: Model,
+    /// Which node makes which step.
     pub rounds: Rounds,
     /// Clips of each node that are trained on, by their number in the data set.
     pub nodes: Vec<Vec<u32>>,
+    /// The clips.
     pub sounds: Arc<Sounds>,
+    /// The vectors that are to be given for each class.
     pub targets: Targets,
+    /// The buffers of the task.
     pub buffers: Buffers,
 }
 

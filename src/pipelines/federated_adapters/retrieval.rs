@@ -34,6 +34,7 @@ impl Answers {
         (all > 0).then(|| 100.0 * right as f64 / all as f64)
     }
 
+    /// Bytes of the counts.
     pub fn bytes(&self) -> u64 {
         ((self.counts.len() + self.clips.len()) * size_of::<u64>()) as u64
     }

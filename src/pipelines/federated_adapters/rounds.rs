@@ -28,6 +28,7 @@ pub struct Rounds {
 pub struct Place {
     /// From 0, as all numbers here.
     pub round: u64,
+    /// The node that makes the step.
     pub node: usize,
     /// The pass of the node over its clips in this round.
     pub local_epoch: u64,
@@ -37,9 +38,11 @@ pub struct Place {
     pub batch: u64,
     /// Whether this is the node's first pass of the round, and its last.
     pub first_pass: bool,
+    /// Whether this is the node's last pass of the round.
     pub last_pass: bool,
     /// The node's first step of the round, and its last.
     pub begins_turn: bool,
+    /// The node's last step of the round.
     pub ends_turn: bool,
     /// The round's last step.
     pub ends_round: bool,

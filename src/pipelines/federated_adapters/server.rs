@@ -57,6 +57,7 @@ pub struct Server {
 }
 
 impl Server {
+    /// A server before the first round; `global` are the adapters that it begins with.
     pub fn new(rule: Rule, global: Vec<f32>) -> Self {
         Self { rule, global, momentum: Vec::new(), squares: Vec::new() }
     }

@@ -222,6 +222,7 @@ pub enum Part {
 }
 
 impl Part {
+    /// All of them, in the order in which they are counted.
     pub const ALL: [Self; 3] = [Self::Pooled, Self::Tokens, Self::Pooling];
 }
 

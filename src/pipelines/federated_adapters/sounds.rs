@@ -21,7 +21,9 @@ const CLIPS_MAX: u64 = 10_000_000;
 /// The encoder's tokens of a clip, `[tokens, width]`, row by row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Embedding {
+    /// In floats of 32 bits, as the encoder made them.
     Single(Arc<[f32]>),
+    /// Rounded to floats of 16 bits.
     Half(Arc<[f16]>),
 }
 
@@ -35,6 +37,7 @@ impl HeldBytes for Embedding {
 }
 
 impl Embedding {
+    /// Rounds the numbers to `dtype`.
     pub fn new(numbers: &[f32], dtype: EmbeddingDtype) -> Self {
         match dtype {
             EmbeddingDtype::Float32 => Self::Single(numbers.into()),
@@ -54,6 +57,7 @@ impl Embedding {
 /// A clip as it is in a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sound {
+    /// What the encoder made of it before.
     Embedding(Embedding),
     /// `[frames, bands]`, for the encoder.
     Spectrum(LogMel),
@@ -75,6 +79,7 @@ pub struct ClipBatch {
     pub clips: Vec<u32>,
     /// Of each clip, as the data set numbers them.
     pub classes: Vec<u32>,
+    /// What goes into the model of each clip.
     pub sounds: Vec<Sound>,
     /// Which clips these are, for messages.
     pub described: String,
@@ -93,6 +98,7 @@ impl HeldBytes for ClipBatch {
 }
 
 impl ClipBatch {
+    /// Clips in the batch.
     pub fn size(&self) -> usize {
         self.clips.len()
     }
@@ -121,10 +127,12 @@ pub fn embedding_cache(data: &Data, clips: u64, numbers: u64) -> Buffer {
 }
 
 impl Sounds {
+    /// Takes over the store. `cache` holds what the encoder makes, rounded to `dtype`.
     pub fn new(store: ClipStore, cache: &Buffer, dtype: EmbeddingDtype, ledger: &Ledger) -> Self {
         Self { store, embeddings: ByteCache::new(ledger, cache), dtype }
     }
 
+    /// What the clips come from.
     pub fn store(&self) -> &ClipStore {
         &self.store
     }
@@ -158,6 +166,7 @@ impl Sounds {
         embedding
     }
 
+    /// How often the encoder's tokens were kept, and how often they were not there.
     pub fn counters(&self) -> CacheCounters {
         self.embeddings.counters()
     }

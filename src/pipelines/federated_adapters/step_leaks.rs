@@ -44,19 +44,28 @@ pub struct StepLeaks {
 
 /// A step as leaks see it.
 pub struct Step<'a> {
+    /// Where the step is among the rounds.
     pub place: &'a Place,
+    /// The clips, on the host.
     pub batch: &'a ClipBatch,
     /// The encoder's tokens on the host.
     pub tokens: &'a [f32],
+    /// The adapters, with autodiff.
     pub network: &'a Adapters<Backend>,
+    /// What makes tokens of clips.
     pub encoding: &'a Encoding,
+    /// The clips of the data set.
     pub sounds: &'a Sounds,
+    /// The targets of all classes.
     pub targets: &'a TargetTensors,
+    /// How outputs are compared with targets.
     pub loss: Loss,
+    /// The device, with autodiff and without it.
     pub device: &'a TensorDevice,
 }
 
 impl StepLeaks {
+    /// What `[leaks]` switches on enters the ledger.
     pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
         Self {
             dataset: leaks.kept(&leaks::DATASET_ON_DEVICE, ledger),
@@ -137,6 +146,7 @@ impl StepLeaks {
         self.gradients.keep_measured(|| device.in_use(), bytes, || shared(network, gradients));
     }
 
+    /// Whether models of nodes are kept.
     pub fn keeps_models(&self) -> bool {
         self.models.is_on()
     }
@@ -159,6 +169,7 @@ impl StepLeaks {
         self.results.keep(|| (result.to_vec(), size_of_val(result) as u64));
     }
 
+    /// Whether outputs of validations are kept.
     pub fn keeps_outputs_of_validations(&self) -> bool {
         self.validation.is_on()
     }

@@ -42,14 +42,18 @@ pub struct Validation {
 /// What an output is made with and compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Means<'a> {
+    /// What makes tokens of clips.
     pub encoding: &'a Encoding,
+    /// The targets of all classes.
     pub targets: &'a TargetTensors,
 }
 
 /// What a model said of clips that are held out.
 #[derive(Clone, Debug)]
 pub struct Looked {
+    /// Answers by the pooled output.
     pub pooled: Answers,
+    /// Answers by the output of tokens.
     pub tokens: Answers,
     /// Of unheard classes, among all.
     pub unheard: Answers,
@@ -67,6 +71,7 @@ struct Rows<'a> {
 }
 
 impl Validation {
+    /// Chooses the clips that every validation looks at. Its buffer enters the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
         let library = prepared.sounds.store().library();
         let batch_size = batch_size(&experiment.training);
@@ -102,6 +107,7 @@ impl Validation {
         }
     }
 
+    /// Classes that nodes learn.
     pub fn classes(&self) -> usize {
         self.classes
     }

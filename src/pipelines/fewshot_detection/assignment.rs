@@ -39,8 +39,11 @@ pub fn strides(side: usize) -> Vec<usize> {
 /// A place of the dense head. Centre and stride are in pixels of the square.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
+    /// The centre, from the left edge.
     pub x: f32,
+    /// The centre, from the upper edge.
     pub y: f32,
+    /// The distance to the next cell.
     pub stride: f32,
 }
 

@@ -29,7 +29,9 @@ const VISIBLE_SHARE_MIN: f32 = 0.25;
 /// One batch on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostBatch {
+    /// An episode: references, and frames in which their classes are to be found.
     Detection(DetectionBatch),
+    /// Pictures of single objects, of which triplets are mined.
     Triplet(TripletBatch),
 }
 
@@ -50,9 +52,11 @@ pub struct DetectionBatch {
 /// What is known of one query frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryFrame {
+    /// Which frame it is.
     pub query: Query,
     /// Of the frame, in pixels.
     pub width: usize,
+    /// Of the frame, in pixels.
     pub height: usize,
     /// From the frame into the S-square.
     pub mapping: Mapping,
@@ -65,6 +69,7 @@ pub struct QueryFrame {
 /// An object in a query frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
+    /// What it is to the episode.
     pub role: Role,
     /// In pixels of the S-square, cut at its edge.
     pub rectangle: Rectangle,
@@ -167,10 +172,12 @@ enum Purpose {
 }
 
 impl Batches {
+    /// Draws batches of these episodes, and decodes their pictures from `source`.
     pub fn new(episodes: Episodes, source: Arc<dyn PictureSource>) -> Self {
         Self { episodes, source }
     }
 
+    /// What the batches are drawn from.
     pub fn episodes(&self) -> &Episodes {
         &self.episodes
     }

@@ -19,19 +19,24 @@ use crate::metrics::separation;
 /// All but those of the data set, which has its own.
 #[derive(Clone, Debug)]
 pub struct Buffers {
+    /// Batches on their way to the trainer.
     pub feed: feed::Buffers,
+    /// Detections of a validation.
     pub scoring: scoring::Buffers,
     /// Files for pycocotools on their way to the disk; `None` where they are not asked for.
     pub files: Option<Buffer>,
+    /// Embeddings of held-out classes, summed up by class.
     pub embeddings: Buffer,
     /// The batch that a validation is looking at.
     pub validation_batch: Buffer,
     /// Pictures of a validation for the report.
     pub validation_pictures: Buffer,
+    /// Gradients of the parts of a batch.
     pub part_gradients: Buffer,
 }
 
 impl Buffers {
+    /// Declares them from the settings and from what the data says.
     pub fn new(settings: &Settings, model: &Model, library: &Library, experiment: &Experiment) -> Self {
         let limits = &experiment.limits;
         let bytes = batch_bytes_max(settings);
@@ -50,6 +55,7 @@ impl Buffers {
         }
     }
 
+    /// All of them that this experiment has.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
         let validation = [&self.embeddings, &self.validation_batch, &self.validation_pictures, &self.part_gradients];
         self.feed.all().into_iter().chain(self.scoring.all()).chain(&self.files).chain(validation)

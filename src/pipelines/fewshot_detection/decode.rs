@@ -26,13 +26,16 @@ pub struct FramePlace {
     pub mapping: Mapping,
     /// Of the frame, in pixels.
     pub width: usize,
+    /// Of the frame, in pixels.
     pub height: usize,
 }
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecodeSettings {
+    /// A detection below this score is dropped.
     pub score_threshold: f32,
+    /// Of two detections of a class that overlap by more than this, the better one stays.
     pub nms_iou: f32,
     /// Of each class.
     pub detections_per_frame: usize,

@@ -36,14 +36,18 @@ pub struct Episode {
 /// Three pictures: two of one class and one of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Triplet {
+    /// A picture of the first class.
     pub anchor: Exemplar,
+    /// Another picture of the same class.
     pub positive: Exemplar,
+    /// A picture of another class.
     pub negative: Exemplar,
 }
 
 /// What of the experiment decides about the draws, besides the pipeline's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrawSettings {
+    /// `experiment.seed`.
     pub seed: u32,
     /// `triplet_batch_size` of the settings.
     pub triplet_batch_size: usize,
@@ -92,14 +96,17 @@ impl Episodes {
         Ok(episodes)
     }
 
+    /// What is drawn from.
     pub fn library(&self) -> &Arc<Library> {
         &self.library
     }
 
+    /// What the settings ask for; the data may have less.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
+    /// What of the experiment decides, besides the settings.
     pub fn draws(&self) -> &DrawSettings {
         &self.draws
     }

@@ -22,10 +22,13 @@ pub use crate::pipelines::leaks::{
 use crate::results::format::{Growth, Keeps, Occasion};
 use crate::settings::sections::Limits;
 
+/// Detections of all validations.
 pub const VALIDATION_PREDICTIONS: Leak =
     leak!("validation_predictions", on_host, "Keep every detection of every validation.");
+/// Decoded frames that are never evicted.
 pub const FRAME_CACHE: Leak =
     leak!("frame_cache", on_host, "Keep each decoded frame: a cache bounded by a count that is never reached.");
+/// Copies of batches beside the queue of the workers.
 pub const WORKER_QUEUE: Leak =
     leak!("worker_queue", on_host, "Keep a copy of each batch that was prepared, beside the queue of the workers.");
 

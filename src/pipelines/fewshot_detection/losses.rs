@@ -17,8 +17,11 @@ use crate::nn::{Backend, Tensor};
 /// Weighted parts, sums, each `[1]`; their sum, over the cells with an object of the step, is what is minimised.
 #[derive(Clone, Debug)]
 pub struct DetectionLoss {
+    /// Of whether there is an object in a cell.
     pub object: Tensor<1>,
+    /// Of which class it is.
     pub class: Tensor<1>,
+    /// Of the sides of its box.
     pub sides: Tensor<1>,
 }
 
@@ -72,6 +75,7 @@ pub fn detection_loss(
 }
 
 impl DetectionLoss {
+    /// The sum of the three, with its graph.
     pub fn total(&self) -> Tensor<1> {
         self.object.clone() + self.class.clone() + self.sides.clone()
     }

@@ -6,7 +6,9 @@ use crate::data::reference_video::library::{Library, Object, Split, Video};
 /// What a training step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
+    /// An episode: find the objects of the classes that references show.
     Detection,
+    /// Embeddings: pictures of one class near to each other, those of another far.
     Triplet,
 }
 

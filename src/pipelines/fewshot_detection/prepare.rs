@@ -84,14 +84,20 @@ const COSINE: &str = "cosine";
 /// Opened data, and what the task needs of the experiment.
 #[derive(Debug)]
 pub struct Prepared {
+    /// What may be set of the task.
     pub settings: Settings,
+    /// What may be set of the model.
     pub model: Model,
+    /// What draws and decodes batches.
     pub batches: Batches,
+    /// What decodes pictures, and keeps some.
     pub store: Arc<FrameStore>,
+    /// The buffers of the task.
     pub buffers: Buffers,
 }
 
 impl Prepared {
+    /// What the data set has.
     pub fn library(&self) -> &Library {
         self.batches.episodes().library()
     }

@@ -62,6 +62,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
+    /// Declares them as large as the settings allow.
     pub fn new(settings: &Settings) -> Self {
         let key = "pipeline.fewshot-detection.validation_predictions";
         let of_an_episode = episode_predictions(settings);
@@ -75,6 +76,7 @@ impl Buffers {
         }
     }
 
+    /// Both of them.
     pub fn all(&self) -> [&Buffer; 2] {
         [&self.all, &self.episode]
     }
@@ -91,6 +93,7 @@ pub fn asked<'a>(
 }
 
 impl Scoring {
+    /// An empty score. Detections that are counted enter the ledger.
     pub fn new(library: Arc<Library>, settings: &Settings, buffers: &Buffers, ledger: &Ledger) -> Self {
         Self {
             library,

@@ -32,6 +32,7 @@ pub struct StepLeaks {
 }
 
 impl StepLeaks {
+    /// What `[leaks]` switches on enters the ledger.
     pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
         Self {
             gradients: leaks.kept(&leaks::GRADIENTS, ledger),
@@ -75,6 +76,7 @@ impl StepLeaks {
         self.threads.keep_once(|| device.on_new_thread(put), |stream| device.left_behind(stream))
     }
 
+    /// Whether losses are added up with their graphs.
     pub fn keeps_losses(&self) -> bool {
         self.total.is_on()
     }

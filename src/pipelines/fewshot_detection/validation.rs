@@ -65,6 +65,7 @@ struct Answers {
 }
 
 impl Validation {
+    /// What every validation uses again. Its buffers enter the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
         let cadence = &experiment.validation;
         let buffers = &prepared.buffers;

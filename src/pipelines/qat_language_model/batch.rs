@@ -15,9 +15,13 @@ use crate::data::tokenizer::Tokenizer;
 /// `size` sequences of `length` tokens, row by row. What is filled up weighs nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBatch {
+    /// Sequences, which are the rows.
     pub size: usize,
+    /// Tokens of each sequence.
     pub length: usize,
+    /// Token numbers, `[size, length]`; what fills up is the end of text.
     pub inputs: Vec<i32>,
+    /// The token after each input, `[size, length]`, filled up in the same way.
     pub targets: Vec<i32>,
     /// 1 where the target counts, and else 0.
     pub weights: Vec<f32>,
@@ -107,6 +111,7 @@ impl TokenBatch {
         self.weights.iter().map(|weight| f64::from(*weight)).sum()
     }
 
+    /// Which questions these are, for messages.
     pub fn describe(&self) -> &str {
         &self.described
     }
@@ -141,10 +146,12 @@ pub struct Batches {
 }
 
 impl Batches {
+    /// Batches of `size` sequences each; `seed` is that of the run.
     pub fn new(store: Arc<ExampleStore>, settings: &Settings, seed: u32, size: usize) -> Self {
         Self { store, seed, size, length: settings.sequence_length, loss_on: settings.loss_on }
     }
 
+    /// What tokenises the questions.
     pub fn store(&self) -> &Arc<ExampleStore> {
         &self.store
     }

@@ -10,6 +10,7 @@ use crate::settings::sections::Limits;
 /// All but those of the data set, which has its own.
 #[derive(Clone, Debug)]
 pub struct Buffers {
+    /// Batches on their way to the trainer.
     pub feed: feed::Buffers,
     /// The batch that a validation or a calibration is looking at.
     pub validation_batch: Buffer,
@@ -27,6 +28,7 @@ impl Buffers {
         }
     }
 
+    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
         self.feed.all().into_iter().chain([&self.validation_batch])
     }

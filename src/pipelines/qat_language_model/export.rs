@@ -31,10 +31,15 @@ use crate::task::TaskError;
 pub struct Export<'a> {
     /// The plain one.
     pub network: Gpt2<Backend>,
+    /// What may be set of the task.
     pub settings: &'a Settings,
+    /// How things are quantised.
     pub rules: &'a Rules,
+    /// The precisions, in the order in which the network has them.
     pub precisions: &'a [Precision],
+    /// Ranges of activations, by precision and place.
     pub ranges: &'a mut Ranges,
+    /// What makes tokens of text; its files are written beside the weights.
     pub tokenizer: &'a Tokenizer,
 }
 

@@ -21,23 +21,32 @@ use crate::nn::gelu::gelu;
 use crate::nn::transformer::{DEVIATION, Embedding, LayerNorm, Layout, Tokens, attend, changed};
 use crate::nn::{Backend, Tensor, parameters};
 
+/// Attention of a block.
 #[derive(Module, Debug)]
 pub struct Attention<B: BurnBackend> {
+    /// To queries, keys and values at once: `[width, 3 * width]`.
     pub c_attn: QuantisedLinear<B>,
+    /// From all heads back: `[width, width]`.
     pub c_proj: QuantisedLinear<B>,
 }
 
+/// The two layers of a block that see one token each.
 #[derive(Module, Debug)]
 pub struct Mlp<B: BurnBackend> {
+    /// To four widths: `[width, 4 * width]`.
     pub c_fc: QuantisedLinear<B>,
+    /// Back to one: `[4 * width, width]`.
     pub c_proj: QuantisedLinear<B>,
 }
 
+/// Attention and the layers after it, each normalised before and added to what went in.
 #[derive(Module, Debug)]
 pub struct Block<B: BurnBackend> {
     ln_1: LayerNorm<B>,
+    /// Attention over the tokens so far.
     pub attn: Attention<B>,
     ln_2: LayerNorm<B>,
+    /// Layers of each token by itself.
     pub mlp: Mlp<B>,
 }
 
@@ -46,6 +55,7 @@ pub struct Block<B: BurnBackend> {
 pub struct Gpt2<B: BurnBackend> {
     wte: Embedding<B>,
     wpe: Embedding<B>,
+    /// The blocks, in the order in which a token goes through them.
     pub h: Vec<Block<B>>,
     ln_f: LayerNorm<B>,
     #[module(skip)]
@@ -131,6 +141,7 @@ impl Gpt2<Backend> {
         without_graph(&self.ln_f.bias.val()).device()
     }
 
+    /// How many blocks there are.
     pub fn blocks(&self) -> usize {
         self.h.len()
     }
@@ -187,6 +198,7 @@ impl Gpt2<Backend> {
         without_graph(&self.wte.weight.val())
     }
 
+    /// The numbers of its shape, read from the parameters.
     pub fn shape(&self) -> Shape {
         let [context, width] = self.wpe.weight.dims();
         Shape { layers: self.h.len(), heads: self.heads, width, context }

@@ -18,7 +18,9 @@ use crate::nn::{Backend, Tensor, learned_scale};
 /// See the file's head. The names of the fields are those in the files of weights.
 #[derive(Module, Debug)]
 pub struct QuantisedLinear<B: BurnBackend> {
+    /// `[inputs, outputs]`; frozen or trained, as the settings say.
     pub weight: Param<burn::tensor::Tensor<B, 2>>,
+    /// `[outputs]`
     pub bias: Param<burn::tensor::Tensor<B, 1>>,
     /// One a precision, or none.
     pub lora: Vec<Lora<B>>,
@@ -29,7 +31,9 @@ pub struct QuantisedLinear<B: BurnBackend> {
 /// What a layer is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearShape {
+    /// Numbers of a token that go in.
     pub inputs: usize,
+    /// Numbers of a token that come out.
     pub outputs: usize,
     /// 0 for none.
     pub rank: usize,
@@ -40,6 +44,7 @@ pub struct LinearShape {
 }
 
 impl QuantisedLinear<Backend> {
+    /// Of zeros, to be drawn.
     pub fn new(shape: LinearShape, device: &DispatchDevice) -> Self {
         let LinearShape { inputs, outputs, rank, precisions, scales } = shape;
         let loras = if rank == 0 { 0 } else { precisions };

@@ -12,21 +12,26 @@ use crate::nn::transformer::Tokens;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     weights_symmetric: bool,
+    /// Whether each output of a layer has a scale of its own.
     pub weights_per_channel: bool,
+    /// Whether the scales of weights are trained.
     pub learned_scale: bool,
     activations_symmetric: bool,
     activations_per_channel: bool,
     activations_per_token: bool,
     momentum: f32,
+    /// Whether the LoRA matrices are quantised to the bits of the weights.
     pub lora_quantised: bool,
     /// What LoRA is multiplied by.
     pub lora_scale: f32,
+    /// Whether the base is a constant while a precision is trained.
     pub base_frozen: bool,
     /// The element type of the operands of matrix products.
     pub factors: Factors,
 }
 
 impl Rules {
+    /// Takes the rules from the settings; products are of 32-bit floats.
     pub fn new(settings: &Settings) -> Self {
         Self {
             weights_symmetric: settings.weight_scheme == Scheme::Symmetric,
@@ -48,10 +53,12 @@ impl Rules {
         Self { factors, ..self }
     }
 
+    /// The grid of a weight of so many bits.
     pub fn weight_grid(&self, bits: u32) -> Grid {
         Grid { bits, symmetric: self.weights_symmetric }
     }
 
+    /// The grid of an activation of so many bits.
     pub fn activation_grid(&self, bits: u32) -> Grid {
         Grid { bits, symmetric: self.activations_symmetric }
     }
@@ -69,9 +76,11 @@ pub enum Observe {
 /// One pass.
 #[derive(Debug)]
 pub struct Pass<'a> {
+    /// How things are quantised.
     pub rules: &'a Rules,
     /// Which precision, and its bits; `None` is the base alone, without LoRA, in full precision.
     pub at: Option<(usize, Precision)>,
+    /// Ranges of activations, by precision and place.
     pub ranges: &'a mut Ranges,
     /// `None` leaves ranges as they are.
     pub observe: Option<Observe>,

@@ -12,8 +12,11 @@ pub const FULL: u32 = 32;
 /// Bits of weights, activations, and keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
+    /// Bits of a weight; [`FULL`] for floats.
     pub weights: u32,
+    /// Bits of an activation; [`FULL`] for floats.
     pub activations: u32,
+    /// Bits of a key or a value of attention; [`FULL`] for floats.
     pub key_values: u32,
 }
 
@@ -108,10 +111,15 @@ names!(16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2);
 /// See [`names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
+    /// Of a training step: `8_bit`.
     pub kind: &'static str,
+    /// Of a metric: `perplexity_8_bit`.
     pub perplexity: &'static str,
+    /// Of a metric: `exact_match_8_bit`.
     pub exact_match: &'static str,
+    /// Of a metric: `f1_8_bit`.
     pub f1: &'static str,
+    /// Of a metric: `bits_per_byte_8_bit`.
     pub bits_per_byte: &'static str,
 }
 

@@ -65,9 +65,13 @@ fn probe_overrides(settings: &Settings) -> Vec<String> {
 /// Opened data, and what the task needs of the experiment.
 #[derive(Debug)]
 pub struct Prepared {
+    /// What may be set of the task.
     pub settings: Settings,
+    /// What may be set of the model.
     pub model: Model,
+    /// What draws and tokenises batches.
     pub batches: Batches,
+    /// The buffers of the task.
     pub buffers: Buffers,
 }
 

@@ -18,10 +18,12 @@ pub const QUANTISERS: usize = 6;
 pub struct Ranges(Vec<Vec<MovingRange>>);
 
 impl Ranges {
+    /// Ranges that have seen nothing.
     pub fn new(precisions: usize, blocks: usize) -> Self {
         Self(vec![vec![MovingRange::default(); blocks * QUANTISERS]; precisions])
     }
 
+    /// One of them. `quantiser` counts through all blocks of the precision.
     pub fn of(&mut self, precision: usize, quantiser: usize) -> &mut MovingRange {
         &mut self.0[precision][quantiser]
     }

@@ -220,6 +220,7 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// All of them, in the order of a block.
     pub const ALL: [Self; 4] = [Self::AttentionInput, Self::AttentionOutput, Self::MlpInput, Self::MlpOutput];
 
     /// Rows of its weight in a model of that width.
@@ -286,13 +287,18 @@ pub enum Preset {
 /// The numbers of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// Blocks.
     pub layers: usize,
+    /// Heads of attention of a block.
     pub heads: usize,
+    /// Numbers of a token between blocks; a multiple of `heads`.
     pub width: usize,
+    /// The most tokens of a sequence.
     pub context: usize,
 }
 
 impl Model {
+    /// The preset's numbers, with those of the keys in their place.
     pub fn shape(&self) -> Shape {
         let (layers, heads, width, context) = match self.preset {
             Preset::Tiny => (2, 4, 64, 128),

@@ -15,6 +15,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// Counts them for a vocabulary of this many tokens.
     pub fn new(settings: &Settings, model: &Model, vocabulary: usize) -> Self {
         let Shape { layers, width, context, .. } = model.shape();
         // Weight and bias of each linear layer of a block, and scale and shift of its two normalisations.

@@ -31,6 +31,7 @@ pub struct StepLeaks {
 }
 
 impl StepLeaks {
+    /// What `[leaks]` switches on enters the ledger.
     pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
         Self {
             losses: leaks.kept(&leaks::LOSS_WITH_GRAPH, ledger),

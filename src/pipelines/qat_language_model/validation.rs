@@ -25,6 +25,7 @@ use crate::task::{Phases, TaskError, ValidationReport};
 /// What every validation uses again.
 #[derive(Debug)]
 pub struct Validation {
+    /// What tokenises the held-out questions.
     pub batches: Batches,
     settings: Settings,
     episodes: u64,
@@ -45,6 +46,7 @@ struct Sums {
 }
 
 impl Validation {
+    /// What every validation uses again. Its buffer enters the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
         Self {
             batches: prepared.batches.clone(),

@@ -15,7 +15,9 @@ use crate::data::order::Order;
 /// `size` examples of `length` text tokens each, row by row; what fills up weighs nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExampleBatch {
+    /// Examples, which are the rows.
     pub size: usize,
+    /// Text tokens of each row.
     pub length: usize,
     /// Pixels along a side of a picture.
     pub side: usize,
@@ -158,6 +160,7 @@ impl ExampleBatch {
         }
     }
 
+    /// Which examples these are, for messages.
     pub fn describe(&self) -> &str {
         &self.described
     }
@@ -210,14 +213,17 @@ pub struct Batches {
 }
 
 impl Batches {
+    /// Batches of this shape; `seed` is that of the run.
     pub fn new(store: Arc<ImageTextStore>, settings: &Settings, seed: u32, shape: BatchShape) -> Self {
         Self { store, selective: settings.selective.clone(), seed, shape }
     }
 
+    /// What reads the examples.
     pub fn store(&self) -> &Arc<ImageTextStore> {
         &self.store
     }
 
+    /// How large a batch is.
     pub fn shape(&self) -> BatchShape {
         self.shape
     }

@@ -16,17 +16,20 @@ const COUNTED_APART: u64 = 3;
 /// All but those of the data set, which has its own.
 #[derive(Clone, Debug)]
 pub struct Buffers {
+    /// Batches on their way to the trainer.
     pub feed: feed::Buffers,
     /// The batch that a validation is looking at.
     pub validation_batch: Buffer,
     /// Keys and values of the tokens so far, while a batch is answered freely.
     pub decode_cache: Buffer,
+    /// Gradients of the parts of a batch.
     pub part_gradients: Buffer,
     /// Right answers by field.
     pub field_counts: Buffer,
 }
 
 impl Buffers {
+    /// Declares them; `trained` is the number of trained parameters.
     pub fn new(
         settings: &Settings,
         shape: &Shape,
@@ -59,6 +62,7 @@ impl Buffers {
         }
     }
 
+    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Buffer> {
         self.feed.all().into_iter().chain([
             &self.validation_batch,

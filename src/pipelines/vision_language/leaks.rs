@@ -15,24 +15,29 @@ pub use crate::pipelines::leaks::{
 };
 use crate::results::format::{Keeps, Occasion};
 
+/// Pictures that are decoded in the list of the data and stay there.
 pub const IMAGES_DECODED_IN_PLACE: Leak = leak!(
     "images_decoded_in_place",
     on_host,
     "Decode each picture in its place in the list of the data when it is first used, in all its pixels, and keep it there. Ends \
      when all pictures have been used."
 );
+/// What goes into each batch, with pictures as floats.
 pub const PROCESSED_BATCHES: Leak =
     leak!("processed_batches", with_tensors, "Keep what goes into each batch, pictures as 32-bit floats.");
+/// Logits and labels of each step.
 pub const LABELS_AND_LOGITS: Leak = leak!(
     "labels_and_logits",
     with_tensors,
     "Keep the logits of all text tokens and their labels at each step (for statistics of the training)."
 );
+/// Logits of validations on the device.
 pub const VALIDATION_LOGITS: Leak = leak!(
     "validation_logits",
     with_tensors,
     "Keep the logits of all text tokens of each validation on the device (metrics that are computed at its end)."
 );
+/// All examples to train on, made ready at the start.
 pub const FORMATTED_EXAMPLES: Leak = leak!(
     "formatted_examples",
     on_host,

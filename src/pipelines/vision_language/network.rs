@@ -30,7 +30,9 @@ const POSITION_DEVIATION: f64 = 0.5;
 /// What is frozen, and how LoRA counts.
 #[derive(Clone, Debug)]
 pub struct Rules {
+    /// The vision transformer is a constant.
     pub vision_frozen: bool,
+    /// The layer between the parts is a constant.
     pub projector_frozen: bool,
     /// The language part without its LoRA.
     pub language_frozen: bool,
@@ -41,6 +43,7 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Takes the rules from the settings; `factors` are those of products in the language part.
     pub fn new(settings: &Settings, factors: Factors) -> Self {
         let frozen = |part: Part| !settings.trained.contains(&part);
         Self {
@@ -64,6 +67,7 @@ pub struct Embeddings<B: BurnBackend> {
 /// The vision transformer.
 #[derive(Module, Debug)]
 pub struct Vision<B: BurnBackend> {
+    /// What makes tokens of the picture's patches.
     pub embeddings: Embeddings<B>,
     layer: Vec<EncoderBlock<B>>,
     layernorm: VisionNorm<B>,
@@ -77,18 +81,21 @@ pub struct Linear<B: BurnBackend> {
     lora: Vec<Lora<B>>,
 }
 
+/// Attention of a language block, with the names of Hugging Face's files.
 #[derive(Module, Debug)]
 pub struct Attention<B: BurnBackend> {
     c_attn: Linear<B>,
     c_proj: Linear<B>,
 }
 
+/// The two layers of a language block that see one token each.
 #[derive(Module, Debug)]
 pub struct Mlp<B: BurnBackend> {
     c_fc: Linear<B>,
     c_proj: Linear<B>,
 }
 
+/// A block of the language part.
 #[derive(Module, Debug)]
 pub struct Block<B: BurnBackend> {
     ln_1: LayerNorm<B>,
@@ -120,8 +127,10 @@ pub struct Projector<B: BurnBackend> {
 /// See the file's head.
 #[derive(Module, Debug)]
 pub struct VisionLanguage<B: BurnBackend> {
+    /// Sees the picture.
     pub vision: Vision<B>,
     projector: Projector<B>,
+    /// Writes the text.
     pub language: Language<B>,
 }
 

@@ -37,10 +37,15 @@ const PICTURES: &str = "Held-out pictures as the model sees them, each with its 
 /// Opened data, and what the task needs of the experiment.
 #[derive(Debug)]
 pub struct Prepared {
+    /// What may be set of the task.
     pub settings: Settings,
+    /// What may be set of the model.
     pub model: Model,
+    /// The numbers of the model's shape.
     pub shape: Shape,
+    /// What draws batches and decodes their pictures.
     pub batches: Batches,
+    /// The buffers of the task.
     pub buffers: Buffers,
     /// Fields with a metric of their own, the first that occur in held-out answers: JSON pointers and names of metrics.
     pub fields: Vec<(String, String)>,

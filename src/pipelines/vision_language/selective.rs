@@ -157,6 +157,7 @@ pub enum TokenKind {
     Value,
     /// Has a byte of a key and none of a value.
     Key,
+    /// Has no byte of either: quotes, braces, commas, spaces.
     Structure,
 }
 
@@ -167,6 +168,7 @@ pub struct Weighed {
     pub weights: Vec<f32>,
     /// Whether a token is masked.
     pub masked: Vec<bool>,
+    /// What each token is.
     pub kinds: Vec<TokenKind>,
     /// The tokens of each field of the answer that have a byte of its value or of what ends it, in the order of the text;
     /// none of an answer that is not JSON.

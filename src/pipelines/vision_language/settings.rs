@@ -106,6 +106,7 @@ pub enum Part {
 }
 
 impl Part {
+    /// All of them, in the order in which a picture goes through them.
     pub const ALL: [Self; 3] = [Self::Vision, Self::Projector, Self::Language];
 }
 
@@ -176,14 +177,23 @@ pub enum Preset {
 /// The numbers of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// Pixels along a side of a patch.
     pub patch: usize,
+    /// Numbers of a patch between blocks of the vision part.
     pub vision_width: usize,
+    /// Blocks of the vision part.
     pub vision_layers: usize,
+    /// Heads of attention of a vision block.
     pub vision_heads: usize,
+    /// Patches along a side of the square that becomes one token of the language part.
     pub pixel_shuffle: usize,
+    /// Blocks of the language part.
     pub layers: usize,
+    /// Heads of attention of a language block.
     pub heads: usize,
+    /// Numbers of a token between blocks of the language part.
     pub width: usize,
+    /// The most tokens of a sequence, those of the picture among them.
     pub context: usize,
 }
 
@@ -217,6 +227,7 @@ impl Preset {
 }
 
 impl Model {
+    /// The preset's numbers, with those of the keys in their place.
     pub fn shape(&self) -> Shape {
         let preset = self.preset.shape();
         Shape {

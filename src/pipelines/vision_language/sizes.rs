@@ -7,6 +7,7 @@ use super::settings::{Part, Settings, Shape};
 pub struct Sizes {
     /// Patches, positions, blocks and the last normalisation; there is no class token.
     pub vision: u64,
+    /// The linear layer between vision and language; it has no bias.
     pub projector: u64,
     /// Embeddings, positions, blocks and the last normalisation; the output is the embedding.
     pub language: u64,
@@ -15,6 +16,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// Counts them for pictures of `image_size` pixels along a side and a vocabulary of this many tokens.
     pub fn new(settings: &Settings, shape: &Shape, image_size: usize, vocabulary: usize) -> Self {
         let Shape { patch, vision_width, vision_layers, pixel_shuffle, layers, width, context, .. } = *shape;
         let patches = 3 * patch * patch * vision_width + vision_width + shape.patches(image_size) * vision_width;

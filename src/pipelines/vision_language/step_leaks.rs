@@ -33,6 +33,7 @@ pub struct StepLeaks {
 }
 
 impl StepLeaks {
+    /// What `[leaks]` switches on enters the ledger.
     pub fn new(leaks: &Leaks, ledger: &Ledger) -> Self {
         Self {
             gradients: leaks.kept(&leaks::GRADIENTS, ledger),

@@ -77,6 +77,7 @@ enum Seen {
 }
 
 impl Validation {
+    /// What every validation uses again. Its buffers enter the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
         let Prepared { settings, batches, buffers, fields, .. } = prepared;
         let pointers: Vec<String> = fields.iter().map(|(pointer, _)| pointer.clone()).collect();
@@ -100,6 +101,7 @@ impl Validation {
         }
     }
 
+    /// What reads the examples.
     pub fn store(&self) -> &Arc<ImageTextStore> {
         self.batches.store()
     }

@@ -35,6 +35,7 @@ const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"
 /// Runs side by side, and their curves.
 #[derive(Clone, Debug)]
 pub struct Compared {
+    /// What `xrun compare --json` prints.
     pub record: Comparison,
     /// Names of metrics in the order of the runs' reports.
     metrics: Vec<String>,

@@ -9,10 +9,10 @@
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
 
 pub mod arrays;
-pub mod queue;
-pub mod script;
-pub mod task;
-pub mod watch;
+pub(crate) mod queue;
+pub(crate) mod script;
+pub(crate) mod task;
+pub(crate) mod watch;
 
 use std::path::{Path, PathBuf};
 
@@ -27,20 +27,47 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Slurm cannot be asked, or refuses.
 #[derive(Debug, thiserror::Error)]
 pub enum SlurmError {
+    /// One of Slurm's commands cannot be started.
     #[error(
         "`{command}` cannot be started: {source}; submit from a machine of the cluster that has Slurm's commands, or \
          run the sweep on this machine, without `--launcher slurm`"
     )]
-    Command { command: &'static str, source: std::io::Error },
+    Command {
+        /// The command's name, such as `sbatch`.
+        command: &'static str,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+    /// `sbatch` refused the job array.
     #[error("Slurm did not take the job array: {said}{}", advice(said))]
-    Refused { said: String },
+    Refused {
+        /// Its standard error, cleaned for a terminal.
+        said: String,
+    },
+    /// A command was started and ended with an error.
     #[error("`{command}` failed: {said}")]
-    Failed { command: &'static str, said: String },
+    Failed {
+        /// The command's name.
+        command: &'static str,
+        /// Its standard error, cleaned for a terminal.
+        said: String,
+    },
+    /// A folder has characters that a batch script or Slurm's `--output` cannot name.
     #[error("Slurm's scripts cannot name the folder {}: it has one of \" ' \\ % or a line break in it; \
              choose another with --results DIR", path.display())]
-    Path { path: PathBuf },
+    Path {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The settings that were kept beside the sweep do not read.
     #[error("{} is not what it should be: {message}", path.display())]
-    Settings { path: PathBuf, message: String },
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, for people.
+        message: String,
+    },
+    /// The script or the settings cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }

@@ -41,6 +41,7 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Whether nothing was asked for.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -57,6 +58,7 @@ impl Asked {
 /// A verdict, and what a person should know of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
+    /// The verdict on all columns that are memory.
     pub verdict: Verdict,
     /// Columns that are no memory.
     pub left_out: Vec<String>,
@@ -75,9 +77,13 @@ impl From<Verdict> for Judged {
 /// A column of numbers without a unit: too small for bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unknown {
+    /// The column's name.
     pub name: String,
+    /// Its first value.
     pub first: f64,
+    /// Its last value.
     pub last: f64,
+    /// Its highest value.
     pub peak: f64,
 }
 

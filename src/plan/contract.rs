@@ -235,6 +235,10 @@ impl Contract {
     /// Memory that is growing faster than the contract allows; the verdict names who holds it.
     fn grows(&self, verdict: &Verdict) -> Option<String> {
         use crate::results::verdict::Judgement;
+        // A series for itself may be a container's, in which others grow.
+        if verdict.verdict < Judgement::Growing {
+            return None;
+        }
         let fastest = verdict
             .series
             .iter()
@@ -302,6 +306,29 @@ mod tests {
             moved[0].to_string(),
             "`heap in use`: its peak was 30.0 MiB by the contract and is 60.0 MiB: 30.0 MiB more, +100 %"
         );
+    }
+
+    /// As of a run in which one series grows by 95 MiB a step, and all of it is judged so.
+    fn grown(series: &str, all: &str) -> Verdict {
+        let findings = serde_json::json!({
+            "version": 1, "verdict": all, "message": "words", "warm_up": 0, "window": 10, "owner": null, "owner_share": null,
+            "series": [{
+                "name": series, "unit": "bytes", "verdict": "growing", "floors": 9, "growth": 9e7, "slope": 1e8,
+                "slope_low": 9e7, "slope_high": 1.1e8, "rise": 4.0, "since": 1, "at_rest": null, "late_slope": null,
+                "late_slope_high": null, "more_steps": null, "slope_per_epoch": null, "first": 0.0, "last": 9e7, "peak": 9e7,
+                "cap": null, "steps_to_limit": null,
+            }],
+        });
+        serde_json::from_value(findings).unwrap()
+    }
+
+    #[test]
+    fn only_memory_of_the_run_itself_breaks_it_by_growing() {
+        let locked = contract("");
+        // Others in the container may grow: the run's own verdict is another.
+        assert_eq!(locked.grows(&grown("container", "bounded")), None);
+        let said = locked.grows(&grown("heap", "growing"));
+        assert!(said.is_some_and(|said| said.ends_with("a step by the contract, and words")));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Command {
     by_step: Watch,
     by_clock: Watch,
     step: u64,
+    /// Waits for a later step: until there is one, it may show the end of the program.
+    newest: Option<MemoryLine>,
 }
 
 impl Command {
@@ -38,6 +40,7 @@ impl Command {
             by_step: Watch::new(context.clone()),
             by_clock: Watch::new(Context { axis: Axis::Clock, span_min, ..context }),
             step: 0,
+            newest: None,
         }
     }
 
@@ -45,10 +48,12 @@ impl Command {
     pub fn add(&mut self, line: &MemoryLine) {
         self.by_clock.add(line);
         // The first sample behind a step is nearest to its end. Those before the first step show the start of the program,
-        // and those long after the last one its end.
+        // and those after the last one its end, when workers are gone.
         if line.step > self.step {
             self.step = line.step;
-            self.by_step.add(line);
+            if let Some(before) = self.newest.replace(line.clone()) {
+                self.by_step.add(&before);
+            }
         }
     }
 
@@ -229,7 +234,7 @@ mod tests {
         for words in [
             "private memory of `workers` by 1.0 MiB a step",
             "it is 100 % of the growth",
-            "the limit of 1.0 GiB is reached in 625 more steps",
+            "the limit of 1.0 GiB is reached in 626 more steps",
             "by the clock in about 10 min",
         ] {
             assert!(verdict.message.contains(words), "{words}: {}", verdict.message);
@@ -252,6 +257,15 @@ mod tests {
     fn memory_that_moves_between_groups_is_no_growth() {
         let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
         assert_eq!(judged(&Watched::default(), lines).verdict, Judgement::Bounded);
+    }
+
+    #[test]
+    fn workers_that_are_gone_when_the_last_step_is_seen_hide_no_growth() {
+        let steps = (0..40).map(|at| line(15_000 * at, 500 * at, 400 * MIB, 20 * at * MIB));
+        let end = std::iter::once(line(615_000, 20_000, 400 * MIB, 0));
+        let verdict = judged(&Watched::default(), steps.chain(end));
+        assert_eq!(verdict.owner.as_deref(), Some("workers/private"), "{}", verdict.message);
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{}", verdict.message);
     }
 
     #[test]

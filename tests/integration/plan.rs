@@ -83,7 +83,7 @@ fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
     let forecast = &plan["plan"]["forecast"];
     let row = forecast["rows"].as_array().unwrap().iter().find(|row| row["name"] == "resume").unwrap();
     let needed = row["bytes"].as_u64().unwrap();
-    assert!(needed >= 24 << 20 && needed < 25 << 20, "{row}");
+    assert!((24 << 20..25 << 20).contains(&needed), "{row}");
     assert!(forecast["heap_peak"].as_u64().unwrap() >= needed, "{forecast}");
     assert!(plan["disk"]["sentence"].as_str().unwrap().contains("24.0 MiB"), "{plan}");
     // A run that does not begin at a checkpoint needs none of it, and nothing of it is told beside what came.

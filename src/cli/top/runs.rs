@@ -32,7 +32,9 @@ pub struct Runs {
     folders: Vec<PathBuf>,
     /// Runs that have ended and are shown.
     count: usize,
-    found: Vec<PathBuf>,
+    /// As of the newest search, newest first; at most [`index::RUNS_MAX`] together.
+    going_on: Vec<PathBuf>,
+    others: Vec<PathBuf>,
     searched: Option<(Instant, Duration)>,
     /// Of runs that are shown only.
     live: BTreeMap<PathBuf, Live>,
@@ -53,16 +55,20 @@ impl Stamp {
 impl Runs {
     pub fn new(folders: Vec<PathBuf>, count: usize) -> Self {
         let (live, ended) = (BTreeMap::new(), BTreeMap::new());
-        Self { folders, count, found: Vec::new(), searched: None, live, ended }
+        Self { folders, count, going_on: Vec::new(), others: Vec::new(), searched: None, live, ended }
     }
 
-    /// Looks at all of them: first those that go on, then the newest of the others.
+    /// Looks at those that are shown: first those that go on, then the newest of the others.
     pub fn look(&mut self) -> Seen {
         self.search();
-        let (going_on, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            self.found.iter().partition(|run| !run.join(layout::SUMMARY).exists() && self.goes_on(run));
-        let shown: Vec<PathBuf> = going_on.iter().take(LIVE_MAX).copied().cloned().collect();
-        let rest: Vec<PathBuf> = others.iter().take(self.count).copied().cloned().collect();
+        // Those that have ended since the search; one that was resumed is found by the next.
+        let (going_on, over): (Vec<PathBuf>, Vec<PathBuf>) =
+            std::mem::take(&mut self.going_on).into_iter().partition(|run| goes_on(run));
+        self.going_on = going_on;
+        self.others.splice(0..0, over);
+        let (going_on, others) = (&self.going_on, &self.others);
+        let shown: Vec<PathBuf> = going_on.iter().take(LIVE_MAX).cloned().collect();
+        let rest: Vec<PathBuf> = others.iter().take(self.count).cloned().collect();
         let (live_count, left_out) = (going_on.len(), others.len() - rest.len());
         let keep: BTreeSet<&PathBuf> = shown.iter().chain(&rest).collect();
         self.live.retain(|run, _| keep.contains(run));
@@ -84,11 +90,6 @@ impl Runs {
         Seen { rows, going_on: live_count, left_out, folders: self.folders.clone() }
     }
 
-    /// A process of this machine works on it, or one of another machine may.
-    fn goes_on(&self, run: &Path) -> bool {
-        index::is_locked(run) || Live::may_go_on_elsewhere(run)
-    }
-
     fn search(&mut self) {
         let due = |(at, took): &(Instant, Duration)| at.elapsed() >= (*took * SEARCH_SHARE).max(SEARCH_EVERY_MIN);
         if !self.searched.as_ref().is_none_or(due) {
@@ -98,9 +99,13 @@ impl Runs {
         let mut known = BTreeSet::new();
         let all = self.folders.iter().flat_map(|folder| find::runs(folder));
         // One that is named twice, or lies in a folder that is named, too.
-        self.found =
-            all.filter(|run| known.insert(std::fs::canonicalize(run).unwrap_or_else(|_| run.clone()))).collect();
-        self.found.truncate(index::RUNS_MAX);
+        let all = all.filter(|run| known.insert(std::fs::canonicalize(run).unwrap_or_else(|_| run.clone())));
+        (self.going_on, self.others) = all.take(index::RUNS_MAX).partition(|run| goes_on(run));
         self.searched = Some((Instant::now(), begun.elapsed()));
     }
+}
+
+/// It has not ended, and a process of this machine works on it, or one of another machine may.
+fn goes_on(run: &Path) -> bool {
+    !run.join(layout::SUMMARY).exists() && (index::is_locked(run) || Live::may_go_on_elsewhere(run))
 }

@@ -44,6 +44,7 @@ pub struct DiskForecast {
     pub trace: u64,
     /// Everything else, as the probe left it.
     pub rest: u64,
+    /// All of it: so many checkpoints, and the rest.
     pub in_all: u64,
 }
 

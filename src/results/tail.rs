@@ -20,6 +20,7 @@ pub struct Tail {
 /// Lines that were appended.
 #[derive(Clone, Debug)]
 pub struct News<T> {
+    /// As many as were read, in their order.
     pub records: Vec<T>,
     /// A line is not what was written.
     pub damaged: bool,

@@ -5,6 +5,7 @@ use unicode_width::UnicodeWidthChar;
 use super::row::Row;
 use super::runs::Seen;
 use crate::report::listing::columns_within;
+use crate::report::width::fold;
 use crate::results::printable;
 
 /// What is left out first where a terminal is narrow.
@@ -56,9 +57,9 @@ pub fn lines(seen: &Seen, width: Option<usize>) -> Vec<String> {
         ];
         let missing = missing.into_iter().flatten().chain([row.owners.join(", "), row.seen.clone()]);
         let more = missing.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ");
-        lines.extend(
-            [more, row.words.clone()].into_iter().filter(|part| !part.is_empty()).map(|part| format!("{INDENT}{part}")),
-        );
+        for part in [more, row.words.clone()].into_iter().filter(|part| !part.is_empty()) {
+            lines.extend(fold(&format!("{INDENT}{part}"), width, INDENT.len()).lines().map(str::to_owned));
+        }
     }
     if seen.going_on > shown_live {
         lines.push(format!("and {} more that go on", seen.going_on - shown_live));

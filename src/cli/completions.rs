@@ -3,24 +3,28 @@
 //! clap writes it; pipelines, records, subcommands and keys are in it as values that may be typed. Runs are not known when
 //! it is written: bash and fish ask for them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Args, Command, CommandFactory};
 use clap_complete::Shell;
 
+use super::CommandLine;
 use super::terminal::{Failure, Terminal};
-use super::{CommandLine, CompletionsArguments};
 use crate::experiment::pipeline::Pipeline;
 use crate::experiment::{habits, schema};
 use crate::invocation;
-use crate::results::index;
+use crate::results::{index, printable, read};
 
 /// More runs are not offered.
 const RUNS_MAX: usize = 200;
+/// Nor more tags.
+const TAGS_MAX: usize = 200;
 
 /// Subcommands that take a run.
-const OF_RUNS: &[&str] = &["show", "report", "export", "resume", "reproduce", "compare", "verdict", "note", "rm"];
+const OF_RUNS: &[&str] =
+    &["show", "report", "export", "resume", "reproduce", "eval", "compare", "verdict", "note", "rm", "top"];
 
 /// Asks for runs, and leaves no space behind `key=`. In these scripts `PROGRAM` and `OF_RUNS` stand for what they name.
 const BASH: &str = r#"
@@ -29,6 +33,7 @@ _PROGRAM_and_runs() {
     local here="${COMP_WORDS[COMP_CWORD]}"
     case "${COMP_WORDS[COMP_CWORD-1]}" in
         -s|--set) compopt -o nospace; return ;;
+        --tag) COMPREPLY=($(compgen -W "$(PROGRAM completions bash --tags 2>/dev/null)" -- "$here")); return ;;
     esac
     case "${COMP_WORDS[1]}" in
         OF_RUNS)
@@ -42,6 +47,7 @@ complete -F _PROGRAM_and_runs -o bashdefault -o default PROGRAM
 
 const FISH: &str = "
 complete -c PROGRAM -n '__fish_seen_subcommand_from OF_RUNS' -k -a '(PROGRAM completions fish --runs 2>/dev/null)'
+complete -c PROGRAM -n '__fish_seen_subcommand_from ls note' -l tag -x -a '(PROGRAM completions fish --tags 2>/dev/null)'
 ";
 
 /// In place of the last lines of clap's script, which would complete without runs.
@@ -53,6 +59,10 @@ _PROGRAM_and_runs() {
         # The same as PROGRAM run FILE.
         words=(PROGRAM run "${(@)words[2,-1]}")
         (( CURRENT += 1 ))
+    fi
+    if [[ "$words[CURRENT-1]" == --tag ]]; then
+        compadd -- ${(f)"$(PROGRAM completions zsh --tags 2>/dev/null)"}
+        return
     fi
     _PROGRAM "$@"
     local -i answer=$?
@@ -75,9 +85,25 @@ compdef _PROGRAM_and_runs PROGRAM
 /// The beginning of those lines.
 const ZSH_LAST: &str = "\nif [ \"$funcstack[1]\" = \"_PROGRAM\" ]; then\n";
 
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell.
+    shell: Shell,
+    /// Print names of runs in place of it: what a script asks for.
+    #[arg(long, hide = true)]
+    runs: bool,
+    /// Print the tags of runs in place of it: what a script asks for.
+    #[arg(long, hide = true, conflicts_with = "runs")]
+    tags: bool,
+}
+
 pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if arguments.runs {
         terminal.answer(&runs(Path::new("results")).join("\n"));
+        return Ok(0);
+    }
+    if arguments.tags {
+        terminal.answer(&tags(Path::new("results")).join("\n"));
         return Ok(0);
     }
     let program = invocation::program();
@@ -127,6 +153,14 @@ fn runs(results: &Path) -> Vec<String> {
     let named = |entry: &index::Entry| format!("{}/{}", entry.experiment, entry.run);
     let newest = index::newest_first(results, None).take(RUNS_MAX);
     std::iter::once("latest".to_owned()).chain(newest.map(|entry| named(&entry))).collect()
+}
+
+/// Each tag of the newest runs once, sorted. One that a shell would not take as a word is not offered.
+fn tags(results: &Path) -> Vec<String> {
+    let newest = index::folders_newest_first(results).take(RUNS_MAX);
+    let tags = newest.flat_map(|(_, run)| read::notes(&run).unwrap_or_default().tags);
+    let plain: BTreeSet<String> = tags.filter(|tag| printable::shell_word(tag) == *tag).collect();
+    plain.into_iter().take(TAGS_MAX).collect()
 }
 
 /// The command line without what is hidden, and with the values that may be typed. What stands without an option is left to

@@ -6,8 +6,8 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, check, compare, completions, devices, eval, export, leaks, list, man, new, note,
-    plan, remove, report, reproduce, resume, run, schema, show, sweep, typo, verdict, warm, watch,
+    Command, CommandLine, Progress, check, compare, completions, devices, eval, export, init, leaks, list, man, new,
+    note, plan, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, warm, watch,
 };
 use crate::{invocation, panics};
 
@@ -63,12 +63,14 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
         Command::Warm(arguments) => warm::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
+        Command::Init(arguments) => init::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Note(arguments) => note::run(&arguments, &terminal),
         Command::Rm(arguments) => remove::rm(&arguments, &terminal),
         Command::Gc(arguments) => remove::gc(&arguments, &terminal),
         Command::Compare(arguments) => compare::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
+        Command::Top(arguments) => top::run(&arguments, &terminal),
         Command::Report(arguments) => report::run(&arguments, &terminal),
         Command::Export(arguments) => export::run(&arguments, &terminal),
         Command::Devices(arguments) => devices::run(&arguments, &terminal),

@@ -10,6 +10,7 @@ mod eval;
 mod export;
 mod further;
 mod hooks;
+mod init;
 mod leaks;
 mod leaks_runs;
 mod list;
@@ -29,6 +30,7 @@ mod show;
 mod sweep;
 mod sweep_slurm;
 mod terminal;
+mod top;
 mod training;
 mod typo;
 mod verdict;
@@ -104,6 +106,8 @@ enum Command {
     Warm(WarmArguments),
     /// Print a commented experiment file to start from.
     New(NewArguments),
+    /// Make a folder to begin with: an experiment, a workflow that checks it, what git leaves out.
+    Init(init::InitArguments),
     /// Continue a run that was stopped or killed.
     #[command(after_help = EXIT_CODES)]
     Resume(ResumeArguments),
@@ -125,6 +129,9 @@ enum Command {
     Compare(compare::CompareArguments),
     /// Show what a run did.
     Show(RunName),
+    /// Show what runs do now: state, progress, memory and who holds it, and the verdict so far.
+    #[command(after_help = top::HELP)]
+    Top(top::TopArguments),
     /// Judge whether memory is growing: a run, a memory.jsonl, or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
@@ -142,7 +149,7 @@ enum Command {
     /// Print the JSON Schema of experiment files, or of a record of the results.
     Schema(SchemaArguments),
     /// Print a completion script for a shell.
-    Completions(CompletionsArguments),
+    Completions(completions::CompletionsArguments),
     /// Print the manual page, of the program or of a subcommand.
     Man(ManArguments),
 }
@@ -333,6 +340,8 @@ pub struct PlanArguments {
     /// Find the largest value of this key with which the experiment fits, such as limits.batch_size.
     #[arg(long, value_name = "SECTION.KEY")]
     solve: Option<String>,
+    #[command(flatten)]
+    results: Results,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -458,15 +467,6 @@ pub struct SchemaArguments {
     /// or of a sweep: sweep, processes, table.
     #[arg(default_value = "experiment")]
     record: String,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct CompletionsArguments {
-    /// The shell.
-    shell: clap_complete::Shell,
-    /// Print names of runs in place of it: what a script asks for.
-    #[arg(long, hide = true)]
-    runs: bool,
 }
 
 #[derive(Clone, Debug, Args)]

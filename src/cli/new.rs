@@ -46,7 +46,8 @@ fn known_examples() -> impl Iterator<Item = &'static (&'static str, &'static str
     EXAMPLES.iter().filter(|(_, text)| Pipeline::names().any(|kind| text.contains(&format!("[pipeline.{kind}]"))))
 }
 
-fn example(name: &str) -> Result<String, Failure> {
+/// An example as it lies beside a schema.
+pub fn example(name: &str) -> Result<String, Failure> {
     let found = known_examples().find(|(known, _)| *known == name);
     let (_, text) = found.ok_or_else(|| {
         let names = || known_examples().map(|(known, _)| *known);
@@ -73,7 +74,7 @@ fn examples() -> String {
 }
 
 /// A file in which every key stands.
-fn whole(pipeline: &str) -> Result<String, Failure> {
+pub fn whole(pipeline: &str) -> Result<String, Failure> {
     template::template(pipeline).ok_or_else(|| {
         let hint = meant(pipeline).map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
         let known = Pipeline::names().collect::<Vec<_>>().join(", ");

@@ -7,7 +7,7 @@ use crate::data::Dataset;
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
 use crate::invocation;
-use crate::plan::{Plan, describe, fit};
+use crate::plan::{Plan, describe, disk, fit};
 use crate::probe::ProbeError;
 use crate::probe::solve::{End, Solution, solve};
 use crate::report::width;
@@ -49,6 +49,10 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     }
     let rooms = planned.rooms();
     let (fits, sentence) = fit::sentence(&forecast, &rooms);
+    let results = &arguments.results.folder;
+    let free = disk::free(results);
+    let on_disk = forecast.disk.map(|disk| disk::sentence(&disk, free, results, &planned.plan));
+    let disk_fits = on_disk.as_ref().is_none_or(|(fits, _)| *fits);
     let advice = fit::advice(&planned.plan, &forecast, &rooms).map(|(said, key)| match key {
         Some(key) => {
             let file = printable::shell_word(&arguments.file.to_string_lossy());
@@ -58,9 +62,12 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     });
     match arguments.json {
         true => terminal.json(&serde_json::json!({
-            "fits": fits,
+            "fits": fits && disk_fits,
             "sentence": sentence,
             "advice": advice,
+            "disk": on_disk.as_ref().map(|(fits, sentence)| serde_json::json!({
+                "fits": fits, "sentence": sentence, "free": free,
+            })),
             "rooms": rooms.iter().map(|room| serde_json::json!({
                 "place": room.place, "bytes": room.bytes, "because": room.because,
                 "left": fit::left(&forecast, room).and_then(|left| i64::try_from(left).ok()),
@@ -72,9 +79,12 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             terminal.answer(&describe::forecast(&forecast, terminal.width()));
             terminal.answer(&format!("\n{sentence}"));
             advice.iter().for_each(|advice| terminal.answer(&width::fold(advice, terminal.width(), 2)));
+            let unknown = "disk: not known, since the number of steps or what they write is not";
+            let on_disk = on_disk.as_ref().map_or(unknown, |(_, sentence)| sentence);
+            terminal.answer(&width::fold(on_disk, terminal.width(), 2));
         }
     }
-    Ok(if fits { 0 } else { EXIT_DOES_NOT_FIT })
+    Ok(if fits && disk_fits { 0 } else { EXIT_DOES_NOT_FIT })
 }
 
 /// The experiment, what it will need, and the number of its parameters; or that not even a probe fits, or ends in time.

@@ -2,12 +2,19 @@
 
 use super::RunName;
 use super::terminal::{Failure, Terminal};
-use crate::results::{index, layout};
+use crate::results::{index, layout, read};
+use crate::verdict::of_file;
+use crate::verdict::table::Asked;
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
     let run =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
-    for damage in crate::report::write(&run).map_err(Failure::failed)? {
+    // Of a run that goes on, or was killed, what is known so far.
+    let so_far = match read::verdict(&run) {
+        Ok(None) => of_file::of_path(&run, &Asked::default()).ok().map(|judged| judged.verdict),
+        _ => None,
+    };
+    for damage in crate::report::write_judged(&run, so_far).map_err(Failure::failed)? {
         terminal.say(&format!("damaged: {damage}"));
     }
     let page = run.join(layout::REPORT).display().to_string();

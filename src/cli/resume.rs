@@ -25,6 +25,7 @@ use crate::run::{directory, manifest};
 /// What may change when a run goes on: nothing that its numbers depend on.
 const CHANGEABLE: &[&str] = &[
     "experiment.device",
+    "experiment.tensorboard",
     "device.autotune",
     "limits.batch_size",
     "limits.workers",

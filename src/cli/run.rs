@@ -12,7 +12,7 @@ use super::{Display, RunArguments};
 use crate::data::Dataset;
 use crate::experiment::{Experiment, read};
 use crate::invocation;
-use crate::plan::{Plan, describe, fit, shorten};
+use crate::plan::{Plan, describe, disk, fit, shorten};
 use crate::results::format::Outcome;
 use crate::results::{index, read as read_results};
 use crate::run::begin::{NewRun, Place};
@@ -66,6 +66,14 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
                 terminal.say(&locked::advice(file, contract, &planned));
                 return Ok(EXIT_VERDICT);
             }
+        }
+    }
+    if let Some(expected) = planned.plan.forecast.as_ref().and_then(|forecast| forecast.disk) {
+        let results = &arguments.results.folder;
+        let (fits, sentence) = disk::sentence(&expected, disk::free(results), results, &planned.plan);
+        match fits {
+            true => terminal.detail(&format!("plan {sentence}")),
+            false => terminal.say(&format!("plan {sentence}")),
         }
     }
     let new = NewRun {

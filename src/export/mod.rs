@@ -5,6 +5,7 @@
 
 pub(crate) mod columns;
 mod csv;
+pub mod live;
 mod parquet;
 mod tables;
 pub(crate) mod tensorboard;

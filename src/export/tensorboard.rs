@@ -83,7 +83,7 @@ impl From<io::Error> for Fed {
 }
 
 /// Lines of both files, by step. Metrics have no clock, so theirs is that of the newest sample of memory before them.
-fn feed(run: &Path, started: f64, events: &mut EventFile<'_>) -> Result<(), Fed> {
+fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), Fed> {
     let mut clock = Clock { started, wall: started, before: 0.0, segment: 0 };
     let mut samples = read::memory(run).ok().into_iter().flatten().peekable();
     for line in read::metrics(run).map_err(Fed::Read)? {
@@ -97,7 +97,7 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<'_>) -> Result<(), Fed>
         };
         while samples.peek().is_some_and(|sample| sample.as_ref().map_or(true, |sample| sample.step <= line.step())) {
             match samples.next() {
-                Some(Ok(sample)) => events.sample(&sample, &mut clock)?,
+                Some(Ok(sample)) => events.sample(clock.at(&sample), &sample)?,
                 Some(Err(ReadError::Content { .. })) => events.written.lines_left_out += 1,
                 // Reading on would give the same error for ever.
                 _ => break,
@@ -107,7 +107,7 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<'_>) -> Result<(), Fed>
     }
     for sample in samples {
         match sample {
-            Ok(sample) => events.sample(&sample, &mut clock)?,
+            Ok(sample) => events.sample(clock.at(&sample), &sample)?,
             Err(ReadError::Content { .. }) => events.written.lines_left_out += 1,
             Err(_) => break,
         }
@@ -133,7 +133,8 @@ impl Clock {
     }
 }
 
-fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
+/// The numbers of a line by tag.
+pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     match line {
         MetricsLine::Train { loss, learning_rate, gradient_norm, values, .. } => {
@@ -150,28 +151,31 @@ fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
     found
 }
 
+/// What was written so far.
 #[derive(Debug, Default)]
-struct Written {
-    events: u64,
+pub(super) struct Written {
+    pub events: u64,
     /// At most [`TAGS_MAX`].
     tags: BTreeSet<String>,
     lines_left_out: u64,
     tags_left_out: bool,
 }
 
-struct EventFile<'a> {
-    file: &'a mut dyn Write,
-    written: Written,
+/// A file that takes events, each in one call.
+#[derive(Debug)]
+pub(super) struct EventFile<W> {
+    pub file: W,
+    pub written: Written,
 }
 
-impl EventFile<'_> {
-    fn version(&mut self, wall: f64) -> io::Result<()> {
+impl<W: Write> EventFile<W> {
+    pub fn version(&mut self, wall: f64) -> io::Result<()> {
         let mut event = Message::default();
         event.double(1, wall).bytes(3, b"brain.Event:2");
         self.record(&event)
     }
 
-    fn text(&mut self, wall: f64, tag: &str, text: &str) -> io::Result<()> {
+    pub fn text(&mut self, wall: f64, tag: &str, text: &str) -> io::Result<()> {
         let (mut plugin, mut metadata, mut dimension, mut shape) =
             (Message::default(), Message::default(), Message::default(), Message::default());
         plugin.bytes(1, b"text");
@@ -187,7 +191,16 @@ impl EventFile<'_> {
         self.summary(wall, 0, &[value])
     }
 
-    fn sample(&mut self, line: &MemoryLine, clock: &mut Clock) -> io::Result<()> {
+    /// A process begins: what was written before of this step and of those after it is no more. TensorBoard drops it.
+    pub fn begins(&mut self, wall: f64, step: u64) -> io::Result<()> {
+        let (mut log, mut event) = (Message::default(), Message::default());
+        // START
+        log.integer(1, 1);
+        event.double(1, wall).integer(2, step).message(7, &log);
+        self.record(&event)
+    }
+
+    pub fn sample(&mut self, wall: f64, line: &MemoryLine) -> io::Result<()> {
         let mut found = BTreeMap::new();
         let host = &line.host;
         let mut add = |name: &str, bytes: Option<u64>| {
@@ -201,11 +214,10 @@ impl EventFile<'_> {
         add("container", line.container.map(|container| container.current));
         found.extend(line.owners.iter().map(|(name, bytes)| (format!("memory_owners/{name}_bytes"), *bytes as f64)));
         found.extend(line.pressure.map(|percent| ("memory/pressure_percent".to_owned(), percent)));
-        let wall = clock.at(line);
         self.scalars(wall, line.step, &found)
     }
 
-    fn scalars(&mut self, wall: f64, step: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {
+    pub fn scalars(&mut self, wall: f64, step: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {
         let mut all = Vec::with_capacity(values.len());
         for (tag, number) in values {
             if !self.written.tags.contains(tag) {
@@ -234,10 +246,8 @@ impl EventFile<'_> {
     fn record(&mut self, event: &Message) -> io::Result<()> {
         self.written.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
-        for part in [&length[..], &check(&length).to_le_bytes(), &event.0, &check(&event.0).to_le_bytes()] {
-            self.file.write_all(part)?;
-        }
-        Ok(())
+        let (before, behind) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
+        self.file.write_all(&[&length[..], &before, &event.0, &behind].concat())
     }
 }
 

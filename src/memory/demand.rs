@@ -15,6 +15,8 @@ pub struct Collector {
     demand: Demand,
     before: Option<Rest>,
     first_step: Option<u64>,
+    /// A checkpoint was read since the newest sample.
+    loaded: bool,
 }
 
 /// What was in use at a rest point.
@@ -32,8 +34,19 @@ impl Collector {
         Self { leaks, episodes, ..Self::default() }
     }
 
+    /// A checkpoint was read: the sample that comes next is of nothing else, and of no peak of the run.
+    pub fn loaded(&mut self) {
+        self.loaded = true;
+    }
+
     /// Takes in the next sample of the process, in the order of time.
     pub fn add(&mut self, line: &MemoryLine) {
+        if std::mem::take(&mut self.loaded) {
+            let before = self.before.map_or(0, |before| before.heap);
+            let working = line.host.heap_high.unwrap_or_default().saturating_sub(before);
+            self.demand.load = self.demand.load.max(working);
+            return;
+        }
         let demand = &mut self.demand;
         let rest = Rest {
             heap: line.host.heap,

@@ -46,6 +46,30 @@ pub fn validations(plan: &Plan) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
+/// Checkpoints of the plan that are due, without those of the best validations.
+pub fn checkpoints(plan: &Plan) -> u64 {
+    let before_last = plan.steps.saturating_sub(1);
+    before_last.checked_div(plan.experiment.checkpoint.every_steps).unwrap_or_default() + 1
+}
+
+/// Memory samples of the plan at most, without those of checkpoints.
+pub fn samples(plan: &Plan) -> u64 {
+    let experiment = &plan.experiment;
+    let every = |cadence: u64| plan.steps.checked_div(cadence).unwrap_or_default();
+    let after_validation = 2 + 2 * u64::from(experiment.cleanup.after_validation);
+    let after_epoch = 1 + 2 * u64::from(experiment.cleanup.after_epoch);
+    [
+        every(experiment.memory.every_steps),
+        every(experiment.cleanup.every_steps).saturating_mul(2),
+        validations(plan).saturating_mul(after_validation),
+        plan.epochs().saturating_mul(after_epoch),
+        // The start and the end.
+        2,
+    ]
+    .iter()
+    .fold(0, |sum, count| sum.saturating_add(*count))
+}
+
 /// 0 if one of them is.
 fn least_common_multiple(a: u128, b: u128) -> u128 {
     let (mut divisor, mut rest) = (a, b);

@@ -29,7 +29,9 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
             (Place::Host, _) => heap_peak = heap_peak.saturating_add(still_to_come),
         }
     }
-    let heap_peak = heap_peak.max(probe.heap_peak);
+    // A resume reads a checkpoint before its first step, beside a model that has been made.
+    let resumed = probe.heap_at_start.saturating_add(probe.load);
+    let heap_peak = heap_peak.max(probe.heap_peak).max(resumed);
     let resident = probe.resident_peak.map(|peak| peak.saturating_add(heap_peak - probe.heap_peak));
     rows.extend(resident.map(|resident| ForecastRow {
         name: "headroom".into(),
@@ -55,6 +57,7 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         device_in_use_peak: probe.device_in_use_peak.map(|peak| peak.saturating_add(device_still_to_come)),
         device_reserved_peak: reserved,
         device_peak: on_device.map(|bytes| bytes.saturating_add(bytes / DEVICE_HEADROOM_PART)),
+        disk: None,
     }
 }
 
@@ -195,6 +198,10 @@ fn rows(
     }
     rows.push(row("validation", Place::Host, demand.validation, Basis::Probe, "working memory; not beside a step"));
     rows.push(row("checkpoint", Place::Host, demand.checkpoint, Basis::Probe, "working memory; not beside a step"));
+    if demand.load > 0 {
+        let about = "working memory of reading a checkpoint; before the first step";
+        rows.push(row("resume", Place::Host, demand.load, Basis::Probe, about));
+    }
     for (name, held) in &demand.owners {
         let (bytes, basis) = owner(name, held);
         rows.push(row(name, place_of(plan, name), bytes, basis, "buffer in the ledger"));

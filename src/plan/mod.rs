@@ -3,6 +3,7 @@
 pub(crate) mod calendar;
 pub(crate) mod contract;
 pub(crate) mod describe;
+pub(crate) mod disk;
 pub mod fit;
 pub(crate) mod forecast;
 pub(crate) mod shorten;

@@ -1,6 +1,7 @@
 //! What does an experiment need, seen by doing a little of it? Some steps, one short validation and a checkpoint, in a
 //! process of their own: its memory is not in ours, and if it runs out of memory, that is an answer.
 
+pub mod left;
 pub mod remembered;
 pub(crate) mod solve;
 
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::child::{self, Farewell};
 use crate::experiment::Experiment;
 use crate::experiment::overrides::as_words;
-use crate::results::format::{Demand, Outcome, Summary};
+use crate::results::format::{Demand, DiskDemand, Outcome, Summary};
 use crate::units::{counted, seconds};
 
 /// The probe has an end even where a step takes minutes. It looks at its clock between two steps.
@@ -41,6 +42,8 @@ pub struct Probe {
     pub demand: Demand,
     /// How many numbers the model has.
     pub parameters: u64,
+    /// What it left on the disk; `None` of a command.
+    pub disk: Option<DiskDemand>,
 }
 
 /// A probe gave no answer.
@@ -112,7 +115,8 @@ pub fn probe(
     match summary {
         // An experiment may have fewer steps than a probe would take.
         Some(summary) if summary.outcome.is_whole() && (summary.steps >= steps || did_all(&summary, &answer)) => {
-            Ok(Probe { parameters: answer["parameters"].as_u64().unwrap_or_default(), demand: summary.demand })
+            let parameters = answer["parameters"].as_u64().unwrap_or_default();
+            Ok(Probe { parameters, demand: summary.demand, disk: left::in_results(results.path()) })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
         Some(summary) if summary.of_data => Err(ProbeError::Data(summary.message)),

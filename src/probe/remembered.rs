@@ -9,7 +9,7 @@ use crate::data::cache;
 use crate::data::digest::digest;
 use crate::data::stamp::program;
 use crate::experiment::{Experiment, resolved};
-use crate::results::format::{Demand, VERSION};
+use crate::results::format::{Demand, DiskDemand, VERSION};
 use crate::results::{file, seal, write};
 
 /// More files than this are not kept.
@@ -21,6 +21,8 @@ struct Record {
     version: u32,
     parameters: u64,
     demand: Demand,
+    #[serde(default)]
+    disk: Option<DiskDemand>,
 }
 
 /// What a probe depends on: the experiment but for its name, the data, the program, the device, the cores.
@@ -39,14 +41,16 @@ pub fn recall(key: &str) -> Option<Probe> {
     let text = file::bytes(&path(key), FILE_BYTES_MAX).ok()?;
     seal::check_record(&text).ok()?;
     let record: Record = serde_json::from_slice(&text).ok()?;
-    (record.version == VERSION).then_some(Probe { demand: record.demand, parameters: record.parameters })
+    let Record { version, parameters, demand, disk } = record;
+    (version == VERSION).then_some(Probe { demand, parameters, disk })
 }
 
 /// Keeps a probe. A cache that cannot be written is no reason to stop.
 pub fn keep(key: &str, probe: &Probe) {
     let path = path(key);
     let Some(folder) = path.parent() else { return };
-    let record = Record { version: VERSION, parameters: probe.parameters, demand: probe.demand.clone() };
+    let record =
+        Record { version: VERSION, parameters: probe.parameters, demand: probe.demand.clone(), disk: probe.disk };
     if cache::make(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
         cache::forget_oldest(folder, FILES_MAX);
     }

@@ -176,7 +176,7 @@ impl Material {
     /// Why it ended, or that it has not; for people.
     pub fn message(&self) -> String {
         match &self.state {
-            RunState::Running => "this run has not ended: a process works on it".into(),
+            RunState::Running => "still running: this run has not ended, and this is what was written so far".into(),
             RunState::Killed => "this run has not ended: its process is gone (killed, or the machine went down)".into(),
             RunState::Unreadable(why) => format!("a record is damaged: {why}"),
             RunState::Ended(_) => self.summary.as_ref().map_or(String::new(), |summary| summary.message.clone()),

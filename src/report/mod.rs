@@ -32,7 +32,9 @@ mod tests;
 use std::path::Path;
 
 use crate::results::format::MemoryLine;
+use crate::results::index::RunState;
 use crate::results::read::{self, ReadError};
+use crate::results::verdict::Verdict;
 use crate::results::write::{self, WriteError};
 use crate::results::{layout, sums};
 
@@ -71,14 +73,25 @@ pub enum ReportError {
 /// Results are often kept without the lines that these are made of: then a page that is there is left alone, and the
 /// tables of memory are not written. Gives what could not be read, for people.
 pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
+    write_judged(run, None)
+}
+
+/// As [`write`], of a run that may go on still: `so_far` is the verdict on what was written, where the run itself has none.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, ReportError> {
     let mut material = material::gather(run)?;
+    material.verdict = material.verdict.take().or(so_far);
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
     let made = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
-    sums::forget(run, &made);
+    if material.state != RunState::Running || made.iter().any(|name| sums::has(run, name)) {
+        sums::forget(run, &made);
+    }
     // What is made anew is not worth a word.
     material.damage.retain(|damage| !made.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
     write::replace(&run.join(layout::REPORT), page::html(&material).as_bytes())?;
@@ -86,7 +99,10 @@ pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
         epochs::write(run)?;
         perfetto::write(run)?;
     }
-    sums::noted(run, &made);
+    // While it goes on the list is its own: it notes these files when it ends.
+    if material.state != RunState::Running {
+        sums::noted(run, &made);
+    }
     Ok(material.damage)
 }
 

@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::fs::TryLockError;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -16,6 +15,7 @@ use super::format::{Best, MemoryLine, MetricsLine, Outcome, PlanFile, Summary};
 use super::index_error::CANDIDATES_MAX;
 pub use super::index_error::{Candidates, IndexError};
 use super::loss::{self, KindLoss};
+use super::tail::{News, Tail};
 use super::{file, layout, printable, read};
 use crate::problem::nearest;
 
@@ -108,6 +108,11 @@ pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeI
     let mut places = places(results);
     places.retain(|place| experiment.is_none_or(|name| name == place.experiment));
     places.into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run))
+}
+
+/// The folders of all runs below the results, newest first: their times and paths. Nothing in them is read.
+pub fn folders_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    places(results).into_iter().rev().map(|place| (place.time, place.path))
 }
 
 /// One run by its directory.
@@ -242,7 +247,8 @@ fn candidates(places: &[&Place]) -> Candidates {
     Candidates { names, count: places.len() }
 }
 
-fn is_run(path: &Path) -> bool {
+/// Whether a folder is that of a run.
+pub fn is_run(path: &Path) -> bool {
     // A sweep has a lock, too.
     !path.join(layout::SWEEP).is_file()
         && [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
@@ -415,25 +421,7 @@ pub fn is_locked(run: &Path) -> bool {
 
 /// The records at the end of a file of lines, and whether one of them is not what was written.
 fn tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
-    let read = || -> std::io::Result<(Vec<u8>, bool)> {
-        let mut file = file::open(path)?;
-        let start = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX);
-        file.seek(SeekFrom::Start(start))?;
-        let mut bytes = Vec::new();
-        file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok((bytes, start > 0))
-    };
-    let (bytes, cut) = read().unwrap_or_default();
-    let (complete, rest) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
-    // What begins in the middle of a line says nothing.
-    let lines = complete.split_inclusive(|&byte| byte == b'\n').skip(usize::from(cut));
-    let (mut records, mut damaged) = (Vec::new(), read::is_whole_but_for_its_end(rest));
-    for line in lines {
-        match read::parsed(line) {
-            Ok(record) => records.push(record),
-            Err(_) => damaged = true,
-        }
-    }
+    let News { records, damaged, .. } = Tail::new(path, TAIL_BYTES_MAX).news();
     (records, damaged)
 }
 

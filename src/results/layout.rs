@@ -44,6 +44,8 @@ pub const DETECTIONS: &str = "detections.json";
 pub const GROUND_TRUTH: &str = "ground_truth.json";
 /// Tables for other tools, when asked for.
 pub const EXPORT: &str = "export";
+/// Event files of a run that TensorBoard shows while it goes on, when asked for.
+pub const TENSORBOARD: &str = "tensorboard";
 /// Held by the process that writes into the directory.
 pub const LOCK: &str = "run.lock";
 /// Room kept free on the disk for the last records; there only while a process writes into the directory.

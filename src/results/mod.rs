@@ -30,6 +30,7 @@ pub mod smaller;
 pub mod state;
 pub mod sums;
 pub mod sweep;
+pub mod tail;
 pub mod tensors;
 pub mod verdict;
 pub mod watched;

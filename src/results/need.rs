@@ -28,6 +28,37 @@ pub struct Forecast {
     /// The most that the process takes of the device: pages, context, modules, other streams, and a twentieth on top.
     #[serde(default)]
     pub device_peak: Option<u64>,
+    /// What the results will take of the disk; `null` where that is not known, and in plans of older versions of xrun.
+    #[serde(default)]
+    pub disk: Option<DiskForecast>,
+}
+
+/// What the results of a run will take of the disk at most, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DiskForecast {
+    /// One checkpoint.
+    pub checkpoint: u64,
+    /// So many are there at once: those that are kept, and one that is being written.
+    pub checkpoints: u64,
+    /// `memory.jsonl` and `metrics.jsonl`.
+    pub trace: u64,
+    /// Everything else, as the probe left it.
+    pub rest: u64,
+    /// All of it: so many checkpoints, and the rest.
+    pub in_all: u64,
+}
+
+/// What a probe left on the disk, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DiskDemand {
+    /// The largest checkpoint.
+    pub checkpoint: u64,
+    /// A line of `memory.jsonl`, in the mean.
+    pub sample: u64,
+    /// A line of `metrics.jsonl`, in the mean.
+    pub metrics_line: u64,
+    /// Everything else.
+    pub rest: u64,
 }
 
 /// One part of a forecast.
@@ -171,6 +202,8 @@ pub struct Demand {
     pub validation: u64,
     /// Working memory of writing a checkpoint.
     pub checkpoint: u64,
+    /// Working memory of reading a checkpoint, as a resume does before its first step; 0 where none was read.
+    pub load: u64,
     /// The highest that resident memory was; `null` where the system does not tell.
     pub resident_peak: Option<u64>,
     /// What live tensors took on the device at the first sample; `null` where there is no pool to ask.

@@ -29,6 +29,11 @@ pub fn forget(folder: &Path, names: &[&str]) {
     }
 }
 
+/// Whether a digest of this file is kept.
+pub fn has(folder: &Path, name: &str) -> bool {
+    read(folder).is_some_and(|sums| sums.contains_key(name))
+}
+
 /// These files, if they are there, are now what they should be. A list that cannot be written is no reason to stop.
 pub fn noted(folder: &Path, names: &[&str]) {
     let mut sums = read(folder).unwrap_or_default();

@@ -23,6 +23,7 @@ pub const LEFT_OUT: &[&str] = &[
     "experiment.description",
     "experiment.device",
     "experiment.patch",
+    "experiment.tensorboard",
     "training.time_limit",
     "limits.host_memory",
     "limits.device_memory",

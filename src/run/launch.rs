@@ -68,7 +68,14 @@ impl Launch<'_> {
     /// Trains to an ending, and writes it down. The ending of the run comes back even when it could not be written;
     /// then it says so.
     pub fn train(self, mut task: Box<dyn Task>, stop: &StopSignal, observer: &mut dyn Observer) -> Ending {
-        let recorder = match Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, self.gpu) {
+        let opened = Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, self.gpu);
+        let opened = opened.and_then(|mut recorder| {
+            if self.plan.experiment.experiment.tensorboard {
+                recorder.with_events(self.segment, self.state.step)?;
+            }
+            Ok(recorder)
+        });
+        let recorder = match opened {
             Ok(recorder) => recorder,
             Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
         };

@@ -47,7 +47,7 @@ use crate::memory::{heap, sources};
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
 use crate::plan::fit::{self, Room};
-use crate::plan::{self, Plan, forecast};
+use crate::plan::{self, Plan, disk, forecast};
 use crate::probe::{self, Meanwhile, Probe, ProbeError, remembered};
 use crate::results::format::{Forecast, Manifest, PoolPage};
 use crate::settings::sections::{Autotune, DeviceUse};
@@ -177,7 +177,8 @@ impl Planned {
     pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
         let probe = self.probe(file, overrides)?;
         let planned = self.plan.to_file(probe.parameters);
-        let forecast = forecast::forecast(&planned, &self.plan.experiment, &probe.demand);
+        let mut forecast = forecast::forecast(&planned, &self.plan.experiment, &probe.demand);
+        forecast.disk = probe.disk.and_then(|left| disk::forecast(&self.plan, &left));
         self.plan.forecast = Some(forecast.clone());
         Ok((forecast, probe.parameters))
     }

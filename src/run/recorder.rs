@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use crate::bounded::ledger::{Ledger, Policy};
+use crate::export::live::Live;
 use crate::memory::demand::Collector;
 use crate::memory::sources::GpuInUse;
 use crate::memory::trace::{Moment, Tracer};
@@ -30,6 +31,10 @@ pub struct Recorder {
     metrics: LineWriter,
     memory: LineWriter,
     log: LineWriter,
+    /// What TensorBoard reads, when asked for.
+    events: Option<Live>,
+    /// When what waited was last handed to the operating system.
+    written: Instant,
     tracer: Tracer,
     watch: Watch,
     demand: Collector,
@@ -40,6 +45,8 @@ pub struct Recorder {
     newest: Option<MemoryLine>,
 }
 
+/// Whoever looks at a run that goes on, or was killed, sees what is older than this.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// Log lines longer than this are cut.
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
@@ -62,6 +69,8 @@ impl Recorder {
             metrics: open(&buffers.metrics_lines, layout::METRICS)?,
             memory: open(&buffers.memory_lines, layout::MEMORY)?,
             log: open(&buffers.log_lines, layout::LOG)?,
+            events: None,
+            written: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.parts_every_samples, gpu),
             watch: Watch::new(of_file::context(&plan.to_file(0), &plan.experiment)),
             demand: Collector::new(leaks, plan.experiment.validation.episodes as u64),
@@ -93,7 +102,16 @@ impl Recorder {
 
     /// Adds a line to `metrics.jsonl`.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
+        if let Some(events) = &mut self.events {
+            events.metrics(line)?;
+        }
         self.metrics.record(line)
+    }
+
+    /// Writes event files as well, from behind this step on.
+    pub fn with_events(&mut self, segment: u32, step: u64) -> Result<(), WriteError> {
+        self.events = Some(Live::begin(&self.run, segment, step)?);
+        Ok(())
     }
 
     /// Measures memory. The caller is at a rest point.
@@ -112,8 +130,22 @@ impl Recorder {
         self.watch.add(&line);
         self.demand.add(&line);
         self.memory.record(&line)?;
+        if let Some(events) = &mut self.events {
+            events.sample(&line)?;
+        }
+        // What takes long is seen from outside while it goes on.
+        if moment.point == Point::BeforeValidation || self.written.elapsed() >= WRITE_EVERY {
+            self.written = Instant::now();
+            self.metrics.flush()?;
+            self.memory.flush()?;
+        }
         self.tracer.add_cost(measured.elapsed());
         Ok(self.newest.insert(line))
+    }
+
+    /// A checkpoint was read, which is what the next sample is of.
+    pub fn loaded(&mut self) {
+        self.demand.loaded();
     }
 
     /// The first step on a device has been done: what its pool had reserved until then was for tuning, too.

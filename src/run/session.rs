@@ -133,7 +133,8 @@ impl<'a> Session<'a> {
         self.kernels.iter().for_each(Kernels::forget_tuning);
     }
 
-    fn is_probe(&self) -> bool {
+    /// Whether it is to say what the experiment needs, and no more.
+    pub fn is_probe(&self) -> bool {
         self.stop_after.is_some()
     }
 

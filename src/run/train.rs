@@ -17,11 +17,12 @@ use super::schedule::{Steps, learning_rate};
 use super::session::Session;
 use super::stop::Ending;
 use super::{RunError, checkpoint, early_stopping, pictures};
+use crate::panics;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
-use crate::results::loss;
 use crate::results::metric::Interval;
 use crate::results::verdict::Judgement;
+use crate::results::{layout, loss};
 use crate::settings::sections::CleanupAction;
 use crate::task::{Phases, StepReport, Task};
 
@@ -80,6 +81,9 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
     }
     // All is done and saved: a limit that is reached only now stops nothing.
     sample(task, session, Point::End, None)?;
+    if session.is_probe() {
+        load_again(task, session)?;
+    }
     early_stopping::restore_best(session)?;
     Ok(Ending::new(Outcome::Finished, format!("all {} steps are done", plan.steps)))
 }
@@ -318,7 +322,22 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
 fn stopped(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) -> Result<Ending, RunError> {
     save(task, session, false)?;
     sample(task, session, Point::End, None)?;
+    if session.is_probe() {
+        load_again(task, session)?;
+    }
     Ok(ending)
+}
+
+/// What does it take to read the checkpoint that was just written? A resume needs that memory, too. A probe that cannot read
+/// it has measured everything else all the same: a resume says better why not.
+fn load_again(task: &mut dyn Task, session: &mut Session<'_>) -> Result<(), RunError> {
+    let place = layout::checkpoint(&session.recorder.run, session.state.step);
+    let loaded = panics::caught(|| task.load(&place).and_then(|()| task.synchronise()));
+    if matches!(loaded, Ok(Ok(()))) {
+        session.recorder.loaded();
+        sample(task, session, Point::End, None)?;
+    }
+    Ok(())
 }
 
 /// Ends a run that no longer gets better: with the best checkpoint as its newest, or with both.

@@ -32,11 +32,22 @@ pub struct About {
     /// Keep the changes that git sees in the current folder in `manifest.json`, at most 1 MiB, so that the code that
     /// ran can be restored. `false` leaves them out: everyone who gets the result can read them.
     pub patch: bool,
+    /// Write event files into the run's folder while it goes on, so that `tensorboard --logdir results` shows it. A
+    /// finished run can be exported, too. A `[pipeline.command]` writes its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tensorboard: bool,
 }
 
 impl Default for About {
     fn default() -> Self {
-        Self { name: String::new(), description: String::new(), seed: 0, device: "auto".into(), patch: true }
+        Self {
+            name: String::new(),
+            description: String::new(),
+            seed: 0,
+            device: "auto".into(),
+            patch: true,
+            tensorboard: false,
+        }
     }
 }
 

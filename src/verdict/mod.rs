@@ -9,6 +9,7 @@ pub(crate) mod names;
 pub mod of_file;
 pub(crate) mod rising;
 pub(crate) mod shape;
+pub(crate) mod so_far;
 pub mod table;
 pub(crate) mod trend;
 pub mod watch;

@@ -6,6 +6,7 @@ const SUBCOMMANDS: &[&str] = &[
     "run",
     "check",
     "new",
+    "init",
     "resume",
     "sweep",
     "reproduce",
@@ -17,6 +18,7 @@ const SUBCOMMANDS: &[&str] = &[
     "show",
     "report",
     "export",
+    "top",
     "verdict",
     "watch",
     "leaks",
@@ -83,6 +85,9 @@ fn bash_completes_pipelines_records_keys_and_runs() {
     has(&["xrun", "new", ""], "fewshot-detection");
     has(&["xrun", "schema", "pl"], "plan");
     has(&["xrun", "show", "tri"], "trial/2");
+    assert_eq!(workplace.xrun(&["note", "trial", "--tag", "first", "--tag", "fine"]).code, 0);
+    assert_eq!(offered(&workplace, &["xrun", "ls", "--tag", "fi"]), ["fine", "first"]);
+    assert_eq!(offered(&workplace, &["xrun", "note", "trial", "--tag", "fir"]), ["first"]);
     has(&["xrun", "run", "-s", "limits.wo"], "limits.workers=");
     assert!(!offered(&workplace, &["xrun", "run", "--"]).iter().any(|one| one == "--probe"));
 }

@@ -34,6 +34,53 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
     assert_eq!(resumed.code, 0, "with space again the run goes on: {resumed:?}");
 }
 
+/// Runs a script where `small` is a file system of 1 MiB; `None` where the kernel lets nobody make one.
+#[cfg(target_os = "linux")]
+fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Said> {
+    std::fs::create_dir_all(workplace.path("small")).unwrap();
+    let inside = |script: &str| {
+        let script = format!("mount -t tmpfs -o size=1m none small && {script}");
+        let words = ["--user", "--map-root-user", "--mount", "bash", "-c", &script];
+        let mut command = std::process::Command::new("unshare");
+        command.args(words).current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+        command.output().ok().map(said)
+    };
+    inside("true").filter(|said| said.code == 0)?;
+    inside(script)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
+    let workplace = Workplace::new();
+    let file =
+        "[pipeline.dummy]\nsteps_per_epoch = 100\ncheckpoint_size = \"400 KiB\"\n[checkpoint]\nevery_steps = 10\n";
+    workplace.file("trial.toml", &format!("{file}keep_last = 3\n"));
+    let xrun = env!("CARGO_BIN_EXE_xrun");
+    let Some(said) = on_a_small_disk(&workplace, &format!("{xrun} plan trial.toml --results small/results")) else {
+        return skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
+    };
+    assert_eq!(said.code, 3, "{said:?}");
+    for words in [
+        "does not fit the disk: 2.",
+        "5 checkpoints of at most 40",
+        "lower `checkpoint.keep_last`",
+        "1.0 MiB are free in small/results",
+    ] {
+        assert!(said.out.replace("\n  ", " ").contains(words), "{words}: {}", said.out);
+    }
+    // The run says so and goes on: space may be freed meanwhile.
+    let script = format!("{xrun} trial.toml --results small; {xrun} plan trial.toml --results . --json");
+    let said = on_a_small_disk(&workplace, &script).unwrap();
+    assert!(said.err.contains("plan does not fit the disk") && said.err.contains("No space left"), "{said:?}");
+    let plan: serde_json::Value = serde_json::from_str(&said.out[said.out.find('{').unwrap()..]).unwrap();
+    assert_eq!((said.code, &plan["disk"]["fits"], &plan["fits"]), (0, &true.into(), &true.into()), "{plan}");
+    let disk = &plan["plan"]["forecast"]["disk"];
+    let kept = disk["checkpoint"].as_u64().unwrap();
+    assert!((400 << 10..410 << 10).contains(&kept), "its state is beside the weights: {disk}");
+    assert!(disk["trace"].as_u64().unwrap() > 100 * 500, "{disk}");
+}
+
 /// A small file system of its own, where the kernel lets people make one; elsewhere there is nothing to test with.
 #[test]
 #[cfg(target_os = "linux")]

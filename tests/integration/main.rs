@@ -25,6 +25,7 @@ mod hooks;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
+mod init;
 mod interruption;
 #[cfg(target_os = "linux")]
 mod killed;
@@ -46,6 +47,8 @@ mod tensorboard;
 mod tidy;
 #[cfg(feature = "train")]
 mod tiny_runs;
+#[cfg(target_os = "linux")]
+mod top;
 mod traces;
 #[cfg(feature = "train")]
 mod training;

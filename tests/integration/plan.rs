@@ -74,6 +74,26 @@ fn what_a_leak_will_need_is_in_the_plan() {
 }
 
 #[test]
+fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\ncheckpoint_size = \"24 MiB\"\n");
+    let said = workplace.xrun(&["plan", "trial.toml", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let plan: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let forecast = &plan["plan"]["forecast"];
+    let row = forecast["rows"].as_array().unwrap().iter().find(|row| row["name"] == "resume").unwrap();
+    let needed = row["bytes"].as_u64().unwrap();
+    assert!((24 << 20..25 << 20).contains(&needed), "{row}");
+    assert!(forecast["heap_peak"].as_u64().unwrap() >= needed, "{forecast}");
+    assert!(plan["disk"]["sentence"].as_str().unwrap().contains("24.0 MiB"), "{plan}");
+    // A run that does not begin at a checkpoint needs none of it, and nothing of it is told beside what came.
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let summary = json(&workplace.latest("trial").join("summary.json"));
+    assert_eq!(summary["demand"]["load"], 0);
+    assert!(summary["plan_and_actual"].as_array().unwrap().iter().all(|pair| pair["name"] != "resume"), "{summary}");
+}
+
+#[test]
 fn solving_finds_the_largest_value_that_fits() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"100 MiB\"\n"));

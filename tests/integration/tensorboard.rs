@@ -190,6 +190,72 @@ fn a_killed_run_is_exported_as_far_as_it_came() {
     }
 }
 
+/// The event files of a run that writes them itself, in the order of their names.
+fn live(run: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(run.join("tensorboard")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The step behind which each process of a run began, of those that say so: event 7 is the log of a session.
+fn restarts(bytes: &[u8]) -> Vec<u64> {
+    let step = |event: &[u8]| {
+        let all = fields(event);
+        let number = |wanted| {
+            all.iter().find_map(|(number, field)| match field {
+                Field::Number(value) if *number == wanted => Some(*value),
+                _ => None,
+            })
+        };
+        all.iter().any(|(number, _)| *number == 7).then(|| number(2).unwrap())
+    };
+    records(bytes).into_iter().filter_map(step).collect()
+}
+
+#[test]
+fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and_a_resume() {
+    let workplace = Workplace::new();
+    let slow = "[experiment]\ntensorboard = true\n[pipeline.dummy]\nsteps_per_epoch = 200\nstep_microseconds = 3000\n\
+                [memory]\nprobe = false\n[checkpoint]\nevery_steps = 20\n";
+    workplace.file("slow.toml", slow);
+    let mut child = workplace.spawn(&["slow.toml", "-q"]);
+    let folder = workplace.path("results/slow/latest/tensorboard");
+    let size = || -> u64 {
+        let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        files.map(|entry| entry.metadata().map_or(0, |found| found.len())).sum()
+    };
+    wait_until("events are written", || size() > 30_000);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let run = workplace.latest("slow");
+    let [first] = live(&run).try_into().unwrap();
+    let bytes = std::fs::read(&first).unwrap();
+    let found = scalars(&bytes);
+    // Lines wait for others to be written with them, events do not.
+    let written = expected(&run);
+    assert!(written.len() > 20);
+    written.iter().for_each(|(place, value)| assert_eq!(found.get(place), Some(value), "{place:?}"));
+    assert!(restarts(&bytes).is_empty() && String::from_utf8_lossy(&bytes).contains("step_microseconds = 3000"));
+    // A kill within a write leaves the beginning of an event.
+    std::fs::OpenOptions::new().append(true).open(&first).unwrap().set_len(bytes.len() as u64 - 7).unwrap();
+    assert_eq!(workplace.xrun(&["resume", "slow", "-q"]).code, 0);
+    let [_, second] = live(&run).try_into().unwrap();
+    let again = std::fs::read(second).unwrap();
+    let [from] = restarts(&again).try_into().unwrap();
+    assert!(from > 20 && from % 20 == 1, "behind a checkpoint: {from}");
+    let mut found = scalars(&std::fs::read(first).unwrap());
+    found.retain(|(_, step), _| *step < from);
+    found.extend(scalars(&again));
+    let all = expected(&run);
+    assert!(all.contains_key(&("train/loss".to_owned(), 200)));
+    all.iter().for_each(|(place, value)| assert_eq!(found.get(place), Some(value), "{place:?}"));
+    // They change no number, and are asked for.
+    workplace.file("plain.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["plain.toml", "-q"]).code, 0);
+    assert!(!workplace.latest("plain").join("tensorboard").exists());
+}
+
 /// Prints tag, step and value of all scalars, and the tags of texts.
 const READER: &str = "
 import sys

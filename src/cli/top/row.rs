@@ -1,0 +1,287 @@
+//! What do the files of one run say of it now?
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::report::axes::number;
+use crate::results::format::{MemoryLine, MetricsLine, PlanFile, Point};
+use crate::results::index::{self, RunState};
+use crate::results::loss::{self, KindLoss};
+use crate::results::tail::Tail;
+use crate::results::verdict::{Judgement, Verdict};
+use crate::results::write::WRITING;
+use crate::results::{layout, named, printable, read, resolved};
+use crate::run::{killed, manifest};
+use crate::units::{Bytes, Span, seconds};
+use crate::verdict::so_far::SoFar;
+
+/// The most that is read at a time of the metrics.
+const METRICS_BYTES_MAX: u64 = 64 * 1024;
+/// Owners that are named, and the most characters of a name.
+const OWNERS_MAX: usize = 3;
+const NAME_CHARACTERS_MAX: usize = 40;
+const WORDS_CHARACTERS_MAX: usize = 400;
+/// A run on another machine whose files did not change for so long is no longer taken to go on.
+const SILENT_AFTER: Duration = Duration::from_secs(600);
+/// What is younger than this was seen just now.
+const JUST_NOW: Duration = Duration::from_secs(10);
+
+/// A line of the table, made of safe text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// As every command understands it.
+    pub name: String,
+    pub experiment: String,
+    pub run: String,
+    pub state: String,
+    /// `310/1000  31 %`.
+    pub progress: String,
+    /// The loss, or else the first metric.
+    pub loss: String,
+    pub memory: String,
+    pub verdict: String,
+    /// Until it is done, or its time is over.
+    pub left: String,
+    /// Who holds the memory, the largest first.
+    pub owners: Vec<String>,
+    /// Where it runs and when it was seen, if that is not here and now.
+    pub seen: String,
+    /// What else there is to say: growth, or what cannot be read.
+    pub words: String,
+}
+
+impl Row {
+    fn of(run: &Path) -> Self {
+        let entry_name = |path: Option<&Path>| {
+            let name = path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned());
+            printable::line(&name, NAME_CHARACTERS_MAX)
+        };
+        let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
+        let of_sweep = absolute.parent().is_some_and(|parent| parent.ends_with(layout::POINTS));
+        let above = absolute.ancestors().nth(if of_sweep { 4 } else { 1 });
+        let of_reproduction = above.is_some_and(|above| above.ends_with(layout::REPRODUCTIONS));
+        let above = if of_reproduction { absolute.ancestors().nth(2) } else { above };
+        let experiment =
+            above.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned());
+        Self {
+            name: printable::line(&named::run(run, &experiment), 2 * NAME_CHARACTERS_MAX),
+            experiment: entry_name(above),
+            run: entry_name(Some(&absolute)),
+            ..Self::default()
+        }
+    }
+
+    fn judged(&mut self, verdict: Option<&Verdict>) {
+        let Some(verdict) = verdict else { return };
+        self.verdict = verdict.verdict.words().into();
+        if verdict.verdict >= Judgement::Suspect {
+            self.words = printable::line(&verdict.message, WORDS_CHARACTERS_MAX);
+        }
+    }
+
+    fn progressed(&mut self, step: Option<u64>, planned: Option<u64>) {
+        self.progress = match (step, planned.filter(|planned| *planned > 0)) {
+            (Some(step), Some(planned)) => {
+                let percent = (100.0 * step as f64 / planned as f64).min(100.0);
+                format!("{step}/{planned} {percent:3.0} %")
+            }
+            (Some(step), None) => step.to_string(),
+            (None, _) => "-".into(),
+        };
+    }
+}
+
+/// A run that has ended, was killed, or does not read.
+pub fn ended(run: &Path) -> Row {
+    let entry = index::entry(run);
+    let mut row = Row::of(run);
+    row.state = entry.state.words().into();
+    row.progressed(entry.last_step, entry.steps_planned);
+    row.loss = entry.loss.as_ref().map_or("-".into(), |(_, loss)| number(*loss));
+    row.memory = entry.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string());
+    match read::verdict(run) {
+        Ok(verdict) => row.judged(verdict.as_ref()),
+        Err(error) => row.words = printable::line(&error.to_string(), WORDS_CHARACTERS_MAX),
+    }
+    match &entry.state {
+        RunState::Unreadable(why) => row.words = printable::line(why, WORDS_CHARACTERS_MAX),
+        RunState::Killed => row.words = printable::line(&killed::killer(run).words(), WORDS_CHARACTERS_MAX),
+        RunState::Running | RunState::Ended(_) => {}
+    }
+    row
+}
+
+/// A run that goes on: what was read of it so far. Its size does not depend on the length of the run.
+#[derive(Debug)]
+pub struct Live {
+    run: PathBuf,
+    row: Row,
+    /// When the manifest was written that this is of: a resume writes another.
+    manifest: Option<SystemTime>,
+    plan: Option<PlanFile>,
+    time_limit: Option<Duration>,
+    is_command: bool,
+    /// The machine, if it is another one.
+    host: Option<String>,
+    so_far: SoFar,
+    metrics: Tail,
+    losses: Vec<KindLoss>,
+    last_step: Option<u64>,
+    /// The first metric of the newest validation.
+    metric: Option<(String, f64)>,
+}
+
+impl Live {
+    pub fn new(run: &Path) -> Self {
+        let manifest = read::manifest(run).ok();
+        let watched = manifest.as_ref().and_then(|manifest| manifest.watched.clone());
+        let limited = || {
+            let values = resolved::values(run).ok()?;
+            let text = values.get("training.time_limit")?.as_str()?.to_owned();
+            Some(text.parse::<Span>().ok()?.0)
+        };
+        let time_limit = match &watched {
+            Some(watched) => watched.time_limit_seconds.and_then(|limit| Duration::try_from_secs_f64(limit).ok()),
+            None => limited(),
+        };
+        let host = read::process(run).ok().flatten().map(|note| note.host);
+        let host = host.or_else(|| manifest.map(|manifest| manifest.host.name));
+        Self {
+            run: run.to_path_buf(),
+            row: Row::of(run),
+            manifest: changed(&run.join(layout::MANIFEST)),
+            plan: read::plan(run).ok(),
+            time_limit,
+            is_command: watched.is_some(),
+            host: host.filter(|host| *host != manifest::host_name()),
+            so_far: SoFar::new(run),
+            metrics: Tail::new(&run.join(layout::METRICS), METRICS_BYTES_MAX),
+            losses: Vec::new(),
+            last_step: None,
+            metric: None,
+        }
+    }
+
+    /// Nobody here holds its lock, but it began on another machine, and its files changed lately: locks of another machine
+    /// are not seen on every file system.
+    pub fn may_go_on_elsewhere(run: &Path) -> bool {
+        let Ok(Some(note)) = read::process(run) else { return false };
+        note.host != manifest::host_name() && age(run).is_some_and(|age| age < SILENT_AFTER)
+    }
+
+    /// What is to be seen now.
+    pub fn look(&mut self) -> Row {
+        if changed(&self.run.join(layout::MANIFEST)) != self.manifest {
+            *self = Self::new(&self.run.clone());
+        }
+        self.so_far.look();
+        self.take_metrics();
+        let newest = self.so_far.newest();
+        let mut row = self.row.clone();
+        row.state = self.state(newest).into();
+        let step = self.last_step.max(newest.map(|line| line.step));
+        let planned = self.plan.as_ref().and_then(PlanFile::steps_known);
+        row.progressed(step, planned);
+        row.loss = match (loss::main(&self.losses), &self.metric) {
+            (Some(loss), _) => number(loss.last),
+            (None, Some((name, value))) => format!("{} {}", printable::line(name, 14), number(*value)),
+            (None, None) => "-".into(),
+        };
+        let age = age(&self.run);
+        row.memory = newest.map_or("-".into(), held);
+        row.owners = newest.map(owners).unwrap_or_default();
+        row.judged(self.so_far.verdict());
+        row.left = self.left(newest, step.zip(planned), age.unwrap_or_default());
+        let host = self.host.as_ref().map(|host| format!("on {}", printable::line(host, NAME_CHARACTERS_MAX)));
+        let seen = age.filter(|age| *age >= JUST_NOW).map(|age| format!("seen {} ago", seconds(age.as_secs_f64())));
+        row.seen = [host, seen].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        row
+    }
+
+    fn take_metrics(&mut self) {
+        let news = self.metrics.news::<MetricsLine>();
+        if news.anew {
+            (self.last_step, self.metric) = (None, None);
+            self.losses.clear();
+        }
+        let over = loss::averaged_over(self.plan.as_ref().and_then(PlanFile::steps_known));
+        for line in &news.records {
+            // A resume does some steps again.
+            self.last_step = Some(line.step());
+            match line {
+                MetricsLine::Train { batch, loss, .. } => loss::add(&mut self.losses, batch, *loss, over),
+                MetricsLine::Validation { metrics, .. } => {
+                    let planned = self.plan.iter().flat_map(|plan| &plan.metrics).map(|metric| &metric.name);
+                    let mut names = planned.chain(metrics.keys());
+                    self.metric = names.find_map(|name| Some((name.clone(), (*metrics.get(name)?)?)));
+                }
+            }
+        }
+    }
+
+    fn state(&self, newest: Option<&MemoryLine>) -> &'static str {
+        match newest {
+            _ if is_saving(&self.run) => "saving",
+            None => "starting",
+            Some(line) if line.point == Point::BeforeValidation => "validating",
+            Some(line) if line.point == Point::End => "ending",
+            Some(_) if self.is_command => "running",
+            Some(_) => "training",
+        }
+    }
+
+    /// Until all steps are done at the speed of now, or until the time limit if that comes first.
+    fn left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>, age: Duration) -> String {
+        let done = steps.zip(self.so_far.steps_per_second());
+        let done = done.map(|((step, planned), speed)| planned.saturating_sub(step) as f64 / speed);
+        let spent = newest.map(|line| line.time_us as f64 / 1e6 + age.as_secs_f64());
+        let limit = self.time_limit.zip(spent).map(|(limit, spent)| (limit.as_secs_f64() - spent).max(0.0));
+        match (done, limit) {
+            (Some(done), Some(limit)) if limit < done => format!("limit in {}", seconds(limit)),
+            (None, Some(limit)) => format!("limit in {}", seconds(limit)),
+            (Some(done), _) => seconds(done),
+            (None, None) => "-".into(),
+        }
+    }
+}
+
+/// What a run holds in memory, and on a device.
+fn held(line: &MemoryLine) -> String {
+    let host = Bytes(line.host.resident.unwrap_or(line.host.heap));
+    let on_gpus = line.processes.iter().flat_map(|processes| processes.groups.values()).filter_map(|group| group.gpu);
+    let on_gpus = on_gpus.reduce(|one, other| one.saturating_add(other));
+    match line.device.map(|pool| pool.reserved).or(on_gpus) {
+        Some(device) => format!("{host} + {} GPU", Bytes(device)),
+        None => host.to_string(),
+    }
+}
+
+/// The owners that hold most, of a command its groups of processes.
+fn owners(line: &MemoryLine) -> Vec<String> {
+    let mut owners: Vec<(&String, u64)> = line.owners.iter().map(|(name, bytes)| (name, *bytes)).collect();
+    owners.retain(|(_, bytes)| *bytes > 0);
+    owners.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
+    owners.truncate(OWNERS_MAX);
+    owners
+        .into_iter()
+        .map(|(name, bytes)| format!("{} {}", printable::line(name, NAME_CHARACTERS_MAX), Bytes(bytes)))
+        .collect()
+}
+
+/// Whether a checkpoint is being written: it has another name until it is whole.
+fn is_saving(run: &Path) -> bool {
+    let entries = std::fs::read_dir(run.join(layout::CHECKPOINTS)).into_iter().flatten().flatten();
+    entries.take(1000).any(|entry| entry.file_name().to_string_lossy().starts_with(WRITING))
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).ok()?.modified().ok()
+}
+
+/// How long ago the run last wrote something.
+fn age(run: &Path) -> Option<Duration> {
+    let files = [layout::MEMORY, layout::METRICS, layout::LOG, layout::PROCESS, layout::MANIFEST];
+    let newest = files.iter().filter_map(|name| changed(&run.join(name))).max()?;
+    // A machine whose clock is behind wrote in the future.
+    Some(SystemTime::now().duration_since(newest).unwrap_or_default())
+}

@@ -1,0 +1,47 @@
+//! `xrun init`: is the folder that it makes one to begin with?
+
+use crate::workplace::Workplace;
+
+const FILES: [&str; 5] =
+    ["dummy.toml", "experiment.schema.json", ".gitignore", ".github/workflows/experiments.yml", "README.md"];
+
+#[test]
+fn what_is_made_passes_its_own_check_and_runs() {
+    let workplace = Workplace::new();
+    let said = workplace.xrun(&["init", "my project"]);
+    assert!(said.code == 0 && said.err.contains("cd 'my project'; xrun dummy.toml"), "{said:?}");
+    let place = workplace.path("my project");
+    FILES.iter().for_each(|name| assert!(place.join(name).is_file(), "{name}"));
+    let inside =
+        |arguments: &[&str]| crate::workplace::said(workplace.command(arguments).current_dir(&place).output().unwrap());
+    let workflow = std::fs::read_to_string(place.join(FILES[3])).unwrap();
+    let checked = workflow.lines().find_map(|line| line.trim().strip_prefix("run: xrun check ")).unwrap();
+    assert_eq!(checked, "--format github *.toml");
+    let said = inside(&["check", "--format", "github", "dummy.toml"]);
+    assert_eq!((said.code, said.err.contains("error")), (0, false), "{said:?}");
+    let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(place.join(FILES[1])).unwrap()).unwrap();
+    let first = std::fs::read_to_string(place.join(FILES[0])).unwrap();
+    assert!(first.starts_with("#:schema experiment.schema.json\n") && schema["properties"]["pipeline"].is_object());
+    assert_eq!(inside(&["dummy.toml", "-q"]).code, 0);
+    // The steps of the workflow that need a contract.
+    assert_eq!(inside(&["plan", "dummy.toml", "--lock"]).code, 0);
+    assert!(workflow.contains("*.memory.lock") && place.join("dummy.memory.lock").is_file());
+    assert_eq!(inside(&["check", "--locked", "--format", "github", "dummy.toml"]).code, 0);
+}
+
+#[test]
+fn nothing_is_overwritten_and_other_beginnings_can_be_chosen() {
+    let workplace = Workplace::new();
+    workplace.file("taken/README.md", "mine");
+    let said = workplace.xrun(&["init", "taken"]);
+    assert!(said.code == 2 && said.err.contains("has these already: README.md"), "{said:?}");
+    assert_eq!(std::fs::read_dir(workplace.path("taken")).unwrap().count(), 1, "nothing was written");
+    assert_eq!(workplace.xrun(&["init", "like", "--like", "soak"]).code, 0);
+    assert_eq!(workplace.xrun(&["check", "--no-data", "like/soak.toml"]).code, 0);
+    assert_eq!(workplace.xrun(&["init", "of", "--pipeline", "dummy"]).code, 0);
+    let whole = std::fs::read_to_string(workplace.path("of/dummy.toml")).unwrap();
+    assert!(whole.contains("[limits]") && workplace.xrun(&["check", "of/dummy.toml"]).code == 0, "{whole}");
+    let said = workplace.xrun(&["init", "none", "--like", "stag2"]);
+    assert!(said.code == 2 && said.err.contains("did you mean `stage2`"), "{said:?}");
+    assert!(!workplace.path("none").exists());
+}

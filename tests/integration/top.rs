@@ -1,0 +1,280 @@
+//! `xrun top`: is it seen what runs do, and is the terminal afterwards as it was?
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::workplace::{Workplace, json, wait_until};
+
+const SLOW: &str = "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 20000\n";
+
+/// Starts a run that takes long, and waits until it has written some steps.
+fn begin(workplace: &Workplace, name: &str, more: &[&str]) -> Child {
+    workplace.file(&format!("{name}.toml"), SLOW);
+    let file = format!("{name}.toml");
+    let child = workplace.spawn(&[&[file.as_str(), "-q"], more].concat());
+    let metrics = workplace.path("results").join(name).join("latest/metrics.jsonl");
+    wait_until("steps", || std::fs::read(&metrics).is_ok_and(|bytes| bytes.len() > 2000));
+    child
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn once(workplace: &Workplace, arguments: &[&str]) -> String {
+    let said = workplace.xrun(&[&["top", "--once"], arguments].concat());
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    said.out
+}
+
+fn row<'a>(frame: &'a str, word: &str) -> &'a str {
+    frame.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("no {word} in\n{frame}"))
+}
+
+#[test]
+fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
+    let workplace = Workplace::new();
+    assert_eq!(once(&workplace, &[]), "0 running, 0 ended in results\nno runs here\n");
+    workplace.file("done.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["done.toml", "-q"]).code, 0);
+    end(begin(&workplace, "dead", &[]));
+    let going_on = begin(&workplace, "live", &["-s", "training.time_limit=\"1h\""]);
+    let frame = once(&workplace, &[]);
+    assert!(frame.starts_with("1 running, 2 ended in results\n"), "{frame}");
+    assert!(row(&frame, " done ").contains("finished") && row(&frame, " done ").contains("10/10 100 %"), "{frame}");
+    assert!(row(&frame, " dead ").contains("killed") && frame.contains("somebody killed it"), "{frame}");
+    let live = row(&frame, " live ");
+    for part in ["training", "/100000   0 %", "MiB", "inconclusive"] {
+        assert!(live.contains(part), "{part}: {frame}");
+    }
+    // 100,000 steps of 20 ms take more than half an hour.
+    assert!(live.contains(" min ") || live.contains(" h "), "{frame}");
+    let first = frame.lines().nth(3).unwrap();
+    assert!(first.contains(" live "), "what goes on comes first: {frame}");
+    let owners = frame.lines().nth(4).unwrap();
+    assert!(owners.starts_with("  ") && owners.contains("_lines "), "who holds memory: {frame}");
+    // One of them, by its name and by its folder.
+    for name in ["live", "results/live/latest"] {
+        let one = once(&workplace, &[name]);
+        assert!(one.contains(" live ") && !one.contains(" done "), "{one}");
+    }
+    let said = workplace.xrun(&["top", "--once", "liv"]);
+    assert!(said.code == 2 && said.err.contains("did you mean"), "{said:?}");
+    end(going_on);
+}
+
+#[test]
+fn a_run_that_leaks_is_seen_to_grow_before_it_ends() {
+    let workplace = Workplace::new();
+    let leak = ["-s", "pipeline.dummy.leak_per_step=\"1 MiB\"", "-s", "pipeline.dummy.leak_in_ledger=true"];
+    let child = begin(&workplace, "leaky", &[&leak[..], &["-s", "pipeline.dummy.step_microseconds=2000"]].concat());
+    let mut frame = String::new();
+    wait_until("growth", || {
+        frame = once(&workplace, &[]);
+        row(&frame, " leaky ").contains("growing")
+    });
+    assert!(frame.contains("dummy_leak ") && frame.contains("a step"), "{frame}");
+    end(child);
+}
+
+#[test]
+fn the_runs_of_a_sweep_are_seen_below_their_experiment() {
+    let workplace = Workplace::new();
+    workplace.file("swept.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let frame = once(&workplace, &[]);
+    for run in ["0001-1", "0002-1"] {
+        assert!(row(&frame, run).contains("swept") && row(&frame, run).contains("finished"), "{frame}");
+    }
+    assert!(once(&workplace, &["swept/sweeps/latest"]).contains("0002-1"));
+    assert!(once(&workplace, &["-n", "1"]).contains("and 1 more that have ended"));
+}
+
+#[test]
+fn broken_folders_are_named_and_their_texts_do_nothing_to_the_terminal() {
+    let workplace = Workplace::new();
+    workplace.file("results/evil\u{1b}[2J/2026-11-21T07-56-17_57d022/manifest.json", "{\u{1b}[31m");
+    workplace.file("results/pipes/2026-11-21T07-56-18_57d022/summary.json", "{}");
+    workplace.file("results/pipes/2026-11-21T07-56-18_57d022/run.lock", "");
+    let memory = workplace.path("results/pipes/2026-11-21T07-56-18_57d022/memory.jsonl");
+    let memory = std::ffi::CString::new(memory.to_str().unwrap()).unwrap();
+    // SAFETY: a path that ends with NUL.
+    assert_eq!(unsafe { libc::mkfifo(memory.as_ptr(), 0o600) }, 0);
+    let frame = once(&workplace, &[]);
+    assert!(!frame.contains('\u{1b}') && frame.contains("evil\\u{1b}[2J"), "{frame}");
+    assert_eq!(frame.matches("unreadable").count(), 2, "{frame}");
+}
+
+#[test]
+fn a_run_on_another_machine_is_told_with_its_name_and_when_it_was_seen() {
+    let workplace = Workplace::new();
+    end(begin(&workplace, "far", &[]));
+    let run = workplace.latest("far");
+    let mut note = json(&run.join("process.json"));
+    note["host"] = "node\u{1b}7".into();
+    std::fs::write(run.join("process.json"), note.to_string()).unwrap();
+    let frame = once(&workplace, &[]);
+    assert!(frame.starts_with("1 running") && frame.contains("on node\\u{1b}7"), "{frame}");
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(120);
+    let age = |at| {
+        for name in ["memory.jsonl", "metrics.jsonl", "log.txt", "process.json", "manifest.json"] {
+            File::options().append(true).open(run.join(name)).unwrap().set_modified(at).unwrap();
+        }
+    };
+    age(long_ago);
+    let frame = once(&workplace, &[]);
+    assert!(frame.starts_with("1 running") && frame.contains("seen 2 min 0"), "{frame}");
+    age(long_ago - Duration::from_secs(3600));
+    let frame = once(&workplace, &[]);
+    assert!(frame.starts_with("0 running, 1 ended") && frame.contains("killed"), "{frame}");
+}
+
+#[test]
+fn a_report_of_a_run_that_goes_on_says_so_and_what_is_known_so_far() {
+    let workplace = Workplace::new();
+    let child = begin(&workplace, "live", &[]);
+    let run = workplace.latest("live");
+    let said = workplace.xrun(&["report", "live"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
+    for words in ["still running: this run has not ended", ">running<", " of 100000", "inconclusive"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!run.join("SHA256SUMS").exists(), "the list of digests is the run's own while it goes on");
+    end(child);
+    let said = workplace.xrun(&["report", "live"]);
+    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(said.code == 0 && !page.contains("still running") && page.contains(">killed<"), "{said:?}");
+}
+
+/// A terminal, and `xrun top` in it.
+struct Terminal {
+    ours: File,
+    theirs: OwnedFd,
+    child: Child,
+    seen: Vec<u8>,
+}
+
+impl Terminal {
+    fn open(workplace: &Workplace, columns: u16) -> Self {
+        let (mut ours, mut theirs) = (-1, -1);
+        let null = std::ptr::null_mut();
+        // SAFETY: both places live until the call returns, and nobody else has what was opened.
+        let (ours, theirs) = unsafe {
+            assert_eq!(libc::openpty(&mut ours, &mut theirs, null, std::ptr::null(), std::ptr::null()), 0);
+            libc::fcntl(ours, libc::F_SETFL, libc::O_NONBLOCK);
+            (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))
+        };
+        let end = || Stdio::from(theirs.try_clone().unwrap());
+        let mut command = workplace.command(&["top", "--every", "100ms"]);
+        resize(&ours, columns);
+        let child = command.env_remove("COLUMNS").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        Self { ours, theirs, child, seen: Vec::new() }
+    }
+
+    /// All that was written so far, as text.
+    fn text(&mut self) -> String {
+        let mut block = [0; 4096];
+        while let Ok(count) = self.ours.read(&mut block) {
+            if count == 0 {
+                break;
+            }
+            self.seen.extend(&block[..count]);
+        }
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    fn wait_for(&mut self, text: &str) {
+        let begun = Instant::now();
+        while !self.text().contains(text) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {text:?} in {:?}", self.text());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The newest whole frame, line by line, without what moves the cursor.
+    fn frame(&mut self) -> Vec<String> {
+        let text = self.text();
+        let frames: Vec<&str> = text.split("\x1b[H").collect();
+        let frame = frames[frames.len() - 2];
+        let plain = |line: &str| {
+            ["\x1b[K", "\x1b[J", "\x1b[1m", "\x1b[0m"].iter().fold(line.to_owned(), |line, code| line.replace(code, ""))
+        };
+        frame.split("\r\n").map(plain).collect()
+    }
+
+    /// What decides how keys and characters are handled.
+    fn settings(&self) -> [u32; 3] {
+        let mut settings = std::mem::MaybeUninit::<libc::termios>::uninit();
+        // SAFETY: the place lives until the call returns, and is read only where it was filled.
+        let settings = unsafe {
+            assert_eq!(libc::tcgetattr(self.theirs.as_raw_fd(), settings.as_mut_ptr()), 0);
+            settings.assume_init()
+        };
+        [settings.c_iflag, settings.c_oflag, settings.c_lflag]
+    }
+
+    /// Its exit code, once it has left, and the terminal is whole again.
+    fn left(mut self, before: [u32; 3]) -> i32 {
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.signal(), None);
+        assert_eq!(self.settings(), before, "keys are handled as before");
+        let text = self.text();
+        let last = |code: &str| text.rfind(code).unwrap_or_else(|| panic!("no {code:?} in {text:?}"));
+        assert!(last("\x1b[?1049l") > last("\x1b[?1049h") && last("\x1b[?1049l") > last("\x1b[H"), "{text:?}");
+        assert!(last("\x1b[?25h") > last("\x1b[?25l") && last("\x1b[?7h") > last("\x1b[?7l"), "{text:?}");
+        status.code().unwrap()
+    }
+}
+
+fn resize(terminal: &File, columns: u16) {
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the place lives until the call returns.
+    assert_eq!(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
+}
+
+#[test]
+fn a_narrow_terminal_is_drawn_on_follows_its_size_and_is_left_whole_by_keys_and_signals() {
+    let workplace = Workplace::new();
+    let going_on = begin(&workplace, "live", &[]);
+    let ways: [(&str, Option<i32>, i32); 5] = [
+        ("q", None, 0),
+        ("\x1b", None, 0),
+        ("\x03", None, 0),
+        ("", Some(libc::SIGTERM), 8),
+        ("", Some(libc::SIGHUP), 8),
+    ];
+    for (keys, signal, code) in ways {
+        let mut terminal = Terminal::open(&workplace, 60);
+        terminal.wait_for("training");
+        terminal.wait_for("q leaves");
+        // Another look has been drawn after it: the one before is whole.
+        let frames = terminal.text().matches("\x1b[H").count();
+        wait_until("another frame", || terminal.text().matches("\x1b[H").count() > frames + 1);
+        let frame = terminal.frame();
+        assert!(frame.iter().all(|line| line.trim_end_matches('\u{1b}').width() <= 62), "{frame:#?}");
+        assert!(!frame.iter().any(|line| line.contains(" experiment ")), "no room for it: {frame:#?}");
+        let raw = terminal.settings();
+        if keys == "q" {
+            resize(&terminal.ours, 140);
+            terminal.wait_for(" experiment ");
+        }
+        match signal {
+            // SAFETY: a process of ours that was not waited for yet.
+            Some(signal) => assert_eq!(unsafe { libc::kill(terminal.child.id() as i32, signal) }, 0),
+            None => terminal.ours.write_all(keys.as_bytes()).unwrap(),
+        }
+        let mut before = raw;
+        before[2] |= libc::ICANON | libc::ECHO | libc::ISIG;
+        assert_ne!(before, raw, "keys are read one by one");
+        assert_eq!(terminal.left(before), code, "{keys:?} {signal:?}");
+    }
+    end(going_on);
+}

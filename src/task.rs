@@ -4,8 +4,11 @@
 //! are tested with the `dummy` pipeline, which needs no Burn. A task lives on the training thread; in CubeCL 0.10
 //! pool statistics and cleanup concern the calling thread's stream only.
 
+pub mod predict;
+
 use std::path::Path;
 
+use self::predict::Predict;
 use crate::data::error::{Broken, DataError};
 use crate::data::sample::Picture;
 pub use crate::results::format::DeviceMemory;
@@ -63,6 +66,11 @@ pub trait Task {
     /// Counts worth keeping in the result: cache hits, skipped items. At most 64 of them.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
+    }
+
+    /// What answers about files of a person's own; `None` where the pipeline does not predict.
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        None
     }
 }
 

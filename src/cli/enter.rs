@@ -7,7 +7,7 @@ use clap::Parser;
 use super::terminal::{self, Failure, Terminal};
 use super::{
     Command, CommandLine, Progress, check, compare, completions, devices, eval, export, init, leaks, list, man, new,
-    note, plan, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, warm, watch,
+    note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, warm, watch,
 };
 use crate::{invocation, panics};
 
@@ -56,6 +56,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Eval(arguments) => eval::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Watch(arguments) => watch::run(&arguments, &terminal),
@@ -94,6 +95,7 @@ fn manner(command: &Command) -> (bool, bool) {
         Command::Resume(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Reproduce(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Eval(arguments) => (arguments.display.json, events(arguments.display.progress)),
+        Command::Predict(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Sweep(arguments) => (arguments.json, events(arguments.progress)),
         Command::Plan(arguments) => (arguments.json, false),
         Command::Leaks(arguments) => (arguments.json, false),

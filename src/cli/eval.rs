@@ -13,7 +13,8 @@ use crate::run::evaluate::{self, Which};
 use crate::run::prepare::Planned;
 
 /// What may be otherwise: the model is what was trained.
-const CHANGEABLE: &[&str] = &["dataset.", "validation.", "limits.", "memory.", "device.", "experiment.device"];
+pub(super) const CHANGEABLE: &[&str] =
+    &["dataset.", "validation.", "limits.", "memory.", "device.", "experiment.device"];
 
 #[derive(Clone, Debug, Args)]
 pub struct EvalArguments {
@@ -33,7 +34,7 @@ pub struct EvalArguments {
     pub(super) display: Display,
 }
 
-fn which(text: &str) -> Result<Which, String> {
+pub(super) fn which(text: &str) -> Result<Which, String> {
     match text {
         "best" => Ok(Which::Best),
         "last" => Ok(Which::Last),

@@ -19,6 +19,7 @@ mod man;
 mod new;
 mod note;
 mod plan;
+mod predict;
 mod progress;
 mod remove;
 mod report;
@@ -117,6 +118,9 @@ enum Command {
     /// Validate a checkpoint of a run once more, on its own data or on other data.
     #[command(after_help = EXIT_CODES)]
     Eval(eval::EvalArguments),
+    /// Answer about pictures, sounds or questions of your own with a checkpoint of a run.
+    #[command(after_help = EXIT_CODES)]
+    Predict(predict::PredictArguments),
     /// List runs, newest first.
     Ls(list::ListArguments),
     /// Write something down of a run, and give it tags.
@@ -463,7 +467,7 @@ pub struct DevicesArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
-    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, comparison, notes, process, hook, loop_state,
+    /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, evaluation, prediction, comparison, notes, process, hook, loop_state,
     /// or of a sweep: sweep, processes, table.
     #[arg(default_value = "experiment")]
     record: String,

@@ -28,7 +28,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("doctor", "`PROGRAM devices` says what this machine has and what is missing"),
     ("ps", "`PROGRAM ls` lists runs, those that go on among them"),
-    ("predict", "there is none yet; a checkpoint's weights are `.safetensors`"),
+    ("infer", "`PROGRAM predict RUN FILES` answers about files with a checkpoint"),
     ("list", "`PROGRAM ls` lists runs"),
     ("init", "`PROGRAM new PIPELINE` prints a file to start from"),
     ("create", "`PROGRAM new PIPELINE` prints a file to start from"),

@@ -15,6 +15,7 @@ use crate::results::evaluation::Evaluation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
 use crate::results::hook::HookDocument;
 use crate::results::notes::Notes;
+use crate::results::prediction::Prediction;
 use crate::results::process::ProcessNote;
 use crate::results::reproduction::Reproduction;
 use crate::results::sweep::{Process, Record, Table};
@@ -94,6 +95,7 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),
         ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),
         ("evaluation", titled("evaluation", "evaluation.json of xrun eval", generate::<Evaluation>(false))),
+        ("prediction", titled("prediction", "prediction.json of xrun predict", generate::<Prediction>(false))),
         ("notes", titled("notes", "notes.json of a run", generate::<Notes>(false))),
         ("process", titled("process", "process.json of a run", generate::<ProcessNote>(false))),
         ("hook", titled("hook", "What a hook reads on its standard input", generate::<HookDocument>(false))),

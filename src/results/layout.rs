@@ -86,6 +86,13 @@ pub const EVALUATIONS: &str = "evaluations";
 /// Inside one: on what, and what came of it.
 pub const EVALUATION: &str = "evaluation.json";
 
+/// What `xrun predict` answered about files, a folder each time.
+pub const PREDICTIONS: &str = "predictions";
+/// Inside one: an answer a line.
+pub const ANSWERS: &str = "predictions.jsonl";
+/// Inside one: which checkpoint answered, and about how much. Written last.
+pub const PREDICTION: &str = "prediction.json";
+
 /// Inside a checkpoint: weights in safetensors.
 pub const WEIGHTS: &str = "model.safetensors";
 /// Inside a checkpoint: the optimiser's running values.

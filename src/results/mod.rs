@@ -18,6 +18,7 @@ pub mod need;
 pub mod notes;
 mod outcome;
 pub mod picture;
+pub mod prediction;
 pub mod printable;
 pub mod process;
 pub mod read;

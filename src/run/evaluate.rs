@@ -91,7 +91,7 @@ pub fn evaluate(
     same_data: bool,
 ) -> Result<(PathBuf, Evaluation), NotStarted> {
     let (began, started) = (Instant::now(), manifest::now());
-    let folder = new_folder(run)?;
+    let folder = new_folder(&run.join(layout::EVALUATIONS))?;
     let validated = panics::caught(|| {
         task.load(&chosen.path)?;
         task.leave_files_in(&folder);
@@ -135,10 +135,9 @@ pub fn evaluate(
 }
 
 /// Named by the time, as runs are.
-fn new_folder(run: &Path) -> Result<PathBuf, NotStarted> {
-    let parent = run.join(layout::EVALUATIONS);
+pub(super) fn new_folder(parent: &Path) -> Result<PathBuf, NotStarted> {
     let base = manifest::time().format("%Y-%m-%dT%H-%M-%S").to_string();
-    write::at(&parent, std::fs::create_dir_all(&parent)).map_err(NotStarted::failed)?;
+    write::at(parent, std::fs::create_dir_all(parent)).map_err(NotStarted::failed)?;
     let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
     loop {
         let folder = parent.join(names.next().unwrap_or_default());

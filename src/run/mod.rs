@@ -19,6 +19,7 @@ pub mod norms;
 pub mod observer;
 pub mod pictures;
 pub mod post_mortem;
+pub mod predict;
 pub mod prepare;
 pub mod recorder;
 pub(crate) mod remove;

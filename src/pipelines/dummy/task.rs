@@ -8,9 +8,9 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::kept;
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::results::format::PlannedOwner;
-use crate::results::layout;
-use crate::results::write;
+use crate::results::{file, layout, write};
 use crate::settings::sections::CleanupAction;
+use crate::task::predict::{Asked, Item, Predict, Told};
 use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
 /// Validation metrics by name.
@@ -140,5 +140,33 @@ impl Task for Dummy {
 
     fn device_name(&self) -> String {
         "cpu".into()
+    }
+
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        Some(self)
+    }
+}
+
+/// What it says of a file.
+#[derive(serde::Serialize)]
+struct Answer {
+    bytes: u64,
+    /// The weight for each byte.
+    sum: f64,
+}
+
+impl Predict for Dummy {
+    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+        for path in asked.files {
+            let length = file::open(path).and_then(|file| Ok(file.metadata()?.len()));
+            match length {
+                Ok(bytes) => {
+                    let answer = Answer { bytes, sum: self.weight * bytes as f64 };
+                    told.answered(Item::file(path), &answer, &format!("{bytes} bytes, {:.3}", answer.sum))?;
+                }
+                Err(error) => told.failed(Item::file(path), &format!("cannot be read: {error}"))?,
+            }
+        }
+        Ok(serde_json::json!({ "weight": self.weight }))
     }
 }

@@ -9,6 +9,7 @@ pub mod json;
 pub mod kind;
 pub mod known;
 pub mod look;
+pub mod named;
 pub mod order;
 pub mod parts;
 pub mod question_answers;

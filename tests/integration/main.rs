@@ -34,6 +34,9 @@ mod limits;
 mod listing;
 mod outcomes;
 mod plan;
+mod prediction;
+#[cfg(feature = "train")]
+mod prediction_of_models;
 #[cfg(feature = "train")]
 mod quantised_training;
 mod reference;

@@ -155,6 +155,10 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
                 let said = workplace.xrun(&["eval", "trial", "--json", "-q"]);
                 vec![serde_json::from_str(&said.out).unwrap()]
             }
+            "prediction" => {
+                let said = workplace.xrun(&["predict", "trial", "trial.toml", "nowhere", "--json", "-q"]);
+                vec![serde_json::from_str(&said.out).unwrap()]
+            }
             "hook" => vec![json(&workplace.path("told.json"))],
             "comparison" => {
                 vec![

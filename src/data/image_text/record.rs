@@ -44,8 +44,13 @@ pub enum Image {
 impl Record {
     /// What a model reads before it answers.
     pub fn prompt(&self) -> String {
-        format!("question: {}\nanswer: ", self.question)
+        prompt(&self.question)
     }
+}
+
+/// What a model reads before it answers a question.
+pub fn prompt(question: &str) -> String {
+    format!("question: {question}\nanswer: ")
 }
 
 /// What a line of JSON lines is.

@@ -68,6 +68,74 @@ pub enum Cut {
     },
 }
 
+/// A question and its context in tokens, before the context is cut.
+struct Parts {
+    /// `Question: …` and `Context:`.
+    before: Vec<u32>,
+    context: Vec<u32>,
+    /// `Answer:`.
+    after: Vec<u32>,
+    /// Tokens of the context that fit.
+    room: usize,
+    /// Tokens of a prompt.
+    longest: usize,
+}
+
+impl Parts {
+    fn new(context: &str, question: &str, length: usize, tokenizer: &Tokenizer) -> Result<Self, DataError> {
+        // The same for all questions: room that followed from the answer would tell how long it is.
+        let reserved = (length / 4).max(1) + 1;
+        let mut before = tokenizer.encode(&format!("Question: {}", question.trim()))?;
+        before.truncate(length / 2);
+        before.extend(tokenizer.encode("\nContext:")?);
+        let after = tokenizer.encode("\nAnswer:")?;
+        let room = (length + 1).saturating_sub(before.len() + after.len() + reserved);
+        let context = tokenizer.encode(&format!(" {context}"))?;
+        Ok(Self { before, context, after, room, longest: length + 1 - reserved })
+    }
+
+    fn fits(&self) -> bool {
+        self.context.len() <= self.room
+    }
+
+    /// Windows that slide over the context.
+    fn windows(
+        &self,
+        question: &str,
+        stride: usize,
+        most: usize,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<Range<usize>>, DataError> {
+        let asked: BTreeSet<u32> = tokenizer.encode(&format!(" {}", question.trim()))?.into_iter().collect();
+        let mut windows = ranked(sliding(self.context.len(), self.room, stride), &self.context, &asked);
+        windows.truncate(most.max(1));
+        Ok(windows)
+    }
+
+    fn prompt(&self, window: &Range<usize>) -> Vec<u32> {
+        let mut prompt = [&self.before[..], &self.context[window.clone()], &self.after[..]].concat();
+        prompt.truncate(self.longest);
+        prompt
+    }
+}
+
+/// The prompts of a question that nobody has answered yet, those of a held-out one: of its windows, as [`Cut::Sliding`] has
+/// them.
+pub fn prompts(
+    context: &str,
+    question: &str,
+    length: usize,
+    (stride, most): (usize, usize),
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Vec<u32>>, DataError> {
+    let parts = Parts::new(context, question, length, tokenizer)?;
+    let windows = match parts.fits() {
+        true => std::iter::once(0..parts.context.len()).collect(),
+        false => parts.windows(question, stride, most, tokenizer)?,
+    };
+    Ok(windows.iter().map(|window| parts.prompt(window)).collect())
+}
+
 /// The example of a question of a paragraph, of at most `length + 1` tokens.
 pub fn example(
     paragraph: &Paragraph,
@@ -84,37 +152,20 @@ pub fn example(
     let (Some(first), Some(start)) = (first, start) else {
         return Err(DataError::content(format!("the question {} has no answer", asked.id)));
     };
-    // The same for all questions: room that followed from the answer would tell how long it is.
-    let reserved = (length / 4).max(1) + 1;
     let mut answer = tokenizer.encode(&format!(" {}", first.text.trim()))?;
     answer.truncate((length / 4).max(1));
     answer.push(tokenizer.end());
-    let mut before = tokenizer.encode(&format!("Question: {}", asked.question.trim()))?;
-    before.truncate(length / 2);
-    before.extend(tokenizer.encode("\nContext:")?);
-    let after = tokenizer.encode("\nAnswer:")?;
-    let room = (length + 1).saturating_sub(before.len() + after.len() + reserved);
-    let context = tokenizer.encode(&format!(" {}", paragraph.context))?;
+    let parts = Parts::new(&paragraph.context, &asked.question, length, tokenizer)?;
     let windows = match cut {
-        _ if context.len() <= room => std::iter::once(0..context.len()).collect(),
+        _ if parts.fits() => std::iter::once(0..parts.context.len()).collect(),
         Cut::WithAnswer { seed, number } => {
             // One more byte: the space before the context.
-            let answer = covering(&context, start + 1..start + 1 + first.text.len(), tokenizer);
-            vec![window_with(answer, context.len(), room, seed, number)]
+            let answer = covering(&parts.context, start + 1..start + 1 + first.text.len(), tokenizer);
+            vec![window_with(answer, parts.context.len(), parts.room, seed, number)]
         }
-        Cut::Sliding { stride, most } => {
-            let asked: BTreeSet<u32> = tokenizer.encode(&format!(" {}", asked.question.trim()))?.into_iter().collect();
-            let mut windows = ranked(sliding(context.len(), room, stride), &context, &asked);
-            windows.truncate(most.max(1));
-            windows
-        }
+        Cut::Sliding { stride, most } => parts.windows(&asked.question, stride, most, tokenizer)?,
     };
-    let prompt = |window: &Range<usize>| {
-        let mut prompt = [&before[..], &context[window.clone()], &after[..]].concat();
-        prompt.truncate(length + 1 - reserved);
-        prompt
-    };
-    let mut tokens = prompt(&windows[0]);
+    let mut tokens = parts.prompt(&windows[0]);
     let prompt_length = tokens.len();
     tokens.extend(answer);
     tokens.shrink_to_fit();
@@ -122,7 +173,7 @@ pub fn example(
         tokens,
         prompt: prompt_length,
         answers: asked.answers.iter().map(|answer| answer.text.clone()).collect(),
-        others: windows[1..].iter().map(prompt).collect(),
+        others: windows[1..].iter().map(|window| parts.prompt(window)).collect(),
     })
 }
 
@@ -318,6 +369,10 @@ mod tests {
             let tokenizer = bytes();
             let mut paragraph = paragraph(&text, &text);
             paragraph.qas[0].question = question;
+            // Nothing of the answer is in the prompts: they are those of the question alone.
+            let held_out = example(&paragraph, 0, length, HELD_OUT, tokenizer).unwrap();
+            let alone = prompts(&text, &paragraph.qas[0].question, length, (128, 1000), tokenizer).unwrap();
+            prop_assert!(held_out.prompts().eq(alone.iter().map(Vec::as_slice)));
             for cut in [TRAINING, HELD_OUT] {
                 let example = example(&paragraph, 0, length, cut, tokenizer).unwrap();
                 prop_assert!(example.tokens.len() <= length + 1);

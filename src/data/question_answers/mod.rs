@@ -1,5 +1,6 @@
 //! Questions with answers that stand in a text: SQuAD v1.1's format, read on demand.
 
+pub mod asked;
 pub mod check;
 pub mod corpus;
 pub mod example;

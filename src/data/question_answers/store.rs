@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::corpus::{Corpus, Split};
-use super::example::{Cut, Example, example};
+use super::example::{Cut, Example, example, prompts};
 use super::settings::Settings;
 use crate::bounded::HeldBytes;
 use crate::bounded::buffer::Buffer;
@@ -126,6 +126,15 @@ impl ExampleStore {
                 Ok(example)
             }
         }
+    }
+
+    /// The prompts of a question that is in no file, as of a held-out one: the windows of its context.
+    ///
+    /// # Errors
+    /// Text that the vocabulary does not take.
+    pub fn prompts(&self, context: &str, question: &str) -> Result<Vec<Vec<u32>>, DataError> {
+        let Cutting { length, stride, windows, .. } = self.cutting;
+        prompts(context, question, length, (stride, windows), &self.corpus.tokenizer)
     }
 
     /// The most windows that a held-out question has.

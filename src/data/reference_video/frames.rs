@@ -163,14 +163,18 @@ fn needed(path: &Path, name: &Path) -> Result<u64, DataError> {
 /// The file does not read, or is no picture that can be decoded.
 pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<Picture, DataError> {
     let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
-    let broken = |error: String| {
-        DataError::file(
-            name,
-            format!("the picture cannot be decoded: {error}; repair it or take it out of the annotations"),
-        )
-    };
+    decode_bytes(&bytes, rule)
+        .map_err(|error| DataError::file(name, format!("{error}; repair it or take it out of the annotations")))
+}
+
+/// As [`decode`], of the bytes of the file.
+///
+/// # Errors
+/// For people: it is no picture that can be decoded.
+pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<Picture, String> {
+    let broken = |error: String| format!("the picture cannot be decoded: {error}");
     let mut reader =
-        ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
+        ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
     let mut limits = Limits::default();
     limits.max_alloc = Some(DECODE_BYTES_MAX);
     reader.limits(limits.clone());

@@ -1,5 +1,6 @@
 //! Who makes log-mel spectra of clips, and how many of them are kept? A cache bounded by bytes, shared by all workers.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::library::Library;
@@ -119,11 +120,24 @@ impl ClipStore {
         let clip = clip.ok_or_else(|| DataError::content(format!("there is no clip {number}")))?;
         let path = self.library.root.join(AUDIO).join(&clip.file);
         let changed = |message: String| DataError::file(&path, format!("{message}; it was changed during the run"));
-        let bytes = file::bytes(&path, wav::FILE_BYTES_MAX).map_err(|error| changed(error.to_string()))?;
-        let sound = wav::read(&bytes).map_err(|unusable| changed(unusable.message))?;
-        let mut samples = resample(&sound.samples, sound.rate).map_err(changed)?;
+        self.samples_of(&path).map_err(changed)
+    }
+
+    /// The samples of a WAV file, as those of a clip.
+    fn samples_of(&self, path: &Path) -> Result<Vec<f32>, String> {
+        let bytes = file::bytes(path, wav::FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+        let sound = wav::read(&bytes).map_err(|unusable| unusable.message)?;
+        let mut samples = resample(&sound.samples, sound.rate)?;
         samples.resize(self.samples, 0.0);
         Ok(samples)
+    }
+
+    /// The log-mel spectrum of a WAV file that is in no data set, as of a clip: of its first `clip_seconds`. It is not kept.
+    ///
+    /// # Errors
+    /// For people, without the name: the file cannot be read, or is no sound.
+    pub fn log_mel_of(&self, path: &Path) -> Result<LogMel, String> {
+        Ok(self.bank.log_mel(&self.samples_of(path)?, self.frames).into())
     }
 
     /// How many samples a clip has at 16 kHz.

@@ -14,6 +14,8 @@ pub mod leaks;
 #[cfg(feature = "train")]
 pub mod loss;
 pub mod metrics;
+#[cfg(feature = "train")]
+pub mod predict;
 pub mod prepare;
 #[cfg(feature = "train")]
 pub mod pretraining;

@@ -166,6 +166,11 @@ impl Sounds {
         embedding
     }
 
+    /// Rounds what the encoder made of a sound that is no clip of the data, as those of clips are. It is not kept.
+    pub fn rounded(&self, numbers: &[f32]) -> Embedding {
+        Embedding::new(numbers, self.dtype)
+    }
+
     /// How often the encoder's tokens were kept, and how often they were not there.
     pub fn counters(&self) -> CacheCounters {
         self.embeddings.counters()

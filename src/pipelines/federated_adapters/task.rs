@@ -9,6 +9,7 @@ use super::adapters::Adapters;
 use super::encoding::Encoding;
 use super::federation::Federation;
 use super::loss::loss;
+use super::predict;
 use super::prepare::Prepared;
 use super::pretraining;
 use super::rounds::{Place, Rounds};
@@ -28,6 +29,7 @@ use crate::nn::side_by_side::SideBySide;
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::{Backend, checkpoint_weights, flat};
 use crate::settings::sections::CleanupAction;
+use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 type Network = Adapters<Backend>;
@@ -319,6 +321,18 @@ impl Task for FederatedAdapters {
             ("embedding_cache_evictions", embeddings.evictions),
             ("silent_clips", self.sounds.store().library().silent),
         ]
+    }
+
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        Some(self)
+    }
+}
+
+impl Predict for FederatedAdapters {
+    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+        let network = flat::from_host(self.trained.plain()?, self.federation.global());
+        let (encoding, targets, sounds) = (&self.encoding, &self.targets, &*self.sounds);
+        predict::Model { network, encoding, targets, sounds }.predict(asked, told)
     }
 }
 

@@ -202,14 +202,15 @@ impl Batches {
         self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
     }
 
-    fn detection(
-        &self,
-        episode: Episode,
-        name: &str,
-        purpose: Purpose,
-        generator: &mut ChaCha8Rng,
-    ) -> Result<DetectionBatch, DataError> {
-        let Settings { image_size: side, reference_size, num_aug, .. } = *self.episodes.settings();
+    /// The references of episode `index` (from 0) of a validation, as [`Batches::prepare_validation`] gives them, without the
+    /// frames: `[n_way, n_shot, num_aug, R, R, 3]`.
+    pub fn validation_references(&self, index: u64) -> Result<Vec<u8>, DataError> {
+        let mut generator = generator(self.episodes.draws().seed, "validation views", index);
+        self.references(&self.episodes.draw_validation(index), &mut generator)
+    }
+
+    fn references(&self, episode: &Episode, generator: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
+        let Settings { reference_size, num_aug, .. } = *self.episodes.settings();
         let reference_count = episode.references.iter().map(Vec::len).sum::<usize>() * num_aug;
         let mut reference_pixels = Vec::with_capacity(reference_count * reference_size * reference_size * 3);
         for exemplar in episode.references.iter().flatten() {
@@ -220,6 +221,19 @@ impl Batches {
                 reference_pixels.extend_from_slice(&view.rgb);
             }
         }
+        Ok(reference_pixels)
+    }
+
+    fn detection(
+        &self,
+        episode: Episode,
+        name: &str,
+        purpose: Purpose,
+        generator: &mut ChaCha8Rng,
+    ) -> Result<DetectionBatch, DataError> {
+        let side = self.episodes.settings().image_size;
+        // First of all: the frames' draws follow.
+        let reference_pixels = self.references(&episode, generator)?;
         let mut query_pixels = Vec::with_capacity(episode.queries.len() * side * side * 3);
         let mut queries = Vec::with_capacity(episode.queries.len());
         for &query in &episode.queries {

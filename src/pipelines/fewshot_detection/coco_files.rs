@@ -55,9 +55,7 @@ impl CocoFiles {
             sums::noted(run, &[layout::GROUND_TRUTH]);
             self.truths_written = true;
         }
-        let mut entries = Entries::begin(&run.join(layout::DETECTIONS))?;
-        entries.text("[")?;
-        Ok(DetectionsFile { entries, image: 0, run: run.to_path_buf() })
+        DetectionsFile::begin(run)
     }
 
     /// The file takes its place.
@@ -65,11 +63,7 @@ impl CocoFiles {
     /// # Errors
     /// It cannot be written.
     pub fn finish(&mut self, file: DetectionsFile) -> Result<(), WriteError> {
-        let DetectionsFile { mut entries, run, .. } = file;
-        entries.text("\n]\n")?;
-        sums::forget(&run, &[layout::DETECTIONS]);
-        entries.file.finish()?;
-        sums::noted(&run, &[layout::DETECTIONS]);
+        file.finish()?;
         self.buffer.set(0, 0);
         Ok(())
     }
@@ -84,16 +78,47 @@ pub struct DetectionsFile {
 }
 
 impl DetectionsFile {
+    /// Begins `detections.json` in a folder.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn begin(folder: &Path) -> Result<Self, WriteError> {
+        let mut entries = Entries::begin(&folder.join(layout::DETECTIONS))?;
+        entries.text("[")?;
+        Ok(Self { entries, image: 0, run: folder.to_path_buf() })
+    }
+
     /// The next query frame: what was found of the classes of its episode.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn frame(&mut self, classes: &[usize], found: &[Detection]) -> Result<(), WriteError> {
-        self.image += 1;
+        self.image(self.image + 1, classes, found)
+    }
+
+    /// An image by its number, and what was found in it of these classes.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn image(&mut self, image: u64, classes: &[usize], found: &[Detection]) -> Result<(), WriteError> {
+        self.image = image;
         for one in found {
             let (category_id, bbox) = (category(classes[one.class]), sides(&one.rectangle));
-            self.entries.entry(&Found { image_id: self.image, category_id, bbox, score: one.score })?;
+            self.entries.entry(&Found { image_id: image, category_id, bbox, score: one.score })?;
         }
+        Ok(())
+    }
+
+    /// The file takes its place.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn finish(self) -> Result<(), WriteError> {
+        let Self { mut entries, run, .. } = self;
+        entries.text("\n]\n")?;
+        sums::forget(&run, &[layout::DETECTIONS]);
+        entries.file.finish()?;
+        sums::noted(&run, &[layout::DETECTIONS]);
         Ok(())
     }
 }
@@ -134,13 +159,13 @@ struct Category<'a> {
     name: &'a str,
 }
 
-/// COCO counts from 1.
-fn category(class: usize) -> u64 {
+/// The number of a class in these files: COCO counts from 1.
+pub fn category(class: usize) -> u64 {
     class as u64 + 1
 }
 
 /// Left, top, width and height, without rounding: so pycocotools comes to the same overlaps.
-fn sides(place: &Rectangle) -> [f64; 4] {
+pub fn sides(place: &Rectangle) -> [f64; 4] {
     let [left, top, right, bottom] = [place.left, place.top, place.right, place.bottom].map(f64::from);
     [left, top, right - left, bottom - top]
 }

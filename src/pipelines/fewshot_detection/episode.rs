@@ -111,6 +111,11 @@ impl Episodes {
         &self.draws
     }
 
+    /// Classes that a validation draws from, in the order of their numbers.
+    pub fn held_out(&self) -> &[usize] {
+        &self.held_out
+    }
+
     /// Classes in a training episode: `n_way`, or all there are.
     pub fn n_way(&self) -> usize {
         self.settings.n_way.min(self.train.len())

@@ -17,6 +17,8 @@ pub mod model;
 pub mod pictures;
 #[cfg(feature = "train")]
 pub mod pixels;
+#[cfg(feature = "train")]
+pub mod predict;
 pub mod prepare;
 pub mod scoring;
 pub mod settings;

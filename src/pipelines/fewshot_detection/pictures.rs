@@ -17,7 +17,7 @@ const COLOURS: [[u8; 3]; 6] =
     [[230, 159, 0], [86, 180, 233], [0, 158, 115], [240, 228, 66], [213, 94, 0], [204, 121, 167]];
 
 /// The colour that stands for a way.
-fn colour(way: usize) -> [u8; 3] {
+pub fn colour(way: usize) -> [u8; 3] {
     COLOURS[way % COLOURS.len()]
 }
 
@@ -57,6 +57,18 @@ pub fn draw(
         canvas.outline(frame, colour(way), 3);
     }
     Picture { width: canvas.width, height: canvas.height, rgb: canvas.rgb.into() }
+}
+
+/// A picture with what was found in it, in the colours of their ways; in pixels of the picture.
+pub fn outlined(picture: &Picture, found: &[Detection]) -> Picture {
+    let Picture { width, height, .. } = *picture;
+    let mut canvas = Canvas { width, height, rgb: picture.rgb.to_vec() };
+    // To be seen on a screen, however large the picture is.
+    let thickness = width.max(height).div_ceil(LARGE_SIDE).max(2);
+    for one in found {
+        canvas.outline(one.rectangle, colour(one.class), thickness);
+    }
+    Picture { width, height, rgb: canvas.rgb.into() }
 }
 
 /// `✓ 2 of 2 found`, `✗ 1 of 2 found, 1 wrong`: truths with their ways, against detections. A truth is found by a detection

@@ -12,6 +12,7 @@ use super::losses::{centres, detection_loss};
 use super::mix::batches_per_epoch;
 use super::model::ReferenceDetector;
 use super::pixels::pictures;
+use super::predict;
 use super::prepare::Prepared;
 use super::settings::{Settings, TripletMining};
 use super::step_leaks::StepLeaks;
@@ -27,6 +28,7 @@ use crate::nn::side_by_side::{Outputs, SideBySide};
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::{Backend, Tensor, triplet_loss};
 use crate::settings::sections::CleanupAction;
+use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 type Network = ReferenceDetector<Backend>;
@@ -308,6 +310,16 @@ impl Task for FewshotDetection {
             ("validation_predictions_left_out", self.validation.left_out),
             ("objects_without_a_cell", self.unanswered),
         ]
+    }
+
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        Some(self)
+    }
+}
+
+impl Predict for FewshotDetection {
+    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+        predict::predict(&self.validation, &self.trained.plain()?, &self.device, asked, told)
     }
 }
 

@@ -1,5 +1,6 @@
 //! How well does the model find classes that it has never seen? Without autodiff, one episode at a time.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,9 +39,9 @@ const COMPARED_MAX: usize = 16;
 /// What every validation uses again.
 #[derive(Debug)]
 pub struct Validation {
-    batches: Batches,
+    pub(super) batches: Batches,
     store: Arc<FrameStore>,
-    settings: Settings,
+    pub(super) settings: Settings,
     split: Arc<SideBySide>,
     cadence: Cadence,
     cells: Vec<Cell>,
@@ -57,8 +58,8 @@ pub struct Validation {
     pub left_out: u64,
 }
 
-/// One frame's answer: objectness, class probabilities, sides.
-struct Answers {
+/// The answers of some frames: objectness, class probabilities, sides.
+pub(super) struct Answers {
     object: Vec<f32>,
     class: Vec<f32>,
     sides: Vec<f32>,
@@ -144,30 +145,16 @@ impl Validation {
         shown: &mut Vec<(Picture, String)>,
     ) -> Result<(), TaskError> {
         let ways = batch.classes.len();
-        let (side, cells, device) = (self.settings.image_size, self.cells.len(), &device.plain);
-        let embeddings = self.embeddings(model, &batch.reference_pixels, device);
+        let embeddings = self.embeddings(model, &batch.reference_pixels, &device.plain);
         let prototypes = ReferenceDetector::prototypes(embeddings, ways);
-        let picture_bytes = side.pow(2) * 3;
-        let decoding = DecodeSettings::from(&self.settings);
         self.scoring.begin_episode(&batch.classes);
-        let parts = self.split.parts(batch.queries.len());
-        let answered = self.split.passes(model, &parts, |model, range| {
-            let pixels = &batch.query_pixels[range.start * picture_bytes..range.end * picture_bytes];
-            let dense = model.dense(to_tensor(pixels, side, device));
-            let class = sigmoid(model.similarity(dense.embeddings, prototypes.clone()));
-            let count = range.len();
-            let flat = vec![
-                sigmoid(dense.object).reshape([count * cells]),
-                class.reshape([count * cells * ways]),
-                dense.sides.reshape([count * cells * 4]),
-            ];
-            let [object, class, sides] = <[Vec<f32>; 3]>::try_from(fetch(flat)).unwrap_or_default();
-            Answers { object, class, sides }
-        });
+        let answered = self.answers(model, &batch.query_pixels, &prototypes, &device.plain);
         let mut at = 0;
-        for (range, answers) in parts.iter().zip(answered) {
+        for (range, answers) in answered {
             for offset in 0..range.len() {
-                let found = self.frame(&answers, offset, ways, batch, at, &decoding);
+                let query = &batch.queries[at];
+                let place = FramePlace { mapping: query.mapping, width: query.width, height: query.height };
+                let found = self.found(&answers, offset, ways, &place);
                 self.leaked.keep(|| (found.clone(), size_of_val(&*found) as u64));
                 if let Some(file) = file {
                     file.frame(&batch.classes, &found)?;
@@ -181,8 +168,40 @@ impl Validation {
         Ok(())
     }
 
+    /// What the model says of these squares, part by part: of which of them, and the answers.
+    pub(super) fn answers(
+        &self,
+        model: &ReferenceDetector<Backend>,
+        squares: &[u8],
+        prototypes: &Tensor<2>,
+        device: &DispatchDevice,
+    ) -> impl Iterator<Item = (Range<usize>, Answers)> + use<> {
+        let (side, cells, ways) = (self.settings.image_size, self.cells.len(), prototypes.dims()[0]);
+        let picture_bytes = side.pow(2) * 3;
+        let parts = self.split.parts(squares.len() / picture_bytes);
+        let answered = self.split.passes(model, &parts, |model, range| {
+            let pixels = &squares[range.start * picture_bytes..range.end * picture_bytes];
+            let dense = model.dense(to_tensor(pixels, side, device));
+            let class = sigmoid(model.similarity(dense.embeddings, prototypes.clone()));
+            let count = range.len();
+            let flat = vec![
+                sigmoid(dense.object).reshape([count * cells]),
+                class.reshape([count * cells * ways]),
+                dense.sides.reshape([count * cells * 4]),
+            ];
+            let [object, class, sides] = <[Vec<f32>; 3]>::try_from(fetch(flat)).unwrap_or_default();
+            Answers { object, class, sides }
+        });
+        parts.into_iter().zip(answered)
+    }
+
     /// Embeddings `[n, D]` of reference pictures.
-    fn embeddings(&self, model: &ReferenceDetector<Backend>, pixels: &[u8], device: &DispatchDevice) -> Tensor<2> {
+    pub(super) fn embeddings(
+        &self,
+        model: &ReferenceDetector<Backend>,
+        pixels: &[u8],
+        device: &DispatchDevice,
+    ) -> Tensor<2> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
         let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {
@@ -191,24 +210,15 @@ impl Validation {
         Tensor::cat(rows, 0)
     }
 
-    fn frame(
-        &self,
-        answers: &Answers,
-        offset: usize,
-        ways: usize,
-        batch: &DetectionBatch,
-        at: usize,
-        decoding: &DecodeSettings,
-    ) -> Vec<Detection> {
+    /// What was found in one frame of a part of the answers.
+    pub(super) fn found(&self, answers: &Answers, offset: usize, ways: usize, place: &FramePlace) -> Vec<Detection> {
         let cells = self.cells.len();
         let answer = Answer {
             objectness: &answers.object[offset * cells..][..cells],
             class: &answers.class[offset * cells * ways..][..cells * ways],
             boxes: &answers.sides[offset * cells * 4..][..cells * 4],
         };
-        let query = &batch.queries[at];
-        let place = FramePlace { mapping: query.mapping, width: query.width, height: query.height };
-        decode(&self.cells, ways, &answer, &place, decoding)
+        decode(&self.cells, ways, &answer, place, &DecodeSettings::from(&self.settings))
     }
 
     /// Keeps a picture for the report: one an episode, until there are enough.

@@ -66,12 +66,12 @@ pub fn answers(
 }
 
 /// The answers of a few questions, each with the prompts of its windows: of each question the one that the model is surest
-/// of, the first of equals. `at_once` prompts are in a pass, whatever their number in all.
+/// of, the first of equals; `None` of a question without prompts. `at_once` prompts are in a pass, whatever their number in all.
 pub fn surest(
     prompts: &[Vec<&[u32]>],
     at_once: usize,
     mut answers: impl FnMut(&[&[u32]]) -> Vec<Said>,
-) -> Vec<Vec<u32>> {
+) -> Vec<Option<Said>> {
     let all: Vec<(usize, &[u32])> =
         prompts.iter().enumerate().flat_map(|(at, prompts)| prompts.iter().map(move |prompt| (at, *prompt))).collect();
     let mut best: Vec<Option<Said>> = vec![None; prompts.len()];
@@ -84,7 +84,7 @@ pub fn surest(
             }
         }
     }
-    best.into_iter().map(|said| said.map(|said| said.tokens).unwrap_or_default()).collect()
+    best
 }
 
 #[cfg(test)]
@@ -97,6 +97,9 @@ mod tests {
         let prompts: [&[u32]; 6] = [&[1, 5], &[1, 9], &[1, 7], &[2, 3], &[4, 8], &[4, 8, 8]];
         let questions = vec![prompts[..3].to_vec(), prompts[3..4].to_vec(), prompts[4..].to_vec(), Vec::new()];
         let mut passes = Vec::new();
+        let tokens = |said: Vec<Option<Said>>| -> Vec<Vec<u32>> {
+            said.into_iter().map(|said| said.map(|said| said.tokens).unwrap_or_default()).collect()
+        };
         let found = surest(&questions, 4, |prompts| {
             passes.push(prompts.len());
             let said = |prompt: &&[u32]| {
@@ -105,10 +108,11 @@ mod tests {
             };
             prompts.iter().map(said).collect()
         });
-        assert_eq!(found, [vec![9, 2], vec![3, 2], vec![8, 2], vec![]], "the first of equals");
+        assert_eq!(found[0].as_ref().map(|said| said.mean), Some(-1.0));
+        assert_eq!(tokens(found), [vec![9, 2], vec![3, 2], vec![8, 2], vec![]], "the first of equals");
         assert_eq!(passes, [4, 2]);
         let nothing =
             surest(&questions[..1], 4, |prompts| vec![Said { tokens: vec![7], mean: f64::NAN }; prompts.len()]);
-        assert_eq!(nothing, [[7]]);
+        assert_eq!(tokens(nothing), [[7]]);
     }
 }

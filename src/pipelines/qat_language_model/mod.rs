@@ -15,6 +15,8 @@ pub mod linear;
 #[cfg(feature = "train")]
 pub mod pass;
 pub mod precision;
+#[cfg(feature = "train")]
+pub mod predict;
 pub mod prepare;
 #[cfg(feature = "train")]
 pub mod ranges;

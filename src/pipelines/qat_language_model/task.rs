@@ -11,6 +11,7 @@ use super::export::Export;
 use super::gpt2::{Gpt2, text};
 use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
+use super::predict;
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
 use super::settings::{self, Settings};
@@ -31,6 +32,7 @@ use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Backend, Tensor, gradients};
 use crate::results::write;
 use crate::settings::sections::CleanupAction;
+use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 type Network = Gpt2<Backend>;
@@ -365,6 +367,19 @@ impl Task for QatLanguageModel {
             ("example_cache_misses", cache.misses),
             ("example_cache_evictions", cache.evictions),
         ]
+    }
+
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        Some(self)
+    }
+}
+
+impl Predict for QatLanguageModel {
+    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+        let network = self.trained.plain()?;
+        let (precisions, rules, ranges) = (&self.precisions, &self.rules, &mut self.ranges);
+        let mut model = predict::Model { network, precisions, rules, ranges, validation: &self.validation };
+        model.predict(asked, told)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
-use super::answer::{answers, surest};
+use super::answer::{Said, answers, surest};
 use super::batch::{Batches, TokenBatch, validation_bytes};
 use super::gpt2::Gpt2;
 use super::pass::{Pass, Rules};
@@ -115,13 +115,18 @@ impl Validation {
         sums.tokens += batch.weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();
         let tokenizer = &self.batches.store().corpus().tokenizer;
         sums.bytes += batch.counted_bytes(tokenizer) as f64;
-        let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
         let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();
-        let answered =
-            surest(&prompts, self.part_size, |prompts| answers(network, prompts, length, most, tokenizer.end(), pass));
-        for (said, example) in answered.iter().zip(examples) {
-            sums.answers.add(&tokenizer.decode(said), &example.answers);
+        for (said, example) in self.answers(network, &prompts, pass).iter().zip(examples) {
+            let said = said.as_ref().map_or(String::new(), |said| tokenizer.decode(&said.tokens));
+            sums.answers.add(&said, &example.answers);
         }
+    }
+
+    /// Of each question, with the prompts of its windows, the answer that the model is surest of.
+    pub fn answers(&self, network: &Gpt2<Backend>, prompts: &[Vec<&[u32]>], pass: &mut Pass<'_>) -> Vec<Option<Said>> {
+        let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
+        let end = self.batches.store().corpus().tokenizer.end();
+        surest(prompts, self.part_size, |prompts| answers(network, prompts, length, most, end, pass))
     }
 
     fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {

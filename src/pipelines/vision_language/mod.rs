@@ -11,6 +11,8 @@ pub mod leaks;
 pub mod metrics;
 #[cfg(feature = "train")]
 pub mod network;
+#[cfg(feature = "train")]
+pub mod predict;
 pub mod prepare;
 #[cfg(test)]
 mod real_tests;

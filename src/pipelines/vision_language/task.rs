@@ -9,6 +9,7 @@ use burn::tensor::TensorData;
 
 use super::batch::ExampleBatch;
 use super::network::{Rules, VisionLanguage as Network, pictures};
+use super::predict;
 use super::prepare::Prepared;
 use super::selective::{Normalise, StepSums};
 use super::settings::Logits;
@@ -31,6 +32,7 @@ use crate::nn::side_by_side::SideBySide;
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::transformer::{Tokens, tokens};
 use crate::settings::sections::CleanupAction;
+use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
 /// Which model it is, in the file of its weights.
@@ -267,6 +269,20 @@ impl Task for VisionLanguage {
             ("image_cache_misses", images.misses),
             ("image_cache_evictions", images.evictions),
         ]
+    }
+
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        Some(self)
+    }
+}
+
+impl Predict for VisionLanguage {
+    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+        predict::question(&self.validation, asked).err()
+    }
+
+    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
+        predict::predict(&self.validation, &self.trained.plain()?, &self.rules, asked, told)
     }
 }
 

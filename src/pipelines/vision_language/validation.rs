@@ -232,6 +232,15 @@ impl Validation {
         }
     }
 
+    pub fn batches(&self) -> &Batches {
+        &self.batches
+    }
+
+    /// What the model says about each of a few examples, at most a batch, as text.
+    pub fn free_answers(&self, network: &Network, rules: &Rules, examples: &[Example]) -> Vec<String> {
+        self.answers(network, rules, examples, Seen::Pictures).map(|(_, said)| said).collect()
+    }
+
     /// What the model says about each example, as text.
     fn answers<'a>(
         &self,

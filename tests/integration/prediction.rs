@@ -1,0 +1,127 @@
+//! Does a checkpoint answer about files, name what it cannot answer about, and write only where it may?
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::workplace::{Said, Workplace, json, text};
+
+fn trained() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file(
+        "trial.toml",
+        "[experiment]\nseed = 5\n[pipeline.dummy]\nsteps_per_epoch = 20\n[validation]\nevery_steps = 10\n\
+         [checkpoint]\nevery_steps = 10\nkeep_last = 2\n[training]\nepochs = 1\n",
+    );
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.file("three", "abc");
+    workplace.file("five", "abcde");
+    workplace
+}
+
+fn predict(workplace: &Workplace, arguments: &[&str]) -> Said {
+    workplace.xrun(&[&["predict", "trial"], arguments].concat())
+}
+
+fn lines(folder: &Path) -> Vec<Value> {
+    text(&folder.join("predictions.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What is in a folder, by name, with its bytes.
+fn content(folder: &Path) -> Vec<(String, Option<Vec<u8>>)> {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    let mut all: Vec<_> = entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).ok()))
+        .filter(|(name, _)| name != "predictions")
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn each_file_has_a_line_in_the_order_in_which_it_was_named_and_the_run_stays_as_it_is() {
+    let workplace = trained();
+    let run = workplace.latest("trial");
+    let before = content(&run);
+    let said = predict(&workplace, &["five", "./three", "five"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.starts_with("five: 5 bytes, ") && said.out.contains("./three: 3 bytes, "), "{said:?}");
+    let folder = said.err.lines().find_map(|line| line.strip_prefix("predictions: ")).unwrap();
+    assert!(Path::new(folder).starts_with(run.join("predictions")), "{said:?}");
+    let record = json(&Path::new(folder).join("prediction.json"));
+    assert_eq!((&record["step"], &record["files"], &record["answered"]), (&20.into(), &3.into(), &3.into()));
+    let found = lines(Path::new(folder));
+    let files: Vec<&Value> = found.iter().map(|line| &line["file"]).collect();
+    assert_eq!(files, ["five", "./three", "five"]);
+    let weight = record["about"]["weight"].as_f64().unwrap();
+    assert!(weight < 1.0, "the checkpoint was loaded");
+    assert_eq!(found[1]["sum"], weight * 3.0);
+    assert_eq!(content(&run), before);
+    // Another checkpoint has another weight, and a second prediction another folder.
+    let said = predict(&workplace, &["five", "--checkpoint", "10", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let record: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(record["step"], 10);
+    assert!(record["about"]["weight"].as_f64() > Some(weight), "{record}");
+    assert_ne!(record["folder"], folder);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_the_others_are_answered() {
+    let workplace = trained();
+    let name = "ab\u{1b}[2Jsent";
+    std::fs::create_dir(workplace.path("folder")).unwrap();
+    let said = predict(&workplace, &["three", name, "folder", "five", "--out", "mine/answers"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("ab\\u{1b}[2Jsent: cannot be read: ") && !said.err.contains('\u{1b}'), "{said:?}");
+    assert!(said.err.contains("folder: cannot be read: is not a regular file"), "{said:?}");
+    assert!(said.err.contains("2 answers, 2 without"), "{said:?}");
+    let found = lines(&workplace.path("mine/answers"));
+    let failed: Vec<bool> = found.iter().map(|line| line["error"].is_string()).collect();
+    assert_eq!(failed, [false, true, true, false]);
+    assert_eq!(found[1]["file"], name);
+    // There is something now.
+    let said = predict(&workplace, &["three", "--out", "mine/answers"]);
+    assert!(said.code == 2 && said.err.contains("--out mine/answers: the folder is not empty"), "{said:?}");
+    let said = predict(&workplace, &["three", "--out", "five"]);
+    assert!(said.code == 2 && said.err.contains("--out five: is there already, and no folder"), "{said:?}");
+    let said = predict(&workplace, &["nowhere", "--out", "empty", "--json", "-q"]);
+    assert!(said.code == 1 && said.err.contains("there is no answer about any file"), "{said:?}");
+    let record: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&record["answered"], &record["failed"]), (&0.into(), &1.into()));
+}
+
+#[test]
+fn of_many_files_without_an_answer_the_first_are_named_and_all_are_written_down() {
+    let workplace = trained();
+    let names: Vec<String> = (0..70).map(|number| format!("missing_{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let said = predict(&workplace, &[&names[..], &["--out", "answers"]].concat());
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("missing_19: ") && !said.err.contains("missing_20: "), "{said:?}");
+    assert!(said.err.contains("and 50 more, named in predictions.jsonl"), "{said:?}");
+    assert_eq!(lines(&workplace.path("answers")).len(), 70);
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_before_anything_is_written() {
+    let workplace = trained();
+    workplace.file("other.toml", "[pipeline.command]\ncommand = [\"true\"]\n");
+    assert_eq!(workplace.xrun(&["other.toml", "-q"]).code, 0);
+    workplace.file("bare.toml", "[pipeline.dummy]\n[checkpoint]\nkeep_last = 1\n");
+    assert_eq!(workplace.xrun(&["bare.toml", "-q"]).code, 0);
+    std::fs::remove_dir_all(workplace.latest("bare").join("checkpoints")).unwrap();
+    for (arguments, code, words) in [
+        (&["trial", "three", "--checkpoint", "7"][..], 1, "there is no checkpoint after step 7; there are those after"),
+        (&["bare", "three"], 1, "this run has no checkpoint"),
+        (&["trial", "three", "-s", "training.epochs=9"], 2, "cannot change when a checkpoint predicts"),
+        (&["trial", "three", "--question", "What?"], 2, "is asked no question: leave out `--question`"),
+        (&["trial"], 2, "required"),
+        (&["nowhere", "three"], 2, "nowhere"),
+        (&["other", "three"], 2, "the pipeline `command` does not predict"),
+    ] {
+        let said = workplace.xrun(&[&["predict"], arguments].concat());
+        assert!(said.code == code && said.err.contains(words), "{arguments:?}: {said:?}");
+    }
+    assert!(!workplace.latest("trial").join("predictions").exists());
+}

@@ -48,6 +48,8 @@ struct OfPrecision {
 
 /// A line of a file that waits for its answer.
 type Waiting = (u64, Result<Question, String>);
+/// A question with the prompts of its windows.
+type Prompted = (Question, Vec<Vec<u32>>);
 
 impl Model<'_> {
     /// Answers each line of each file.
@@ -77,7 +79,7 @@ impl Model<'_> {
 
     fn answer(&mut self, path: &Path, waiting: Vec<Waiting>, told: &mut dyn Told) -> Result<(), TaskError> {
         let store = self.validation.batches.store();
-        let prompted: Vec<(u64, Result<(Question, Vec<Vec<u32>>), String>)> = waiting
+        let prompted: Vec<(u64, Result<Prompted, String>)> = waiting
             .into_iter()
             .map(|(line, question)| {
                 let prompted = question.and_then(|question| {

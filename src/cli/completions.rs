@@ -24,7 +24,7 @@ const TAGS_MAX: usize = 200;
 
 /// Subcommands that take a run.
 const OF_RUNS: &[&str] =
-    &["show", "report", "export", "resume", "reproduce", "eval", "compare", "verdict", "note", "rm", "top"];
+    &["show", "report", "export", "resume", "reproduce", "eval", "predict", "compare", "verdict", "note", "rm", "top"];
 
 /// Asks for runs, and leaves no space behind `key=`. In these scripts `PROGRAM` and `OF_RUNS` stand for what they name.
 const BASH: &str = r#"

@@ -34,7 +34,7 @@ pub struct Asked<'a> {
     pub question: Option<&'a str>,
     /// How much may be held: items at once, and the bytes that decoding takes.
     pub limits: &'a Limits,
-    /// There, and empty: for files that the pipeline leaves beside the answers.
+    /// Empty, and there when [`Predict::predict`] is called: for files that the pipeline leaves beside the answers.
     pub folder: &'a Path,
 }
 

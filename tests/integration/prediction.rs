@@ -106,7 +106,7 @@ fn of_many_files_without_an_answer_the_first_are_named_and_all_are_written_down(
 #[test]
 fn what_cannot_be_asked_is_refused_before_anything_is_written() {
     let workplace = trained();
-    workplace.file("other.toml", "[pipeline.command]\ncommand = [\"true\"]\n");
+    workplace.file("other.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
     assert_eq!(workplace.xrun(&["other.toml", "-q"]).code, 0);
     workplace.file("bare.toml", "[pipeline.dummy]\n[checkpoint]\nkeep_last = 1\n");
     assert_eq!(workplace.xrun(&["bare.toml", "-q"]).code, 0);

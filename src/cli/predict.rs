@@ -143,6 +143,7 @@ fn named(item: Item<'_>) -> String {
 impl Listener for Said {
     fn answered(&mut self, item: Item<'_>, words: &str) {
         if self.answers {
+            let words = if words.is_empty() { "(an empty answer)" } else { words };
             self.terminal.answer(&format!("{}: {}", named(item), printable::line(words, WORDS_MAX)));
         }
     }

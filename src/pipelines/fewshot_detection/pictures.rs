@@ -65,7 +65,8 @@ pub fn outlined(picture: &Picture, found: &[Detection]) -> Picture {
     let mut canvas = Canvas { width, height, rgb: picture.rgb.to_vec() };
     // To be seen on a screen, however large the picture is.
     let thickness = width.max(height).div_ceil(LARGE_SIDE).max(2);
-    for one in found {
+    // The surest last, on top of the others.
+    for one in found.iter().rev() {
         canvas.outline(one.rectangle, colour(one.class), thickness);
     }
     Picture { width, height, rgb: canvas.rgb.into() }
@@ -190,6 +191,18 @@ mod tests {
         assert_eq!(judged(&truths[..1], &[found(0, 0.0, 0.9), found(0, 1.0, 0.8)]), "✗ 1 of 1 found, 1 wrong");
         assert_eq!(judged(&truths, &[]), "✗ 0 of 2 found");
         assert_eq!(judged(&[], &[]), "✓ 0 of 0 found");
+    }
+
+    #[test]
+    fn boxes_are_drawn_into_the_picture_with_the_surest_on_top() {
+        let picture = Picture { width: 8, height: 6, rgb: vec![9; 8 * 6 * 3].into() };
+        let place = Rectangle { left: 1.0, top: 1.0, right: 7.0, bottom: 5.0 };
+        let found = [0.9, 0.5].map(|score| Detection { rectangle: place, class: usize::from(score < 0.8), score });
+        let drawn = outlined(&picture, &found);
+        let pixel = |x: usize, y: usize| &drawn.rgb[(y * 8 + x) * 3..][..3];
+        assert_eq!((drawn.width, drawn.height), (8, 6));
+        assert_eq!((pixel(1, 1), pixel(6, 4), pixel(0, 0)), (&colour(0)[..], &colour(0)[..], &[9, 9, 9][..]));
+        assert_eq!(outlined(&picture, &[]), picture);
     }
 
     #[test]

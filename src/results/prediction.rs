@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 /// `prediction.json`, beside `predictions.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
+    /// Of the form of the record.
     pub version: u32,
+    /// The name of the run's experiment.
     pub experiment: String,
+    /// The name of the run's folder.
     pub run: String,
     /// Where it and the answers are.
     pub folder: String,
@@ -17,13 +20,15 @@ pub struct Prediction {
     pub step: u64,
     /// RFC 3339, UTC.
     pub started: String,
+    /// From the loading of the checkpoint to the last answer.
     pub seconds: f64,
     /// The command as it was typed, one entry a word.
     pub command: Vec<String>,
     /// What was otherwise than in the run, as `section.key=value`.
     pub overrides: Vec<String>,
-    /// The device's kind and number, and its name.
+    /// The device's kind and number, such as `cpu` or `cuda:0`.
     pub device: String,
+    /// The device as it calls itself.
     pub device_name: String,
     /// SHA-256 of the sources of the program.
     pub source_digest: Option<String>,

@@ -25,10 +25,13 @@ const LINES: usize = 64;
 /// What is asked of a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
+    /// As they were named.
     pub files: &'a [PathBuf],
+    /// What is asked about each; `None` where nothing was typed.
     pub question: Option<&'a str>,
     /// A new or an empty folder in place of one below the run.
     pub out: Option<&'a Path>,
+    /// As `section.key=value`.
     pub overrides: &'a [String],
     /// Whether the data is what the run had.
     pub same_data: bool,

@@ -41,6 +41,7 @@ pub struct Asked<'a> {
 /// What an answer is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
+    /// As it was named.
     pub file: &'a Path,
     /// In a file of lines, from 1.
     pub line: Option<u64>,

@@ -16,7 +16,9 @@ pub const EXPECTED: &str = "{\"context\": …, \"question\": …} on each line";
 /// A question, and the text that has its answer. What else stands in the line is passed over.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Asked {
+    /// Has the answer.
     pub context: String,
+    /// Not empty.
     pub question: String,
     /// Given back with the answer.
     #[serde(default)]

@@ -19,9 +19,13 @@ const NEAREST: usize = 5;
 /// The plain network with the server's adapters, and what its outputs are made with and compared with.
 #[derive(Debug)]
 pub struct Model<'a> {
+    /// Of the server, on the plain device.
     pub network: Adapters<Backend>,
+    /// Makes the tokens that the adapters see.
     pub encoding: &'a Encoding,
+    /// Of all classes of the data.
     pub targets: &'a TargetTensors,
+    /// Names the classes, and makes spectra as those of clips.
     pub sounds: &'a Sounds,
 }
 

@@ -17,10 +17,15 @@ use crate::task::predict::{Asked, Item, Told};
 /// The plain network, and what a pass through it needs.
 #[derive(Debug)]
 pub struct Model<'a> {
+    /// On the plain device.
     pub network: Gpt2<Backend>,
+    /// Those that it was trained at, the widest first.
     pub precisions: &'a [Precision],
+    /// How things are quantised.
     pub rules: &'a Rules,
+    /// Of the checkpoint; they stay as they are.
     pub ranges: &'a mut Ranges,
+    /// Has the vocabulary, and answers as in a validation.
     pub validation: &'a Validation,
 }
 

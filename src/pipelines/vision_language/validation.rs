@@ -232,6 +232,7 @@ impl Validation {
         }
     }
 
+    /// Of the data that is validated on.
     pub fn batches(&self) -> &Batches {
         &self.batches
     }

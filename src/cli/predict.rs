@@ -75,8 +75,9 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
         experiment.experiment.device.clone_from(&manifest.device.chosen);
     }
-    // Nothing is trained: no batch is prepared ahead.
+    // Nothing is trained: no batch is prepared ahead, and the checkpoint has all weights.
     experiment.limits.workers = 0;
+    experiment.training.initial_weights = None;
     arguments.data.prepare(&experiment);
     let planned = Planned::new(experiment, terminal)?;
     // Before the model is on the device.

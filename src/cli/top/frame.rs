@@ -141,10 +141,12 @@ mod tests {
             let text = lines(&seen(), Some(width));
             assert!(text.iter().all(|line| line.width() <= width), "{width}: {text:#?}");
             if width >= 60 {
+                // What is folded is whole all the same.
+                let words = text.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
                 for part in
-                    ["07-56-17_57d022", "training", "310/1000  31 %", "82.5 MiB", "growing", "frame_cache 35.0 MiB"]
+                    ["07-56-17_57d022", "training", "310/1000 31 %", "82.5 MiB", "growing", "frame_cache 35.0 MiB"]
                 {
-                    assert!(text.join("\n").contains(part), "{width}: {part}: {text:#?}");
+                    assert!(words.contains(part), "{width}: {part}: {text:#?}");
                 }
             }
         }

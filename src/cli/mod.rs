@@ -28,11 +28,13 @@ mod run;
 mod schema;
 mod show;
 mod sweep;
+mod sweep_search;
 mod sweep_slurm;
 mod terminal;
 mod top;
 mod training;
 mod typo;
+mod until;
 mod verdict;
 mod warm;
 mod watch;
@@ -169,7 +171,7 @@ pub struct RunArguments {
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
     /// End after this many steps: what the subcommand plan measures with.
-    #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke"])]
+    #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke", "until"])]
     probe: Option<u64>,
     /// A short run in which everything happens once: this many steps, with warm-up, phases, validations and checkpoints at
     /// the same shares of the way.
@@ -178,6 +180,8 @@ pub struct RunArguments {
     /// The same with 20 steps and small validations, to see that an experiment works.
     #[arg(long, conflicts_with = "steps")]
     smoke: bool,
+    #[command(flatten)]
+    until: until::Until,
     /// Run only if no finished result has the same experiment, data and code; says which run has them.
     #[arg(long, conflicts_with = "dry_run")]
     if_changed: bool,
@@ -213,6 +217,8 @@ pub struct ResumeArguments {
     /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
     #[arg(long)]
     hooks: bool,
+    #[command(flatten)]
+    until: until::Until,
     #[command(flatten)]
     data: Data,
     #[command(flatten)]

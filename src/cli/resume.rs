@@ -109,6 +109,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         });
     }
     let mut experiment = checked.experiment;
+    arguments.until.check(experiment.command().is_some())?;
     if experiment.command().is_some() {
         if further.is_asked() {
             let message = "how far a command goes, its own words say; run it again with others";
@@ -156,6 +157,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         // Its numbers are those of two experiments, or of two programs: no other run has the same.
         continuation.manifest.fingerprint = CHANGED.into();
     }
+    continuation.manifest.until = arguments.until.step;
     let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
     let stop = training::listen(&arguments.display, terminal)?;
     resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;
@@ -170,6 +172,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         tell: None,
         started,
         stop_after: None,
+        until: arguments.until.step,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal, ask))
 }

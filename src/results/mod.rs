@@ -25,6 +25,7 @@ pub mod reproduction;
 pub mod resolved;
 pub mod sample;
 pub mod seal;
+pub mod search;
 pub mod selection;
 pub mod smaller;
 pub mod state;

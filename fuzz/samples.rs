@@ -182,6 +182,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
         tell: None,
         started: Instant::now(),
         stop_after: killed.then_some(20),
+        until: None,
     };
     launch.train(task, &stop::StopSignal::listen().unwrap(), &mut observer::Silent);
     match killed {

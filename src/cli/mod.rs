@@ -29,11 +29,13 @@ mod run;
 mod schema;
 mod show;
 mod sweep;
+mod sweep_search;
 mod sweep_slurm;
 mod terminal;
 mod top;
 mod training;
 mod typo;
+mod until;
 mod verdict;
 mod warm;
 mod watch;
@@ -111,7 +113,7 @@ enum Command {
     Init(init::InitArguments),
     /// Continue a run that was stopped or killed.
     #[command(after_help = EXIT_CODES)]
-    Resume(ResumeArguments),
+    Resume(resume::ResumeArguments),
     /// Run a result again, and say whether the same comes out.
     #[command(after_help = REPRODUCE_EXIT_CODES)]
     Reproduce(reproduce::ReproduceArguments),
@@ -173,7 +175,7 @@ pub struct RunArguments {
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
     /// End after this many steps: what the subcommand plan measures with.
-    #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke"])]
+    #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke", "until"])]
     probe: Option<u64>,
     /// A short run in which everything happens once: this many steps, with warm-up, phases, validations and checkpoints at
     /// the same shares of the way.
@@ -182,6 +184,8 @@ pub struct RunArguments {
     /// The same with 20 steps and small validations, to see that an experiment works.
     #[arg(long, conflicts_with = "steps")]
     smoke: bool,
+    #[command(flatten)]
+    until: until::Until,
     /// Run only if no finished result has the same experiment, data and code; says which run has them.
     #[arg(long, conflicts_with = "dry_run")]
     if_changed: bool,
@@ -197,26 +201,6 @@ pub struct RunArguments {
     /// Exactly this folder for the results, which must not be there; for runs of a sweep.
     #[arg(long, hide = true, value_name = "DIR", conflicts_with = "dry_run")]
     directory: Option<PathBuf>,
-    #[command(flatten)]
-    data: Data,
-    #[command(flatten)]
-    results: Results,
-    #[command(flatten)]
-    display: Display,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct ResumeArguments {
-    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
-    #[arg(value_hint = ValueHint::DirPath)]
-    run: String,
-    #[command(flatten)]
-    further: further::Further,
-    #[command(flatten)]
-    overrides: Overrides,
-    /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
-    #[arg(long)]
-    hooks: bool,
     #[command(flatten)]
     data: Data,
     #[command(flatten)]

@@ -86,6 +86,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         text: text.as_bytes(),
         origins: &original.manifest.origins,
         stop_after: original.stop_after(),
+        until: None,
     };
     let mut display = arguments.display.clone();
     display.json = false;

@@ -4,11 +4,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::{Args, ValueHint};
+
 use super::command;
+use super::further::Further;
 use super::hooks::Ask;
 use super::terminal::{Failure, Terminal};
 use super::training;
-use super::{Results, ResumeArguments};
+use super::until::Until;
+use super::{Data, Display, Overrides, Results};
 use crate::experiment::overrides::key_of;
 use crate::experiment::{read, resolved};
 use crate::panics;
@@ -44,6 +48,28 @@ const CHANGEABLE: &[&str] = &[
     "checkpoint.every_steps",
     "checkpoint.keep_last",
 ];
+
+#[derive(Clone, Debug, Args)]
+pub struct ResumeArguments {
+    /// A run: a folder, `experiment/run`, the beginning of a run's name or its last six digits, an experiment's name, `latest` or `latest~2`.
+    #[arg(value_hint = ValueHint::DirPath)]
+    run: String,
+    #[command(flatten)]
+    further: Further,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
+    #[arg(long)]
+    hooks: bool,
+    #[command(flatten)]
+    until: Until,
+    #[command(flatten)]
+    data: Data,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    pub(super) display: Display,
+}
 
 /// A command that `xrun watch` ran is no experiment: only the command itself knows how it goes on.
 pub fn refuse_command(run: &Path) -> Result<(), Failure> {
@@ -109,6 +135,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         });
     }
     let mut experiment = checked.experiment;
+    arguments.until.check(experiment.command().is_some())?;
     if experiment.command().is_some() {
         if further.is_asked() {
             let message = "how far a command goes, its own words say; run it again with others";
@@ -156,6 +183,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         // Its numbers are those of two experiments, or of two programs: no other run has the same.
         continuation.manifest.fingerprint = CHANGED.into();
     }
+    continuation.manifest.until = arguments.until.step;
     let ask = Ask::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
     let stop = training::listen(&arguments.display, terminal)?;
     resume::rewind(&path, &mut continuation, &overrides).map_err(Failure::failed)?;
@@ -170,6 +198,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         tell: None,
         started,
         stop_after: None,
+        until: arguments.until.step,
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal, ask))
 }

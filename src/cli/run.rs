@@ -47,6 +47,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     arguments.data.prepare(&experiment);
     let mut planned = Planned::new(experiment, terminal)?;
     let is_command = planned.plan.experiment.command().is_some();
+    arguments.until.check(is_command)?;
     if arguments.if_changed {
         let device = if is_command { UNKNOWN.to_owned() } else { planned.chosen.kind.to_string() };
         let kind = device.split(':').next().unwrap_or_default();
@@ -81,6 +82,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         text: &checked.text,
         origins: &checked.origins,
         stop_after: arguments.probe,
+        until: arguments.until.step,
     };
     let (run, code) = match is_command {
         true if arguments.dry_run => {

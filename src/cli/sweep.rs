@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::terminal::{Failure, Terminal};
-use super::{Overrides, Progress, Results, sweep_slurm};
+use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::experiment::launcher::Launcher;
 use crate::experiment::read_sweep::{self, Family};
 use crate::experiment::sweep::Mode;
@@ -20,9 +20,9 @@ use crate::run::directory::RunDirectory;
 use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
 use crate::sweep::launch::Local;
-use crate::sweep::plan::{self, PlannedPoint};
+use crate::sweep::plan::{self, Planned};
 use crate::sweep::points::{RunId, words};
-use crate::sweep::{table, text};
+use crate::sweep::{search, table, text};
 use crate::units::{counted, seconds};
 
 /// Of more runs than this, not every one gets a line.
@@ -52,7 +52,7 @@ pub struct SweepArguments {
     /// How values of several keys are put together; in place of `sweep.mode`.
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How many points mode random draws; in place of `sweep.samples`.
+    /// How many points the modes random, asha and tpe draw; in place of `sweep.samples`.
     #[arg(long, value_name = "COUNT")]
     samples: Option<u64>,
     /// How often each point is run, with another seed each time; in place of `sweep.repeats`.
@@ -139,41 +139,49 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 sweep_slurm::check_idle(&folder)?;
             }
             let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
+            if place == Where::Slurm {
+                sweep_search::refuse_slurm(&record.mode)?;
+            }
             Begun { folder, record, place, launcher: None, largest: None }
         }
         (None, Some(file)) => {
             let family = family(file, arguments, terminal)?;
-            let points = plan::plan(&family)?;
+            let planned = plan::plan(&family)?;
             if arguments.dry_run {
-                list(&family, &points, arguments.json, terminal);
+                list(&family, &planned, arguments.json, terminal);
                 return Ok(0);
             }
             let place = arguments.launcher.unwrap_or(Where::Local);
             if place == Where::Slurm {
+                sweep_search::refuse_slurm(family.sweep.mode.word())?;
                 sweep_slurm::check(arguments)?;
             }
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-            let record = Record::new(&family, &points, command);
+            let record = Record::new(&family, &planned, command);
             let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
-            let largest = (1..).zip(&points).max_by_key(|(_, point)| point.buffer_bytes).map(|(point, _)| point);
+            let largest =
+                (1..).zip(&planned.points).max_by_key(|(_, point)| point.buffer_bytes).map(|(point, _)| point);
             Begun { folder, record, place, launcher: family.launcher, largest }
         }
         (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let (record, path) = (&begun.record, begun.folder.path.as_path());
+    let mut begun = begun;
+    let path = begun.folder.path.clone();
+    let record = &begun.record;
     // So that a drift of the machine is not taken for the effect of a value.
     let drawn =
         if record.order.is_sorted() { String::new() } else { format!(", in random order (seed {})", record.seed) };
-    terminal.say(&format!(
-        "{}: {}, {}{drawn}, in {}",
-        record.experiment,
-        counted(record.points.len() as u64, "point"),
-        counted(record.order.len() as u64, "run"),
-        path.display()
-    ));
+    let how = match &record.search {
+        Some(search) => sweep_search::words(search),
+        None => {
+            let points = counted(record.points.len() as u64, "point");
+            format!("{points}, {}{drawn}", counted(record.order.len() as u64, "run"))
+        }
+    };
+    terminal.say(&format!("{}: {how}, in {}", record.experiment, path.display()));
     match begun.place {
-        Where::Local => on_this_machine(path, record, arguments, &stop, terminal),
+        Where::Local => on_this_machine(&path, &mut begun.record, arguments, &stop, terminal),
         Where::Slurm => on_slurm(&begun, arguments, &stop, terminal),
     }
 }
@@ -215,7 +223,7 @@ fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, termin
 
 fn on_this_machine(
     path: &Path,
-    record: &Record,
+    record: &mut Record,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
@@ -236,10 +244,10 @@ fn on_this_machine(
         false => {}
     }
     terminal.say(&format!("report: {}", path.join(layout::REPORT).display()));
-    let finished = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.finished).count();
+    let well = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.finished || run.at_rung).count();
     match conducted {
         Conducted::Stopped { left } => {
-            terminal.error(&format!("stopped by a signal: {left} of {} runs are not done", record.order.len()));
+            terminal.error(&format!("stopped by a signal: {left} of {} runs are not done", record.runs_at_most()));
             terminal.say(&how_to_go_on(path));
             Ok(exit_code(Outcome::Interrupted))
         }
@@ -248,8 +256,8 @@ fn on_this_machine(
             terminal.say(&how_to_go_on(path));
             Ok(exit_code(Outcome::Failed))
         }
-        Conducted::AllDone if finished < record.order.len() => {
-            terminal.error(&format!("{} of {} runs did not finish", record.order.len() - finished, record.order.len()));
+        Conducted::AllDone if well < record.order.len() => {
+            terminal.error(&format!("{} of {} runs did not finish", record.order.len() - well, record.order.len()));
             if !arguments.retry_failed {
                 terminal.say(&format!(
                     "to try them again: {} sweep --resume {} --retry-failed; without it, runs that failed stay as they are",
@@ -278,6 +286,7 @@ fn family(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result
     if arguments.name.is_none() {
         set.push(shorten::name(&family.base));
     }
+    set.extend(sweep_search::shortened(&family.sweep, whole, steps));
     overrides.extend(set);
     Ok(read_sweep::read(file, &overrides, super::environment())?)
 }
@@ -291,7 +300,8 @@ fn overrides(arguments: &SweepArguments) -> Vec<String> {
     all
 }
 
-fn list(family: &Family, points: &[PlannedPoint], json: bool, terminal: Terminal) {
+fn list(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
+    let points = planned.points.as_slice();
     let keys: Vec<&str> = family.axes.iter().map(|axis| axis.key.as_str()).collect();
     if json {
         let points: Vec<serde_json::Value> = points
@@ -303,15 +313,23 @@ fn list(family: &Family, points: &[PlannedPoint], json: bool, terminal: Terminal
                 })
             })
             .collect();
-        terminal.json(&serde_json::json!({ "keys": keys, "repeats": family.sweep.repeats, "points": points }));
+        let mut all = serde_json::json!({ "keys": keys, "repeats": family.sweep.repeats, "points": points });
+        if let (Some(all), false) = (all.as_object_mut(), planned.rungs.is_empty()) {
+            all.insert("rungs".into(), planned.rungs.clone().into());
+        }
+        terminal.json(&all);
         return;
     }
-    terminal.answer(&text::plan(&keys, points, family.sweep.repeats, terminal.width()));
+    let search = search::of(family, &planned.rungs)
+        .map_or_else(String::new, |search| format!("{}\n", sweep_search::words(&search)));
+    terminal.answer(&format!("{}{search}", text::plan(&keys, points, family.sweep.repeats, terminal.width())));
 }
 
 /// Says how it goes.
-pub struct Lines<'a> {
-    record: &'a Record,
+pub struct Lines {
+    keys: Vec<String>,
+    /// How many runs there will be is not known: it follows from results.
+    searches: bool,
     terminal: Terminal,
     begun: Instant,
     last: Option<Instant>,
@@ -320,9 +338,10 @@ pub struct Lines<'a> {
     all: usize,
 }
 
-impl<'a> Lines<'a> {
-    pub fn new(record: &'a Record, terminal: Terminal) -> Self {
-        Self { record, terminal, begun: Instant::now(), last: None, ended: 0, all: record.order.len() }
+impl Lines {
+    pub fn new(record: &Record, terminal: Terminal) -> Self {
+        let (keys, searches) = (record.keys.clone(), record.search.is_some());
+        Self { keys, searches, terminal, begun: Instant::now(), last: None, ended: 0, all: record.runs_at_most() }
     }
 
     fn event(&mut self, event: Event<'_>) {
@@ -339,18 +358,24 @@ impl<'a> Lines<'a> {
                 let runs = counted(running as u64, "run");
                 self.terminal.say(&format!("stopping: {runs} to write a checkpoint"));
             }
-            Event::Ended { run, process, left } => self.ended(run, process, left),
+            Event::Ended { run, values, process, until, left } => self.ended((run, until), values, process, left),
         }
     }
 
-    pub fn ended(&mut self, run: RunId, process: &Process, left: usize) {
+    /// A process ended: which run, the step that it was to stop after if it was, and the values of its point.
+    pub fn ended(
+        &mut self,
+        (run, until): (RunId, Option<u64>),
+        values: &[serde_json::Value],
+        process: &Process,
+        left: usize,
+    ) {
         self.ended += 1;
         if self.terminal.events {
-            let values: BTreeMap<&str, &serde_json::Value> =
-                self.record.keys.iter().map(String::as_str).zip(self.record.values(run.point)).collect();
+            let values: BTreeMap<&str, &serde_json::Value> = self.keys.iter().map(String::as_str).zip(values).collect();
             return self.terminal.event(&serde_json::json!({
                 "event": "run", "run": run.to_string(), "done": self.all - left, "of": self.all, "values": values,
-                "exit_code": process.exit_code, "signal": process.signal, "seconds": process.seconds,
+                "exit_code": process.exit_code, "until": until, "signal": process.signal, "seconds": process.seconds,
                 "message": process.message,
             }));
         }
@@ -361,15 +386,18 @@ impl<'a> Lines<'a> {
         }
         self.last = Some(Instant::now());
         let how = match (process.exit_code, process.signal) {
-            (Some(0), _) => format!("finished in {}", seconds(process.seconds)),
+            (Some(0), _) => {
+                let came = until.map_or_else(|| "finished".to_owned(), |step| format!("at the rung of step {step}"));
+                format!("{came} in {}", seconds(process.seconds))
+            }
             (Some(code), _) => format!("exit {code}"),
             (None, Some(signal)) => format!("killed by signal {signal}"),
             (None, None) => "gone".into(),
         };
         let why = process.message.as_ref().filter(|_| !good).map_or_else(String::new, |why| format!(": {why}"));
         let time = self.begun.elapsed().as_secs_f64() / self.ended as f64 * left as f64;
-        let time = if left > 0 { format!(" · about {} left", seconds(time)) } else { String::new() };
-        let values = words(self.record.keys.iter().map(String::as_str), self.record.values(run.point).iter());
+        let time = if left > 0 && !self.searches { format!(" · about {} left", seconds(time)) } else { String::new() };
+        let values = words(self.keys.iter().map(String::as_str), values.iter());
         self.terminal.say(&format!("{}/{} · {run} · {values} · {how}{why}{time}", self.all - left, self.all));
     }
 }

@@ -77,11 +77,11 @@ pub fn conduct(
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let submission = Submission { program: &program, settings: &settings, retry_failed: arguments.retry_failed };
     let mut lines = Lines::new(record, terminal);
-    watch(sweep, record, submission, stop, &mut |event| said(&event, &mut lines, sweep, terminal))
+    watch(sweep, record, submission, stop, &mut |event| said(&event, record, &mut lines, sweep, terminal))
         .map_err(|error| Failure::Failed(format!("{error}\n{}", how_to_go_on(sweep))))
 }
 
-fn said(event: &Event<'_>, lines: &mut Lines<'_>, sweep: &Path, terminal: Terminal) {
+fn said(event: &Event<'_>, record: &Record, lines: &mut Lines, sweep: &Path, terminal: Terminal) {
     match event {
         Event::Submitted { job, runs } => terminal.say(&format!(
             "job {job}: {runs} runs, as {} says; Ctrl-C leaves them to Slurm",
@@ -94,7 +94,7 @@ fn said(event: &Event<'_>, lines: &mut Lines<'_>, sweep: &Path, terminal: Termin
         }
         Event::Silent { error } => terminal.say(&format!("{error}; asking again until Slurm answers")),
         Event::Again { run, why } => terminal.say(&format!("{run}: {why}; submitted again")),
-        Event::Ended { run, process, left } => lines.ended(*run, process, *left),
+        Event::Ended { run, process, left } => lines.ended((*run, None), record.values(run.point), process, *left),
     }
 }
 
@@ -236,10 +236,12 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
     }
     terminal.say(&format!("report: {}", sweep.join(layout::REPORT).display()));
     let runs = || table.rows.iter().flat_map(|row| &row.runs);
-    let finished = runs().filter(|run| run.outcome == "finished").count();
+    let finished = runs().filter(|run| run.outcome == "finished" || run.at_rung).count();
     let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.words()];
     let open = runs().filter(|run| open.contains(&run.outcome.as_str())).count();
-    let all = record.order.len();
+    // A search has points that are not chosen yet.
+    let all = record.runs_at_most();
+    let open = open + all - record.order.len();
     let (running, waiting) = counts(&tasks);
     terminal.say(&format!("{finished} of {all} runs finished, {running} running, {waiting} waiting"));
     match (finished == all, open > 0) {

@@ -95,7 +95,7 @@ pub fn train(
 ) -> u8 {
     let run = launch.directory.path.clone();
     let asked_hooks = launch.plan.experiment.hooks.clone();
-    let stops_early = launch.stop_after.is_some();
+    let stops_early = launch.stop_after.is_some() || launch.until.is_some();
     let told = Rc::new(RefCell::new(Some(Told::new(&asked_hooks, ask == Ask::Run))));
     let shown = progress::observer(display.progress, terminal);
     let mut observer = Observing::new(shown, told.clone(), &run, launch.plan.steps);

@@ -104,6 +104,7 @@ impl Record {
             data_skipped: BTreeMap::new(),
             smaller: Vec::new(),
             origins: BTreeMap::new(),
+            until: None,
             watched: Some(watched.clone()),
             slurm: crate::results::process::SlurmJob::here(),
         };

@@ -6,6 +6,7 @@ use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree, place_of};
 use super::walk::{found, join};
 use crate::problem::{Place, Problem, nearest};
+use crate::results::search::Between;
 
 /// More values than this of one key are not swept.
 pub const VALUES_MAX: usize = 10_000;
@@ -26,7 +27,7 @@ pub struct Axis {
 pub enum Draw {
     /// Exactly these, in the order in which they were written.
     List(Vec<Swept>),
-    /// Any number between; only in mode `random`.
+    /// Any number between; only in modes that draw.
     Between(Range),
 }
 
@@ -42,11 +43,8 @@ pub struct Swept {
 /// Numbers from one end to the other.
 #[derive(Clone, Debug)]
 pub struct Range {
-    from: f64,
-    to: f64,
+    numbers: Between,
     steps: Option<u64>,
-    logarithmic: bool,
-    integer: bool,
     /// Where a mistake in it is shown.
     pub place: Place,
 }
@@ -130,7 +128,7 @@ impl Range {
         }
         match (from, to) {
             (Some(from), Some(to)) if problems.is_empty() => {
-                Ok(Self { from, to, steps, logarithmic, integer, place: place.clone() })
+                Ok(Self { numbers: Between { from, to, logarithmic, integer }, steps, place: place.clone() })
             }
             _ => Err(problems),
         }
@@ -138,23 +136,17 @@ impl Range {
 
     /// The two ends.
     pub fn ends(&self) -> [Value; 2] {
-        [self.value(self.from), self.value(self.to)]
+        [0.0, 1.0].map(|share| self.numbers.at(share))
+    }
+
+    /// The numbers alone.
+    pub fn numbers(&self) -> Between {
+        self.numbers
     }
 
     /// The value at a share of the way, 0 to 1: along the numbers, or along their logarithms.
     pub fn at(&self, share: f64) -> Value {
-        let between = |from: f64, to: f64| from + (to - from) * share;
-        let number = match (share, self.logarithmic) {
-            (0.0, _) => self.from,
-            (1.0, _) => self.to,
-            (_, true) => readable(between(self.from.ln(), self.to.ln()).exp()),
-            (_, false) => readable(between(self.from, self.to)),
-        };
-        self.value(number.clamp(self.from, self.to))
-    }
-
-    fn value(&self, number: f64) -> Value {
-        if self.integer { Value::from(number.round() as i64) } else { Value::from(number) }
+        self.numbers.at(share)
     }
 
     /// All its steps; whole numbers that fall together are one. `None` without `steps`.
@@ -164,11 +156,6 @@ impl Range {
         values.dedup();
         Some(values.into_iter().map(|value| Swept { value, place: self.place.clone() }).collect())
     }
-}
-
-/// Twelve digits: 0.3, not 0.30000000000000004.
-fn readable(number: f64) -> f64 {
-    format!("{number:.11e}").parse().unwrap_or(number)
 }
 
 /// The swept keys in alphabetical order, from a checked `[sweep.values]`.

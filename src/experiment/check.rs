@@ -2,10 +2,10 @@
 //!
 //! What a kind asks for stands in the kind's own folder; here is what all experiments share.
 
-use super::Experiment;
 use super::launcher::Launcher;
 use super::pipeline::Model;
 use super::read::INITIAL_WEIGHTS;
+use super::{Experiment, check_search};
 use crate::data::Dataset;
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::sections::{CleanupAction, Optimizer, PART_SIZE};
@@ -23,6 +23,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     checkpoint(experiment, problems);
     early_stopping(experiment, problems);
     launcher(experiment, problems);
+    check_search::check(experiment, problems);
     if let Some(dataset) = &experiment.dataset {
         dataset.check(problems);
     }

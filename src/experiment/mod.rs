@@ -3,6 +3,7 @@
 pub mod annotate;
 pub mod axes;
 mod check;
+pub(crate) mod check_search;
 pub mod command;
 mod expand;
 pub mod habits;

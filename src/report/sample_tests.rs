@@ -154,6 +154,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             .into(),
         origins: BTreeMap::new(),
         watched: None,
+        until: None,
         slurm: None,
     }
 }

@@ -72,6 +72,9 @@ pub struct Manifest {
     /// Of a command that `xrun watch` ran: what was asked for; absent of an experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,
+    /// The step after which the newest process was to stop (`--until`); absent where it was to do all steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
 }
 
 impl Manifest {

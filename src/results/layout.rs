@@ -61,6 +61,8 @@ pub const SWEEP: &str = "sweep.toml";
 pub const BASE: &str = "base.toml";
 /// Of a sweep: the folders of its runs, `0003-1` for the first repeat of the third point.
 pub const POINTS: &str = "points";
+/// Of a sweep of mode tpe: a line for each point that was chosen.
+pub const PROPOSALS: &str = "proposals.jsonl";
 /// Of a sweep: a line for each process that ended.
 pub const PROCESSES: &str = "processes.jsonl";
 /// Of a sweep: a row a point, for spreadsheets.

@@ -26,6 +26,7 @@ pub mod reproduction;
 pub mod resolved;
 pub mod sample;
 pub mod seal;
+pub mod search;
 pub mod selection;
 pub mod smaller;
 pub mod state;

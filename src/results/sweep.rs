@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::loss::KindLoss;
 use super::metric::Better;
+use super::search::Search;
 use super::verdict::Judgement;
 
 /// `sweep.toml`: everything that is needed to go on with a sweep, beside `base.toml`.
@@ -25,9 +26,9 @@ pub struct Record {
     pub command: Vec<String>,
     /// The absolute folder that the command was called in.
     pub working_directory: String,
-    /// `grid`, `zip` or `random`.
+    /// `grid`, `zip`, `random`, `asha` or `tpe`.
     pub mode: String,
-    /// Of the order, and of what mode random drew.
+    /// Of the order, and of what was drawn.
     pub seed: u32,
     /// How often each point is run, each time with another seed.
     pub repeats: u64,
@@ -35,10 +36,13 @@ pub struct Record {
     pub experiment_seed: u32,
     /// The swept keys.
     pub keys: Vec<String>,
-    /// For each point a value for each key. Points are counted from 1.
+    /// For each point a value for each key. Points are counted from 1. Those of mode `tpe` stand in `proposals.jsonl`.
     pub points: Vec<Vec<Value>>,
     /// Point and repeat of each run, in the order in which they start.
     pub order: Vec<[u64; 2]>,
+    /// How points are chosen, of the modes `asha` and `tpe`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
 }
 
 /// A line of `processes.jsonl`: a process of a run that ended.
@@ -73,6 +77,8 @@ pub struct Table {
     pub sweep: String,
     /// RFC 3339, UTC.
     pub created: String,
+    /// `grid`, `zip`, `random`, `asha` or `tpe`.
+    pub mode: String,
     /// How often each point is run.
     pub repeats: u64,
     /// The swept keys.
@@ -81,8 +87,10 @@ pub struct Table {
     pub metric: Option<String>,
     /// Which of its values are better; `null` where nobody says so.
     pub better: Option<Better>,
-    /// The point with the best metric, of those that finished.
+    /// The point with the best metric, of those that finished; of mode `asha` of those that came to the highest rung.
     pub best: Option<u64>,
+    /// Of mode `asha`: the steps after which runs stop until they are chosen to go on; the last is the end.
+    pub rungs: Vec<u64>,
     /// The kind of steps that the loss in the table is of: the one that most steps were of.
     pub loss_kind: Option<String>,
     /// The point that the others are compared with: the one without cleanups, or else the first.
@@ -102,6 +110,10 @@ pub struct Row {
     pub values: Vec<Value>,
     /// `finished`, or how its runs ended.
     pub outcome: String,
+    /// Steps done, of the run that came farthest.
+    pub steps: Option<u64>,
+    /// Of mode `asha`: the rung that it came to, counted from 1; 0 before the first.
+    pub rung: Option<u64>,
     /// Runs that did all their steps; the numbers are theirs, or of what there is when there are none.
     pub finished: u64,
     /// The worst of its runs; of a signal 128 and its number.
@@ -153,6 +165,8 @@ pub struct Measured {
     pub outcome: String,
     /// It did all its steps.
     pub finished: bool,
+    /// It stopped at a rung of mode `asha`, and was not chosen to go on.
+    pub at_rung: bool,
     /// Of the run's own summary, or of its last process where it has none.
     pub exit_code: Option<i32>,
     /// That killed its last process, of a run that has no summary.

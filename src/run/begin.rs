@@ -34,8 +34,10 @@ pub struct NewRun<'a> {
     pub text: &'a [u8],
     /// Where each value of the experiment came from, by dotted key.
     pub origins: &'a BTreeMap<String, String>,
-    /// Ends the run after this many steps, with the plan of all of them.
+    /// Ends the run after this many steps, with the plan of all of them: a probe.
     pub stop_after: Option<u64>,
+    /// Stops the run after this step, to go on later as if it had not stopped.
+    pub until: Option<u64>,
 }
 
 /// A run whose directory is there.
@@ -45,12 +47,13 @@ pub struct Begun {
     pub directory: RunDirectory,
     state: LoopState,
     stop_after: Option<u64>,
+    until: Option<u64>,
 }
 
 impl<'a> NewRun<'a> {
     /// All steps of an experiment that was read.
     pub fn of(checked: &'a Checked, place: Place<'a>) -> Self {
-        Self { place, text: &checked.text, origins: &checked.origins, stop_after: None }
+        Self { place, text: &checked.text, origins: &checked.origins, stop_after: None, until: None }
     }
 
     /// Makes the directory and describes the run there.
@@ -73,12 +76,13 @@ impl<'a> NewRun<'a> {
         let directory = directory.map_err(NotStarted::failed)?;
         let command = manifest::command();
         let kernels = opened.kernels.as_ref();
-        let manifest =
+        let mut manifest =
             manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, kernels, &command, self.origins);
+        manifest.until = self.until;
         launch::describe(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(NotStarted::failed)?;
         let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
-        Ok(Begun { directory, state, stop_after: self.stop_after })
+        Ok(Begun { directory, state, stop_after: self.stop_after, until: self.until })
     }
 }
 
@@ -101,6 +105,7 @@ impl Begun {
             tell: None,
             started,
             stop_after: self.stop_after,
+            until: self.until,
         }
     }
 }

@@ -45,8 +45,11 @@ pub struct Launch<'a> {
     pub tell: Option<Teller>,
     /// When the program began: `training.time_limit` counts from there.
     pub started: Instant,
-    /// Ends the run after this many steps, with the plan of all of them; `None` does them all.
+    /// Ends the run after this many steps, with the plan of all of them: a probe. `None` does them all.
     pub stop_after: Option<u64>,
+    /// Stops the run after this step, with a checkpoint and the plan of all steps. A run that goes on from there has the
+    /// numbers of one that never stopped.
+    pub until: Option<u64>,
 }
 
 /// Writes what is known before the first step: the author's file, the resolved one, the manifest and the plan.
@@ -86,6 +89,7 @@ impl Launch<'_> {
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
         session.stop_after = self.stop_after;
+        session.until = self.until;
         session.begins(&self.directory.id, self.kernels, self.tell);
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
             Ok(Ok(ending)) => judged(ending, &session),

@@ -57,6 +57,7 @@ pub fn manifest(
         smaller: plan.facts.smaller.clone(),
         origins: origins.clone(),
         watched: None,
+        until: None,
         slurm: SlurmJob::here(),
     }
 }

@@ -49,8 +49,10 @@ pub struct Session<'a> {
     pub tuned: bool,
     /// The same of a validation.
     pub tuned_validation: bool,
-    /// Ends the run after this many steps.
+    /// Ends a probe after this many steps.
     pub stop_after: Option<u64>,
+    /// Stops the run after this step, to go on later.
+    pub until: Option<u64>,
     stop: &'a StopSignal,
     started: Instant,
     /// When the clock of the time limit began: with the program; in a probe, when it had last compiled kernels.
@@ -101,6 +103,7 @@ impl<'a> Session<'a> {
             tuned: false,
             tuned_validation: false,
             stop_after: None,
+            until: None,
             stop,
             started: Instant::now(),
             limit_from: Some(program_started),
@@ -230,7 +233,8 @@ impl<'a> Session<'a> {
     /// All steps are done that were asked for. What is due after the last of them has been done, too.
     pub fn far_enough(&self) -> Option<Ending> {
         let message = || format!("stopped after step {}, as far as was asked for", self.state.step);
-        (self.state.step >= self.stop_after?).then(|| Ending::new(Outcome::Interrupted, message()))
+        let last = self.stop_after.into_iter().chain(self.until).min()?;
+        (self.state.step >= last).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 
     /// Writes a line of metrics, and counts it.

@@ -1,18 +1,20 @@
 //! The main flow of a sweep: start what is missing, go on with what was begun, until all is done or somebody stops it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use signal_hook::consts::SIGKILL;
 
+use super::course::{Course, Job, List};
 use super::launch::{Ended, Launcher, Start};
 use super::points::RunId;
 use super::record::run_folder;
+use super::search;
 use super::standing::{self, Standing};
 use super::table;
 use crate::bounded::ledger::Ledger;
-use crate::report;
 use crate::results::format::VERSION;
 use crate::results::layout;
 use crate::results::sweep::{Process, Record};
@@ -24,23 +26,20 @@ use crate::run::stop::StopSignal;
 /// What happens, for whoever watches.
 pub enum Event<'a> {
     /// How many runs are to do, and how many are done already.
-    Begins {
-        left: usize,
-        done: usize,
-    },
+    Begins { left: usize, done: usize },
     /// An earlier process still works on this run.
-    Waits {
-        run: RunId,
-    },
+    Waits { run: RunId },
     Ended {
         run: RunId,
+        /// Of each swept key.
+        values: &'a [Value],
         process: &'a Process,
+        /// The step that it was to stop after, so as to go on when it is chosen.
+        until: Option<u64>,
         left: usize,
     },
     /// Those that run were asked to stop.
-    Stops {
-        running: usize,
-    },
+    Stops { running: usize },
 }
 
 /// How a sweep is conducted.
@@ -78,10 +77,13 @@ pub enum SweepError {
 /// The table is written again after this time, and rarely enough that it costs at most a twentieth.
 pub const TABLE_EVERY: Duration = Duration::from_secs(5);
 
-/// Runs what is not done. The caller holds the sweep's folder.
+/// Runs what is not done. The caller holds the sweep's folder. A search adds the points that it chooses to the record.
+///
+/// # Errors
+/// A process cannot be started, or something cannot be written.
 pub fn conduct(
     sweep: &Path,
-    record: &Record,
+    record: &mut Record,
     how: Conduct,
     launcher: &mut dyn Launcher,
     stop: &StopSignal,
@@ -89,10 +91,15 @@ pub fn conduct(
 ) -> Result<Conducted, SweepError> {
     let buffer = write::lines("sweep_processes", 1);
     let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
-    let mut waiting = to_do(sweep, record, how.retry_failed);
-    let done = record.order.len() - waiting.len();
-    watch(Event::Begins { left: waiting.len(), done });
+    let mut course: Box<dyn Course> = match record.search.clone() {
+        Some(search) => search::course::course(sweep, record, &search, how.retry_failed),
+        None => Box::new(List::new(sweep, record, how.retry_failed)),
+    };
+    let (left, all) = (course.left(record), record.runs_at_most());
+    watch(Event::Begins { left, done: all.saturating_sub(left) });
     let (mut stopping, mut failed) = (false, false);
+    // There was nothing to start, and nothing has ended since.
+    let mut nothing = false;
     let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
     loop {
         if stop.raised() && !stopping {
@@ -101,30 +108,35 @@ pub fn conduct(
             launcher.interrupt();
         }
         let halted = stopping || (failed && how.fail_fast);
-        while !halted && launcher.running() < launcher.jobs() && !stop.raised() {
-            let Some(run) = waiting.pop_front() else { break };
-            if let Some(start) = next(sweep, record, run, how, stop, watch)? {
+        while !halted && !nothing && launcher.running() < launcher.jobs() && !stop.raised() {
+            let Some(job) = course.next(record)? else {
+                nothing = true;
+                break;
+            };
+            if let Some(start) = start(sweep, record, job, how, stop, watch)? {
                 launcher.start(start).map_err(SweepError::Start)?;
             } else if stop.raised() {
-                waiting.push_front(run);
+                course.put_back(job);
+            } else {
+                course.ended(job, false);
             }
         }
         if launcher.running() == 0 {
-            if halted || waiting.is_empty() {
+            if halted || nothing {
                 break;
             }
             continue;
         }
         for ended in launcher.ended() {
+            nothing = false;
             let process = process(sweep, &ended);
             failed |= process.exit_code != Some(0);
             journal.record(&process)?;
             journal.flush()?;
-            if !matches!(standing::of(&run_folder(sweep, ended.start.run)), Standing::Done(_)) && stopping {
-                waiting.push_back(ended.start.run);
-            }
-            let left = waiting.len() + launcher.running();
-            watch(Event::Ended { run: ended.start.run, process: &process, left });
+            course.ended(ended.start.job, stopping);
+            let left = course.left(record) + launcher.running();
+            let Job { run, until } = ended.start.job;
+            watch(Event::Ended { run, values: record.values(run.point), process: &process, until, left });
         }
         if written.elapsed() > TABLE_EVERY.max(20 * cost) {
             let begun = Instant::now();
@@ -133,42 +145,23 @@ pub fn conduct(
             (written, cost) = (Instant::now(), begun.elapsed());
         }
     }
-    Ok(match waiting.len() {
+    Ok(match course.left(record) {
         left if stopping => Conducted::Stopped { left },
         left if failed && how.fail_fast => Conducted::FailedFast { left },
         _ => Conducted::AllDone,
     })
 }
 
-/// The runs that are not done, in their order.
-pub fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
-    let mut runs = VecDeque::with_capacity(record.order.len());
-    for run in record.runs() {
-        let folder = run_folder(sweep, run);
-        match standing::of(&folder) {
-            Standing::Done(outcome) if retry_failed && outcome.resumable() => runs.push_back(run),
-            Standing::Done(_) => {
-                // Killed between its summary and its report.
-                if !folder.join(layout::REPORT).is_file() {
-                    let _ = report::write(&folder);
-                }
-            }
-            Standing::Missing | Standing::Begun | Standing::Running => runs.push_back(run),
-        }
-    }
-    runs
-}
-
 /// How a run is to be started; `None` when an earlier process has finished it, or a signal came.
-fn next(
+fn start(
     sweep: &Path,
     record: &Record,
-    run: RunId,
+    job: Job,
     how: Conduct,
     stop: &StopSignal,
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Option<Start>, SweepError> {
-    let folder = run_folder(sweep, run);
+    let folder = run_folder(sweep, job.run);
     let mut told = false;
     loop {
         match standing::of(&folder) {
@@ -177,28 +170,28 @@ fn next(
                     return Ok(None);
                 }
                 if !std::mem::replace(&mut told, true) {
-                    watch(Event::Waits { run });
+                    watch(Event::Waits { run: job.run });
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
             Standing::Missing => {
                 standing::clear(&folder)?;
-                return Ok(Some(Start::new(sweep, record, run)));
+                return Ok(Some(Start::new(sweep, record, job)));
             }
             // By a process of before, since we looked.
             Standing::Done(outcome) if !(how.retry_failed && outcome.resumable()) => return Ok(None),
-            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, run))),
+            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, job))),
         }
     }
 }
 
 fn process(sweep: &Path, ended: &Ended) -> Process {
     // What it said last was said while all was well.
-    let killer = (ended.signal == Some(SIGKILL)).then(|| killed::killer(&run_folder(sweep, ended.start.run)));
+    let killer = (ended.signal == Some(SIGKILL)).then(|| killed::killer(&run_folder(sweep, ended.start.job.run)));
     let killed = killer.filter(|killer| *killer != Killer::Unknown).map(|killer| killer.words());
     Process {
         version: VERSION,
-        run: ended.start.run.to_string(),
+        run: ended.start.job.run.to_string(),
         ended: now(),
         seconds: ended.seconds,
         resumed: ended.start.resumes,

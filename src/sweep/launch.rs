@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::points::RunId;
+use super::course::Job;
 use super::record::run_folder;
 use crate::child::{self, Farewell};
 use crate::results::sweep::Record;
@@ -18,7 +18,7 @@ use crate::results::{file, layout, printable};
 /// A run about to be started.
 #[derive(Clone, Debug)]
 pub struct Start {
-    pub run: RunId,
+    pub job: Job,
     /// What stands behind `xrun` on the command line.
     pub words: Vec<OsString>,
     /// Where the process says what is wrong.
@@ -54,18 +54,18 @@ pub trait Launcher {
 
 impl Start {
     /// The first process of a run.
-    pub fn new(sweep: &Path, record: &Record, run: RunId) -> Self {
+    pub fn new(sweep: &Path, record: &Record, job: Job) -> Self {
         let mut words: Vec<OsString> = vec!["run".into(), sweep.join(layout::BASE).into()];
-        words.extend(record.overrides(run).into_iter().flat_map(|text| ["-s".into(), text.into()]));
-        words.extend(["--directory".into(), run_folder(sweep, run).into()]);
+        words.extend(record.overrides(job.run).into_iter().flat_map(|text| ["-s".into(), text.into()]));
+        words.extend(["--directory".into(), run_folder(sweep, job.run).into()]);
         // Sixty points would tell somebody sixty times; and a sweep that is resumed may be somebody else's.
         words.push("--no-hooks".into());
-        Self::quiet(sweep, run, words, false)
+        Self::quiet(sweep, job, words, false)
     }
 
     /// A process that goes on where another one was stopped or killed.
-    pub fn resume(sweep: &Path, run: RunId) -> Self {
-        Self::quiet(sweep, run, vec!["resume".into(), run_folder(sweep, run).into()], true)
+    pub fn resume(sweep: &Path, job: Job) -> Self {
+        Self::quiet(sweep, job, vec!["resume".into(), run_folder(sweep, job.run).into()], true)
     }
 
     /// The process, not yet started.
@@ -81,9 +81,10 @@ impl Start {
         Ok(command)
     }
 
-    fn quiet(sweep: &Path, run: RunId, mut words: Vec<OsString>, resumes: bool) -> Self {
+    fn quiet(sweep: &Path, job: Job, mut words: Vec<OsString>, resumes: bool) -> Self {
+        words.extend(job.until.into_iter().flat_map(|step| ["--until".into(), step.to_string().into()]));
         words.extend(["--quiet", "--progress", "none"].map(OsString::from));
-        Self { run, words, said: run_folder(sweep, run).with_extension("txt"), resumes }
+        Self { job, words, said: run_folder(sweep, job.run).with_extension("txt"), resumes }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::record::run_folder;
-use super::standing::{self, Standing};
+use super::search::known::{Stage, stage};
 use crate::report::axes::time_of_day;
 use crate::report::listing::columns_within;
+use crate::results::search::Search;
 use crate::results::sweep::Record;
 use crate::results::{layout, printable};
 
@@ -48,9 +49,13 @@ pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
 
 fn listed(name: String, folder: PathBuf) -> Option<Listed> {
     let record = Record::read(&folder).ok()?;
-    let done = |run| matches!(standing::of(&run_folder(&folder, run)), Standing::Done(outcome) if outcome.is_done());
+    let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
+    let done = |run| match stage(&run_folder(&folder, run), rungs) {
+        Stage::Over(outcome) => outcome.is_done(),
+        stage => stage == Stage::Waits,
+    };
     let finished = record.runs().filter(|run| done(*run)).count();
-    let (points, runs) = (record.points.len(), record.order.len());
+    let (points, runs) = (record.points.len(), record.runs_at_most());
     Some(Listed { name, created: record.created, keys: record.keys, points, runs, finished, folder })
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::points::RunId;
 use super::record::run_folder;
+use super::search::known::{Stage, stage};
 use super::standing::{self, Standing};
 use crate::results::format::{Outcome, PlanFile, Point, Summary};
 use crate::results::metric::Better;
@@ -36,9 +37,13 @@ struct Trace {
     damage: Option<String>,
 }
 
-/// Reads a run's folder. `process` is its last one; `queued` counts while the run is not done.
-pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>) -> Measured {
+/// The outcome of a run that was not chosen to go on.
+const AT_RUNG: &str = "stopped at a rung";
+
+/// Reads a run's folder. `rungs` are the steps at which runs of the sweep wait; others have none. `process` is its last one; `queued` counts while the run is not done.
+pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
     let folder = run_folder(sweep, run);
+    let at_rung = stage(&folder, rungs) == Stage::Waits;
     let standing = standing::of(&folder);
     let summed = read::summary(&folder);
     let summary = summed.as_ref().ok().cloned().flatten().filter(|_| standing != Standing::Running);
@@ -59,12 +64,14 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     let cleanup = summary.as_ref().map(cleanup_seconds);
     // A process that was killed after its summary finished its run; and the last one may not be in the list of processes,
     // when the sweep was killed before it.
-    let exit_code = summary.as_ref().map(|summary| i32::from(summary.exit_code));
-    let outcome = outcome(standing, summary.as_ref(), process, queued);
+    // One that stopped where it was told to did what was asked for.
+    let exit_code = summary.as_ref().map(|summary| if at_rung { 0 } else { i32::from(summary.exit_code) });
+    let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(standing, summary.as_ref(), process, queued) };
     Measured {
         run: run.to_string(),
         repeat: run.repeat,
         finished: matches!(standing, Standing::Done(outcome) if outcome.is_done()) && damage.is_none(),
+        at_rung: at_rung && damage.is_none(),
         outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
         exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
         signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),

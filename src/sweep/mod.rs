@@ -6,6 +6,7 @@
 //! plan::plan               points           -> plans      everything that is wrong is found before the first run
 //! record::Record           what is to do    -> sweep.toml
 //! conduct::conduct         Record, Launcher -> one run directory a point and repeat
+//!   course or search       the directories  -> which run is next, and how far it goes
 //!   or slurm::watch        Record, sbatch   -> the same, on a cluster
 //! table::table             the directories  -> table.csv, table.json, report.html
 //! ```
@@ -13,6 +14,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod conduct;
+pub(crate) mod course;
 pub(crate) mod launch;
 pub(crate) mod listing;
 pub(crate) mod measure;
@@ -20,6 +22,7 @@ pub(crate) mod page;
 pub mod plan;
 pub mod points;
 pub mod record;
+pub(crate) mod search;
 pub mod slurm;
 pub(crate) mod standing;
 pub(crate) mod table;

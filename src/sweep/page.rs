@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::table::FRONTS;
-use super::text::{Cells, Room, best, changes, noise, reference, rows, said_once, short, value};
+use super::text::{Cells, Room, best, changes, noise, reference, rows, rungs, said_once, short, value};
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
 use crate::report::plots::{Curve, Plot, Shape};
@@ -18,15 +18,20 @@ pub fn html(table: &Table) -> String {
     let name = printable::line(&table.experiment, 100);
     let runs = table.rows.iter().map(|row| row.runs.len()).sum::<usize>();
     let finished = table.rows.iter().map(|row| row.finished).sum::<u64>();
+    let at_rung = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.at_rung).count() as u64;
+    let all_well = finished + at_rung == runs as u64;
     let sweep = printable::line(&table.sweep, 100);
     let content = html! {
         header {
             div.title {
                 h1 { (name) ", swept" }
-                span.badge.(if finished == runs as u64 { "good" } else { "bad" }) { (finished) " of " (runs) " runs finished" }
+                span.badge.(if all_well { "good" } else { "bad" }) {
+                    (finished) " of " (runs) " runs finished" @if at_rung > 0 { ", " (at_rung) " stopped at a rung" }
+                }
             }
             p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
             p.note { "Sweep " (sweep) ", begun " (time_of_day(&table.created)) "." }
+            @if let Some(rungs) = rungs(table) { p.note { (rungs) "." } }
             @if let Some(best) = best(table) { p.result { (best) } }
         }
         h2 { "Points" }
@@ -67,7 +72,7 @@ fn as_table(table: &Table, cells: Cells) -> Markup {
 
 /// Runs that did not finish, with what they said.
 fn failures(table: &Table) -> Markup {
-    let failed = || table.rows.iter().flat_map(|row| &row.runs).filter(|run| !run.finished);
+    let failed = || table.rows.iter().flat_map(|row| &row.runs).filter(|run| !run.finished && !run.at_rung);
     html! {
         @if failed().next().is_some() {
             h2 { "Not finished" }
@@ -254,8 +259,12 @@ fn by_value(table: &Table) -> Vec<Plot> {
 fn how_to_read(table: &Table) -> Markup {
     html! {
         h2 { "How to read this page" }
-        p { "A row is a point: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } "; the runs were started in random order. " b { "Best" } " is the point \
+        p { "A row is a point: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } @if ["grid", "zip", "random"].contains(&table.mode.as_str()) { "; the runs were started in random order" } ". " b { "Best" } " is the point \
             with the best last validation; one run says little where repeats differ. "
+            @if !table.rungs.is_empty() {
+                "A run stops at a " b { "rung" } "; the best there go on, and the others stay where they are. Metrics at different rungs \
+                are after different numbers of steps, and the best point is one of those at the highest rung. "
+            }
             b { "Steps a second" } " have the time of cleanups in them, and not that of validations and checkpoints; of several \
             repeats it is the median, with the lowest and the highest, and so is memory. "
             b { "Floor" } " is the least at rest in the second half of a run: what stays. "

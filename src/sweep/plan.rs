@@ -3,10 +3,12 @@
 use serde_json::Value;
 
 use super::points::{points, words};
+use super::search::rungs;
 use crate::bounded::ledger::Ledger;
 use crate::experiment::axes::Swept;
 use crate::experiment::overrides::key_of;
 use crate::experiment::read_sweep::Family;
+use crate::experiment::sweep::Mode;
 use crate::plan::{self, shorten};
 use crate::problem::{PROBLEMS_MAX, Problem, Problems};
 use crate::task::TaskError;
@@ -20,6 +22,15 @@ pub struct PlannedPoint {
     pub steps: u64,
     /// What all buffers together may hold.
     pub buffer_bytes: u64,
+}
+
+/// What a sweep will run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Planned {
+    /// Of mode `tpe` those at the start, which do not depend on results.
+    pub points: Vec<PlannedPoint>,
+    /// Of mode `asha` the steps after which runs stop until they are chosen to go on; the last is the end.
+    pub rungs: Vec<u64>,
 }
 
 /// What makes every point of a sweep as short as `steps`, as `section.key=value`, and how many steps the experiment itself
@@ -60,26 +71,28 @@ pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String
     Ok((set, whole.steps))
 }
 
-/// Checks every point, without looking at the data; answers how many there are.
+/// Checks every point that is known, without looking at the data; answers how many there are or will be.
 ///
 /// # Errors
 /// As [`plan`].
 pub fn check(family: &Family) -> Result<usize, Problems> {
     let points = points(family)?;
     each(family, &points, false)?;
-    Ok(points.len())
+    // Of the mode tpe, most points follow from results.
+    let samples = family.sweep.samples.filter(|_| family.sweep.mode == Mode::Tpe);
+    Ok(samples.and_then(|samples| usize::try_from(samples).ok()).unwrap_or(points.len()))
 }
 
 /// Checks and plans every point, without a device.
 ///
 /// # Errors
 /// What is wrong with any of them, each with the first point that it is wrong with.
-pub fn plan(family: &Family) -> Result<Vec<PlannedPoint>, Problems> {
+pub fn plan(family: &Family) -> Result<Planned, Problems> {
     each(family, &points(family)?, true)
 }
 
-fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Vec<PlannedPoint>, Problems> {
-    let mut planned = Vec::with_capacity(points.len());
+fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, Problems> {
+    let mut planned = Planned { points: Vec::with_capacity(points.len()), rungs: Vec::new() };
     let mut wrong = Wrong::default();
     for (at, point) in points.iter().enumerate() {
         let values: Vec<Value> = point.iter().map(|swept| swept.value.clone()).collect();
@@ -98,8 +111,17 @@ fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Vec<Planne
         match experiment.prepare(&Ledger::default()) {
             Ok((facts, _)) => {
                 let plan = plan::resolve(experiment, facts);
+                if family.sweep.mode == Mode::Asha {
+                    match rungs::rungs_of(&family.sweep, &plan, &planned.rungs) {
+                        Ok(rungs) => planned.rungs = rungs,
+                        Err(problem) => {
+                            let place = family.place(problem.key.strip_prefix("sweep.").unwrap_or("mode"));
+                            wrong.add(problem.at(place), &name);
+                        }
+                    }
+                }
                 let buffer_bytes = plan.owners.iter().map(|owner| owner.bytes).sum();
-                planned.push(PlannedPoint { values, steps: plan.steps, buffer_bytes });
+                planned.points.push(PlannedPoint { values, steps: plan.steps, buffer_bytes });
             }
             Err(error) => {
                 let place = point.last().map(|swept| swept.place.clone());

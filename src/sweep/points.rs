@@ -6,7 +6,9 @@ use std::fmt;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
 
+use super::search::{self, tpe, tpe::propose};
 use crate::experiment::axes::{Axis, Draw, Swept};
 use crate::experiment::read_sweep::{Family, written};
 use crate::experiment::sweep::{Mode, Sweep};
@@ -53,7 +55,8 @@ pub fn points(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
         problems.add(problem.help("write `repeats = 1`, or do not sweep the seed").at(Some(axis.place.clone())));
     }
     let points = match sweep.mode {
-        Mode::Random => random(family, &mut problems),
+        Mode::Random | Mode::Asha => random(family, &mut problems),
+        Mode::Tpe => at_start(family, &mut problems),
         Mode::Grid | Mode::Zip => {
             let lists = lists(axes, sweep.mode, &mut problems);
             problems.clone().into_result()?;
@@ -152,15 +155,37 @@ fn zip(axes: &[Axis], lists: &[&[Swept]], problems: &mut Problems) -> Option<Vec
     Some((0..count).map(|at| lists.iter().map(|list| list[at].clone()).collect()).collect())
 }
 
-fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
-    let Sweep { samples, seed, .. } = &family.sweep;
-    let Some(samples) = *samples else {
-        let problem = Problem::new("sweep.samples", "mode random needs the number of points to draw");
+/// How many points are to be drawn.
+fn samples(family: &Family, problems: &mut Problems) -> Option<u64> {
+    if family.sweep.samples.is_none() {
+        let message = format!("mode {} needs the number of points to draw", family.sweep.mode.word());
+        let problem = Problem::new("sweep.samples", message);
         problems
             .add(problem.help("write `samples = 20` in `[sweep]`, or type `--samples 20`").at(family.place("mode")));
-        return Some(Vec::new());
+    }
+    family.sweep.samples
+}
+
+/// The points of mode `tpe` that do not depend on results.
+fn at_start(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+    let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
+    let Sweep { tpe, seed, .. } = &family.sweep;
+    let space = search::space(&family.axes);
+    let mut points: Vec<Vec<Value>> = Vec::new();
+    for point in 1..=samples.min(tpe.startup) {
+        let Some((values, _)) = propose(&space, tpe::Settings::of(*seed, tpe), point, &[], &points) else { break };
+        points.push(values);
+    }
+    let places = |values: Vec<Value>| -> Vec<Swept> {
+        let of = |(axis, value): (&Axis, Value)| Swept { value, place: axis.place.clone() };
+        family.axes.iter().zip(values).map(of).collect()
     };
-    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(*seed));
+    Some(points.into_iter().map(places).collect())
+}
+
+fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+    let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
+    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(family.sweep.seed));
     let mut seen = HashSet::new();
     let mut points = Vec::new();
     for _ in 0..samples.saturating_mul(100) {

@@ -1,17 +1,20 @@
 //! What is a sweep to do? `sweep.toml`, written before the first run and never changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::plan::PlannedPoint;
+use super::plan::Planned;
 use super::points::{RUNS_MAX, RunId, order};
+use super::search::{self, proposals};
 use crate::data::digest::digest;
 use crate::experiment::read_sweep::{Family, written};
 use crate::experiment::resolved;
+use crate::experiment::sweep::Mode;
 use crate::results::format::VERSION;
 use crate::results::read::ReadError;
+use crate::results::search::{Method, Search};
 use crate::results::sweep::Record;
 use crate::results::write::{self, WriteError};
 use crate::results::{file, layout, printable, resolved as resolved_text, seal};
@@ -58,9 +61,16 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// The record of a checked family. `command` are the words that started the sweep.
-    pub fn new(family: &Family, points: &[PlannedPoint], command: Vec<String>) -> Self {
+    /// The record of a checked and planned family. `command` are the words that started the sweep.
+    pub fn new(family: &Family, planned: &Planned, command: Vec<String>) -> Self {
         let Family { base, sweep, axes, .. } = family;
+        // Of the mode tpe none is chosen yet.
+        let points = if sweep.mode == Mode::Tpe { &[] } else { planned.points.as_slice() };
+        // Which run begins first is no matter where results decide; of those that are drawn, the first is as good as any.
+        let order = match sweep.mode.is_search() {
+            true => (1..=points.len() as u64).map(|point| RunId { point, repeat: 1 }).collect(),
+            false => order(points.len() as u64, sweep.repeats, sweep.seed),
+        };
         Self {
             version: VERSION,
             experiment: base.experiment.name.clone(),
@@ -74,16 +84,20 @@ impl Record {
             experiment_seed: base.experiment.seed,
             keys: axes.iter().map(|axis| axis.key.clone()).collect(),
             points: points.iter().map(|point| point.values.clone()).collect(),
-            order: order(points.len() as u64, sweep.repeats, sweep.seed)
-                .into_iter()
-                .map(|run| [run.point, run.repeat])
-                .collect(),
+            order: order.into_iter().map(|run| [run.point, run.repeat]).collect(),
+            search: search::of(family, &planned.rungs),
         }
     }
 
     /// All runs, in the order in which they are started.
     pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
         self.order.iter().map(|&[point, repeat]| RunId { point, repeat })
+    }
+
+    /// How many runs there are to be: of mode `tpe`, which may find no other point, at most.
+    pub fn runs_at_most(&self) -> usize {
+        let samples = self.search.as_ref().map_or(0, |search| usize::try_from(search.samples).unwrap_or(usize::MAX));
+        self.order.len().max(samples)
     }
 
     /// The values of a point, which is counted from 1.
@@ -142,9 +156,15 @@ impl Record {
             return Err(RecordError::Content { path, message });
         }
         let text = String::from_utf8(bytes).map_err(|_| content("is not UTF-8".into()))?;
-        let record: Self = toml::from_str(&text).map_err(|error| content(printable::line(error.message(), 400)))?;
+        let mut record: Self = toml::from_str(&text).map_err(|error| content(printable::line(error.message(), 400)))?;
         if record.version > VERSION {
             return Err(RecordError::Newer { path, found: record.version });
+        }
+        if matches!(&record.search, Some(Search { method: Method::Tpe { .. }, .. })) {
+            proposals::read_into(folder, &mut record).map_err(|error| match error {
+                ReadError::Content { path, message } => RecordError::Content { path, message },
+                error => content(error.to_string()),
+            })?;
         }
         let count = record.points.len() as u64;
         let known =
@@ -167,7 +187,7 @@ impl Record {
 
     /// A line a point: the file is to be read by people, too.
     fn to_toml(&self) -> String {
-        let head = Self { points: Vec::new(), order: Vec::new(), ..self.clone() };
+        let head = Self { points: Vec::new(), order: Vec::new(), search: None, ..self.clone() };
         // Text, numbers and lists of text always serialise.
         let head = toml::to_string(&head).unwrap_or_default();
         let kept = head.lines().filter(|line| !line.starts_with("points = ") && !line.starts_with("order = "));
@@ -181,6 +201,9 @@ impl Record {
             text.push_str(&format!("    [{point}, {repeat}],\n"));
         }
         text.push_str("]\n");
+        // Tables are last.
+        let search = self.search.as_ref().map(|search| toml::to_string(&BTreeMap::from([("search", search)])));
+        text.extend(search.and_then(Result::ok).map(|search| format!("\n{search}")));
         text
     }
 }
@@ -193,8 +216,50 @@ pub fn run_folder(sweep: &Path, run: RunId) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::metric::Better;
+    use crate::results::search::{Between, Dimension};
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn chosen_points_are_read_with_the_record_and_a_damaged_one_is_named() {
+        let space = vec![
+            Dimension::Between(Between { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
+            Dimension::Choice(vec![json!("a"), json!(2), json!([1, 2])]),
+        ];
+        let method = Method::Tpe { startup: 3, gamma: 0.25, candidates: 24, space };
+        let mut record = Record {
+            version: VERSION,
+            experiment: "sample".into(),
+            created: now(),
+            xrun: "1".into(),
+            command: Vec::new(),
+            working_directory: "/".into(),
+            mode: "tpe".into(),
+            seed: 0,
+            repeats: 1,
+            experiment_seed: 0,
+            keys: vec!["a".into(), "b".into()],
+            points: Vec::new(),
+            order: Vec::new(),
+            search: Some(Search { metric: "loss".into(), better: Better::Lower, samples: 5, method }),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
+        assert_eq!(Record::read(folder.path()).unwrap(), record, "before the first point");
+        for point in 1..=2 {
+            proposals::append(folder.path(), &mut record, vec![json!(0.001), json!("a")], vec![point]).unwrap();
+        }
+        assert_eq!(Record::read(folder.path()).unwrap(), record);
+        assert_eq!((record.points.len(), record.order.as_slice()), (2, &[[1, 1], [2, 1]][..]));
+        let path = folder.path().join(layout::PROPOSALS);
+        let text = std::fs::read_to_string(&path).unwrap();
+        write::replace(&path, text.replacen("0.001", "0.002", 1).as_bytes()).unwrap();
+        let error = Record::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("proposals.jsonl") && error.contains("line 1"), "{error}");
+        write::replace(&path, &text.as_bytes()[..text.len() - 3]).unwrap();
+        assert_eq!(Record::read(folder.path()).unwrap().points.len(), 1, "a line that a kill cut off");
+    }
 
     proptest! {
         #[test]
@@ -216,6 +281,12 @@ mod tests {
                 keys: ["a.b", "c", "d", "e"].map(str::to_owned).to_vec(),
                 points: numbers.iter().map(|(n, x, text)| vec![json!(n), json!(x), json!(text), json!([1, 2])]).collect(),
                 order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.point, run.repeat]).collect(),
+                search: (seed % 2 == 0).then(|| Search {
+                    metric: "a \"b\"".into(),
+                    better: Better::Lower,
+                    samples: 3,
+                    method: Method::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
+                }),
             };
             let folder = tempfile::tempdir().unwrap();
             write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();

@@ -14,6 +14,7 @@ use crate::report::epochs::csv_line;
 use crate::results::format::VERSION;
 use crate::results::loss;
 use crate::results::metric::Better;
+use crate::results::search::Search;
 use crate::results::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
 use crate::results::write::{self, WriteError};
 use crate::results::{layout, read};
@@ -56,10 +57,11 @@ impl Row {
 /// Reads all run directories of a sweep. `queued` is what the queue of a cluster knows.
 pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Table {
     let processes = processes(sweep);
+    let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let points = (1..=record.points.len() as u64).map(|point| {
         let runs = (1..=record.repeats).map(|repeat| {
             let run = RunId { point, repeat };
-            measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied())
+            measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied(), rungs)
         });
         runs.collect()
     });
@@ -72,7 +74,9 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
     let mut rows: Vec<Row> =
         (1..).zip(points).map(|(point, runs)| row(point, record.values(point).to_vec(), runs)).collect();
     let measured = || rows.iter().flat_map(|row| &row.runs);
-    let by = measured().find_map(|run| run.best_by.clone());
+    let search = record.search.as_ref();
+    let searched = search.map(|search| (search.metric.clone(), Some(search.better)));
+    let by = searched.or_else(|| measured().find_map(|run| run.best_by.clone()));
     let (metric, better) = match by {
         Some((metric, better)) => (Some(metric), better),
         None => (measured().find_map(|run| run.metrics.keys().next().cloned()), None),
@@ -87,23 +91,34 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
             row.loss = Spread::of(counted(&row.runs).filter_map(of));
         }
     }
-    let best = better.and_then(|better| best(&rows, better));
+    let rungs = search.map_or_else(Vec::new, |search| search.rungs().to_vec());
+    for row in rows.iter_mut().filter(|_| !rungs.is_empty()) {
+        let steps = row.steps.unwrap_or_default();
+        row.rung = Some(rungs.iter().filter(|rung| **rung <= steps).count() as u64);
+    }
+    let best = better.and_then(|better| match rungs.is_empty() {
+        true => best(&rows, better, search.is_some()),
+        false => best_at_top(&rows, better),
+    });
     for (name, memory) in FRONTS {
         let places: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.place(memory)).collect();
         rows.iter_mut().zip(front(&places)).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
     }
-    let reference = reference(record, &rows);
+    // What is searched for is a metric; speeds of so many points are compared with none.
+    let reference = search.map_or_else(|| reference(record, &rows), |_| None);
     let noise = compare(&mut rows, reference);
     Table {
         version: VERSION,
         experiment: record.experiment.clone(),
         sweep: name.to_owned(),
         created: record.created.clone(),
+        mode: record.mode.clone(),
         repeats: record.repeats,
         keys: record.keys.clone(),
         metric,
         better,
         best,
+        rungs,
         loss_kind,
         reference,
         noise,
@@ -112,11 +127,23 @@ fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measur
 }
 
 /// The point with the best median of the metric, of those that finished; the first of those that are alike.
-fn best(rows: &[Row], better: Better) -> Option<u64> {
+fn best(rows: &[Row], better: Better, of_search: bool) -> Option<u64> {
     let finished = rows.iter().filter(|row| row.finished > 0);
     let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.point, row.metric?.median))).collect();
-    // Where all are alike, none is better.
-    measured.windows(2).find(|pair| pair[0].1 != pair[1].1)?;
+    // Where all are alike, none is better; but a search has a result.
+    let alike = measured.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    if alike && !of_search { None } else { first_of_best(measured, better) }
+}
+
+/// Of those that came to the highest rung that one came to; a metric after fewer steps is another one.
+fn best_at_top(rows: &[Row], better: Better) -> Option<u64> {
+    let came = |row: &&Row| row.runs.iter().any(|run| run.finished || run.at_rung);
+    let top = rows.iter().filter(came).filter_map(|row| row.rung).max()?;
+    let there = rows.iter().filter(came).filter(|row| row.rung == Some(top));
+    first_of_best(there.filter_map(|row| Some((row.point, row.metric?.median))).collect(), better)
+}
+
+fn first_of_best(measured: Vec<(u64, f64)>, better: Better) -> Option<u64> {
     measured
         .into_iter()
         .reduce(|best, one| if better.prefers(one.1, best.1) { one } else { best })
@@ -144,6 +171,8 @@ fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         point,
         values,
         outcome: outcome(&runs),
+        steps: runs.iter().filter_map(|run| run.steps).max(),
+        rung: None,
         finished: runs.iter().filter(|run| run.finished).count() as u64,
         exit_code: runs.iter().filter_map(|run| run.exit_code.or(run.signal.map(|signal| 128 + signal))).max(),
         steps_per_second: number(|run| run.steps_per_second),
@@ -228,7 +257,7 @@ fn csv(table: &Table) -> String {
         header.extend(spread(&format!("{name}_change")));
         header.push(format!("{name}_against_reference"));
     }
-    header.push("pareto".into());
+    header.extend(["pareto", "steps", "rung"].map(str::to_owned));
     let mut text = csv_line(header);
     for row in &table.rows {
         let mut cells = vec![row.point.to_string()];
@@ -255,6 +284,7 @@ fn csv(table: &Table) -> String {
             }
         }
         cells.push(row.pareto.join(" "));
+        cells.extend([row.steps, row.rung].map(|count| count.map_or_else(String::new, |count| count.to_string())));
         text.push_str(&csv_line(cells));
     }
     text

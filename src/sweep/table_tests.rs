@@ -23,6 +23,7 @@ fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
         keys: keys.iter().map(|key| (*key).to_owned()).collect(),
         order: Vec::new(),
         points,
+        search: None,
     }
 }
 
@@ -33,6 +34,7 @@ fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
         repeat,
         outcome: "finished".into(),
         finished: true,
+        at_rung: false,
         exit_code: Some(0),
         signal: None,
         message: None,
@@ -180,9 +182,9 @@ fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
     assert!(!page.contains("noise not measured"), "said once above the table");
     // The lower is better: another one is best.
     let mut table = table;
-    assert_eq!(super::best(&table.rows, Better::Lower), Some(1));
+    assert_eq!(super::best(&table.rows, Better::Lower, false), Some(1));
     table.rows.truncate(1);
-    assert_eq!(super::best(&table.rows, Better::Lower), None, "of one point none is best");
+    assert_eq!(super::best(&table.rows, Better::Lower, false), None, "of one point none is best");
 }
 
 #[test]

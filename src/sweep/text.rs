@@ -122,6 +122,11 @@ fn columns_of(table: &Table, room: Room) -> Vec<Column<'_>> {
         let title = format!(">{}", printable::line(key, CELL_CHARACTERS_MAX));
         all.push((title, Box::new(move |row: &Row| Cell::of(row.values.get(at).map_or_else(String::new, value)))));
     }
+    if !table.rungs.is_empty() && room != Room::Memory {
+        let number = |number: Option<u64>| number.map_or_else(Cell::none, |number| Cell::of(number.to_string()));
+        all.push((">steps".into(), Box::new(move |row: &Row| number(row.steps))));
+        all.push((">rung".into(), Box::new(move |row: &Row| number(row.rung))));
+    }
     let ended = || -> Column<'_> {
         ("outcome".into(), Box::new(|row: &Row| Cell::of(printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX))))
     };
@@ -271,6 +276,13 @@ fn change(change: &Change) -> Cell {
     Cell { text, range: range.unwrap_or_default() }
 }
 
+/// `rungs: after 10, 40 and 160 steps`; of sweeps that have some.
+pub fn rungs(table: &Table) -> Option<String> {
+    let (last, before) = table.rungs.split_last()?;
+    let before: Vec<String> = before.iter().map(u64::to_string).collect();
+    Some(format!("rungs: after {} and {last} steps", before.join(", ")))
+}
+
 /// The point that the others are compared with, in words.
 pub fn reference(table: &Table) -> Option<String> {
     let row = table.rows.iter().find(|row| Some(row.point) == table.reference)?;
@@ -305,6 +317,7 @@ pub fn text(table: &Table, width: Option<usize>) -> String {
         let front = "front: the memory for which no other point is both faster and smaller";
         text.push_str(&format!("{}\n", fold(front, width, 2)));
     }
+    text.extend(rungs(table).map(|rungs| format!("{}\n", fold(&rungs, width, 2))));
     text.extend(best(table).map(|best| format!("{}\n", fold(&best, width, 2))));
     let changes = changes(table);
     if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {

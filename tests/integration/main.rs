@@ -43,6 +43,7 @@ mod reference;
 mod removal;
 mod reproduction;
 mod schemas;
+mod search;
 mod sweep;
 mod sweep_kills;
 mod sweep_slurm;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::super::course::Job;
 use super::super::launch::Start;
 use super::super::record::run_folder;
 use super::super::standing::{self, Standing};
@@ -34,10 +35,10 @@ pub fn start(sweep: &Path, record: &Record, place: usize, retry_failed: bool) ->
             Standing::Running => std::thread::sleep(Duration::from_millis(200)),
             Standing::Missing => {
                 standing::clear(&folder)?;
-                return Ok(Some(Start::new(sweep, record, run)));
+                return Ok(Some(Start::new(sweep, record, Job { run, until: None })));
             }
             Standing::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
-            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, run))),
+            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, Job { run, until: None }))),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::super::conduct::{TABLE_EVERY, to_do};
+use super::super::conduct::TABLE_EVERY;
+use super::super::course::to_do;
 use super::super::launch::last_words;
 use super::super::measure::Queued;
 use super::super::points::RunId;

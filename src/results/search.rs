@@ -1,0 +1,130 @@
+//! How does a sweep search, and which points did it choose? What stands in `sweep.toml` and in `proposals.jsonl`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::metric::Better;
+
+/// How a sweep of mode `asha` or `tpe` chooses what it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Search {
+    /// The validation metric that is made better.
+    pub metric: String,
+    /// Which of its values are better.
+    pub better: Better,
+    /// How many points there are to be.
+    pub samples: u64,
+    /// What decides, and how it is set.
+    pub method: Method,
+}
+
+/// What decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Asynchronous successive halving.
+    Asha {
+        /// The steps after which a run stops until it is chosen to go on; the last is the end of the run.
+        rungs: Vec<u64>,
+        /// One point in so many goes on.
+        reduction_factor: u64,
+    },
+    /// The tree-structured Parzen estimator.
+    Tpe {
+        /// Points that are drawn without a look at results.
+        startup: u64,
+        /// The share of points that count as good.
+        gamma: f64,
+        /// How many points are drawn, of which one is run.
+        candidates: u64,
+        /// Where the values of each key are drawn from.
+        space: Vec<Dimension>,
+    },
+}
+
+/// What the values of a key are drawn from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Dimension {
+    /// Any number between two ends.
+    Between(Between),
+    /// One of these; they have no order.
+    Choice(Vec<Value>),
+}
+
+/// Numbers between two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Between {
+    /// The lower end, which belongs to it.
+    pub from: f64,
+    /// The upper end, which belongs to it.
+    pub to: f64,
+    /// Evenly spread along their logarithms.
+    pub logarithmic: bool,
+    /// Whole numbers only.
+    pub integer: bool,
+}
+
+/// A line of `proposals.jsonl`: a point that mode `tpe` chose, written before its run begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Proposal {
+    /// Of the format.
+    pub version: u32,
+    /// Counted from 1.
+    pub point: u64,
+    /// For each swept key.
+    pub values: Vec<Value>,
+    /// The points whose results it was chosen by; empty of those at the start, which are drawn without a look at results.
+    pub told: Vec<u64>,
+}
+
+impl Between {
+    /// The value at a share of the way, 0 to 1: along the numbers, or along their logarithms.
+    pub fn at(&self, share: f64) -> Value {
+        let between = |from: f64, to: f64| from + (to - from) * share;
+        let number = match (share, self.logarithmic) {
+            (0.0, _) => self.from,
+            (1.0, _) => self.to,
+            (_, true) => readable(between(self.from.ln(), self.to.ln()).exp()),
+            (_, false) => readable(between(self.from, self.to)),
+        };
+        let number = number.clamp(self.from, self.to);
+        if self.integer { Value::from(number.round() as i64) } else { Value::from(number) }
+    }
+
+    /// How far along the way a value stands, 0 to 1. What is no number stands at the start.
+    pub fn share(&self, value: &Value) -> f64 {
+        let number = value.as_f64().unwrap_or(self.from);
+        let along = |number: f64, from: f64, to: f64| (number - from) / (to - from);
+        let share = match self.logarithmic {
+            true => along(number.max(f64::MIN_POSITIVE).ln(), self.from.ln(), self.to.ln()),
+            false => along(number, self.from, self.to),
+        };
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+impl Search {
+    /// The steps at which runs stop; empty where all runs do all steps.
+    pub fn rungs(&self) -> &[u64] {
+        match &self.method {
+            Method::Asha { rungs, .. } => rungs,
+            Method::Tpe { .. } => &[],
+        }
+    }
+
+    /// A value of the metric as a number of which less is better. What could not be measured is worse than all else.
+    pub fn cost(&self, value: Option<f64>) -> f64 {
+        match value.filter(|value| value.is_finite()) {
+            Some(value) if self.better == Better::Higher => -value,
+            Some(value) => value,
+            None => f64::INFINITY,
+        }
+    }
+}
+
+/// Twelve digits: 0.3, not 0.30000000000000004.
+fn readable(number: f64) -> f64 {
+    format!("{number:.11e}").parse().unwrap_or(number)
+}

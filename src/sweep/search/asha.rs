@@ -1,0 +1,110 @@
+//! Which point goes on to the next rung? Asynchronous successive halving.
+//!
+//! Li, Jamieson, Rostamizadeh, Gonina, Ben-Tzur, Hardt, Recht and Talwalkar 2020, "A System for Massively Parallel
+//! Hyperparameter Tuning", algorithm 2. Whenever a process is free, the highest rung is looked at first: of the points that
+//! have a result there, the best `1 / reduction_factor` may go on, and the best of those that have not yet does. If no
+//! rung has one, a new point begins at the first rung.
+//!
+//! Two things differ from the paper. A point that goes on is continued from its checkpoint, and not trained again. And the
+//! number of points is fixed, so the search ends when none is left and none may go on. Pure: the same results give the
+//! same choice.
+
+/// What is known of a point.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Its cost (less is better) at each rung that it has a result at, from the first rung on.
+    pub costs: Vec<f64>,
+    /// To how many rungs it was sent so far; 0 of a point that has not begun.
+    pub sent: usize,
+    /// Nothing more can be done with it: it came to its end, or failed.
+    pub over: bool,
+}
+
+/// What is done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// This point, counted from 0, is trained to this rung, counted from 0.
+    Train { point: usize, rung: usize },
+    /// Nothing, at least until a run that goes on now has its result.
+    Nothing,
+}
+
+/// Decides, for points in the order in which they were drawn. `rungs` counts them, the end of the run included.
+pub fn choose(points: &[Known], rungs: usize, reduction_factor: u64) -> Choice {
+    for rung in (0..rungs.saturating_sub(1)).rev() {
+        let mut there: Vec<(f64, usize)> =
+            points.iter().enumerate().filter_map(|(at, point)| Some((*point.costs.get(rung)?, at))).collect();
+        // Of equals the one that was drawn first.
+        there.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let may = there.len() / usize::try_from(reduction_factor).unwrap_or(usize::MAX).max(1);
+        let waits = |at: usize| points[at].sent == rung + 1 && !points[at].over;
+        if let Some((_, point)) = there.into_iter().take(may).find(|(cost, at)| cost.is_finite() && waits(*at)) {
+            return Choice::Train { point, rung: rung + 1 };
+        }
+    }
+    match points.iter().position(|point| point.sent == 0 && !point.over) {
+        Some(point) => Choice::Train { point, rung: 0 },
+        None => Choice::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs a whole search, one process at a time: what was trained, in order, as point and rung, both from 1.
+    fn search(costs: &[[f64; 3]], reduction_factor: u64) -> Vec<(usize, usize)> {
+        let mut points = vec![Known::default(); costs.len()];
+        let mut trained = Vec::new();
+        while let Choice::Train { point, rung } = choose(&points, 3, reduction_factor) {
+            points[point].sent = rung + 1;
+            points[point].costs.push(costs[point][rung]);
+            points[point].over = rung == 2;
+            trained.push((point + 1, rung + 1));
+        }
+        trained
+    }
+
+    /// Nine points, a third of which go on. The costs of the first rung are 0.9, 0.1, 0.5, 0.4, 0.2, 0.8, 0.3, 0.7, 0.6.
+    ///
+    /// By hand: after points 1, 2, 3 one of three may go on: point 2 (0.1). At the second rung is one result, and a third
+    /// of one is none. After 4 and 5 there are five results, and one may go on: 2, which has. After 6 there are six, and two
+    /// may: 2 and 5 (0.2). After 9 there are nine, and three may: 2, 5 and 7 (0.3); at the second rung are then three
+    /// results, of which 7's (0.05) is the best, so that 7 is trained to the end.
+    #[test]
+    fn points_go_on_in_the_order_that_was_worked_out_by_hand() {
+        let firsts = [0.9, 0.1, 0.5, 0.4, 0.2, 0.8, 0.3, 0.7, 0.6];
+        let mut costs = firsts.map(|first| [first, first, first]);
+        costs[6] = [0.3, 0.05, 0.04];
+        let expected =
+            [(1, 1), (2, 1), (3, 1), (2, 2), (4, 1), (5, 1), (6, 1), (5, 2), (7, 1), (8, 1), (9, 1), (7, 2), (7, 3)];
+        assert_eq!(search(&costs, 3), expected);
+    }
+
+    #[test]
+    fn of_equals_the_first_goes_on_and_what_failed_never_does() {
+        let known = |cost: f64, over: bool| Known { costs: vec![cost], sent: 1, over };
+        let equal = [known(0.5, false), known(0.5, false)];
+        assert_eq!(choose(&equal, 2, 2), Choice::Train { point: 0, rung: 1 });
+        let failed = [known(f64::INFINITY, true), known(0.5, false), known(0.7, false), known(0.9, false)];
+        assert_eq!(choose(&failed, 2, 4), Choice::Train { point: 1, rung: 1 }, "what failed counts among the four");
+        let all = [known(f64::INFINITY, false), known(f64::INFINITY, false)];
+        assert_eq!(choose(&all, 2, 2), Choice::Nothing, "without a number none is the best");
+        assert_eq!(choose(&[], 2, 2), Choice::Nothing);
+    }
+
+    proptest! {
+        #[test]
+        fn as_many_reach_the_end_as_the_factor_says(costs in proptest::collection::vec(0u8..50, 9..40)) {
+            let table: Vec<[f64; 3]> = costs.iter().map(|cost| [f64::from(*cost); 3]).collect();
+            let trained = search(&table, 3);
+            let at = |rung| trained.iter().filter(|(_, to)| *to == rung).count();
+            prop_assert_eq!(at(1), costs.len());
+            prop_assert!(at(2) >= costs.len() / 3 && at(3) >= at(2) / 3 && at(3) >= 1, "{:?}", trained);
+            let best = costs.iter().min().unwrap();
+            let ends: Vec<usize> = trained.iter().filter(|(_, to)| *to == 3).map(|(point, _)| *point).collect();
+            prop_assert!(ends.iter().any(|point| costs[point - 1] == *best), "the best came to the end");
+        }
+    }
+}

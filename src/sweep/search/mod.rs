@@ -1,0 +1,46 @@
+//! Which runs are worth their time? Sweeps whose points, or how far they are trained, follow from results.
+//!
+//! `asha` and `tpe` decide, from numbers alone; `course` reads the numbers from the run directories and hands out runs.
+
+pub mod asha;
+pub mod course;
+pub mod known;
+pub mod proposals;
+pub mod rungs;
+pub mod tpe;
+
+use crate::experiment::axes::{Axis, Draw};
+use crate::experiment::check_search;
+use crate::experiment::read_sweep::Family;
+use crate::experiment::sweep::Mode;
+use crate::results::search::{Dimension, Method, Search};
+
+/// Where the values of each key are drawn from.
+pub fn space(axes: &[Axis]) -> Vec<Dimension> {
+    let of = |axis: &Axis| match &axis.values {
+        Draw::List(list) => Dimension::Choice(list.iter().map(|swept| swept.value.clone()).collect()),
+        Draw::Between(range) => Dimension::Between(range.numbers()),
+    };
+    axes.iter().map(of).collect()
+}
+
+/// How a sweep searches; `None` of one that runs all its points whatever comes out. `rungs` are those of the mode `asha`.
+pub fn of(family: &Family, rungs: &[u64]) -> Option<Search> {
+    let sweep = &family.sweep;
+    let method = match sweep.mode {
+        Mode::Grid | Mode::Zip | Mode::Random => return None,
+        Mode::Asha => Method::Asha { rungs: rungs.to_vec(), reduction_factor: sweep.asha.reduction_factor },
+        Mode::Tpe => Method::Tpe {
+            startup: sweep.tpe.startup,
+            gamma: sweep.tpe.gamma,
+            candidates: sweep.tpe.candidates,
+            space: space(&family.axes),
+        },
+    };
+    Some(Search {
+        metric: sweep.metric.clone()?,
+        better: check_search::better(&family.base, sweep)?,
+        samples: sweep.samples?,
+        method,
+    })
+}

@@ -1,0 +1,288 @@
+//! Does a search train what its results ask for, the same after a kill, and nothing else than the experiment would?
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::workplace::{Workplace, json, text, unsealed};
+
+const HALVING: &str = "
+[pipeline.dummy]
+steps_per_epoch = 24
+step_microseconds = 2000
+[optimizer.adamw]
+learning_rate = 1e-4
+[training]
+epochs = 3
+[training.schedule.cosine]
+warmup_steps = 4
+[validation]
+every_steps = 8
+[checkpoint]
+every_steps = 20
+[sweep]
+mode = \"asha\"
+samples = 9
+seed = 3
+metric = \"score\"
+\"optimizer.adamw.learning_rate\" = { from = 1e-5, to = 1e-3, scale = \"log\" }
+[sweep.asha]
+min_steps = 8
+reduction_factor = 3
+";
+
+const CHOOSING: &str = "
+[pipeline.dummy]
+steps_per_epoch = 20
+step_microseconds = 1000
+worse_after_step = 12
+[sweep]
+mode = \"tpe\"
+samples = 12
+metric = \"score\"
+\"optimizer.adamw.learning_rate\" = { from = 1e-6, to = 1e-2, scale = \"log\" }
+\"training.schedule.constant.warmup_steps\" = { from = 0, to = 15 }
+\"experiment.seed\" = [1, 2, 3]
+[sweep.tpe]
+startup = 5
+";
+
+fn newest(workplace: &Workplace, experiment: &str) -> PathBuf {
+    std::fs::canonicalize(workplace.path(&format!("results/{experiment}/sweeps/latest"))).unwrap()
+}
+
+/// What does not depend on the machine: of each point its values, how far it came, how it ended, and its metric.
+fn rows(sweep: &Path) -> Vec<Value> {
+    let table = json(&sweep.join("table.json"));
+    let row = |row: &Value| {
+        serde_json::json!([
+            row["values"],
+            row["steps"],
+            row["rung"],
+            row["outcome"],
+            row["metric"]["median"],
+            row["loss"]["median"]
+        ])
+    };
+    let mut rows: Vec<Value> = table["rows"].as_array().unwrap().iter().map(row).collect();
+    rows.push(table["best"].clone());
+    rows
+}
+
+#[test]
+fn halving_trains_the_best_points_on_and_the_winner_is_the_run_that_never_stopped() {
+    let workplace = Workplace::new();
+    workplace.file("half.toml", HALVING);
+    let said = workplace.xrun(&["sweep", "half.toml"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("9 points, of which one in 3 goes on by `score`, of which higher is better"), "{said:?}");
+    assert!(said.err.contains("· at the rung of step 8 in ") && said.err.contains("· finished in "), "{said:?}");
+    let sweep = newest(&workplace, "half");
+    let table = json(&sweep.join("table.json"));
+    assert_eq!(table["rungs"], serde_json::json!([8, 24, 72]));
+    let all = table["rows"].as_array().unwrap();
+    let at = |rung: u64| all.iter().filter(|row| row["rung"] == rung).count();
+    assert!(at(0) == 0 && at(3) >= 1 && at(2) >= 1 && at(1) >= 4, "{all:?}");
+    for row in all {
+        let last = row["rung"] == 3;
+        assert_eq!(row["steps"], [8, 24, 72][row["rung"].as_u64().unwrap() as usize - 1]);
+        assert_eq!(row["outcome"], if last { "finished" } else { "stopped at a rung" });
+        assert_eq!(row["finished"], u64::from(last));
+    }
+    // More is better here, so the largest rate is the best, as one can see from outside.
+    let best = all.iter().find(|row| row["point"] == table["best"]).unwrap();
+    let rates = || all.iter().map(|row| row["values"][0].as_f64().unwrap());
+    assert_eq!(best["values"][0].as_f64().unwrap(), rates().fold(0.0, f64::max));
+    assert!(said.out.contains("rungs: after 8, 24 and 72 steps") && said.out.contains("best: point"), "{said:?}");
+    let csv = text(&sweep.join("table.csv"));
+    assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung"), "{csv}");
+    assert!(text(&sweep.join("report.html")).contains("stopped at a rung"));
+    let resolved = sweep.join(format!("points/{:04}-1/resolved.toml", best["point"].as_u64().unwrap()));
+    let alone = workplace.path("alone");
+    let ran = workplace.xrun(&["run", resolved.to_str().unwrap(), "--directory", alone.to_str().unwrap(), "-q"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let there = text(&resolved.with_file_name("metrics.jsonl"));
+    assert_eq!(there, text(&alone.join("metrics.jsonl")), "to the bit, though it stopped twice on its way");
+    let checkpoint = |run: &Path| std::fs::read(run.join("checkpoints/step_00000072/model.safetensors")).unwrap();
+    assert_eq!(checkpoint(resolved.parent().unwrap()), checkpoint(&alone));
+    let again = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_eq!(unsealed(&text(&sweep.join("processes.jsonl"))).lines().count(), 9 + at(2) + 2 * at(3), "nothing twice");
+}
+
+/// Kills a sweep with its runs, again and again, until it ends by itself.
+fn kill_until_done(workplace: &Workplace, file: &str) -> PathBuf {
+    let name = file.trim_end_matches(".toml");
+    let latest = format!("results/{name}/sweeps/latest");
+    let mut kills = 0;
+    for round in 0u64.. {
+        assert!(round < 300, "the sweep never ends");
+        let begun = workplace.path(&latest).join("sweep.toml").exists();
+        let arguments = if begun { vec!["sweep", "--resume", &latest, "-q"] } else { vec!["sweep", file, "-q"] };
+        let mut sweep = workplace.spawn(&arguments);
+        let patience = Duration::from_millis(60 + 97 * round % 311 + 20 * round);
+        let start = Instant::now();
+        while sweep.try_wait().unwrap().is_none() && start.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(status) = sweep.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(0));
+            break;
+        }
+        sweep.kill().unwrap();
+        sweep.wait().unwrap();
+        kills += 1;
+    }
+    assert!(kills > 0);
+    newest(workplace, name)
+}
+
+#[test]
+fn a_search_by_halving_that_is_killed_again_and_again_has_the_same_table() {
+    let (whole, killed) = (Workplace::new(), Workplace::new());
+    whole.file("half.toml", HALVING);
+    killed.file("half.toml", HALVING);
+    assert_eq!(whole.xrun(&["sweep", "half.toml", "-q"]).code, 0);
+    let sweep = kill_until_done(&killed, "half.toml");
+    assert_eq!(rows(&sweep), rows(&newest(&whole, "half")));
+}
+
+#[test]
+fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
+    let (whole, killed) = (Workplace::new(), Workplace::new());
+    whole.file("choose.toml", CHOOSING);
+    killed.file("choose.toml", CHOOSING);
+    let said = whole.xrun(&["sweep", "choose.toml"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("12 points, the first 5 drawn and the others chosen by `score`"), "{said:?}");
+    let first = newest(&whole, "choose");
+    let sweep = kill_until_done(&killed, "choose.toml");
+    assert_eq!(rows(&sweep), rows(&first));
+    let told = |sweep: &Path| {
+        let lines = unsealed(&text(&sweep.join("proposals.jsonl")));
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&sweep), told(&first));
+    let proposals = told(&first);
+    assert_eq!(proposals.len(), 12);
+    assert_eq!(
+        (&proposals[4]["told"], &proposals[6]["told"]),
+        (&serde_json::json!([]), &serde_json::json!([1, 2, 3, 4, 5, 6]))
+    );
+    assert!(proposals.iter().all(|one| (0..=15).contains(&one["values"][2].as_i64().unwrap())), "{proposals:?}");
+    let table = json(&first.join("table.json"));
+    let scores = || table["rows"].as_array().unwrap().iter().map(|row| row["metric"]["median"].as_f64().unwrap());
+    let best = scores().nth(table["best"].as_u64().unwrap() as usize - 1).unwrap();
+    assert_eq!(best, scores().fold(f64::NEG_INFINITY, f64::max));
+    let other = whole.xrun(&["sweep", "choose.toml", "-s", "sweep.seed=1", "--samples", "3", "-q"]);
+    assert_eq!(other.code, 0, "{other:?}");
+    assert_ne!(rows(&newest(&whole, "choose"))[0], rows(&first)[0], "another seed, other points");
+}
+
+#[test]
+fn a_point_that_fails_is_the_worst_and_the_search_goes_on() {
+    let workplace = Workplace::new();
+    workplace.file("half.toml", HALVING);
+    let fails = "pipeline.dummy.fail_at_step=5,500";
+    let said =
+        workplace.xrun(&["sweep", "half.toml", "-s", fails, "-s", "pipeline.dummy.step_microseconds=0", "--jobs", "2"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let table = json(&newest(&workplace, "half").join("table.json"));
+    let rows = table["rows"].as_array().unwrap();
+    let failed = |row: &&Value| row["values"][1] == 5;
+    assert!(rows.iter().filter(failed).all(|row| row["outcome"] == "failed (exit 1)" && row["rung"] == 0), "{rows:?}");
+    assert!(rows.iter().filter(failed).count() > 0 && rows.iter().any(|row| row["rung"] == 3), "{rows:?}");
+    let best = rows.iter().find(|row| row["point"] == table["best"]).unwrap();
+    assert_eq!((&best["values"][1], &best["outcome"]), (&500.into(), &"finished".into()));
+}
+
+#[test]
+fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
+    let workplace = Workplace::new();
+    workplace.file("half.toml", HALVING);
+    assert_eq!(workplace.xrun(&["half.toml", "-q"]).code, 0);
+    let whole = workplace.latest("half");
+    let said = workplace.xrun(&["half.toml", "--until", "10"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("stopped after step 10, as far as was asked for"), "{said:?}");
+    let parts = workplace.latest("half");
+    assert_ne!(parts, whole);
+    let run = parts.to_str().unwrap();
+    assert_eq!(
+        (&json(&parts.join("summary.json"))["steps"], &json(&parts.join("manifest.json"))["until"]),
+        (&10.into(), &10.into())
+    );
+    let plan = json(&parts.join("plan.json"));
+    assert_eq!(plan["steps"], 72, "the schedule is that of all steps");
+    assert_eq!(workplace.xrun(&["resume", run, "--until", "40", "-q"]).code, 0);
+    assert_eq!(json(&parts.join("summary.json"))["steps"], 40);
+    assert_eq!(workplace.xrun(&["resume", run, "-q"]).code, 0);
+    assert!(json(&parts.join("manifest.json"))["until"].is_null());
+    assert_eq!(text(&parts.join("metrics.jsonl")), text(&whole.join("metrics.jsonl")));
+}
+
+#[test]
+fn a_smoke_run_of_a_search_has_all_its_rungs() {
+    let workplace = Workplace::new();
+    workplace.file("half.toml", HALVING);
+    let said = workplace.xrun(&["sweep", "half.toml", "--smoke", "-q"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let table = json(&newest(&workplace, "half-short").join("table.json"));
+    assert_eq!((&table["rungs"][2], table["rungs"].as_array().unwrap().len()), (&20.into(), 3));
+}
+
+#[test]
+fn what_a_search_cannot_do_is_said_before_anything_runs() {
+    let workplace = Workplace::new();
+    let wrong = |name: &str, from: &str, to: &str, arguments: &[&str], parts: &[&str]| {
+        workplace.file(name, &HALVING.replace(from, to));
+        let said = workplace.xrun(&[&["sweep", name], arguments].concat());
+        assert_eq!(said.code, 2, "{said:?}");
+        for part in parts {
+            assert!(said.err.contains(part), "{part}: {said:?}");
+        }
+    };
+    let metric = "metric = \"score\"";
+    wrong(
+        "a.toml",
+        metric,
+        "",
+        &[],
+        &["sweep.metric", "mode asha needs the metric", "for example `metric = \"score\"`"],
+    );
+    wrong("b.toml", metric, "metric = \"scor\"", &[], &["did you mean \"score\"?", "b.toml:19"]);
+    wrong("c.toml", "min_steps = 8", "", &[], &["sweep.asha.min_steps", "needs the step of its first rung"]);
+    wrong("d.toml", "samples = 9", "", &[], &["mode asha needs the number of points to draw"]);
+    wrong(
+        "e.toml",
+        "samples = 9",
+        "samples = 8",
+        &[],
+        &["of 8 points none would come to the end", "`samples = 9` or more"],
+    );
+    wrong("f.toml", "every_steps = 8", "every_epochs = 0", &[], &["nothing is validated"]);
+    wrong("g.toml", "min_steps = 8", "min_step = 8", &[], &["did you mean `min_steps`?"]);
+    wrong(
+        "h.toml",
+        "mode = \"asha\"",
+        "mode = \"random\"",
+        &[],
+        &["sweep.asha", "has no effect in mode random", "sweep.metric"],
+    );
+    wrong("i.toml", "seed = 3", "repeats = 2", &[], &["mode asha runs each point once"]);
+    wrong(
+        "j.toml",
+        "",
+        "",
+        &["-s", "validation.every_steps=8,12"],
+        &["is not validated after step", "a rung of the first point"],
+    );
+    wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["rungs are of steps"]);
+    wrong("l.toml", "", "", &["--launcher", "slurm"], &["decides by results which run is next"]);
+    wrong("m.toml", "", "", &["--mode", "tpe"], &["sweep.asha", "has no effect in mode tpe"]);
+    assert!(!workplace.path("results").exists());
+    workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
+    let said = workplace.xrun(&["run", "command.toml", "--until", "3"]);
+    assert!(said.code == 2 && said.err.contains("cannot stop a command exactly after a step"), "{said:?}");
+}

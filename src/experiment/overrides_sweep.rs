@@ -27,6 +27,13 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
     let wants_text = part.is_some_and(shape::wants_text);
     let plain = |source: &Arc<Source>| tree::parse_value(source, value.clone(), wants_text);
     let node = match part.map(|part| (shape::of(part), part)) {
+        // Kinds, by name or as tables.
+        Some((Shape::Table { kinds: true, .. }, _)) => {
+            let pieces = pieces(&source.text, value.clone());
+            let list = |nodes| Node { tree: Tree::Array(nodes), place: place(&source, value.clone()) };
+            let nodes = || pieces.iter().map(|span| tree::parse_value(&source, span.clone(), false)).collect();
+            (pieces.len() > 1).then(|| list(nodes()))
+        }
         None | Some((Shape::Table { .. } | Shape::Free { .. } | Shape::SweptValues, _)) => None,
         _ if keys.first().is_some_and(|first| first == VALUES[0]) => None,
         Some((shape, _)) => {
@@ -167,6 +174,12 @@ mod tests {
         assert_eq!(swept("limits.workers={ from = 1, to = 3, steps = 3 }"), of([1, 2, 3]));
         assert_eq!(swept("limits.workers=1..3:9"), of([1, 2, 3]), "whole numbers that fall together are one");
         assert_eq!(swept("sweep.repeats=3"), None);
+        let kinds = |text: &str| swept(text).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(
+            kinds("optimizer=adamw,{ sgd = { momentum = 0.5 } }").unwrap(),
+            ["\"adamw\"", r#"{"sgd":{"momentum":0.5}}"#]
+        );
+        assert_eq!(kinds("optimizer={ sgd = {} }"), None);
     }
 
     proptest! {

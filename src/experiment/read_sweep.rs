@@ -139,12 +139,30 @@ fn tree_of(value: &serde_json::Value, place: &Place) -> Tree {
             Tree::Array(list.iter().map(|part| Node { tree: tree_of(part, place), place: place.clone() }).collect())
         }
         Value::String(text) => Tree::Text(text.clone()),
-        // No key's value is a table or nothing.
-        Value::Object(_) | Value::Null => Tree::Table(Vec::new()),
+        // A kind, with values of its own.
+        Value::Object(table) => {
+            let entry = |(key, part): (&String, &Value)| Entry {
+                key: key.clone(),
+                key_place: place.clone(),
+                node: Node { tree: tree_of(part, place), place: place.clone() },
+            };
+            Tree::Table(table.iter().map(entry).collect())
+        }
+        // No key's value is nothing.
+        Value::Null => Tree::Table(Vec::new()),
     }
 }
 
 /// A value as it is written after `key=` on the command line.
 pub fn written(value: &serde_json::Value) -> String {
     shape::toml(value)
+}
+
+/// The same for people: a kind without values of its own is its name.
+pub fn shown(value: &serde_json::Value) -> String {
+    let kind = value.as_object().filter(|table| table.len() == 1).and_then(|table| table.iter().next());
+    match kind {
+        Some((name, values)) if values.as_object().is_some_and(serde_json::Map::is_empty) => name.clone(),
+        _ => written(value),
+    }
 }

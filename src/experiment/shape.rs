@@ -289,6 +289,11 @@ pub fn toml(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
         Value::Array(list) => format!("[{}]", list.iter().map(toml).collect::<Vec<_>>().join(", ")),
+        Value::Object(table) if table.is_empty() => "{}".to_owned(),
+        Value::Object(table) => {
+            let entry = |(key, value): (&String, &Value)| format!("{key} = {}", toml(value));
+            format!("{{ {} }}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
+        }
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() => as_float(float),
             _ => number.to_string(),

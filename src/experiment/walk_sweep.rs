@@ -91,6 +91,10 @@ impl Walk<'_> {
                     self.swept_table(inner, part, &key, &meant);
                     !inner.is_empty()
                 }
+                (Shape::Table { kinds: true, .. }, Tree::Array(_)) => {
+                    kinds_by_name(&mut entry.node);
+                    self.swept_list(&mut entry.node, part, &key)
+                }
                 (Shape::Table { .. } | Shape::Free { .. }, _) => {
                     let problem = Problem::new(&key, format!("`{meant}` is a table, and only its keys have values"));
                     let help = first_value(part, &meant);
@@ -149,6 +153,18 @@ impl Walk<'_> {
         }
         self.array_help = None;
         good
+    }
+}
+
+/// Kinds that are named, as tables without values of their own: `["adamw", "sgd"]`.
+fn kinds_by_name(list: &mut Node) {
+    let Tree::Array(items) = &mut list.tree else { return };
+    for item in items {
+        if let Tree::Text(name) = &item.tree {
+            let node = Node { tree: Tree::Table(Vec::new()), place: item.place.clone() };
+            let entry = Entry { key: name.clone(), key_place: item.place.clone(), node };
+            item.tree = Tree::Table(vec![entry]);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::search::{self, tpe, tpe::propose};
 use crate::experiment::axes::{Axis, Draw, Swept};
-use crate::experiment::read_sweep::{Family, written};
+use crate::experiment::read_sweep::{Family, shown, written};
 use crate::experiment::sweep::{Mode, Sweep};
 use crate::problem::{Problem, Problems};
 
@@ -97,7 +97,7 @@ fn key(point: &[Swept]) -> String {
 
 /// `cleanup.every_steps = 5, limits.workers = 1`.
 pub fn words<'a>(keys: impl Iterator<Item = &'a str>, values: impl Iterator<Item = &'a serde_json::Value>) -> String {
-    keys.zip(values).map(|(key, value)| format!("{key} = {}", written(value))).collect::<Vec<_>>().join(", ")
+    keys.zip(values).map(|(key, value)| format!("{key} = {}", shown(value))).collect::<Vec<_>>().join(", ")
 }
 
 fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [Swept]> {

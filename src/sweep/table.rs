@@ -9,7 +9,7 @@ use super::compare::front;
 use super::measure::{Queued, measure};
 use super::page;
 use super::points::RunId;
-use crate::experiment::read_sweep::written;
+use crate::experiment::read_sweep::shown;
 use crate::report::epochs::csv_line;
 use crate::results::format::VERSION;
 use crate::results::loss;
@@ -330,7 +330,7 @@ fn plain(value: &Value) -> String {
     match value {
         Value::String(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),
         Value::String(text) => text.clone(),
-        other => written(other),
+        other => shown(other),
     }
 }
 

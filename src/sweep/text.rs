@@ -5,7 +5,7 @@ use std::fmt;
 use super::plan::PlannedPoint;
 use super::points::words;
 use super::table::COMPARED;
-use crate::experiment::read_sweep::written;
+use crate::experiment::read_sweep::shown;
 use crate::report::axes::{bytes, bytes_as, duration, number};
 use crate::report::width::{fold, table as within};
 use crate::results::printable;
@@ -219,7 +219,7 @@ pub fn said_once((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
 
 /// A swept value as a person reads it; as TOML a text has quotes.
 pub fn value(value: &serde_json::Value) -> String {
-    let text = value.as_str().map_or_else(|| written(value), str::to_owned);
+    let text = value.as_str().map_or_else(|| shown(value), str::to_owned);
     printable::line(&text, CELL_CHARACTERS_MAX)
 }
 

@@ -256,3 +256,29 @@ fn names_cannot_drive_the_terminal_or_the_page() {
     let said = workplace.xrun(&["sweep", "odd.toml", "-s", device]);
     assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
 }
+
+#[test]
+fn a_kind_is_swept_by_name_or_with_values_of_its_own() {
+    let workplace = Workplace::new();
+    let file = "[pipeline.dummy]\nsteps_per_epoch = 4\n[optimizer.adamw]\nlearning_rate = 5e-4\n[sweep]\nrepeats = 1\n";
+    workplace.file("small.toml", file);
+    let kinds = "optimizer=adamw,sgd,{ sgd = { learning_rate = 0.2 } }";
+    let said = workplace.xrun(&["sweep", "small.toml", "-s", kinds]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let sweep = newest(&workplace, "small");
+    let resolved = |point: u32| text(&sweep.join(format!("points/000{point}-1/resolved.toml")));
+    let (first, second, third) = (resolved(1), resolved(2), resolved(3));
+    assert!(
+        first.contains("[optimizer.adamw]\nlearning_rate = 0.0005"),
+        "a kind of the file keeps its values: {first}"
+    );
+    assert!(second.contains("[optimizer.sgd]") && !second.contains("learning_rate = 0.0005"), "{second}");
+    assert!(third.contains("[optimizer.sgd]\nlearning_rate = 0.2"), "{third}");
+    let table = text(&sweep.join("table.csv"));
+    assert!(table.lines().nth(2).unwrap().starts_with("2,sgd,"), "{table}");
+    assert!(table.contains("{ sgd = { learning_rate = 0.2 } }"), "{table}");
+    // The same in a file, and a name that is none.
+    workplace.file("file.toml", &format!("{file}optimizer = [\"adamw\", \"sdg\"]\n"));
+    let said = workplace.xrun(&["sweep", "file.toml", "--dry-run"]);
+    assert!(said.code == 2 && said.err.contains("the kinds are `adamw` and `sgd`"), "{said:?}");
+}

@@ -41,6 +41,11 @@ impl Further {
             return Ok(());
         }
         let (done, training) = (state.step, &plan.experiment.training);
+        if plan.steps < planned {
+            let message =
+                format!("the run was to have {planned} steps, and this asks for {}: fewer is another run", plan.steps);
+            return Err(Failure::Usage(message));
+        }
         if plan.steps <= done {
             let keys = match training.max_steps {
                 Some(steps) if self.max_steps.is_none() => {

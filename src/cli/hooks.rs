@@ -60,8 +60,8 @@ impl Observer for Observing {
 }
 
 /// The run has ended: tells its hooks, and the person which of them failed.
-pub fn tell(told: Told, run: &Path, ending: &Ending, terminal: Terminal) {
-    for failure in told.ended(run, ending.outcome, &ending.message, ending.exit_code()) {
+pub fn tell(told: Told, run: &Path, ending: &Ending, exit_code: u8, terminal: Terminal) {
+    for failure in told.ended(run, ending.outcome, &ending.message, exit_code) {
         // Also with --quiet: it is something wrong.
         Terminal { quiet: false, ..terminal }.say(&format!("warning: {failure}"));
     }

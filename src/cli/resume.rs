@@ -158,6 +158,12 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         planned.began_with(needless, &continuation.manifest);
     }
     resume::same_data(&path, &continuation.manifest, &planned.plan).map_err(Failure::failed)?;
+    if let Some(until) =
+        arguments.until.step.filter(|until| *until < continuation.state.step && continuation.state.validated)
+    {
+        let step = continuation.state.step;
+        return Err(Failure::Usage(format!("--until {until}: the run stands at step {step}; name a later one")));
+    }
     let planned_before = read_results::plan(&path).map_or(0, |plan| plan.steps);
     further.check(&planned.plan, &continuation.state, planned_before, terminal)?;
     match overrides.is_empty() {
@@ -170,6 +176,8 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         let loaded = panics::caught(|| task.load(checkpoint));
         loaded.map_err(|panic| Failure::from(prepare::not_opened(&opened.chosen, &panic)))?.map_err(Failure::failed)?;
     }
+    // First of all: what says that the run has ended would be wrong beside another plan.
+    resume::open_again(&path).map_err(Failure::failed)?;
     if !overrides.is_empty() {
         let text = resolved::to_toml(&opened.plan.experiment, None);
         write::replace(&path.join(layout::RESOLVED), &seal::text(&text)).map_err(Failure::failed)?;

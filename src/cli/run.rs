@@ -70,7 +70,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         }
     }
     if let Some(expected) = planned.plan.forecast.as_ref().and_then(|forecast| forecast.disk) {
-        let results = &arguments.results.folder;
+        let results = arguments.directory.as_ref().unwrap_or(&arguments.results.folder);
         let (fits, sentence) = disk::sentence(&expected, disk::free(results), results, &planned.plan);
         match fits {
             true => terminal.detail(&format!("plan {sentence}")),

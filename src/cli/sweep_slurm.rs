@@ -11,10 +11,12 @@ use crate::invocation;
 use crate::probe::ProbeError;
 use crate::results::format::Outcome;
 use crate::results::layout;
+use crate::results::search::{Method, Search};
 use crate::results::sweep::Record;
 use crate::run::prepare::{NotStarted, Planned};
 use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::points::RunId;
+use crate::sweep::search::course::course as search_course;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::watch::{Event, Submission, Watched, active_jobs, counts, queued, watch};
 use crate::sweep::slurm::{self, queue, task};
@@ -242,9 +244,18 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
     // A search has points that are not chosen yet.
     let all = record.runs_at_most();
     let open = open + all - record.order.len();
+    // Points of halving that stand at a rung are done only when none of them is to go on.
+    let due = match &record.search {
+        Some(search @ Search { method: Method::Asha { .. }, .. }) => {
+            let next = search_course(sweep, &record, search, false).next(&mut record.clone());
+            next.map_err(Failure::failed)?.is_some()
+        }
+        _ => false,
+    };
+    let open = open + usize::from(due);
     let (running, waiting) = counts(&tasks);
     terminal.say(&format!("{finished} of {all} runs finished, {running} running, {waiting} waiting"));
-    match (finished == all, open > 0) {
+    match (finished == all && !due, open > 0) {
         (true, _) => Ok(0),
         (_, true) => {
             if open > running + waiting {

@@ -107,7 +107,7 @@ pub fn train(
         if let Aside::Ended { ending, run } = what {
             tell(run, ending, false, &shown, terminal);
             // The process ends here, so what was started before is not waited for.
-            hooks::tell(Told::new(&asked_hooks, ask == Ask::Run), run, ending, terminal);
+            hooks::tell(Told::new(&asked_hooks, ask == Ask::Run), run, ending, ending.exit_code(), terminal);
         }
     }));
     let ending = launch.train(task, stop, &mut observer);
@@ -115,10 +115,11 @@ pub fn train(
     let reported = report::write(&run);
     let as_asked = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
     tell(&run, &ending, as_asked, display, terminal);
+    let code = if as_asked { 0 } else { ending.exit_code() };
     if let Some(told) = told.take() {
-        hooks::tell(told, &run, &ending, terminal);
+        hooks::tell(told, &run, &ending, code, terminal);
     }
-    match (reported, if as_asked { 0 } else { ending.exit_code() }) {
+    match (reported, code) {
         (Err(error), code) => {
             terminal.error(&format!(
                 "the report cannot be written: {error}; `{} report` does it later",
@@ -148,7 +149,7 @@ pub fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, term
         terminal.json(&serde_json::json!({
             "run": run.display().to_string(),
             "outcome": ending.outcome,
-            "exit_code": ending.exit_code(),
+            "exit_code": if as_asked { 0 } else { ending.exit_code() },
             "of_data": ending.of_data,
             "as_far_as_asked": as_asked,
             "message": ending.message,

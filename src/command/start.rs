@@ -152,11 +152,16 @@ pub fn start(
 
 /// Has the command begin in a cgroup, before it is itself: so all of it is there.
 fn enter(command: &mut std::process::Command, own: &OwnCgroup) -> Result<(), WatchError> {
-    let door = own.door().map_err(|error| WatchError::System(format!("its cgroup cannot be entered: {error}")))?;
+    let optional = own.is_optional();
+    let door = match own.door() {
+        Err(_) if optional => return Ok(()),
+        door => door.map_err(|error| WatchError::System(format!("its cgroup cannot be entered: {error}")))?,
+    };
     // SAFETY: between fork and exec only a system call is made.
     unsafe {
         command.pre_exec(move || match libc::write(door.as_raw_fd(), b"0".as_ptr().cast(), 1) {
             1 => Ok(()),
+            _ if optional => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         });
     }

@@ -27,6 +27,11 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
         let problem = Problem::new("sweep.repeats", format!("mode {mode} runs each point once"));
         problems.add(problem.help("take it out; repeat the best point afterwards").related("sweep.mode"));
     }
+    let validation = &experiment.validation;
+    if validation.every_steps == 0 && validation.every_epochs == 0 && experiment.command().is_none() {
+        let problem = Problem::new("sweep.metric", "nothing is validated, so no point is better than another");
+        problems.add(problem.help("write `every_epochs = 1` in `[validation]`").related("validation.every_epochs"));
+    }
     match sweep.mode {
         Mode::Asha if experiment.command().is_some() => {
             let message =
@@ -97,5 +102,8 @@ pub fn better(experiment: &Experiment, sweep: &Sweep) -> Option<Better> {
     if let Some(better) = sweep.better {
         return Some(better);
     }
-    known(experiment).into_iter().find(|(known, _)| *known == name).map(|(_, better)| better)
+    // Whoever says for early stopping which way is better says it for the search, too.
+    let stopping = &experiment.training.early_stopping;
+    let said = stopping.mode.filter(|_| stopping.metric.as_deref() == Some(name));
+    said.or_else(|| known(experiment).into_iter().find(|(known, _)| *known == name).map(|(_, better)| better))
 }

@@ -25,7 +25,7 @@ impl Live {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn begin(run: &Path, segment: u32, step: u64) -> Result<Self, WriteError> {
+    pub fn begin(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
         let folder = run.join(layout::TENSORBOARD);
         match std::fs::create_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -39,7 +39,7 @@ impl Live {
         let experiment = resolved::text_of(run).unwrap_or_default();
         let begun = this.events.version(wall).and_then(|()| match segment {
             0 => this.events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
-            _ => this.events.begins(wall, step + 1),
+            _ => this.events.begins(wall, next),
         });
         at(&this.path, begun)?;
         Ok(this)

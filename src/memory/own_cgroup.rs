@@ -22,6 +22,7 @@ pub struct OwnCgroup {
     /// has processes.
     aside: Option<Cgroup>,
     parent: Cgroup,
+    limited: bool,
 }
 
 impl OwnCgroup {
@@ -34,7 +35,7 @@ impl OwnCgroup {
         remove_left(&parent.folder);
         let cgroup = parent.below(&format!("{NAME}{}", std::process::id()));
         fs::create_dir(&cgroup.folder).map_err(|error| format!("{}: {error}", cgroup.folder.display()))?;
-        let mut made = Self { cgroup, aside: None, parent };
+        let mut made = Self { cgroup, aside: None, parent, limited: limit.is_some() };
         if !made.cgroup.folder.join(made.cgroup.files.limit).is_file() {
             made.step_aside()?;
         }
@@ -65,6 +66,11 @@ impl OwnCgroup {
         self.aside = Some(aside.clone());
         set(&aside.folder.join(PROCESSES), own)?;
         set(&folder.join(GIVEN_BELOW), "+memory")
+    }
+
+    /// Whether the command may begin outside of it, since nothing is to be limited.
+    pub fn is_optional(&self) -> bool {
+        !self.limited
     }
 
     /// The group whose memory the command must fit into: itself where it has the limit, else the one that this process was in.
@@ -115,9 +121,9 @@ impl Cgroups {
 
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
-        // One in which processes were left behind stays: they are still limited by it.
-        let _ = fs::remove_dir(&self.cgroup.folder);
-        if let Some(aside) = &self.aside {
+        // One in which processes were left behind stays: they are still limited by it, as long as it has the memory.
+        let removed = fs::remove_dir(&self.cgroup.folder).is_ok();
+        if let Some(aside) = self.aside.as_ref().filter(|_| removed) {
             let _ = set(&self.parent.folder.join(GIVEN_BELOW), "-memory");
             let _ = set(&self.parent.folder.join(PROCESSES), std::process::id());
             let _ = fs::remove_dir(&aside.folder);
@@ -130,7 +136,9 @@ fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
-        let gone = process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists());
+        let own = std::process::id();
+        let alive = |process: u32| process != own && Path::new("/proc").join(process.to_string()).exists();
+        let gone = process.is_some_and(|process| !alive(process));
         // One that is new may be of an xrun that this process does not see, and nobody is in it yet.
         let age = entry.metadata().ok().and_then(|found| found.modified().ok()?.elapsed().ok());
         if gone && age.is_some_and(|age| age > NEW) {

@@ -19,6 +19,32 @@ pub struct Search {
     pub method: Method,
 }
 
+impl Search {
+    /// How many different points there are where all values are from lists; `None` where some are numbers between two ends.
+    pub fn points_of_lists(&self) -> Option<usize> {
+        let Method::Tpe { space, .. } = &self.method else { return None };
+        space.iter().try_fold(1_usize, |count, dimension| match dimension {
+            Dimension::Choice(values) => count.checked_mul(values.len()),
+            Dimension::Between(_) => None,
+        })
+    }
+
+    /// What is wrong with a search that was read from a file, for keys so many.
+    pub fn unsound(&self, keys: usize) -> Option<&'static str> {
+        match &self.method {
+            Method::Asha { rungs, reduction_factor } => {
+                let ascending = !rungs.is_empty() && rungs.windows(2).all(|pair| pair[0] < pair[1]);
+                (!ascending || *reduction_factor < 2).then_some("its rungs do not ascend")
+            }
+            Method::Tpe { space, gamma, .. } => {
+                let empty = |dimension: &Dimension| matches!(dimension, Dimension::Choice(values) if values.is_empty());
+                let sound = space.len() == keys && !space.iter().any(empty) && *gamma > 0.0 && *gamma < 1.0;
+                (!sound).then_some("its space does not fit its keys")
+            }
+        }
+    }
+}
+
 /// What decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

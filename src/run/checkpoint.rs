@@ -8,12 +8,9 @@ use std::path::Path;
 use super::RunError;
 use crate::data::digest::digest_of_file;
 use crate::results::format::{LoopState, Manifest};
-use crate::results::write::{self, WriteError};
+use crate::results::write::{self, WRITING, WriteError};
 use crate::results::{layout, read, seal};
 use crate::task::Task;
-
-/// A checkpoint is written beside its place and moved there when it is complete.
-const WRITING: &str = ".writing-";
 
 /// What the manifest says in place of a fingerprint once a resume changed what is trained, or the program.
 pub const CHANGED: &str = "changed by a resume";

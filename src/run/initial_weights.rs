@@ -34,7 +34,9 @@ pub fn find(path: &str) -> Result<InitialWeights, String> {
         let manifest = read::manifest(path).map_err(|error| blamed(error.to_string()))?;
         let chosen = evaluate::choose(path, &manifest, Which::Best).map_err(blamed)?;
         (chosen.path.join(layout::WEIGHTS), Some((manifest, chosen.step)))
-    } else if path.is_dir() {
+    } else if path.is_dir() || path.ends_with(layout::WEIGHTS) {
+        // A file of a checkpoint is the checkpoint's, however it is named.
+        let path = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
         let file = path.join(layout::WEIGHTS);
         if !file.is_file() {
             let message =

@@ -74,7 +74,7 @@ impl Launch<'_> {
         let opened = Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, self.gpu);
         let opened = opened.and_then(|mut recorder| {
             if self.plan.experiment.experiment.tensorboard {
-                recorder.with_events(self.segment, self.state.step)?;
+                recorder.with_events(self.segment, self.state.step + u64::from(self.state.validated))?;
             }
             Ok(recorder)
         });

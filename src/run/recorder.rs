@@ -108,9 +108,9 @@ impl Recorder {
         self.metrics.record(line)
     }
 
-    /// Writes event files as well, from behind this step on.
-    pub fn with_events(&mut self, segment: u32, step: u64) -> Result<(), WriteError> {
-        self.events = Some(Live::begin(&self.run, segment, step)?);
+    /// Writes event files as well. What they had of this step and later ones is done again.
+    pub fn with_events(&mut self, segment: u32, next: u64) -> Result<(), WriteError> {
+        self.events = Some(Live::begin(&self.run, segment, next)?);
         Ok(())
     }
 

@@ -230,14 +230,23 @@ pub fn begin_again(
     goes_on(run, continuation, overrides)
 }
 
-/// Takes away what said that the run had ended, and says in the manifest that it goes on.
-fn goes_on(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
+/// Takes away what said that the run had ended. A kill behind this leaves a run that can be resumed.
+///
+/// # Errors
+/// A file cannot be removed.
+pub fn open_again(run: &Path) -> Result<(), WriteError> {
     for file in [layout::SUMMARY, layout::VERDICT, layout::POST_MORTEM] {
         let path = run.join(file);
         if path.exists() {
             write::at(&path, std::fs::remove_file(&path))?;
         }
     }
+    Ok(())
+}
+
+/// Says in the manifest that the run goes on, and nowhere that it has ended.
+fn goes_on(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
+    open_again(run)?;
     let (now, manifest) = (manifest::now(), &mut continuation.manifest);
     for key in overrides.iter().map(|text| key_of(text)) {
         manifest.origins.insert(key.to_owned(), format!("command line of the resume at {now}"));

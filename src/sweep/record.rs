@@ -97,7 +97,9 @@ impl Record {
     /// How many runs there are to be: of mode `tpe`, which may find no other point, at most.
     pub fn runs_at_most(&self) -> usize {
         let samples = self.search.as_ref().map_or(0, |search| usize::try_from(search.samples).unwrap_or(usize::MAX));
-        self.order.len().max(samples)
+        // Lists alone have so many points, and not more.
+        let space = self.search.as_ref().and_then(Search::points_of_lists).unwrap_or(usize::MAX);
+        self.order.len().max(samples.min(space))
     }
 
     /// The values of a point, which is counted from 1.
@@ -181,6 +183,9 @@ impl Record {
         }
         if !record.order.iter().all(known) || record.points.iter().any(|point| point.len() != record.keys.len()) {
             return Err(content("its points and its order do not fit together".into()));
+        }
+        if let Some(wrong) = record.search.as_ref().and_then(|search| search.unsound(record.keys.len())) {
+            return Err(content(wrong.into()));
         }
         Ok(record)
     }

@@ -28,8 +28,15 @@ fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
         let start = ["-s", "training.initial_weights=results/tiny/latest", "-s", "validation.at_start=true"];
         let said = workplace.xrun(&[&["tiny.toml", "-q", "--progress", "none", "--name", "warm"], &start[..]].concat());
         assert_eq!(said.code, 0, "{said:?}");
-        let first = &json(&workplace.latest("warm").join("summary.json"))["metrics_first"];
-        assert_eq!(*first, best["metrics"], "{experiment}");
+        let first = json(&workplace.latest("warm").join("summary.json"))["metrics_first"].clone();
+        // Before its first round a federation has nothing to say of its nodes.
+        let known = first.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
+        let mut compared = 0;
+        for (name, value) in known {
+            assert_eq!(*value, best["metrics"][name], "{name}: {experiment}");
+            compared += 1;
+        }
+        assert!(compared > 2, "{first}");
     }
 }
 

@@ -94,15 +94,17 @@ for step in range(1, 401):
         print(1, 1 << 30, file=file)
     os.replace(path + ".part", path)
     print(f"step {step} loss 1", flush=True)
-    time.sleep(0.01)
+    time.sleep(float(os.environ["PAUSE"]))
 "#;
 
-fn on_gpu(workplace: &Workplace, folder: &Path, more: &[&str]) -> Said {
+/// `pause` are the seconds of a step, which takes 1 MiB.
+fn on_gpu(workplace: &Workplace, folder: &Path, pause: &str, more: &[&str]) -> Said {
     let script = workplace.path("trainer.py");
     std::fs::write(&script, TRAINER).unwrap();
     let options = ["watch", "--name", "gpu", "--every", "20ms", "--steps", r"step (?<step>\d+) loss (?<loss>\S+)"];
     let mut command = workplace.command(&[&options[..], more, &["--", "python3", script.to_str().unwrap()]].concat());
     command.env("LD_LIBRARY_PATH", folder).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
+    command.env("PAUSE", pause);
     said(command.output().unwrap())
 }
 
@@ -110,7 +112,7 @@ fn on_gpu(workplace: &Workplace, folder: &Path, more: &[&str]) -> Said {
 fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
     let workplace = Workplace::new();
     let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &folder, &[]);
+    let said = on_gpu(&workplace, &folder, "0.01", &[]);
     assert_eq!(said.code, 0, "{said:?}");
     let run = workplace.latest("gpu");
     let verdict = json(&run.join("verdict.json"));
@@ -129,7 +131,7 @@ fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
 fn a_limit_of_gpu_memory_ends_it() {
     let workplace = Workplace::new();
     let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &folder, &["--device-memory", "128MiB"]);
+    let said = on_gpu(&workplace, &folder, "0.01", &["--device-memory", "128MiB"]);
     assert_eq!(said.code, 5, "{said:?}");
     assert!(said.err.contains("memory of GPUs reached 95 % of --device-memory, 128.0 MiB"), "{said:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
@@ -140,7 +142,7 @@ fn a_limit_of_gpu_memory_ends_it() {
 fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
     let workplace = Workplace::new();
     let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &folder, &["--device-memory", "300MiB", "--grace", "5m"]);
+    let said = on_gpu(&workplace, &folder, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("memory of GPUs would reach --device-memory, 300.0 MiB, within 5m"), "{said:?}");
+    assert!(said.err.contains("memory of GPUs would reach --device-memory, 450.0 MiB, within 5m"), "{said:?}");
 }

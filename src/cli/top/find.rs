@@ -31,8 +31,21 @@ pub fn runs(folder: &Path) -> Vec<PathBuf> {
     if folder.join(layout::SWEEP).is_file() {
         return points(folder);
     }
-    let mut found: Vec<(String, PathBuf)> = index::folders_newest_first(folder).collect();
-    for experiment in folders(folder, usize::MAX) {
+    let below = folders(folder, usize::MAX);
+    // The folder of an experiment, or of its sweeps.
+    let is_experiment = below.iter().any(|one| index::is_run(one)) || folder.join(layout::SWEEPS).is_dir();
+    let sweeps: Vec<&PathBuf> = below.iter().filter(|one| one.join(layout::SWEEP).is_file()).take(SWEEPS_MAX).collect();
+    if !is_experiment && !sweeps.is_empty() {
+        return sweeps.into_iter().flat_map(|sweep| points(sweep)).collect();
+    }
+    let (mut found, experiments) = match is_experiment {
+        true => {
+            let runs = below.into_iter().filter(|one| index::is_run(one)).map(|run| (name(&run), run));
+            (runs.collect::<Vec<(String, PathBuf)>>(), vec![folder.to_path_buf()])
+        }
+        false => (index::folders_newest_first(folder).collect(), below),
+    };
+    for experiment in experiments {
         let apart = |name: &str, most| folders(&experiment.join(name), most);
         for run in apart(layout::REPRODUCTIONS, index::RUNS_MAX) {
             found.push((name(&run), run));

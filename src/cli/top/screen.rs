@@ -84,7 +84,7 @@ impl Screen {
             let due = looked.as_ref().is_none_or(|(at, before, _)| at.elapsed() >= every || *before != size);
             if due {
                 let lines = look(size.0);
-                top = top.min(lines.len().saturating_sub(size.1));
+                top = top.min(lowest(&lines, size.1));
                 write(&drawn(&lines, size, top))?;
                 looked = Some((Instant::now(), size, lines));
             }
@@ -93,7 +93,7 @@ impl Screen {
             }
             let Some(keys) = keys(PATIENCE)? else { return Ok(Left::Signal) };
             let lines = looked.as_ref().map(|(_, _, lines)| lines.as_slice()).unwrap_or_default();
-            let lowest = lines.len().saturating_sub(size.1.saturating_sub(1));
+            let lowest = lowest(lines, size.1);
             for key in &keys {
                 match key {
                     Key::Leave => return Ok(Left::Asked),
@@ -118,6 +118,11 @@ impl Drop for Screen {
             signal_hook::low_level::unregister(id);
         }
     }
+}
+
+/// The first line of the lowest view: its last line is left for what keys there are.
+fn lowest(lines: &[String], height: usize) -> usize {
+    lines.len().saturating_sub(height.saturating_sub(1))
 }
 
 /// The lines from `top` on that fit, and at the bottom what keys there are.

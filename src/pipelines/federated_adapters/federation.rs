@@ -50,6 +50,12 @@ struct Node {
     running_values: Vec<u8>,
 }
 
+/// Reads the numbers of a checkpoint.
+fn state_of(path: &Path) -> Result<State, TaskError> {
+    let text = file::bytes(path, FILE_BYTES_MAX).map_err(|error| TaskError::file(path, error))?;
+    serde_json::from_slice(&text).map_err(|error| TaskError::file(path, error))
+}
+
 /// Numbers of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct State {
@@ -288,14 +294,30 @@ impl Federation {
         safetensors::serialize_to_file(tensors, None, &path).map_err(failed)
     }
 
+    /// Refuses weights of a checkpoint whose adapters learned behind another encoder. A file that lies alone says nothing of it.
+    ///
+    /// # Errors
+    /// The state beside the weights does not read, or names another encoder.
+    pub fn refuse_another_encoder(&self, weights: &Path) -> Result<(), TaskError> {
+        let path = weights.with_file_name(STATE);
+        if !path.is_file() {
+            return Ok(());
+        }
+        match state_of(&path)?.encoder == self.state.encoder {
+            true => Ok(()),
+            false => {
+                Err(TaskError::file(&path, "these adapters learned behind another encoder than this experiment's"))
+            }
+        }
+    }
+
     /// Reads what [`Self::save`] wrote; returns the adapters of the node at work.
     ///
     /// # Errors
     /// A file cannot be read, or is of another experiment or another encoder.
     pub fn load(&mut self, global: Vec<f32>, directory: &Path) -> Result<Vec<f32>, TaskError> {
         let path = directory.join(STATE);
-        let text = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| TaskError::file(&path, error))?;
-        let state: State = serde_json::from_slice(&text).map_err(|error| TaskError::file(&path, error))?;
+        let state = state_of(&path)?;
         if state.encoder != self.state.encoder {
             let message =
                 "was saved with another encoder than the cache now has: it would hear something else; start a new run";

@@ -277,6 +277,7 @@ impl Task for FederatedAdapters {
     }
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
+        self.federation.refuse_another_encoder(weights)?;
         let mut network = self.trained.plain()?;
         checkpoint_weights::load_file(&mut network, weights)?;
         let adapters = flat::to_host(&network);

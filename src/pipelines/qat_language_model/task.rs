@@ -332,7 +332,9 @@ impl Task for QatLanguageModel {
     }
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
-        self.trained.start_from(weights)
+        self.trained.start_from(weights)?;
+        // What was observed so far came from random weights.
+        self.calibrate()
     }
 
     fn clean(&mut self, action: CleanupAction) -> u64 {

@@ -28,11 +28,6 @@ pub fn rungs_of(sweep: &Sweep, plan: &Plan, before: &[u64]) -> Result<Vec<u64>, 
 /// There is nothing to stop at before the end, or no point would come to it.
 pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
     let (first, factor) = (sweep.asha.min_steps.unwrap_or(1), sweep.asha.reduction_factor);
-    let validation = &plan.experiment.validation;
-    if validation.every_steps == 0 && validation.every_epochs == 0 {
-        let problem = Problem::new(MIN_STEPS, "nothing is validated, so no point can be chosen to go on");
-        return Err(problem.help("write `every_steps` in `[validation]`").related("validation.every_steps"));
-    }
     let mut rungs = Vec::new();
     let mut step = first;
     while let Some(rung) = validated_from(plan, step).filter(|rung| *rung < plan.steps) {
@@ -121,8 +116,6 @@ mod tests {
 
     #[test]
     fn what_makes_no_rungs_is_explained() {
-        let never = of("every_steps = 0\nevery_epochs = 0", 10, 4, 16).unwrap_err();
-        assert!(never.contains("nothing is validated"), "{never}");
         let late = of("every_epochs = 1", 150, 4, 16).unwrap_err();
         assert!(late.contains("a run has 160 steps, and there is no validation from step 150"), "{late}");
         let few = of("every_steps = 10\nevery_epochs = 0", 10, 4, 15).unwrap_err();

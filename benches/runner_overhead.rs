@@ -74,6 +74,7 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
         kernels: None,
         tell: None,
         stop_after: None,
+        until: None,
         started: Instant::now(),
     };
     let begun = Instant::now();

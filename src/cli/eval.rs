@@ -3,11 +3,12 @@
 use clap::{Args, ValueHint};
 
 use super::resume::{find, refuse_command, refuse_other_keys};
-use super::terminal::Failure;
+use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::overrides::key_of;
-use crate::experiment::read;
+use crate::experiment::{Experiment, read};
 use crate::report::evaluation::text;
+use crate::results::format::Manifest;
 use crate::results::{layout, read as read_results, resolved};
 use crate::run::evaluate::{self, Which};
 use crate::run::prepare::Planned;
@@ -45,6 +46,30 @@ pub(super) fn which(text: &str) -> Result<Which, String> {
     }
 }
 
+/// Plans a run's experiment for what only looks at a checkpoint; and whether the data is the run's.
+///
+/// # Errors
+/// The experiment cannot be planned, or the model cannot read this data.
+pub fn untrained(
+    mut experiment: Experiment,
+    overrides: &[String],
+    manifest: &Manifest,
+    data: Data,
+    terminal: Terminal,
+) -> Result<(Planned, bool), Failure> {
+    if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
+        experiment.experiment.device.clone_from(&manifest.device.chosen);
+    }
+    // Nothing is trained: no batch is prepared ahead, and the checkpoint has all weights.
+    experiment.limits.workers = 0;
+    experiment.training.initial_weights = None;
+    data.prepare(&experiment);
+    let planned = Planned::new(experiment, terminal)?;
+    // Before the model is on the device.
+    let same_data = evaluate::fits(&planned.plan, manifest).map_err(Failure::Failed)?;
+    Ok((planned, same_data))
+}
+
 pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let terminal = arguments.display.terminal();
     let run = find(&arguments.results, &arguments.run)?;
@@ -59,17 +84,8 @@ pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
         "train another model",
     )?;
     resolved::text_of(&run).map_err(Failure::failed)?;
-    let mut experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
-    if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
-        experiment.experiment.device.clone_from(&manifest.device.chosen);
-    }
-    // Nothing is trained: no batch is prepared ahead, and the checkpoint has all weights.
-    experiment.limits.workers = 0;
-    experiment.training.initial_weights = None;
-    arguments.data.prepare(&experiment);
-    let planned = Planned::new(experiment, terminal)?;
-    // Before the model is on the device.
-    let same_data = evaluate::fits(&planned.plan, &manifest).map_err(Failure::Failed)?;
+    let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
+    let (planned, same_data) = untrained(experiment, &overrides, &manifest, arguments.data, terminal)?;
     let (opened, task) = planned.open(1)?;
     let (folder, evaluation) = evaluate::evaluate(&opened, task, &run, &manifest, &chosen, &overrides, same_data)?;
     match arguments.display.json {

@@ -4,17 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::eval::{CHANGEABLE, which};
+use super::eval::{CHANGEABLE, untrained, which};
 use super::resume::{find, refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
-use crate::experiment::overrides::key_of;
 use crate::experiment::read;
 use crate::results::prediction::Prediction;
 use crate::results::{layout, printable, read as read_results, resolved};
 use crate::run::evaluate::{self, Which};
 use crate::run::predict::{self, Listener, NotPredicted, Wanted};
-use crate::run::prepare::Planned;
 use crate::task::predict::Item;
 use crate::units::{counted, seconds};
 
@@ -67,21 +65,12 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     }
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
     resolved::text_of(&run).map_err(Failure::failed)?;
-    let mut experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
+    let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
     if experiment.command().is_some() {
         return Err(Failure::Usage(predict::does_not_predict(experiment.pipeline.name())));
     }
     let chosen = evaluate::choose(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
-    if !overrides.iter().any(|text| key_of(text) == "experiment.device") {
-        experiment.experiment.device.clone_from(&manifest.device.chosen);
-    }
-    // Nothing is trained: no batch is prepared ahead, and the checkpoint has all weights.
-    experiment.limits.workers = 0;
-    experiment.training.initial_weights = None;
-    arguments.data.prepare(&experiment);
-    let planned = Planned::new(experiment, terminal)?;
-    // Before the model is on the device.
-    let same_data = evaluate::fits(&planned.plan, &manifest).map_err(Failure::Failed)?;
+    let (planned, same_data) = untrained(experiment, &overrides, &manifest, arguments.data, terminal)?;
     let (opened, task) = planned.open(1)?;
     let wanted = Wanted {
         files: &arguments.files,

@@ -92,7 +92,13 @@ pub fn conduct(
     let buffer = write::lines("sweep_processes", 1);
     let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
     let mut course: Box<dyn Course> = match record.search.clone() {
-        Some(search) => search::course::course(sweep, record, &search, how.retry_failed),
+        Some(search) => {
+            // A process that was started just before may not have written yet how far it goes.
+            for run in record.runs() {
+                wait_for_others(sweep, run, stop, watch);
+            }
+            search::course::course(sweep, record, &search, how.retry_failed)
+        }
         None => Box::new(List::new(sweep, record, how.retry_failed)),
     };
     let (left, all) = (course.left(record), record.runs_at_most());
@@ -162,26 +168,32 @@ fn start(
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Option<Start>, SweepError> {
     let folder = run_folder(sweep, job.run);
+    match wait_for_others(sweep, job.run, stop, watch) {
+        // A signal came.
+        Standing::Running => Ok(None),
+        Standing::Missing => {
+            standing::clear(&folder)?;
+            Ok(Some(Start::new(sweep, record, job)))
+        }
+        // By a process of before, since we looked.
+        Standing::Done(outcome) if !(how.retry_failed && outcome.resumable()) => Ok(None),
+        Standing::Begun | Standing::Done(_) => Ok(Some(Start::resume(sweep, job))),
+    }
+}
+
+/// Waits until no process works on a run, or a signal comes; answers how far the run is.
+fn wait_for_others(sweep: &Path, run: RunId, stop: &StopSignal, watch: &mut dyn FnMut(Event<'_>)) -> Standing {
+    let folder = run_folder(sweep, run);
     let mut told = false;
     loop {
-        match standing::of(&folder) {
-            Standing::Running => {
-                if stop.raised() {
-                    return Ok(None);
-                }
-                if !std::mem::replace(&mut told, true) {
-                    watch(Event::Waits { run: job.run });
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Standing::Missing => {
-                standing::clear(&folder)?;
-                return Ok(Some(Start::new(sweep, record, job)));
-            }
-            // By a process of before, since we looked.
-            Standing::Done(outcome) if !(how.retry_failed && outcome.resumable()) => return Ok(None),
-            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, job))),
+        let standing = standing::of(&folder);
+        if standing != Standing::Running || stop.raised() {
+            return standing;
         }
+        if !std::mem::replace(&mut told, true) {
+            watch(Event::Waits { run });
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -149,6 +149,28 @@ fn a_search_by_halving_that_is_killed_again_and_again_has_the_same_table() {
 }
 
 #[test]
+fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
+    let workplace = Workplace::new();
+    workplace.file("half.toml", HALVING);
+    assert_eq!(workplace.xrun(&["sweep", "half.toml", "-q"]).code, 0);
+    let sweep = newest(&workplace, "half");
+    let whole = rows(&sweep);
+    // As a sweep leaves it that was killed just after it had started its first run: held, and without a manifest.
+    std::fs::remove_dir_all(sweep.join("points")).unwrap();
+    std::fs::remove_file(sweep.join("processes.jsonl")).unwrap();
+    let first = sweep.join("points/0001-1");
+    std::fs::create_dir_all(&first).unwrap();
+    let held = std::fs::File::create(first.join("run.lock")).unwrap();
+    held.lock().unwrap();
+    let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run");
+    drop(held);
+    assert_eq!(resumed.wait().unwrap().code(), Some(0));
+    assert_eq!(rows(&sweep), whole);
+}
+
+#[test]
 fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_points() {
     let (whole, killed) = (Workplace::new(), Workplace::new());
     whole.file("choose.toml", CHOOSING);

@@ -14,6 +14,7 @@ use crate::results::write::WriteError;
 use crate::sweep::course::{Course, Job, report_if_missing};
 use crate::sweep::points::RunId;
 use crate::sweep::record::run_folder;
+use crate::sweep::standing::{self, Standing};
 
 /// A search by halving.
 #[derive(Debug)]
@@ -116,7 +117,9 @@ impl Course for Halving<'_> {
         let folder = run_folder(self.sweep, job.run);
         let rungs = self.search.rungs();
         let lost = matches!(stage(&folder, rungs), Stage::New | Stage::Open { .. });
-        if lost && stopping {
+        // Somebody else came first: what becomes of the run is not known yet.
+        let held = standing::of(&folder) == Standing::Running;
+        if lost && (stopping || held) {
             let until = sent(rungs, job.until);
             self.points[job.run.point as usize - 1].sent = until;
             return self.open.push_back(job);
@@ -185,8 +188,9 @@ impl Course for Choosing<'_> {
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
-        let over = matches!(stage(&run_folder(self.sweep, job.run), &[]), Stage::Over(_));
-        if stopping && !over {
+        let folder = run_folder(self.sweep, job.run);
+        let over = matches!(stage(&folder, &[]), Stage::Over(_));
+        if (stopping || standing::of(&folder) == Standing::Running) && !over {
             return self.open.push_back(job);
         }
         self.learn(job.run);

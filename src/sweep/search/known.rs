@@ -26,24 +26,27 @@ pub fn stage(run: &Path, rungs: &[u64]) -> Stage {
     match standing::of(run) {
         Standing::Missing => Stage::New,
         Standing::Done(outcome) => Stage::Over(outcome),
-        Standing::Running => Stage::Open { until: until(run) },
+        Standing::Running => Stage::Open { until: until(run, rungs) },
         // One that somebody stopped elsewhere goes on to the rung after that.
         Standing::Begun => match stopped_at(run).filter(|step| rungs.contains(step)) {
             Some(_) => Stage::Waits,
-            None => Stage::Open { until: until(run) },
+            None => Stage::Open { until: until(run, rungs) },
         },
     }
 }
 
-/// The step that the newest process was sent to.
-fn until(run: &Path) -> Option<u64> {
-    read::manifest(run).ok()?.until
+/// The step that the newest process was sent to; of one that has not written it yet the first rung, where all begin.
+fn until(run: &Path, rungs: &[u64]) -> Option<u64> {
+    match read::manifest(run) {
+        Ok(manifest) => manifest.until,
+        Err(_) => rungs.first().copied().filter(|_| rungs.len() > 1),
+    }
 }
 
 /// The step at which a run stopped because it was told to (`--until`), if that is where it stands.
 pub fn stopped_at(run: &Path) -> Option<u64> {
     let summary = read::summary(run).ok().flatten().filter(|summary| summary.outcome == Outcome::Interrupted)?;
-    until(run).filter(|until| summary.steps >= *until)
+    until(run, &[]).filter(|until| summary.steps >= *until)
 }
 
 /// The last validation of a run, as a cost.
@@ -77,7 +80,7 @@ pub fn known(run: &Path, search: &Search, lost: bool) -> Known {
         Stage::New if lost => Known { costs: vec![f64::INFINITY], sent: 1, over: true },
         Stage::New => Known::default(),
         Stage::Waits => {
-            let sent = sent(until(run));
+            let sent = sent(until(run, rungs));
             Known { costs: costs_at(run, search, &rungs[..sent]), sent, over: false }
         }
         Stage::Open { until } if lost => failed(run, search, sent(until)),
@@ -92,7 +95,7 @@ pub fn known(run: &Path, search: &Search, lost: bool) -> Known {
             costs.resize(rungs.len(), cost_at_end(run, search));
             Known { costs, sent: rungs.len(), over: true }
         }
-        Stage::Over(_) => failed(run, search, sent(until(run))),
+        Stage::Over(_) => failed(run, search, sent(until(run, rungs))),
     }
 }
 

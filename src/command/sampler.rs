@@ -11,7 +11,7 @@ use super::groups::{Groups, Seen};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::memory::cgroup::Cgroup;
-use crate::memory::gpus::Gpus;
+use crate::memory::gpus::{Gpus, MeanLoad, together};
 use crate::memory::own_cgroup::Cgroups;
 use crate::memory::processes::{self, Member, PROCESSES_MAX, Status};
 use crate::memory::sources;
@@ -59,6 +59,7 @@ pub struct Sampler {
     /// There was a file in `/dev/shm` that nobody had mapped.
     unmapped: bool,
     gpus: Option<Gpus>,
+    load: MeanLoad,
     cgroups: Cgroups,
 }
 
@@ -93,6 +94,7 @@ impl Sampler {
             seen: buffer().register(ledger),
             unmapped: false,
             gpus: Gpus::open(),
+            load: MeanLoad::default(),
             cgroups,
         }
     }
@@ -154,7 +156,7 @@ impl Sampler {
                 one.gpu += bytes;
                 held += bytes;
             }
-            Gpu { index: gpu.index, total: gpu.total, used: gpu.used, held }
+            Gpu { index: gpu.index, total: gpu.total, used: gpu.used, held, load: gpu.load }
         };
         read.iter().map(one).collect()
     }
@@ -177,7 +179,9 @@ impl Sampler {
             device: gpus.iter().map(|gpu| gpu.used).sum(),
             before: None,
             total: Some(gpus.iter().map(|gpu| gpu.total).sum()),
+            load: together(gpus.iter().filter(|gpu| on_gpus == 0 || gpu.held > 0).filter_map(|gpu| gpu.load)),
         });
+        self.load.add(driver.and_then(|driver| driver.load));
         if on_gpus > 0 {
             self.peaks.device_reserved_peak = self.peaks.device_reserved_peak.max(Some(on_gpus));
         }
@@ -244,7 +248,7 @@ impl Sampler {
     pub fn summary(&self) -> MemorySummary {
         let (cost, time) = (self.cost.as_secs_f64(), self.started.elapsed().as_secs_f64());
         let trace_share = (time > 0.0).then(|| cost / time);
-        MemorySummary { trace_seconds: cost, trace_share, ..self.peaks.clone() }
+        self.load.fill(MemorySummary { trace_seconds: cost, trace_share, ..self.peaks.clone() })
     }
 
     /// Since the start.

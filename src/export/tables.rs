@@ -89,6 +89,8 @@ pub fn memory(owners: &Names, phases: &Names) -> Vec<OfMemory> {
         OfMemory::integer("device_allocations", |line| Some(line.device?.allocations)),
         OfMemory::integer("driver_process_bytes", |line| line.driver?.process),
         OfMemory::integer("driver_device_bytes", |line| Some(line.driver?.device)),
+        OfMemory::integer("gpu_utilisation_percent", |line| line.driver?.load?.utilisation_percent.map(u64::from)),
+        OfMemory::integer("gpu_power_milliwatts", |line| line.driver?.load?.power_milliwatts.map(u64::from)),
         OfMemory::integer("container_current_bytes", |line| Some(line.container?.current)),
         OfMemory::integer("container_anonymous_bytes", |line| line.container?.anonymous),
         OfMemory::integer("container_peak_bytes", |line| line.container?.peak),

@@ -214,6 +214,9 @@ impl<W: Write> EventFile<W> {
         add("container", line.container.map(|container| container.current));
         found.extend(line.owners.iter().map(|(name, bytes)| (format!("memory_owners/{name}_bytes"), *bytes as f64)));
         found.extend(line.pressure.map(|percent| ("memory/pressure_percent".to_owned(), percent)));
+        let load = line.driver.and_then(|driver| driver.load).unwrap_or_default();
+        found.extend(load.utilisation_percent.map(|percent| ("gpu/utilisation_percent".to_owned(), percent.into())));
+        found.extend(load.power_milliwatts.map(|power| ("gpu/power_watts".to_owned(), f64::from(power) / 1000.0)));
         self.scalars(wall, line.step, &found)
     }
 

@@ -3,6 +3,9 @@
 //! Working memory is what a part needs on top of what is held at rest: the highest heap in use since the sample before,
 //! less the heap in use at that sample.
 
+use std::collections::BTreeMap;
+
+use crate::bounded::ledger::OWNERS_MAX;
 use crate::results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, Point};
 
 /// Collects a [`Demand`]. Constant in memory, whatever the number of samples.
@@ -13,6 +16,8 @@ pub struct Collector {
     /// Episodes of a validation.
     episodes: u64,
     demand: Demand,
+    /// The least that each owner held after a step but the first.
+    floors: BTreeMap<String, u64>,
     before: Option<Rest>,
     first_step: Option<u64>,
     /// A checkpoint was read since the newest sample.
@@ -64,6 +69,16 @@ impl Collector {
         if line.point == Point::Step {
             demand.device_newest_step = line.device.map(|pool| pool.reserved);
         }
+        // The first step makes what all others find.
+        if line.point == Point::Step && self.first_step.is_some_and(|first| line.step > first) {
+            for (name, held) in &line.owners {
+                if let Some(floor) = self.floors.get_mut(name) {
+                    *floor = (*floor).min(*held);
+                } else if self.floors.len() < OWNERS_MAX {
+                    self.floors.insert(name.clone(), *held);
+                }
+            }
+        }
         if let Some((pool, driver)) = line.device.zip(line.driver) {
             // Where the driver does not tell whose memory it is (containers), what came on top is ours.
             let ours = driver.process.or(driver.before.map(|before| driver.device.saturating_sub(before)));
@@ -113,7 +128,8 @@ impl Collector {
     /// The demand so far, with what the owners held at their highest.
     pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
         let owners = owners.iter().map(|owner| {
-            let held = OwnerDemand { peak: owner.peak_bytes, policy: owner.policy };
+            let floor = self.floors.get(&owner.name).copied();
+            let held = OwnerDemand { peak: owner.peak_bytes, floor, policy: owner.policy };
             (owner.name.clone(), held)
         });
         Demand { owners: owners.collect(), ..self.demand.clone() }
@@ -163,6 +179,32 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_is_the_least_after_a_step_and_the_first_step_is_another() {
+        let mut collector = Collector::default();
+        for (point, step, held) in [
+            (Point::Start, 0, 0),
+            (Point::Step, 1, MIB),
+            (Point::Step, 2, 5 * MIB),
+            (Point::AfterValidation, 2, 2 * MIB),
+            (Point::Step, 3, 4 * MIB),
+            (Point::Step, 4, 9 * MIB),
+        ] {
+            collector.add(&line(point, step, 10 * MIB, 10 * MIB, held));
+        }
+        let queue = OwnerSummary {
+            name: "queue".into(),
+            policy: crate::bounded::ledger::Policy::Refuse,
+            cap_items: 1,
+            cap_bytes: 10 * MIB,
+            peak_items: 1,
+            peak_bytes: 9 * MIB,
+        };
+        let owners = [queue.clone(), OwnerSummary { name: "never".into(), ..queue }];
+        let demand = collector.demand(&owners);
+        assert_eq!((demand.owners["queue"].floor, demand.owners["never"].floor), (Some(4 * MIB), None));
+    }
+
+    #[test]
     fn what_leaks_is_taken_from_the_peak_by_what_it_held_before() {
         let mut collector = Collector::new(vec!["queue".into()], 5);
         for line in [
@@ -182,7 +224,7 @@ mod tests {
     fn what_the_driver_counts_besides_the_pool_is_context_and_other_streams() {
         let mut collector = Collector::default();
         let mut with = |process, device| {
-            let driver = DriverMemory { process, device, before: Some(3 * MIB), total: None };
+            let driver = DriverMemory { process, device, before: Some(3 * MIB), total: None, load: None };
             let pool = DeviceMemory { in_use: MIB, reserved: 20 * MIB, allocations: 1 };
             collector.add(&MemoryLine {
                 device: Some(pool),

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::{Device, Nvml};
+
+use crate::results::format::MemorySummary;
+use crate::results::sample::GpuLoad;
 
 /// More GPUs are not looked at.
 const GPUS_MAX: u32 = 32;
@@ -23,6 +26,7 @@ pub struct Held {
     pub used: u64,
     /// By process. In a container the driver may see other process numbers, and on some cards it tells of none.
     pub processes: BTreeMap<u32, u64>,
+    pub load: Option<GpuLoad>,
 }
 
 impl std::fmt::Debug for Gpus {
@@ -53,6 +57,77 @@ impl Gpus {
                 *processes.entry(process.pid).or_default() += bytes;
             }
         }
-        Some(Held { index, total: memory.total, used: memory.used, processes })
+        Some(Held { index, total: memory.total, used: memory.used, processes, load: load(&device) })
+    }
+}
+
+/// What a GPU does now.
+pub fn load(device: &Device<'_>) -> Option<GpuLoad> {
+    let utilisation = device.utilization_rates().ok().map(|rates| rates.gpu.min(100));
+    GpuLoad::of(utilisation, device.power_usage().ok())
+}
+
+/// The load of several GPUs together: of their utilisation the mean, of their power the sum.
+pub fn together(loads: impl Iterator<Item = GpuLoad> + Clone) -> Option<GpuLoad> {
+    let utilisation = loads.clone().filter_map(|load| load.utilisation_percent);
+    let count = u32::try_from(utilisation.clone().count()).ok().filter(|count| *count > 0);
+    let mean = count.map(|count| utilisation.sum::<u32>() / count);
+    GpuLoad::of(mean, loads.filter_map(|load| load.power_milliwatts).reduce(u32::saturating_add))
+}
+
+/// The mean of all samples that have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MeanLoad {
+    utilisation: Mean,
+    watts: Mean,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.count += 1;
+        }
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+impl MeanLoad {
+    pub fn add(&mut self, load: Option<GpuLoad>) {
+        self.utilisation.add(load.and_then(|load| load.utilisation_percent).map(f64::from));
+        self.watts.add(load.and_then(|load| load.power_milliwatts).map(|power| f64::from(power) / 1000.0));
+    }
+
+    /// Writes it where a summary has it.
+    pub fn fill(&self, summary: MemorySummary) -> MemorySummary {
+        MemorySummary { gpu_utilisation_mean: self.utilisation.get(), gpu_power_mean: self.watts.get(), ..summary }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_no_zero() {
+        let load = |utilisation, power| GpuLoad { utilisation_percent: utilisation, power_milliwatts: power };
+        assert_eq!(GpuLoad::of(None, None), None);
+        assert_eq!(together([].into_iter()), None);
+        let two = [load(Some(90), Some(300_000)), load(None, Some(100_500)), load(Some(31), None)];
+        assert_eq!(together(two.into_iter()), Some(load(Some(60), Some(400_500))));
+        let mut mean = MeanLoad::default();
+        assert_eq!(mean.fill(MemorySummary::default()), MemorySummary::default());
+        [Some(two[0]), None, Some(two[1]), Some(two[2])].into_iter().for_each(|load| mean.add(load));
+        let summary = mean.fill(MemorySummary::default());
+        assert_eq!((summary.gpu_utilisation_mean, summary.gpu_power_mean), (Some(60.5), Some(200.25)));
     }
 }

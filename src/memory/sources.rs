@@ -6,6 +6,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
 use super::cgroup::{Cgroup, share_of_pressure};
+use super::gpus;
 use super::heap::HeapUse;
 use crate::results::format::{ContainerMemory, DriverMemory};
 
@@ -172,7 +173,9 @@ impl Driver {
                 UsedGpuMemory::Unavailable => None,
             })
         });
-        Some(DriverMemory { process, device: memory.used, before: self.gpu.used_before, total: Some(memory.total) })
+        let before = self.gpu.used_before;
+        let load = gpus::load(&device);
+        Some(DriverMemory { process, device: memory.used, before, total: Some(memory.total), load })
     }
 }
 

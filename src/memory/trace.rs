@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::gpus::MeanLoad;
 use super::{heap, sources};
 use crate::bounded::ledger::Ledger;
 use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
@@ -20,6 +21,7 @@ pub struct Tracer {
     parts_every: u64,
     driver: Option<sources::Driver>,
     peaks: MemorySummary,
+    load: MeanLoad,
     cost: Duration,
 }
 
@@ -52,6 +54,7 @@ impl Tracer {
             parts_every: parts_every.max(1),
             driver: gpu.and_then(sources::Driver::open),
             peaks: MemorySummary::default(),
+            load: MeanLoad::default(),
             cost: Duration::ZERO,
         }
     }
@@ -102,6 +105,7 @@ impl Tracer {
 
     /// Takes in a sample; of another process, too: peaks are those of the run.
     pub fn raise_peaks(&mut self, line: &MemoryLine) {
+        self.load.add(line.driver.and_then(|driver| driver.load));
         let peaks = &mut self.peaks;
         peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak);
         let resident = line.host.resident_peak.max(line.host.resident);
@@ -124,7 +128,7 @@ impl Tracer {
     pub fn summary(&self, training: Duration) -> MemorySummary {
         let trace_seconds = self.cost.as_secs_f64();
         let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());
-        MemorySummary { trace_seconds, trace_share, ..self.peaks.clone() }
+        self.load.fill(MemorySummary { trace_seconds, trace_share, ..self.peaks.clone() })
     }
 }
 

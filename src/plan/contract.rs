@@ -24,6 +24,9 @@ const ALLOWED_OF_TOTAL: u64 = 16 << 20;
 /// More devices, buffers or parts are not read.
 const ENTRIES_MAX: usize = 1000;
 
+/// The number of a buffer that says what it keeps between steps.
+const FLOOR: &str = "what it keeps at rest";
+
 /// `NAME.memory.lock`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,6 +65,9 @@ pub struct OwnerContract {
     /// The most that it is expected to hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<u64>,
+    /// The least that it holds at rest between steps; absent of what fills up, and of queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<u64>,
     /// The key that sets the cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -149,8 +155,9 @@ impl Contract {
     pub fn new(plan: &Plan, forecast: &Forecast, fingerprint: String) -> Self {
         let row = |name: &str| forecast.rows.iter().find(|row| row.name == name).map(|row| row.bytes);
         let owners = plan.owners.iter().map(|owner| {
+            let floor = forecast.floors.get(&owner.name).copied();
             let cap = (owner.policy != Policy::Leak).then_some(owner.bytes);
-            (owner.name.clone(), OwnerContract { cap, peak: row(&owner.name), key: owner.key.clone() })
+            (owner.name.clone(), OwnerContract { cap, peak: row(&owner.name), floor, key: owner.key.clone() })
         });
         let of_owner = |name: &str| plan.owners.iter().any(|owner| owner.name == name);
         let parts = forecast.rows.iter().filter(|row| !of_owner(&row.name));
@@ -185,6 +192,9 @@ impl Contract {
             more("its cap", locked.cap, owner.cap, 0);
             if let Some(peak) = locked.peak {
                 more("its peak", locked.peak, owner.peak, allowed(peak, ALLOWED_OF_OWNER));
+            }
+            if let Some(floor) = locked.floor {
+                more(FLOOR, locked.floor, owner.floor, allowed(floor, ALLOWED_OF_OWNER));
             }
         }
         // A buffer that is larger explains a total that is.
@@ -221,6 +231,20 @@ impl Contract {
             })
         };
         let mut moved: Vec<Moved> = summary.owners.iter().filter_map(more).collect();
+        for (name, owner) in &self.owners {
+            let now = summary.demand.owners.get(name).and_then(|held| held.floor);
+            let risen = owner
+                .floor
+                .zip(now)
+                .filter(|(floor, now)| *now > floor.saturating_add(allowed(*floor, ALLOWED_OF_OWNER)));
+            moved.extend(risen.map(|(floor, now)| Moved {
+                what: name.clone(),
+                of: FLOOR,
+                key: owner.key.clone(),
+                locked: Some(floor),
+                now,
+            }));
+        }
         let memory = &summary.memory;
         if moved.is_empty() {
             moved.extend(total("heap in use", Some(self.heap_peak), Some(memory.heap_peak)));
@@ -294,6 +318,19 @@ mod tests {
         assert_eq!(locked.broken_by(&contract("[limits]\nlog_queue = 1\n")), []);
         let moved = locked.broken_by(&contract("leak_per_step = \"1 MiB\"\nleak_in_ledger = true\n"));
         assert_eq!((moved.len(), moved[0].what.as_str(), moved[0].locked), (1, "dummy_leak", None));
+    }
+
+    #[test]
+    fn a_buffer_that_keeps_at_rest_what_it_gave_back_is_told_though_its_peak_is_the_same() {
+        let name = contract("").owners.into_keys().next().unwrap();
+        let with = |floor: u64| {
+            let forecast = Forecast { floors: [(name.clone(), floor)].into(), ..Forecast::default() };
+            Contract::new(&plan_of("[pipeline.dummy]\n"), &forecast, "ab".into())
+        };
+        assert_eq!(with(0).broken_by(&with(MIB)), []);
+        let moved = with(0).broken_by(&with(20 * MIB));
+        assert_eq!((moved.len(), moved[0].what.as_str(), moved[0].of), (1, name.as_str(), FLOOR));
+        assert_eq!(with(20 * MIB).broken_by(&with(0)), []);
     }
 
     #[test]

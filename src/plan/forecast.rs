@@ -3,6 +3,8 @@
 //! The probe is a run of the same experiment, a few steps long, in a process of its own. It holds everything that the
 //! run will hold except what fills up later: caches, and what leaks.
 
+use std::collections::BTreeMap;
+
 use crate::bounded::ledger::Policy;
 use crate::experiment::Experiment;
 use crate::results::format::{
@@ -57,8 +59,16 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         device_in_use_peak: probe.device_in_use_peak.map(|peak| peak.saturating_add(device_still_to_come)),
         device_reserved_peak: reserved,
         device_peak: on_device.map(|bytes| bytes.saturating_add(bytes / DEVICE_HEADROOM_PART)),
+        floors: floors(probe),
         disk: None,
     }
+}
+
+/// What is held at rest whatever step it is. How full a queue is follows from who is faster, and caches fill up.
+fn floors(probe: &Demand) -> BTreeMap<String, u64> {
+    let steady = |held: &&OwnerDemand| matches!(held.policy, Policy::Refuse | Policy::Reduce);
+    let floors = probe.owners.iter().filter(|(_, held)| steady(held));
+    floors.filter_map(|(name, held)| Some((name.clone(), held.floor?))).collect()
 }
 
 /// A run may need a page more than its probe: of two episodes of a validation, of texts that are shorter.
@@ -243,7 +253,7 @@ mod tests {
     use crate::plan::tests::plan_of;
 
     fn probe() -> Demand {
-        let held = |peak, policy| OwnerDemand { peak, policy };
+        let held = |peak, policy| OwnerDemand { peak, floor: Some(peak / 2), policy };
         Demand {
             steps: 10,
             heap_peak: 50_000,
@@ -271,6 +281,7 @@ mod tests {
         assert_eq!(row("optimizer"), Some(80), "AdamW keeps two values for each");
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
         assert_eq!(forecast.resident_peak, Some(89_720 + (1 << 20) + 897), "with headroom");
+        assert_eq!(forecast.floors, [("log_lines".to_owned(), 150)].into(), "of what fills up there is no floor");
     }
 
     /// The forecast where `leak_gradients`, which held 1,000 bytes in the probe, is planned like that.

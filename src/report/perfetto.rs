@@ -174,6 +174,12 @@ impl TimeLine {
             let sizes = values(&[("in use", Some(device.in_use)), ("reserved", Some(device.reserved))]);
             events.counter("device", now, sizes)?;
         }
+        if let Some(load) = line.driver.and_then(|driver| driver.load) {
+            let power = load.power_milliwatts.map(|power| ("power W", f64::from(power) / 1000.0));
+            let known = [load.utilisation_percent.map(|percent| ("utilisation %", f64::from(percent))), power];
+            let numbers = known.into_iter().flatten().map(|(name, number)| (name.to_owned(), Value::from(number)));
+            events.counter("GPU", now, numbers.collect())?;
+        }
         let owners = line.owners.iter().map(|(name, bytes)| (format!("{name} MiB"), mebibytes(*bytes)));
         events.counter("buffers", now, owners.collect())
     }

@@ -302,6 +302,12 @@ fn memory(material: &Material, page: &mut Page) {
     row("device in use", memory.device_in_use_peak, None);
     row("device reserved", memory.device_reserved_peak, None);
     page.table(&["memory", ">peak", ">at the end"], &rows);
+    let at_work = memory.gpu_utilisation_mean.map(|percent| format!("at work {percent:.0} % of the time"));
+    let power = memory.gpu_power_mean.map(|watts| format!("{watts:.0} W"));
+    let load: Vec<String> = at_work.into_iter().chain(power).collect();
+    if !load.is_empty() {
+        page.line("GPU", &format!("{} (means)", load.join(", ")));
+    }
     let (samples, spent) = material.samples();
     if samples > 0 {
         let whose = material.of_last_process();

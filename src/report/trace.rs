@@ -1,6 +1,6 @@
 //! memory.jsonl -> memory over time, in one pass.
 //!
-//! Caps: five series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds them.
+//! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +23,10 @@ pub struct Trace {
     /// Of the process where the driver tells, else of the whole device.
     pub driver: Series,
     pub driver_is_whole_device: bool,
+    /// Percent of the time in which the GPU runs kernels.
+    pub utilisation: Series,
+    /// Watts that the GPU takes.
+    pub power: Series,
     /// y is the sum over all owners; `rest` has the bytes of each, in the order of `owner_names`.
     pub owners: Series<[u64; OWNERS_MAX]>,
     pub owner_names: Vec<String>,
@@ -91,6 +95,13 @@ impl Trace {
         add(&mut self.in_use, line.device.map(|pool| pool.in_use));
         add(&mut self.reserved, line.device.map(|pool| pool.reserved));
         add(&mut self.driver, line.driver.map(|driver| driver.process.unwrap_or(driver.device)));
+        let load = line.driver.and_then(|driver| driver.load).unwrap_or_default();
+        if let Some(percent) = load.utilisation_percent {
+            self.utilisation.add(x, percent.into(), ());
+        }
+        if let Some(power) = load.power_milliwatts {
+            self.power.add(x, f64::from(power) / 1000.0, ());
+        }
         self.driver_is_whole_device |= line.driver.is_some_and(|driver| driver.process.is_none());
         match line.point {
             Point::BeforeValidation => self.validation_began = Some(x),

@@ -405,6 +405,13 @@ pub struct MemorySummary {
     pub device_in_use_peak: Option<u64>,
     /// The highest that the pool had taken from the driver; `null` where there is no pool to ask.
     pub device_reserved_peak: Option<u64>,
+    /// Percent of the time in which the GPU ran kernels of anybody, the mean of the samples that have it; absent where none
+    /// has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_utilisation_mean: Option<f64>,
+    /// Watts that the GPU took, in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_power_mean: Option<f64>,
     /// Samples of memory that were taken.
     pub samples: u64,
     /// All that the samples cost, and its share of the time of the steps.

@@ -28,6 +28,10 @@ pub struct Forecast {
     /// The most that the process takes of the device: pages, context, modules, other streams, and a twentieth on top.
     #[serde(default)]
     pub device_peak: Option<u64>,
+    /// The least that each buffer held at rest after a step of the probe, in bytes; of those alone that a later step cannot fill:
+    /// not of queues, caches and leaks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub floors: BTreeMap<String, u64>,
     /// What the results will take of the disk; `null` where that is not known, and in plans of older versions of xrun.
     #[serde(default)]
     pub disk: Option<DiskForecast>,
@@ -294,6 +298,9 @@ pub struct Suggestion {
 pub struct OwnerDemand {
     /// Bytes at its highest.
     pub peak: u64,
+    /// The least that it held at rest after a step, the first left out; `null` where none was sampled.
+    #[serde(default)]
+    pub floor: Option<u64>,
     /// What happens when it is full.
     pub policy: Policy,
 }

@@ -126,6 +126,28 @@ pub struct DriverMemory {
     /// All that the device has.
     #[serde(default)]
     pub total: Option<u64>,
+    /// What the device does; absent where the driver does not tell. Of a watched command: the mean and the sum over the GPUs
+    /// that its processes hold memory on, or over all where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<GpuLoad>,
+}
+
+/// How busy a GPU is, as its driver (NVML) tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuLoad {
+    /// Percent of the driver's last period, a sixth of a second to a second, in which a kernel of anybody ran. One that uses a
+    /// small part of the GPU counts as one that uses all of it.
+    pub utilisation_percent: Option<u32>,
+    /// What the board takes now, in milliwatts.
+    pub power_milliwatts: Option<u32>,
+}
+
+impl GpuLoad {
+    /// `None` where nothing is known.
+    pub fn of(utilisation_percent: Option<u32>, power_milliwatts: Option<u32>) -> Option<Self> {
+        let known = utilisation_percent.is_some() || power_milliwatts.is_some();
+        known.then_some(Self { utilisation_percent, power_milliwatts })
+    }
 }
 
 /// The container's view (its memory cgroup).

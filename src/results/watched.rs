@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::sample::GpuLoad;
+
 /// In `manifest.json`: how a command was watched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Watched {
@@ -96,6 +98,9 @@ pub struct Gpu {
     pub used: u64,
     /// By processes of the command; 0 where the driver does not tell which process holds what.
     pub held: u64,
+    /// What it does; absent where the driver does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<GpuLoad>,
 }
 
 /// Processes of one role, in bytes.

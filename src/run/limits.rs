@@ -201,6 +201,7 @@ mod tests {
                 device: 15 * MIB + others,
                 before: None,
                 total: Some(100 * MIB),
+                load: None,
             };
             bounds.reached(&MemoryLine { driver: Some(driver), ..line(1, 1, Some(10 * MIB)) }, &demand)
         };
@@ -221,6 +222,7 @@ mod tests {
             device: 79 << 30,
             before: None,
             total: Some(80 << 30),
+            load: None,
         };
         let reached = Reached::refused(Some(3 << 30), Some(driver(77 << 30)), 70 << 30);
         assert_eq!(

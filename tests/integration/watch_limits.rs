@@ -125,6 +125,11 @@ fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
     let (first, held) = (&gpus[0], gpus[0]["held"].as_u64().unwrap());
     assert!(held > 64 << 20 && first["used"].as_u64().unwrap() == held + (1 << 30), "others hold some, too: {newest}");
     assert_eq!(gpus[1]["held"], 0);
+    assert_eq!(first["load"], serde_json::json!({ "utilisation_percent": 80, "power_milliwatts": 250_000 }));
+    assert_eq!(gpus[1]["load"], serde_json::json!({ "utilisation_percent": 0, "power_milliwatts": 20_000 }));
+    let shown = workplace.xrun(&["show", "gpu/latest"]);
+    // Before the first step nothing is held, and both count.
+    assert!(shown.out.contains("GPU           at work ") && shown.out.contains(" W (means)"), "{shown:?}");
 }
 
 #[test]

@@ -58,6 +58,17 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_2 *memory) {
     return SUCCESS;
 }
 
+/* The first works at 80 percent and 250 W, the second rests at 20 W. */
+struct utilisation {
+    unsigned gpu, memory;
+};
+EXPORT int nvmlDeviceGetUtilizationRates(void *device, struct utilisation *rates) {
+    return *rates = (struct utilisation){(uintptr_t)device == 1 ? 80 : 0, 0}, SUCCESS;
+}
+EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
+    return *milliwatts = (uintptr_t)device == 1 ? 250000 : 20000, SUCCESS;
+}
+
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *into) {
     struct process processes[PROCESSES_MAX];
     unsigned room = *count, there = read_all(device, processes);

@@ -210,12 +210,37 @@ pub struct Batches {
     selective: selective::Settings,
     seed: u32,
     shape: BatchShape,
+    /// The examples of the first batch, where they are not those of the order.
+    first: Option<Arc<[u64]>>,
 }
 
 impl Batches {
     /// Batches of this shape; `seed` is that of the run.
     pub fn new(store: Arc<ImageTextStore>, settings: &Settings, seed: u32, shape: BatchShape) -> Self {
-        Self { store, selective: settings.selective.clone(), seed, shape }
+        Self { store, selective: settings.selective.clone(), seed, shape, first: None }
+    }
+
+    /// Makes the first batch of the examples that have most tokens in the loss: logits are computed for those, and they are
+    /// what a step needs most memory for. Of equals those that come first in the data.
+    ///
+    /// # Errors
+    /// As [`Batches::train`].
+    pub fn begin_with_the_longest(&mut self) -> Result<(), DataError> {
+        let on = self.selective.is_on(0);
+        // One more than a batch for a moment.
+        let mut longest: Vec<(usize, u64)> = Vec::with_capacity(self.shape.size + 1);
+        for number in 0..self.store.count(Split::Train) {
+            let text = self.store.text(Split::Train, number)?;
+            let weighed = weigh(&self.selective, on, &text.answer_text, &text.answer, self.store.tokenizer())?;
+            let tokens = weighed.weights.iter().filter(|weight| **weight > 0.0).count();
+            let place = longest.partition_point(|(other, _)| *other >= tokens);
+            longest.insert(place, (tokens, number));
+            longest.truncate(self.shape.size);
+        }
+        // Fewer examples than a batch: again from the longest, as in the order of an epoch.
+        let numbers = longest.iter().map(|(_, number)| *number).cycle();
+        self.first = Some(numbers.take(self.shape.size.min(longest.len() * self.shape.size)).collect());
+        Ok(())
     }
 
     /// What reads the examples.
@@ -264,6 +289,9 @@ impl Batches {
 
     /// Which examples training batch `number` has.
     pub fn numbers(&self, number: u64) -> Vec<u64> {
+        if let Some(first) = self.first.as_ref().filter(|_| number == 0) {
+            return first.to_vec();
+        }
         let (count, size) = (self.store.count(Split::Train), self.shape.size as u64);
         let mut order: Option<(u64, Order)> = None;
         let of = |at: u64| {

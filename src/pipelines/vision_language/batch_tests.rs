@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::prepare::Prepared;
 use super::super::prepare::tests::{Made, prepared};
 use super::super::selective::{Mask, Normalise, Schedule};
 use super::*;
@@ -134,6 +135,36 @@ fn an_epoch_has_every_example_once_and_batches_are_within_their_size() {
     assert_eq!(seen.len(), 19, "the last place is of the next epoch");
     assert_eq!(batches.train(3).unwrap(), batches.train(3).unwrap());
     assert_ne!(batches.numbers(0), batches.numbers(5), "another order in another epoch");
+}
+
+#[test]
+fn the_batch_that_needs_most_comes_first_where_that_is_asked_for() {
+    let made = Made::new();
+    for mask in ["none", "structure"] {
+        let of = |first: &str| {
+            let text = format!("{first}[pipeline.vision-language.selective]\nmask = {mask:?}\nschedule = \"always\"");
+            prepared(&made.experiment(&text, "batch_size = 4")).unwrap().1
+        };
+        let (drawn, longest) = (of(""), of("longest_first = true\n"));
+        let tokens = |number: u64, prepared: &Prepared| prepared.batches.train(number).unwrap().selected().len();
+        // Of each example alone, the four that have most; counted by another way than the one that chooses.
+        let one = |at: u64| {
+            let store = drawn.batches.store();
+            let on = mask != "none";
+            let examples = [store.example(Split::Train, at).unwrap()];
+            drawn.batches.of(&examples, &[at], on, "one").unwrap().0.selected().len()
+        };
+        let mut each: Vec<usize> = (0..19).map(one).collect();
+        each.sort_unstable();
+        assert_eq!(tokens(0, &longest), each[15..].iter().sum::<usize>(), "{mask}");
+        assert!(tokens(0, &longest) > tokens(0, &drawn), "{mask}: else this test shows nothing");
+        for number in 1..6 {
+            assert_eq!(longest.batches.numbers(number), drawn.batches.numbers(number));
+        }
+    }
+    let many = prepared(&made.experiment("longest_first = true", "batch_size = 40")).unwrap().1;
+    let numbers = many.batches.numbers(0);
+    assert_eq!((numbers.len(), numbers[0]), (40, numbers[19]), "fewer examples than a batch: they come again");
 }
 
 #[test]

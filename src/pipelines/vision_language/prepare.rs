@@ -95,7 +95,10 @@ pub fn prepare(
     let store = Arc::new(ImageTextStore::new(library, tokenizer, data, limits, ledger));
     let mut owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    let batches = Batches::new(store, settings, experiment.experiment.seed, of_batch);
+    let mut batches = Batches::new(store, settings, experiment.experiment.seed, of_batch);
+    if settings.longest_first {
+        batches.begin_with_the_longest()?;
+    }
     owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| leaks::keeps(leak, &batches, experiment)));
     let fields = fields(&batches)?;
     let metrics = metrics::of_data(&fields, seen.unseen > 0, settings.grey_pictures);
@@ -112,6 +115,7 @@ pub fn prepare(
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
         pictures: PICTURES,
+        probe_overrides: vec!["pipeline.vision-language.longest_first=true".into()],
         ..TaskFacts::new(batches.per_epoch(), &metrics)
     };
     let (settings, model) = (settings.clone(), model.clone());

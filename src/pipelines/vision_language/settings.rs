@@ -41,6 +41,10 @@ pub struct Settings {
     /// for each of its tokens.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub free_answers: usize,
+    /// Train first on the batch that needs most memory: the examples with most tokens in the loss. What does not fit then fails
+    /// in the first step, and not after an hour. These examples are seen once more in their turn. A probe of memory does so
+    /// whatever stands here.
+    pub longest_first: bool,
     /// Which tokens of an answer count in the loss.
     pub selective: selective::Settings,
 }
@@ -65,6 +69,7 @@ impl Default for Settings {
             logits: Logits::default(),
             grey_pictures: true,
             free_answers: 64,
+            longest_first: false,
             selective: selective::Settings::default(),
         }
     }

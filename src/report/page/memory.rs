@@ -32,10 +32,14 @@ pub fn over_time(material: &Material) -> Markup {
         Curve::of("reserved", &trace.reserved, 2, Shape::Line),
         Curve::of(driver, &trace.driver, 3, Shape::Line),
     ];
+    let utilisation = Curve::of("a kernel runs", &trace.utilisation, 1, Shape::Line).into_iter().collect();
+    let power = Curve::of("the board takes", &trace.power, 2, Shape::Line).into_iter().collect();
     let plots = [
-        plot("The process", host.into_iter().flatten().collect(), trace),
-        plot("The device", device.into_iter().flatten().collect(), trace),
+        plot("The process", Unit::Bytes, host.into_iter().flatten().collect(), trace),
+        plot("The device", Unit::Bytes, device.into_iter().flatten().collect(), trace),
         stacked(trace),
+        plot("Utilisation of the GPU, percent", Unit::Number, utilisation, trace),
+        plot("Power of the GPU, watts", Unit::Number, power, trace),
     ];
     html! {
         @if memory.samples > 0 {
@@ -46,6 +50,12 @@ pub fn over_time(material: &Material) -> Markup {
                 (peak("resident, peak", memory.resident_peak))
                 (peak("device in use, highest at rest", memory.device_in_use_peak))
                 (peak("device reserved, peak", memory.device_reserved_peak))
+                @if let Some(percent) = memory.gpu_utilisation_mean {
+                    div { b { (format!("{percent:.0} %")) } span { "GPU utilisation, mean" } }
+                }
+                @if let Some(watts) = memory.gpu_power_mean {
+                    div { b { (format!("{watts:.0} W")) } span { "GPU power, mean" } }
+                }
             }
             (watched(material))
             (verdict(material))
@@ -179,8 +189,8 @@ fn key(trace: &Trace) -> Markup {
     }
 }
 
-fn plot(title: &str, curves: Vec<Curve>, trace: &Trace) -> Option<Plot> {
-    let plot = Plot::of(title, ("training time", Unit::Seconds), Unit::Bytes, curves)?;
+fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &Trace) -> Option<Plot> {
+    let plot = Plot::of(title, ("training time", Unit::Seconds), unit, curves)?;
     Some(Plot {
         x: (0.0, trace.seconds.max(plot.x.1)),
         bands: trace.validations.iter().copied().collect(),
@@ -224,7 +234,7 @@ fn stacked(trace: &Trace) -> Option<Plot> {
             ],
         });
     }
-    let plot = plot("Buffers, stacked", curves, trace)?;
+    let plot = plot("Buffers, stacked", Unit::Bytes, curves, trace)?;
     Some(Plot { caption: "What each buffer said that it held, at the moment of each sample.".into(), ..plot })
 }
 

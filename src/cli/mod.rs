@@ -29,6 +29,8 @@ mod run;
 mod schema;
 mod show;
 mod sweep;
+mod sweep_jobs;
+mod sweep_memory;
 mod sweep_search;
 mod sweep_slurm;
 mod terminal;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
+use super::sweep_jobs::{self, Jobs};
 use super::terminal::{Failure, Terminal};
 use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::experiment::launcher::Launcher;
@@ -19,11 +20,10 @@ use crate::results::{layout, named};
 use crate::run::directory::RunDirectory;
 use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
-use crate::sweep::launch::Local;
 use crate::sweep::plan::{self, Planned};
 use crate::sweep::points::{RunId, words};
 use crate::sweep::{search, table, text};
-use crate::units::{counted, seconds};
+use crate::units::{Bytes, counted, seconds};
 
 /// Of more runs than this, not every one gets a line.
 const LINES_MAX: usize = 100;
@@ -67,9 +67,10 @@ pub struct SweepArguments {
     /// The same with 20 steps and small validations, to see that every point works.
     #[arg(long, conflicts_with_all = ["steps", "resume", "collect"])]
     smoke: bool,
-    /// Runs at the same time. They share the machine, so speeds of more than one are not those of one alone.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(super) jobs: u16,
+    /// Runs at the same time: a number, or `auto` for as many as fit by their forecasts of memory, at most one a processor.
+    /// They share the machine, so speeds of more than one are not those of one alone.
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    pub(super) jobs: Jobs,
     /// Check and list every point; run nothing, write nothing.
     #[arg(long)]
     dry_run: bool,
@@ -142,6 +143,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             if place == Where::Slurm {
                 sweep_search::refuse_slurm(&record.mode)?;
             }
+            sweep_jobs::check(arguments.jobs, &record.mode)?;
             Begun { folder, record, place, launcher: None, largest: None }
         }
         (None, Some(file)) => {
@@ -156,6 +158,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 sweep_search::refuse_slurm(family.sweep.mode.word())?;
                 sweep_slurm::check(arguments)?;
             }
+            sweep_jobs::check(arguments.jobs, family.sweep.mode.word())?;
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
             let record = Record::new(&family, &planned, command);
             let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
@@ -228,13 +231,10 @@ fn on_this_machine(
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    if arguments.jobs > 1 {
-        terminal.say(&format!("{} runs share the machine: speeds are not those of one alone", arguments.jobs));
-    }
     let how = Conduct { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed };
-    let mut launcher = Local::new(arguments.jobs.into()).map_err(Failure::failed)?;
+    let mut launcher = sweep_jobs::launcher(path, record, arguments.jobs, terminal)?;
     let mut lines = Lines::new(record, terminal);
-    let conducted = conduct(path, record, how, &mut launcher, stop, &mut |event| lines.event(event));
+    let conducted = conduct(path, record, how, launcher.as_mut(), stop, &mut |event| lines.event(event));
     let table = table::write(path, record, &BTreeMap::new());
     let conducted = conducted.map_err(|error| Failure::Failed(format!("{error}; {}", how_to_go_on(path))))?;
     let table = table.map_err(Failure::failed)?;
@@ -353,6 +353,11 @@ impl Lines {
             }
             Event::Waits { run } => {
                 self.terminal.say(&format!("{run}: a process of before still works on it; waiting for it to stop"));
+            }
+            Event::Again { run, process, bytes } => {
+                let why = process.message.as_deref().unwrap_or("it had too little memory beside others");
+                let needs = format!("it needs about {}", Bytes(bytes));
+                self.terminal.say(&format!("{run}: {why}; {needs}, and is tried once more by itself"));
             }
             Event::Stops { running } => {
                 let runs = counted(running as u64, "run");

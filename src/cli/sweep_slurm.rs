@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::sweep::{Lines, SweepArguments, how_to_go_on};
+use super::sweep_jobs::Jobs;
+use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
@@ -13,8 +15,10 @@ use crate::results::format::Outcome;
 use crate::results::layout;
 use crate::results::search::{Method, Search};
 use crate::results::sweep::Record;
+use crate::results::sweep_memory::SweepMemory;
 use crate::run::prepare::{NotStarted, Planned};
 use crate::run::stop::{StopSignal, exit_code};
+use crate::sweep::needs::with_margin;
 use crate::sweep::points::RunId;
 use crate::sweep::search::course::course as search_course;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
@@ -23,13 +27,12 @@ use crate::sweep::slurm::{self, queue, task};
 use crate::sweep::{table, text};
 use crate::units::Bytes;
 
-/// What is asked for above the forecast: a share of it, and at least so much.
-const MARGIN_SHARE: u64 = 4;
-const MARGIN_MIN: u64 = 256 << 20;
+/// What to do where no probe can be made.
+const ADVICE: &str = "write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]";
 
 /// Refuses what has no meaning on a cluster, and a machine without Slurm, before anything is written.
 pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
-    if arguments.jobs > 1 {
+    if arguments.jobs != Jobs::Count(1) {
         let message =
             "--jobs is for this machine; on Slurm `array_limit` in [launcher.slurm] says how many run at once";
         return Err(Failure::Usage(message.into()));
@@ -72,12 +75,19 @@ pub fn conduct(
         Some(settings) => settings,
         None => {
             let settings = asked(sweep, record, settings.unwrap_or_default(), largest, terminal)?;
+            // Before anything of Slurm is written: where it fails, the sweep may go on here.
+            by_point(sweep, record, &settings, terminal)?;
             slurm::keep(sweep, &settings).map_err(Failure::failed)?;
             settings
         }
     };
+    let memory = by_point(sweep, record, &settings, terminal)?;
+    if let Some(memory) = &memory {
+        terminal.say(&format!("memory by point: {}", sweep_memory::words_of_sizes(memory)));
+    }
     let program = std::env::current_exe().map_err(Failure::failed)?;
-    let submission = Submission { program: &program, settings: &settings, retry_failed: arguments.retry_failed };
+    let retry_failed = arguments.retry_failed;
+    let submission = Submission { program: &program, settings: &settings, memory: memory.as_ref(), retry_failed };
     let mut lines = Lines::new(record, terminal);
     watch(sweep, record, submission, stop, &mut |event| said(&event, record, &mut lines, sweep, terminal))
         .map_err(|error| Failure::Failed(format!("{error}\n{}", how_to_go_on(sweep))))
@@ -85,17 +95,23 @@ pub fn conduct(
 
 fn said(event: &Event<'_>, record: &Record, lines: &mut Lines, sweep: &Path, terminal: Terminal) {
     match event {
-        Event::Submitted { job, runs } => terminal.say(&format!(
-            "job {job}: {runs} runs, as {} says; Ctrl-C leaves them to Slurm",
-            sweep.join(layout::SLURM_SCRIPT).display()
-        )),
+        Event::Submitted { job, runs, memory } => {
+            let each = memory.map_or_else(String::new, |memory| format!(", {} each", Bytes(memory)));
+            terminal.say(&format!(
+                "job {job}: {runs} runs{each}, as {} says; Ctrl-C leaves them to Slurm",
+                sweep.join(layout::SLURM_SCRIPT).display()
+            ));
+        }
         Event::Queue { running, waiting, reason } => {
             let why = if reason.is_empty() || *reason == "None" { String::new() } else { format!(" ({reason})") };
             let waiting = if *waiting > 0 { format!(", {waiting} waiting{why}") } else { String::new() };
             terminal.say(&format!("{running} running{waiting}"));
         }
         Event::Silent { error } => terminal.say(&format!("{error}; asking again until Slurm answers")),
-        Event::Again { run, why } => terminal.say(&format!("{run}: {why}; submitted again")),
+        Event::Again { run, why, memory } => {
+            let with = memory.map_or_else(String::new, |memory| format!(", once, with {}", Bytes(memory)));
+            terminal.say(&format!("{run}: {why}; submitted again{with}"));
+        }
         Event::Ended { run, process, left } => lines.ended((*run, None), record.values(run.point), process, *left),
     }
 }
@@ -157,7 +173,8 @@ fn asked(
     }
     settings.array_size = settings.array_size.or_else(queue::array_size_max);
     check_arrays(record.order.len(), settings.array_size)?;
-    if settings.memory.is_none() {
+    // A search has points that are not chosen yet: one size for all.
+    if settings.memory.is_none() && record.search.is_some() {
         let mut needed = needed(&base, &[], terminal)?;
         if let Some(point) = largest {
             needed = needed.max(self::needed(&base, &record.overrides(RunId { point, repeat: 1 }), terminal)?);
@@ -167,6 +184,19 @@ fn asked(
         settings.memory = Some(memory);
     }
     Ok(settings)
+}
+
+/// What each point is given, where no size is set for all.
+fn by_point(
+    sweep: &Path,
+    record: &Record,
+    settings: &Slurm,
+    terminal: Terminal,
+) -> Result<Option<SweepMemory>, Failure> {
+    match settings.memory.is_some() {
+        true => Ok(None),
+        false => sweep_memory::with_sizes(sweep, record, ADVICE, terminal).map(Some),
+    }
 }
 
 /// A cluster may take no arrays at all, or so small ones that they would be too many.
@@ -199,7 +229,7 @@ fn wants_gpu(device: &str) -> bool {
 fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, Failure> {
     let advice = |why: String| {
         let message = format!("how much memory a run needs cannot be tried out here: {why}");
-        Failure::Failed(format!("{message}; write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]"))
+        Failure::Failed(format!("{message}; {ADVICE}"))
     };
     let checked = read::read_resolved(base, overrides)?;
     let mut planned = Planned::new(checked.experiment, terminal).map_err(|error| match error {
@@ -211,11 +241,6 @@ fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, 
         other => advice(other.to_string()),
     })?;
     Ok(forecast.resident_peak.unwrap_or(forecast.heap_peak))
-}
-
-/// Whole mebibytes, since Slurm counts in them.
-fn with_margin(needed: u64) -> u64 {
-    (needed + (needed / MARGIN_SHARE).max(MARGIN_MIN)).next_multiple_of(1 << 20)
 }
 
 /// `xrun sweep --collect DIR`: the table of what there is, whoever works on it.
@@ -278,16 +303,4 @@ pub fn become_run(sweep: &Path, place: usize, retry_failed: bool) -> Result<u8, 
     return Err(Failure::failed(std::os::unix::process::CommandExt::exec(&mut command)));
     #[cfg(not(unix))]
     return command.status().map_err(Failure::failed).map(|status| status.code().unwrap_or(1) as u8);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_margin_is_a_quarter_and_at_least_256_mebibytes() {
-        assert_eq!(with_margin(40 << 20), 296 << 20);
-        assert_eq!(with_margin(8 << 30), 10 << 30);
-        assert_eq!(with_margin((8 << 30) + 1), (10 << 30) + (1 << 20));
-    }
 }

@@ -19,6 +19,7 @@ use crate::results::prediction::Prediction;
 use crate::results::process::ProcessNote;
 use crate::results::reproduction::Reproduction;
 use crate::results::sweep::{Process, Record, Table};
+use crate::results::sweep_memory::SweepMemory;
 use crate::results::verdict::Verdict;
 
 /// The schema of an experiment file, JSON Schema draft 2020-12, without references. For editors, which show a key's
@@ -91,6 +92,7 @@ pub fn result_schemas() -> Vec<(&'static str, Value)> {
         ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
         ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
         ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<Record>(false))),
+        ("sweep_memory", titled("sweep_memory", "memory.toml of a sweep", generate::<SweepMemory>(false))),
         ("processes", titled("processes", "A line of processes.jsonl of a sweep", generate::<Process>(false))),
         ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),
         ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),

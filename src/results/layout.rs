@@ -63,6 +63,8 @@ pub const BASE: &str = "base.toml";
 pub const POINTS: &str = "points";
 /// Of a sweep of mode tpe: a line for each point that was chosen.
 pub const PROPOSALS: &str = "proposals.jsonl";
+/// Of a sweep: what each point needs, and what is asked for it.
+pub const SWEEP_MEMORY: &str = "memory.toml";
 /// Of a sweep: a line for each process that ended.
 pub const PROCESSES: &str = "processes.jsonl";
 /// Of a sweep: a row a point, for spreadsheets.

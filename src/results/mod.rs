@@ -32,6 +32,7 @@ pub mod smaller;
 pub mod state;
 pub mod sums;
 pub mod sweep;
+pub mod sweep_memory;
 pub mod tail;
 pub mod tensors;
 pub mod verdict;

@@ -64,6 +64,9 @@ pub struct Process {
     pub signal: Option<i32>,
     /// What it said at its end, for people; `null` where it said nothing.
     pub message: Option<String>,
+    /// It had too little memory, and the run is tried once more with so many bytes; absent of all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_with: Option<u64>,
 }
 
 /// `table.json`: the whole table.

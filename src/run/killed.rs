@@ -86,7 +86,8 @@ fn newest(run: &Path) -> Option<MemoryLine> {
         .last()
 }
 
-fn judged(run: &Path) -> Option<Verdict> {
+/// The verdict on what was recorded of a run, also of one that did not end by itself; `None` where nothing can be judged.
+pub(crate) fn judged(run: &Path) -> Option<Verdict> {
     if let Some(watched) = read::manifest(run).ok()?.watched {
         let mut command = judge::Command::new(&watched);
         read::memory(run).ok()?.flatten().for_each(|line| command.add(&line));

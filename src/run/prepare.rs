@@ -176,11 +176,15 @@ impl Planned {
     /// Puts into the plan what memory the experiment will need; gives it and the number of parameters.
     pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
         let probe = self.probe(file, overrides)?;
-        let planned = self.plan.to_file(probe.parameters);
-        let mut forecast = forecast::forecast(&planned, &self.plan.experiment, &probe.demand);
+        let mut forecast = self.forecast_by(&probe);
         forecast.disk = probe.disk.and_then(|left| disk::forecast(&self.plan, &left));
         self.plan.forecast = Some(forecast.clone());
         Ok((forecast, probe.parameters))
+    }
+
+    /// What memory the experiment will need by a probe, which may have been of another one that is alike.
+    pub fn forecast_by(&self, probe: &Probe) -> Forecast {
+        forecast::forecast(&self.plan.to_file(probe.parameters), &self.plan.experiment, &probe.demand)
     }
 
     /// Puts into the plan what memory the run will need, if the experiment asks for that. A probe that fails stops
@@ -226,7 +230,10 @@ impl Planned {
     }
 
     /// What a few steps of the experiment need; remembered from an earlier time, or seen now.
-    fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
+    ///
+    /// # Errors
+    /// The probe gave no answer, or a signal came.
+    pub fn probe(&self, file: &Path, overrides: &[String]) -> Result<Probe, ProbeError> {
         let known = remembered::recall(&self.probe_key());
         known.map_or_else(|| self.measure(file, overrides), Ok)
     }

@@ -9,6 +9,7 @@ use signal_hook::consts::SIGKILL;
 
 use super::course::{Course, Job, List};
 use super::launch::{Ended, Launcher, Start};
+use super::needs::again::{self, Again};
 use super::points::RunId;
 use super::record::run_folder;
 use super::search;
@@ -16,9 +17,9 @@ use super::standing::{self, Standing};
 use super::table;
 use crate::bounded::ledger::Ledger;
 use crate::results::format::VERSION;
-use crate::results::layout;
 use crate::results::sweep::{Process, Record};
 use crate::results::write::{self, LineWriter, WriteError};
+use crate::results::{layout, read};
 use crate::run::killed::{self, Killer};
 use crate::run::manifest::now;
 use crate::run::stop::StopSignal;
@@ -37,6 +38,13 @@ pub enum Event<'a> {
         /// The step that it was to stop after, so as to go on when it is chosen.
         until: Option<u64>,
         left: usize,
+    },
+    /// A run that had too little memory beside others is tried once more, by itself.
+    Again {
+        run: RunId,
+        process: &'a Process,
+        /// What the run is thought to need.
+        bytes: u64,
     },
     /// Those that run were asked to stop.
     Stops { running: usize },
@@ -119,7 +127,13 @@ pub fn conduct(
                 nothing = true;
                 break;
             };
-            if let Some(start) = start(sweep, record, job, how, stop, watch)? {
+            if !launcher.fits(job.run) {
+                // It is the next one when another has ended.
+                course.put_back(job);
+                break;
+            }
+            let retry_failed = how.retry_failed || launcher.is_tried_again(job.run);
+            if let Some(start) = start(sweep, record, job, Conduct { retry_failed, ..how }, stop, watch)? {
                 launcher.start(start).map_err(SweepError::Start)?;
             } else if stop.raised() {
                 course.put_back(job);
@@ -135,10 +149,17 @@ pub fn conduct(
         }
         for ended in launcher.ended() {
             nothing = false;
-            let process = process(sweep, &ended);
-            failed |= process.exit_code != Some(0);
+            let mut process = process(sweep, &ended);
+            let again = if stopping { None } else { tried_again(sweep, &ended, &mut process, launcher) };
+            failed |= process.exit_code != Some(0) && again.is_none();
+            process.again_with = again;
             journal.record(&process)?;
             journal.flush()?;
+            if let Some(bytes) = again {
+                watch(Event::Again { run: ended.start.job.run, process: &process, bytes });
+                course.put_back(ended.start.job);
+                continue;
+            }
             course.ended(ended.start.job, stopping);
             let left = course.left(record) + launcher.running();
             let Job { run, until } = ended.start.job;
@@ -197,6 +218,30 @@ fn wait_for_others(sweep: &Path, run: RunId, stop: &StopSignal, watch: &mut dyn 
     }
 }
 
+/// A run that died for want of memory beside others: it is tried once more by itself, and thought to need so many bytes.
+/// `None` where it did not die so, was by itself, or was growing, which is then its message.
+fn tried_again(sweep: &Path, ended: &Ended, process: &mut Process, launcher: &mut dyn Launcher) -> Option<u64> {
+    let run = ended.start.job.run;
+    let folder = run_folder(sweep, run);
+    let by_kernel = || ended.signal == Some(SIGKILL) && matches!(killed::killer(&folder), Killer::Memory { .. });
+    let by_limit = || match standing::of(&folder) {
+        Standing::Done(outcome) => again::met_the_containers_limit(&folder, outcome),
+        _ => false,
+    };
+    if !(by_kernel() || by_limit()) || !launcher.try_alone(run) {
+        return None;
+    }
+    let had = read::summary(&folder).ok().flatten().and_then(|summary| summary.memory.resident_peak);
+    match again::after(&folder, had.unwrap_or_default()) {
+        Again::With(bytes) => Some(bytes),
+        Again::Grew(what) => {
+            let died = process.message.take().unwrap_or_else(|| "it had too little memory".into());
+            process.message = Some(format!("{died}; it is not tried again, since it was growing: {what}"));
+            None
+        }
+    }
+}
+
 fn process(sweep: &Path, ended: &Ended) -> Process {
     // What it said last was said while all was well.
     let killer = (ended.signal == Some(SIGKILL)).then(|| killed::killer(&run_folder(sweep, ended.start.job.run)));
@@ -210,5 +255,6 @@ fn process(sweep: &Path, ended: &Ended) -> Process {
         exit_code: ended.exit_code,
         signal: ended.signal,
         message: killed.or_else(|| ended.message.clone()),
+        again_with: None,
     }
 }

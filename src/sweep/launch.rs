@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::course::Job;
+use super::needs::packing::Packing;
+use super::points::RunId;
 use super::record::run_folder;
 use crate::child::{self, Farewell};
 use crate::results::sweep::Record;
@@ -46,6 +48,18 @@ pub trait Launcher {
     /// Those that were started and have not ended.
     fn running(&self) -> usize;
     fn start(&mut self, start: Start) -> io::Result<()>;
+    /// Whether there is room for a run beside those that run now. Where nothing runs, there is.
+    fn fits(&self, _: RunId) -> bool {
+        true
+    }
+    /// A run had too little memory beside others: whether it is tried once more by itself.
+    fn try_alone(&mut self, _: RunId) -> bool {
+        false
+    }
+    /// Whether the run is one that is tried once more.
+    fn is_tried_again(&self, _: RunId) -> bool {
+        false
+    }
     /// Those that have ended since the last call; waits a moment when there are none.
     fn ended(&mut self) -> Vec<Ended>;
     /// Asks all that run to stop in good order.
@@ -96,6 +110,58 @@ pub struct Local {
     running: Vec<Running>,
     /// Waits get longer while nothing ends.
     idle: u32,
+}
+
+/// Processes on this machine, as many side by side as their forecasts fit.
+#[derive(Debug)]
+pub struct Packed {
+    local: Local,
+    packing: Packing,
+}
+
+impl Packed {
+    pub fn new(packing: Packing) -> io::Result<Self> {
+        Ok(Self { local: Local::new(packing.room().processors)?, packing })
+    }
+}
+
+impl Launcher for Packed {
+    fn jobs(&self) -> usize {
+        self.local.jobs()
+    }
+
+    fn running(&self) -> usize {
+        self.local.running()
+    }
+
+    fn start(&mut self, start: Start) -> io::Result<()> {
+        let run = start.job.run;
+        self.local.start(start)?;
+        self.packing.begin(run);
+        Ok(())
+    }
+
+    fn fits(&self, run: RunId) -> bool {
+        self.packing.fits(run)
+    }
+
+    fn try_alone(&mut self, run: RunId) -> bool {
+        self.packing.alone(run)
+    }
+
+    fn is_tried_again(&self, run: RunId) -> bool {
+        self.packing.is_alone(run)
+    }
+
+    fn ended(&mut self) -> Vec<Ended> {
+        let ended = self.local.ended();
+        ended.iter().for_each(|ended| self.packing.end(ended.start.job.run));
+        ended
+    }
+
+    fn interrupt(&mut self) {
+        self.local.interrupt();
+    }
 }
 
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 //! points::points           Family           -> points     each a value for each key
 //! plan::plan               points           -> plans      everything that is wrong is found before the first run
 //! record::Record           what is to do    -> sweep.toml
+//! needs::*                Record, probes   -> memory.toml  how much memory each point is given
 //! conduct::conduct         Record, Launcher -> one run directory a point and repeat
 //!   course or search       the directories  -> which run is next, and how far it goes
 //!   or slurm::watch        Record, sbatch   -> the same, on a cluster
@@ -18,6 +19,7 @@ pub(crate) mod course;
 pub(crate) mod launch;
 pub(crate) mod listing;
 pub(crate) mod measure;
+pub mod needs;
 pub(crate) mod page;
 pub mod plan;
 pub mod points;

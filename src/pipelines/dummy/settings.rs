@@ -35,6 +35,9 @@ pub struct Settings {
     /// The step after which each step takes back what it gained, so that the score falls, as by overfitting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worse_after_step: Option<u64>,
+    /// Bytes that are held from the first step to the end.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hold: Bytes,
     /// Bytes that each step keeps for ever.
     pub leak_per_step: Bytes,
     /// Enter what is kept in the ledger, as `dummy_leak`; otherwise no owner in the ledger explains the growth.
@@ -54,9 +57,15 @@ impl Default for Settings {
             panic_at_step: None,
             device_full_at_step: None,
             worse_after_step: None,
+            hold: Bytes(0),
             leak_per_step: Bytes(0),
             leak_in_ledger: false,
             checkpoint_size: Bytes(1024),
         }
     }
+}
+
+/// Left out of what is written, so that experiments of before have the same fingerprint.
+fn is_zero(bytes: &Bytes) -> bool {
+    bytes.0 == 0
 }

@@ -23,6 +23,7 @@ pub struct Dummy {
     settings: Settings,
     seed: u32,
     weight: f64,
+    held: Vec<u8>,
     leaked: Vec<Vec<u8>>,
     holding: Option<Holding>,
 }
@@ -43,7 +44,7 @@ impl Dummy {
     /// One that is at step 0. What it leaks enters the ledger where the settings say so.
     pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
         let holding = leak(&settings).map(|leak| leak.register(ledger));
-        Self { settings, seed, weight: 1.0, leaked: Vec::new(), holding }
+        Self { settings, seed, weight: 1.0, held: Vec::new(), leaked: Vec::new(), holding }
     }
 }
 
@@ -72,6 +73,10 @@ impl Task for Dummy {
             full_device();
         }
         std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
+        if (self.held.len() as u64) < self.settings.hold.0 {
+            // Touched, as below.
+            self.held = vec![1; self.settings.hold.0 as usize];
+        }
         if self.settings.leak_per_step.0 > 0 {
             // Touched, so that it is resident and not only promised.
             self.leaked.push(vec![1; self.settings.leak_per_step.0 as usize]);

@@ -8,6 +8,8 @@ use super::super::conduct::TABLE_EVERY;
 use super::super::course::to_do;
 use super::super::launch::last_words;
 use super::super::measure::Queued;
+use super::super::needs::again::{self, Again};
+use super::super::needs::tried_again;
 use super::super::points::RunId;
 use super::super::record::run_folder;
 use super::super::standing::{self, Standing};
@@ -20,16 +22,21 @@ use crate::bounded::ledger::Ledger;
 use crate::experiment::launcher::Slurm;
 use crate::results::format::VERSION;
 use crate::results::sweep::{Process, Record};
+use crate::results::sweep_memory::SweepMemory;
 use crate::results::write::{self, LineWriter};
 use crate::results::{layout, read};
+use crate::run::killed::{self, Killer};
 use crate::run::manifest::now;
 use crate::run::stop::StopSignal;
+use crate::units::Bytes;
 
 /// What happens, for whoever watches.
 pub enum Event<'a> {
     Submitted {
         job: u64,
         runs: usize,
+        /// Bytes that each run is given, where that is not the same for all.
+        memory: Option<u64>,
     },
     /// How many tasks run and wait, and why they wait.
     Queue {
@@ -45,6 +52,8 @@ pub enum Event<'a> {
     Again {
         run: RunId,
         why: &'a str,
+        /// With so many bytes, since it had too few.
+        memory: Option<u64>,
     },
     Ended {
         run: RunId,
@@ -74,6 +83,8 @@ pub struct Submission<'a> {
     /// As the nodes will find it.
     pub program: &'a Path,
     pub settings: &'a Slurm,
+    /// What each point is given; `None` where the settings say what all get.
+    pub memory: Option<&'a SweepMemory>,
     /// Go on with runs that ended in a failure, too.
     pub retry_failed: bool,
 }
@@ -84,6 +95,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 /// The state, as Slurm calls it, of a task that somebody took back.
 const CANCELLED: &str = "CANCELLED";
+/// And of one that was ended for its memory.
+const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
 
 /// A run that is not done.
 struct Followed {
@@ -91,6 +104,8 @@ struct Followed {
     run: RunId,
     /// Submissions after the first.
     again: u32,
+    /// It died for want of memory, and is tried once more with so many bytes.
+    again_with: Option<u64>,
     /// Since when its task is not in the queue.
     gone: Option<Instant>,
 }
@@ -103,8 +118,21 @@ enum Fate {
         /// Slurm says that it was cancelled.
         cancelled: bool,
     },
+    /// Once more, with so many bytes.
+    More {
+        why: String,
+        bytes: u64,
+    },
     Cancelled,
     NotYet,
+}
+
+impl Submission<'_> {
+    /// Bytes that a run is given; `None` where that is left to Slurm.
+    fn memory_of(&self, one: &Followed) -> Option<u64> {
+        let of_point = || self.memory.and_then(|memory| memory.asked(one.run.point));
+        self.settings.memory.or_else(of_point).map(|bytes| bytes.0).max(one.again_with)
+    }
 }
 
 /// Submits what is missing and not in the queue, and follows it to its end. The caller holds the sweep's folder, whose
@@ -123,13 +151,14 @@ pub fn watch(
     let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
     let arrays = arrays_of(sweep, record.order.len())?;
     let places: BTreeMap<RunId, usize> = record.runs().zip(0..).collect();
-    let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed)
-        .into_iter()
-        .map(|run| Followed { place: places[&run], run, again: 0, gone: None })
-        .collect();
+    let tried_again = tried_again(sweep);
+    let followed = |run: RunId| {
+        let again_with = tried_again.get(&run.to_string()).copied();
+        Followed { place: places[&run], run, again: 0, again_with, gone: None }
+    };
+    let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed).into_iter().map(followed).collect();
     let mut tasks = queue::tasks(&arrays)?;
-    let missing: Vec<usize> = left.iter().map(|one| one.place).filter(|place| !is_active(&tasks, *place)).collect();
-    submit(sweep, submission, &arrays, &missing, tell)?;
+    submit(sweep, submission, &arrays, left.iter().filter(|one| !is_active(&tasks, one.place)), tell)?;
     let (mut wait, mut seen, mut silent, mut cancelled) = (ASK_EVERY.0, None, false, 0);
     let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
     while !left.is_empty() {
@@ -149,8 +178,7 @@ pub fn watch(
                 continue;
             }
         }
-        let fates: Vec<Fate> =
-            left.iter_mut().map(|one| fate(sweep, one, &tasks, submission.settings.requeue, cancelled > 0)).collect();
+        let fates: Vec<Fate> = left.iter_mut().map(|one| fate(sweep, one, &tasks, submission, cancelled > 0)).collect();
         let fates = as_meant(fates, &tasks);
         let (mut again, mut kept) = (Vec::new(), Vec::with_capacity(left.len()));
         let mut changed = false;
@@ -161,10 +189,18 @@ pub fn watch(
                 Fate::NotYet => kept.push(one),
                 Fate::Cancelled => cancelled += 1,
                 Fate::Again { why, .. } => {
-                    tell(Event::Again { run: one.run, why: &why });
+                    tell(Event::Again { run: one.run, why: &why, memory: None });
                     record_process(&mut journal, &process(sweep, &one, Some(why)))?;
                     again.push(one.place);
                     (one.again, one.gone) = (one.again + 1, None);
+                    kept.push(one);
+                }
+                Fate::More { why, bytes } => {
+                    tell(Event::Again { run: one.run, why: &why, memory: Some(bytes) });
+                    let process = process(sweep, &one, Some(why));
+                    record_process(&mut journal, &Process { again_with: Some(bytes), ..process })?;
+                    again.push(one.place);
+                    (one.again_with, one.gone) = (Some(bytes), None);
                     kept.push(one);
                 }
                 Fate::Ended(why) => {
@@ -176,7 +212,7 @@ pub fn watch(
             }
         }
         left = kept;
-        submit(sweep, submission, &arrays, &again, tell)?;
+        submit(sweep, submission, &arrays, left.iter().filter(|one| again.contains(&one.place)), tell)?;
         let counts = counts(&tasks);
         if seen != Some(counts) && counts != (0, 0) {
             let reason = tasks.iter().find(|task| task.waits()).map_or("", |task| task.reason.as_str());
@@ -228,55 +264,76 @@ fn is_active(tasks: &[Task], place: usize) -> bool {
     tasks.iter().any(|task| task.place == place && task.is_active())
 }
 
-fn submit(
+fn submit<'a>(
     sweep: &Path,
     submission: Submission<'_>,
     arrays: &Arrays,
-    places: &[usize],
+    runs: impl Iterator<Item = &'a Followed>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), SlurmError> {
-    if places.is_empty() {
+    // Arrays of one name may ask for different memory: a task's number says which run it is all the same.
+    let mut by_memory: BTreeMap<(Option<u64>, bool), Vec<usize>> = BTreeMap::new();
+    for one in runs {
+        by_memory.entry((submission.memory_of(one), one.again_with.is_some())).or_default().push(one.place);
+    }
+    if by_memory.is_empty() {
         return Ok(());
     }
     let said = sweep.join(layout::SLURM_SAID);
     write::at(&said, std::fs::create_dir_all(&said))?;
-    let Submission { program, settings, retry_failed } = submission;
     let mut before = None;
-    for (first, tasks) in arrays.blocks(places) {
-        // The limit is Slurm's for each array by itself, and meant for the sweep: one array after another.
-        let after = before.filter(|_| settings.array_limit.is_some());
-        let array = Array { name: &arrays.name(first), first, tasks: &tasks, after };
-        let path = sweep.join(layout::SLURM_SCRIPT);
-        write::replace(&path, script::script(program, sweep, settings, &array, retry_failed)?.as_bytes())?;
-        let job = queue::submit(&path)?;
-        tell(Event::Submitted { job, runs: tasks.len() });
-        before = Some(job);
+    // Those that need most wait longest for a node.
+    for ((memory, again), places) in by_memory.iter().rev() {
+        let settings = Slurm { memory: memory.map(Bytes), ..submission.settings.clone() };
+        // A run that ended itself at its container's limit counts as failed.
+        let retry_failed = submission.retry_failed || *again;
+        for (first, tasks) in arrays.blocks(places) {
+            // The limit is Slurm's for each array by itself, and meant for the sweep: one array after another.
+            let after = before.filter(|_| settings.array_limit.is_some());
+            let array = Array { name: &arrays.name(first), first, tasks: &tasks, after };
+            let path = sweep.join(layout::SLURM_SCRIPT);
+            let script = script::script(submission.program, sweep, &settings, &array, retry_failed)?;
+            write::replace(&path, script.as_bytes())?;
+            let job = queue::submit(&path)?;
+            let differs = submission.memory.is_some() || *again;
+            tell(Event::Submitted { job, runs: tasks.len(), memory: memory.filter(|_| differs) });
+            before = Some(job);
+        }
     }
     Ok(())
 }
 
-fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], requeue: u32, cancelled: bool) -> Fate {
+fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission<'_>, cancelled: bool) -> Fate {
+    let requeue = submission.settings.requeue;
     if is_active(tasks, one.place) {
         one.gone = None;
         return Fate::NotYet;
     }
-    let standing = standing::of(&run_folder(sweep, one.run));
+    let folder = run_folder(sweep, one.run);
+    let standing = standing::of(&folder);
     let gone = *one.gone.get_or_insert_with(Instant::now);
     let last = tasks.iter().filter(|task| task.place == one.place).max_by_key(|task| task.job);
-    if let Standing::Done(_) = standing {
+    if let Standing::Done(outcome) = standing {
         tidy(sweep, last);
-        return Fate::Ended(None);
+        return match again::met_the_containers_limit(&folder, outcome) {
+            true => {
+                let said = read::summary(&folder).ok().flatten().map(|summary| summary.message);
+                died(sweep, one, submission, said.unwrap_or_else(|| "it came to its container's limit".into()))
+            }
+            false => Fate::Ended(None),
+        };
     }
     if standing == Standing::Running || gone.elapsed() < SETTLED {
         return Fate::NotYet;
     }
     let state = last.map_or("gone from its queue", |task| task.state.as_str());
     let why = format!("Slurm says {state}");
+    // Slurm may not know why its job failed, and the group of a process of this machine may.
+    let by_kernel = || matches!(killed::killer(&folder), Killer::Memory { own: true, .. });
+    if state == OUT_OF_MEMORY || (standing == Standing::Begun && by_kernel()) {
+        return died(sweep, one, submission, why);
+    }
     match (standing, state) {
-        (_, "OUT_OF_MEMORY") => {
-            let advice = format!("set more `memory` in {}, then resume the sweep", sweep.join(layout::SLURM).display());
-            Fate::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}")))
-        }
         (Standing::Missing, CANCELLED) => Fate::Cancelled,
         (_, CANCELLED) if cancelled => Fate::Cancelled,
         (Standing::Missing, _) => match (last_words(&said_by_run(sweep, one.run)), last) {
@@ -285,6 +342,26 @@ fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], requeue: u32, cancelle
             (None, _) => again(one, requeue, state, why),
         },
         _ => again(one, requeue, state, why),
+    }
+}
+
+/// A run had too little memory. Once more with what its trace says; never if it was growing.
+fn died(sweep: &Path, one: &Followed, submission: Submission<'_>, why: String) -> Fate {
+    let file = if submission.settings.memory.is_some() { layout::SLURM } else { layout::SWEEP_MEMORY };
+    let advice = format!("set more `memory` in {}, then resume the sweep", sweep.join(file).display());
+    match (submission.memory_of(one), one.again_with) {
+        (_, Some(bytes)) => Fate::Ended(Some(format!(
+            "{why}: the run needs more than the {} that it was tried once more with; {advice}",
+            Bytes(bytes)
+        ))),
+        (None, None) => Fate::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}"))),
+        (Some(had), None) => match again::after(&run_folder(sweep, one.run), had) {
+            Again::With(bytes) => Fate::More { why: format!("{why}, with {} for the run", Bytes(had)), bytes },
+            Again::Grew(what) => Fate::Ended(Some(format!(
+                "{why}, with {} for the run; it is not tried again, since it was growing: {what}",
+                Bytes(had)
+            ))),
+        },
     }
 }
 
@@ -345,10 +422,11 @@ fn process(sweep: &Path, one: &Followed, why: Option<String>) -> Process {
         run: one.run.to_string(),
         ended: now(),
         seconds: summary.as_ref().map_or(0.0, |summary| summary.seconds),
-        resumed: one.again > 0,
+        resumed: one.again > 0 || one.again_with.is_some(),
         exit_code: summary.as_ref().map(|summary| i32::from(summary.exit_code)),
         signal: None,
         message: why.or_else(|| summary.filter(|_| !good).map(|summary| summary.message)),
+        again_with: None,
     }
 }
 

@@ -1,0 +1,135 @@
+//! `--jobs`: how many runs of a sweep go on at once on this machine? So many, or as many as fit.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use super::sweep_memory;
+use super::terminal::{Failure, Terminal};
+use crate::device::{self, Kind};
+use crate::experiment::read;
+use crate::experiment::sweep::Mode;
+use crate::plan::fit;
+use crate::results::format::Place;
+use crate::results::layout;
+use crate::results::sweep::Record;
+use crate::settings::sections::Limits;
+use crate::sweep::launch::{Launcher, Local, Packed};
+use crate::sweep::needs::packing::{Packing, Room};
+use crate::units::{Bytes, counted};
+
+/// More runs at once are no sweep of one machine.
+const JOBS_MAX: u16 = 256;
+/// Of what is free so much is left to others: a share of it, and at least so many bytes.
+const RESERVE_SHARE: u64 = 16;
+const RESERVE_MIN: u64 = 256 << 20;
+
+/// Runs at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Jobs {
+    /// While their forecasts fit.
+    Auto,
+    Count(u16),
+}
+
+impl FromStr for Jobs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let count = text.parse().ok().filter(|count| (1..=JOBS_MAX).contains(count));
+        count.map(Self::Count).ok_or_else(|| format!("expected a number from 1 to {JOBS_MAX}, or `auto`"))
+    }
+}
+
+/// Refuses what has no forecast, before anything is written.
+pub fn check(jobs: Jobs, mode: &str) -> Result<(), Failure> {
+    match jobs == Jobs::Auto && mode == Mode::Tpe.word() {
+        false => Ok(()),
+        true => Err(Failure::Usage(
+            "--jobs auto needs a forecast of each point, and mode tpe chooses its points while it runs; write --jobs N"
+                .into(),
+        )),
+    }
+}
+
+/// What starts the runs; says how many at once.
+pub fn launcher(sweep: &Path, record: &Record, jobs: Jobs, terminal: Terminal) -> Result<Box<dyn Launcher>, Failure> {
+    let count = match jobs {
+        Jobs::Auto => return Ok(Box::new(packed(sweep, record, terminal)?)),
+        Jobs::Count(count) => count,
+    };
+    if count > 1 {
+        terminal.say(&format!("{count} runs share the machine: speeds are not those of one alone"));
+    }
+    Ok(Box::new(Local::new(count.into()).map_err(Failure::failed)?))
+}
+
+fn packed(sweep: &Path, record: &Record, terminal: Terminal) -> Result<Packed, Failure> {
+    let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
+    let device = free_on_device(sweep, record)?;
+    let rooms = fit::rooms(&Limits::default(), device);
+    let tightest = |place: Place| rooms.iter().filter(|room| room.place == place).min_by_key(|room| room.bytes);
+    let host = tightest(Place::Host);
+    let room = Room {
+        processors: std::thread::available_parallelism().map_or(1, usize::from).min(JOBS_MAX.into()),
+        // What nobody tells is no bound.
+        host: host.map_or(u64::MAX, |room| less_reserve(room.bytes)),
+        device: tightest(Place::Device).map(|room| less_reserve(room.bytes)),
+    };
+    let because = host.map_or_else(
+        || "; how much memory is free is not known".to_owned(),
+        |found| {
+            format!(
+                " while their forecasts fit into {} of memory ({}, less a reserve)",
+                Bytes(room.host),
+                found.because
+            )
+        },
+    );
+    let on_device = room.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
+    terminal.say(&format!(
+        "--jobs auto: up to {} at once{because}{on_device}; speeds are not those of one alone",
+        counted(room.processors as u64, "run")
+    ));
+    Packed::new(Packing::new(room, memory)).map_err(Failure::failed)
+}
+
+fn less_reserve(bytes: u64) -> u64 {
+    bytes.saturating_sub((bytes / RESERVE_SHARE).max(RESERVE_MIN))
+}
+
+/// Bytes that are free on the device that the runs use; of several on the one with the least. `None` without one.
+fn free_on_device(sweep: &Path, record: &Record) -> Result<Option<u64>, Failure> {
+    let swept = record.keys.iter().position(|key| key == "experiment.device");
+    let mut devices: Vec<String> = match swept {
+        Some(at) => record.points.iter().filter_map(|point| point[at].as_str().map(str::to_owned)).collect(),
+        None => vec![read::read_resolved(&sweep.join(layout::BASE), &[])?.experiment.experiment.device],
+    };
+    devices.sort_unstable();
+    devices.dedup();
+    let chosen = devices.iter().filter_map(|device| device::choose(device).ok());
+    Ok(chosen.filter(|chosen| chosen.kind != Kind::Cpu).filter_map(|chosen| chosen.found.free).min())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_or_auto() {
+        assert_eq!("auto".parse(), Ok(Jobs::Auto));
+        assert_eq!("256".parse(), Ok(Jobs::Count(256)));
+        for wrong in ["0", "257", "-1", "Auto", "", "1.5"] {
+            assert!(wrong.parse::<Jobs>().unwrap_err().contains("from 1 to 256, or `auto`"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn some_is_left_to_others() {
+        assert_eq!(less_reserve(16 << 30), 15 << 30);
+        assert_eq!(less_reserve(1 << 30), 768 << 20);
+        assert_eq!(less_reserve(1 << 20), 0, "one run begins all the same");
+    }
+}

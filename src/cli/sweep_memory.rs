@@ -1,0 +1,237 @@
+//! What does each point of a sweep need? Forecast by probes, few of them: points that are alike share one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::terminal::{Failure, Terminal};
+use crate::experiment::{Experiment, read};
+use crate::probe::{Probe, ProbeError};
+use crate::results::format::VERSION;
+use crate::results::layout;
+use crate::results::sweep::Record;
+use crate::results::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
+use crate::run::prepare::{NotStarted, Planned};
+use crate::sweep::needs::{alike, keep, kept, sizes, with_margin};
+use crate::sweep::points::RunId;
+use crate::units::{Bytes, counted};
+
+/// A sweep has no more probes; they are of points from the largest buffers to the smallest.
+const PROBES_MAX: usize = 16;
+/// No other probe begins after this time.
+const PROBING_MAX: Duration = Duration::from_secs(600);
+
+/// Points with one forecast: they differ in nothing that memory depends on.
+struct Same {
+    points: Vec<u64>,
+    experiment: Experiment,
+    /// For the probe: the point, and what it sets.
+    overrides: Vec<String>,
+    steps: u64,
+    buffers: u64,
+}
+
+/// Points that share a probe.
+struct Group {
+    same: Vec<Same>,
+    probe: Option<(u64, Probe)>,
+    /// Why there is no probe.
+    because: Option<String>,
+}
+
+/// The forecasts of a sweep: those that were kept, or made now and kept. `advice` is what to do where they cannot be made.
+pub fn forecasts(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
+    match kept(sweep).map_err(Failure::failed)? {
+        Some(memory) if !memory.forecasts.is_empty() => Ok(memory),
+        // Sizes alone, by hand.
+        found => {
+            let forecasts = forecast(sweep, record, advice, terminal)?;
+            let sizes = found.map(|memory| memory.sizes).unwrap_or_default();
+            let memory = SweepMemory { version: VERSION, sizes, forecasts };
+            keep(sweep, &memory).map_err(Failure::failed)?;
+            Ok(memory)
+        }
+    }
+}
+
+/// The same with the sizes that Slurm is asked for.
+pub fn with_sizes(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<SweepMemory, Failure> {
+    if let Some(memory) = kept(sweep).map_err(Failure::failed)?.filter(|memory| !memory.sizes.is_empty()) {
+        return Ok(memory);
+    }
+    let mut memory = forecasts(sweep, record, advice, terminal)?;
+    let asked = |point: u64| memory.need(point).map_or(0, |need| with_margin(need.host.0));
+    let runs = |point: u64| record.order.iter().filter(|[of, _]| *of == point).count() as u64;
+    let points = 1..=record.points.len() as u64;
+    let needs: Vec<(u64, u64)> = points.clone().map(|point| (asked(point), runs(point))).collect();
+    let sizes = sizes::sizes(&needs);
+    let mut by_size: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (point, (asked, _)) in points.zip(&needs) {
+        by_size.entry(sizes::size_of(&sizes, *asked).unwrap_or(*asked)).or_default().push(point);
+    }
+    memory.sizes = by_size.into_iter().map(|(memory, points)| AskedSize { memory: Bytes(memory), points }).collect();
+    keep(sweep, &memory).map_err(Failure::failed)?;
+    Ok(memory)
+}
+
+/// `2.0 GiB for 1 point, 300 MiB for 7 points`
+pub fn words_of_sizes(memory: &SweepMemory) -> String {
+    let words = |size: &AskedSize| format!("{} for {}", size.memory, counted(size.points.len() as u64, "point"));
+    memory.sizes.iter().map(words).collect::<Vec<_>>().join(", ")
+}
+
+fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<Vec<PointsNeed>, Failure> {
+    let base = sweep.join(layout::BASE);
+    // What is to be said of the data was said when the points were checked.
+    let silent = Terminal { quiet: true, verbose: false, ..terminal };
+    let mut groups = groups(&base, record, silent)?;
+    let chosen = spread(groups.len(), PROBES_MAX);
+    let points = counted(record.points.len() as u64, "point");
+    let limit =
+        if groups.len() > PROBES_MAX { format!(", of {} that would be needed", groups.len()) } else { String::new() };
+    terminal.say(&format!("measuring memory: {} for {points}{limit}", counted(chosen.len() as u64, "probe")));
+    let begun = Instant::now();
+    for (at, group) in groups.iter_mut().enumerate() {
+        if !chosen.contains(&at) {
+            group.because = Some(format!("a sweep has at most {PROBES_MAX} probes"));
+        } else if begun.elapsed() > PROBING_MAX {
+            group.because = Some("the probes before it took too long".into());
+        } else {
+            probe(group, &base, silent)?;
+        }
+    }
+    let mut forecasts = Vec::new();
+    for group in &groups {
+        for same in &group.same {
+            forecasts.push(need_of(same, group, silent));
+        }
+    }
+    let Some(largest) = forecasts.iter().filter(|need| need.probed.is_some()).max_by_key(|need| need.host.0).cloned()
+    else {
+        let why = groups.iter().find_map(|group| group.because.clone()).unwrap_or_else(|| "there is no point".into());
+        return Err(Failure::Failed(format!("how much memory a run needs cannot be tried out here: {why}; {advice}")));
+    };
+    let device = forecasts.iter().filter_map(|need| need.device).max_by_key(|bytes| bytes.0);
+    for need in forecasts.iter_mut().filter(|need| need.probed.is_none()) {
+        (need.host, need.device) = (largest.host, device);
+        let because = need.because.as_deref().unwrap_or("no probe was made");
+        let these = points_in_words(&need.points);
+        terminal.say(&format!("{these}: no forecast of its own, {because}; the largest known is taken, {}", need.host));
+    }
+    let least = forecasts.iter().map(|need| need.host.0).min().unwrap_or_default();
+    let words = if least == largest.host.0 { String::new() } else { format!("{} to ", Bytes(least)) };
+    terminal.say(&format!("memory forecast of a run: {words}{}", largest.host));
+    Ok(forecasts)
+}
+
+/// `point 3`, `points 3, 4, 5 and 7 more`
+fn points_in_words(points: &[u64]) -> String {
+    const NAMED: usize = 4;
+    let named: Vec<String> = points.iter().take(NAMED).map(u64::to_string).collect();
+    let more = points.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{} {}{more}", if points.len() == 1 { "point" } else { "points" }, named.join(", "))
+}
+
+/// The points by what they have in common, the largest buffers first.
+fn groups(base: &Path, record: &Record, silent: Terminal) -> Result<Vec<Group>, Failure> {
+    let mut groups: BTreeMap<String, BTreeMap<String, Same>> = BTreeMap::new();
+    for point in 1..=record.points.len() as u64 {
+        let overrides = record.overrides(RunId { point, repeat: 1 });
+        let experiment = read::read_resolved(base, &overrides)?.experiment;
+        let alike = alike::of(&experiment);
+        let same = groups.entry(alike.probe).or_default().entry(alike.plan);
+        same.or_insert_with(|| Same { points: Vec::new(), experiment, overrides, steps: 0, buffers: 0 })
+            .points
+            .push(point);
+    }
+    let mut groups: Vec<Group> = groups
+        .into_values()
+        .map(|same| Group { same: same.into_values().collect(), probe: None, because: None })
+        .collect();
+    for group in &mut groups {
+        for same in &mut group.same {
+            match Planned::new(same.experiment.clone(), silent) {
+                Ok(planned) => {
+                    same.steps = planned.plan.steps;
+                    same.buffers = planned.plan.owners.iter().map(|owner| owner.bytes).fold(0, u64::saturating_add);
+                }
+                Err(stopped @ NotStarted::Interrupted(_)) => return Err(stopped.into()),
+                Err(error) => group.because = Some(error.to_string()),
+            }
+        }
+        // The longest is probed: of a short one a probe is shorter, too.
+        group.same.sort_by_key(|same| std::cmp::Reverse((same.steps, same.buffers)));
+    }
+    let buffers = |group: &Group| group.same.iter().map(|same| same.buffers).max();
+    groups.sort_by_key(|group| {
+        (std::cmp::Reverse(buffers(group)), group.same.first().and_then(|same| same.points.first().copied()))
+    });
+    Ok(groups)
+}
+
+/// At most so many of so many, evenly from the first to the last.
+fn spread(count: usize, most: usize) -> Vec<usize> {
+    if count <= most {
+        return (0..count).collect();
+    }
+    (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
+}
+
+fn probe(group: &mut Group, base: &Path, silent: Terminal) -> Result<(), Failure> {
+    if group.because.is_some() {
+        return Ok(());
+    }
+    let Some(same) = group.same.first() else { return Ok(()) };
+    let Some(&point) = same.points.first() else { return Ok(()) };
+    let probed = match Planned::new(same.experiment.clone(), silent) {
+        Ok(planned) => planned.probe(base, &same.overrides),
+        Err(stopped @ NotStarted::Interrupted(_)) => return Err(stopped.into()),
+        Err(error) => {
+            group.because = Some(error.to_string());
+            return Ok(());
+        }
+    };
+    match probed {
+        Ok(probe) => group.probe = Some((point, probe)),
+        Err(error @ ProbeError::Stopped) => return Err(error.into()),
+        Err(error) => group.because = Some(error.to_string()),
+    }
+    Ok(())
+}
+
+fn need_of(same: &Same, group: &Group, silent: Terminal) -> PointsNeed {
+    let forecast = group.probe.as_ref().and_then(|(point, probe)| {
+        let planned = Planned::new(same.experiment.clone(), silent).ok()?;
+        Some((*point, planned.forecast_by(probe)))
+    });
+    let points = same.points.clone();
+    let Some((point, forecast)) = forecast else {
+        return PointsNeed { host: Bytes(0), device: None, probed: None, because: group.because.clone(), points };
+    };
+    PointsNeed {
+        host: Bytes(forecast.resident_peak.unwrap_or(forecast.heap_peak)),
+        device: forecast.device_peak.or(forecast.device_reserved_peak).map(Bytes),
+        probed: Some(point),
+        because: None,
+        points,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_spread_from_the_first_to_the_last() {
+        assert_eq!(spread(3, 16), [0, 1, 2]);
+        assert_eq!(spread(100, 4), [0, 33, 66, 99]);
+        assert_eq!(spread(0, 4), [0; 0]);
+    }
+
+    #[test]
+    fn many_points_are_named_shortly() {
+        assert_eq!(points_in_words(&[7]), "point 7");
+        assert_eq!(points_in_words(&[1, 2, 3, 4, 5, 6]), "points 1, 2, 3, 4 and 2 more");
+    }
+}

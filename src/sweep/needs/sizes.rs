@@ -1,0 +1,114 @@
+//! How few sizes of memory do for all points? Each size is a job array of its own, and each run in it is given all of it.
+
+use std::collections::BTreeMap;
+
+/// A sweep is not cut into more sizes than this: each is a job array.
+pub const SIZES_MAX: usize = 4;
+/// So many different needs are told apart; where there are more, neighbours count as the larger one.
+const NEEDS_MAX: usize = 128;
+/// One size less is worth a twentieth of what all ask for.
+const WORTH: u64 = 20;
+
+/// The sizes, least first, that ask for the least in all. `needs` are bytes and how many runs need them; equal ones may
+/// stand several times. The largest size is the largest need. Fewer sizes than there may be are taken where that costs at
+/// most a twentieth more. Empty without needs.
+pub fn sizes(needs: &[(u64, u64)]) -> Vec<u64> {
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for (bytes, runs) in needs {
+        *counts.entry(*bytes).or_default() += runs;
+    }
+    let counts: Vec<(u64, u64)> = counts.into_iter().collect();
+    let counts: Vec<(u64, u64)> = counts
+        .chunks(counts.len().div_ceil(NEEDS_MAX).max(1))
+        .filter_map(|chunk| Some((chunk.last()?.0, chunk.iter().map(|(_, runs)| runs).sum())))
+        .collect();
+    let ways: Vec<(u128, Vec<u64>)> = (1..=SIZES_MAX.min(counts.len())).map(|count| cut(&counts, count)).collect();
+    let Some(least) = ways.iter().map(|(asked, _)| *asked).min() else { return Vec::new() };
+    let most = least + least / u128::from(WORTH);
+    ways.into_iter().find(|(asked, _)| *asked <= most).map(|(_, sizes)| sizes).unwrap_or_default()
+}
+
+/// The size that a need is given: the least that is enough. The largest where none is.
+pub fn size_of(sizes: &[u64], need: u64) -> Option<u64> {
+    sizes.iter().copied().filter(|size| *size >= need).min().or_else(|| sizes.iter().copied().max())
+}
+
+/// Exactly so many sizes of needs in rising order: what is asked for in all, and the sizes.
+fn cut(counts: &[(u64, u64)], count: usize) -> (u128, Vec<u64>) {
+    let mut before = vec![0_u128; counts.len() + 1];
+    for (at, (_, runs)) in counts.iter().enumerate() {
+        before[at + 1] = before[at] + u128::from(*runs);
+    }
+    // What the needs from `from` up to and without `to` ask for when all are given the largest of them.
+    let asked = |from: usize, to: usize| (before[to] - before[from]) * u128::from(counts[to - 1].0);
+    // Of the first needs, in so many sizes: the least that they ask for, and where the last size begins.
+    let mut best: Vec<Vec<(u128, usize)>> = vec![(0..=counts.len()).map(|to| (asked_or_none(to, &asked), 0)).collect()];
+    for sizes in 1..count {
+        let row = (0..=counts.len()).map(|to| {
+            let ways = (sizes..to).map(|from| (best[sizes - 1][from].0.saturating_add(asked(from, to)), from));
+            ways.min().unwrap_or((u128::MAX, 0))
+        });
+        let row = row.collect();
+        best.push(row);
+    }
+    let (mut to, mut sizes) = (counts.len(), Vec::with_capacity(count));
+    for row in (0..count).rev() {
+        sizes.push(counts[to - 1].0);
+        to = best[row][to].1;
+    }
+    sizes.reverse();
+    (best[count - 1][counts.len()].0, sizes)
+}
+
+fn asked_or_none(to: usize, asked: &dyn Fn(usize, usize) -> u128) -> u128 {
+    if to == 0 { 0 } else { asked(0, to) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn total(sizes: &[u64], needs: &[(u64, u64)]) -> u128 {
+        needs.iter().map(|(bytes, runs)| u128::from(size_of(sizes, *bytes).unwrap()) * u128::from(*runs)).sum()
+    }
+
+    #[test]
+    fn a_few_large_points_do_not_make_all_large() {
+        let needs = [(300, 7), (310, 2), (8_000, 1)];
+        assert_eq!(sizes(&needs), [310, 8_000], "a third size would save a hundredth");
+        assert_eq!(total(&[310, 8_000], &needs), 10_790, "and one size for all is 80,000");
+        assert_eq!(sizes(&[(5, 3), (5, 4)]), [5]);
+        assert_eq!(sizes(&[]), Vec::<u64>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn every_need_has_one_size_that_is_enough(
+            needs in proptest::collection::vec((1u64..1 << 44, 1u64..50), 1..300),
+        ) {
+            let sizes = sizes(&needs);
+            prop_assert!((1..=SIZES_MAX).contains(&sizes.len()) && sizes.is_sorted());
+            prop_assert_eq!(sizes.last().copied(), needs.iter().map(|(bytes, _)| *bytes).max());
+            for (bytes, _) in &needs {
+                prop_assert!(size_of(&sizes, *bytes).unwrap() >= *bytes);
+            }
+        }
+
+        #[test]
+        fn no_other_sizes_ask_for_clearly_less(needs in proptest::collection::vec((1u64..1000, 1u64..9), 1..8)) {
+            let found = total(&sizes(&needs), &needs);
+            let all: Vec<u64> = needs.iter().map(|(bytes, _)| *bytes).collect();
+            let largest = *all.iter().max().unwrap();
+            for chosen in 0..1_usize << all.len() {
+                let mut some: Vec<u64> = all.iter().enumerate().filter(|(at, _)| chosen >> at & 1 == 1).map(|(_, b)| *b).collect();
+                some.push(largest);
+                some.sort_unstable();
+                some.dedup();
+                if some.len() <= SIZES_MAX {
+                    prop_assert!(found <= total(&some, &needs) * 21 / 20 + 1, "{:?}", some);
+                }
+            }
+        }
+    }
+}

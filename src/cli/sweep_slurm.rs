@@ -25,7 +25,7 @@ use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::watch::{Event, Submission, Watched, active_jobs, counts, queued, watch};
 use crate::sweep::slurm::{self, queue, task};
 use crate::sweep::{table, text};
-use crate::units::Bytes;
+use crate::units::{Bytes, counted};
 
 /// What to do where no probe can be made.
 const ADVICE: &str = "write `memory = \"8 GiB\"`, or what it needs, in [launcher.slurm]";
@@ -98,7 +98,8 @@ fn said(event: &Event<'_>, record: &Record, lines: &mut Lines, sweep: &Path, ter
         Event::Submitted { job, runs, memory } => {
             let each = memory.map_or_else(String::new, |memory| format!(", {} each", Bytes(memory)));
             terminal.say(&format!(
-                "job {job}: {runs} runs{each}, as {} says; Ctrl-C leaves them to Slurm",
+                "job {job}: {}{each}, as {} says; Ctrl-C leaves them to Slurm",
+                counted(*runs as u64, "run"),
                 sweep.join(layout::SLURM_SCRIPT).display()
             ));
         }

@@ -235,7 +235,9 @@ fn tried_again(sweep: &Path, ended: &Ended, process: &mut Process, launcher: &mu
     match again::after(&folder, had.unwrap_or_default()) {
         Again::With(bytes) => Some(bytes),
         Again::Grew(what) => {
-            let died = process.message.take().unwrap_or_else(|| "it had too little memory".into());
+            // Of a limit it has said what is growing itself, and at length.
+            let died = process.message.take().filter(|_| ended.signal.is_some());
+            let died = died.unwrap_or_else(|| "it came to its container's limit".into());
             process.message = Some(format!("{died}; it is not tried again, since it was growing: {what}"));
             None
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::settings::Settings;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::kept;
-use crate::bounded::ledger::{Holding, Ledger};
+use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::results::format::PlannedOwner;
 use crate::results::{file, layout, write};
 use crate::settings::sections::CleanupAction;
@@ -23,14 +23,14 @@ pub struct Dummy {
     settings: Settings,
     seed: u32,
     weight: f64,
-    held: Vec<u8>,
+    held: Option<(Holding, Vec<u8>)>,
     leaked: Vec<Vec<u8>>,
     holding: Option<Holding>,
 }
 
 /// What the plan needs to know of it.
 pub fn facts(settings: &Settings) -> TaskFacts {
-    let owners = leak(settings).iter().map(PlannedOwner::from).collect();
+    let owners = leak(settings).iter().chain(&hold(settings)).map(PlannedOwner::from).collect();
     TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
@@ -40,11 +40,22 @@ fn leak(settings: &Settings) -> Option<Buffer> {
     settings.leak_in_ledger.then(leak)
 }
 
+/// What is held from the first step on.
+fn hold(settings: &Settings) -> Option<Buffer> {
+    let cap = Cap { items: 1, bytes: settings.hold.0 };
+    let hold = || Buffer::new("dummy_hold", Policy::Refuse, cap).key(HOLD).because(format!("`{HOLD}`"));
+    (settings.hold.0 > 0).then(hold)
+}
+
+/// The key that says how much is held.
+const HOLD: &str = "pipeline.dummy.hold";
+
 impl Dummy {
     /// One that is at step 0. What it leaks enters the ledger where the settings say so.
     pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
         let holding = leak(&settings).map(|leak| leak.register(ledger));
-        Self { settings, seed, weight: 1.0, held: Vec::new(), leaked: Vec::new(), holding }
+        let held = hold(&settings).map(|hold| (hold.register(ledger), Vec::new()));
+        Self { settings, seed, weight: 1.0, held, leaked: Vec::new(), holding }
     }
 }
 
@@ -73,9 +84,10 @@ impl Task for Dummy {
             full_device();
         }
         std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
-        if (self.held.len() as u64) < self.settings.hold.0 {
+        if let Some((holding, bytes)) = self.held.as_mut().filter(|(_, bytes)| bytes.is_empty()) {
             // Touched, as below.
-            self.held = vec![1; self.settings.hold.0 as usize];
+            *bytes = vec![1; self.settings.hold.0 as usize];
+            holding.set(1, self.settings.hold.0);
         }
         if self.settings.leak_per_step.0 > 0 {
             // Touched, so that it is resident and not only promised.

@@ -97,6 +97,8 @@ const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::f
 const CANCELLED: &str = "CANCELLED";
 /// And of one that was ended for its memory.
 const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
+/// And of one whose process ended with an error, or was killed.
+const FAILED: &str = "FAILED";
 
 /// A run that is not done.
 struct Followed {
@@ -316,10 +318,7 @@ fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission
     if let Standing::Done(outcome) = standing {
         tidy(sweep, last);
         return match again::met_the_containers_limit(&folder, outcome) {
-            true => {
-                let said = read::summary(&folder).ok().flatten().map(|summary| summary.message);
-                died(sweep, one, submission, said.unwrap_or_else(|| "it came to its container's limit".into()))
-            }
+            true => died(sweep, one, submission, "it came to its container's limit".into()),
             false => Fate::Ended(None),
         };
     }
@@ -328,9 +327,11 @@ fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission
     }
     let state = last.map_or("gone from its queue", |task| task.state.as_str());
     let why = format!("Slurm says {state}");
-    // Slurm may not know why its job failed, and the group of a process of this machine may.
+    // Slurm may not know why its job failed, and the group of a process of this machine may. One that watches memory itself
+    // (OverMemoryKill) says FAILED.
     let by_kernel = || matches!(killed::killer(&folder), Killer::Memory { own: true, .. });
-    if state == OUT_OF_MEMORY || (standing == Standing::Begun && by_kernel()) {
+    let by_slurm = || state == FAILED && submission.memory_of(one).is_some_and(|had| again::held_more(&folder, had));
+    if state == OUT_OF_MEMORY || (standing == Standing::Begun && (by_kernel() || by_slurm())) {
         return died(sweep, one, submission, why);
     }
     match (standing, state) {
@@ -338,7 +339,7 @@ fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission
         (_, CANCELLED) if cancelled => Fate::Cancelled,
         (Standing::Missing, _) => match (last_words(&said_by_run(sweep, one.run)), last) {
             (Some(words), _) => Fate::Ended(Some(words)),
-            (None, Some(task)) if state == "FAILED" || state == "COMPLETED" => before_xrun(sweep, task, why),
+            (None, Some(task)) if state == FAILED || state == "COMPLETED" => before_xrun(sweep, task, why),
             (None, _) => again(one, requeue, state, why),
         },
         _ => again(one, requeue, state, why),

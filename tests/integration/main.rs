@@ -46,6 +46,7 @@ mod schemas;
 mod search;
 mod sweep;
 mod sweep_kills;
+mod sweep_memory;
 mod sweep_slurm;
 mod tensorboard;
 mod tidy;

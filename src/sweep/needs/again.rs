@@ -158,10 +158,10 @@ impl Seen {
         ending.fold((0, 0), |all, one| (all.0 + one.0, all.1.saturating_add(one.1)))
     }
 
-    /// Who rose most, of those that have no end.
-    fn grower(&self) -> Option<String> {
+    /// Who explains most of a rise; `None` where no owner does.
+    fn grower(&self, rise: u64) -> Option<String> {
         let name = self.owners[1].keys().max_by_key(|name| self.risen(name))?;
-        (self.risen(name) > 0).then(|| printable::line(name, 80))
+        (self.risen(name) > rise / 2).then(|| printable::line(name, 80))
     }
 }
 
@@ -173,8 +173,15 @@ fn decide(verdict: Option<&Verdict>, seen: &Seen, plan: Option<&PlanFile>, had: 
     let rests = verdict.is_some_and(|verdict| (Judgement::Bounded..Judgement::Suspect).contains(&verdict.verdict));
     let (risen, to_come) = plan.map_or((0, 0), |plan| seen.ending(plan));
     if !rests && let Some(rise) = seen.grew().filter(|rise| risen < rise / 2) {
-        let owner = seen.grower().map_or_else(String::new, |owner| format!("; `{owner}` rose most"));
-        return Again::Grew(format!("resident memory rose by {} in its last {} steps{owner}", Bytes(rise), seen.steps));
+        let owner = seen.grower(rise).map_or_else(
+            || "no buffer in the ledger explains it".to_owned(),
+            |owner| format!("`{owner}` holds most of that"),
+        );
+        return Again::Grew(format!(
+            "resident memory rose by {} in its last {} steps; {owner}",
+            Bytes(rise),
+            seen.steps
+        ));
     }
     let left = plan.map_or(0, |plan| plan.steps.saturating_sub(seen.last_step));
     let by_trend = match seen.rise().filter(|rise| !rests && *rise >= GREW_MIN / 4 && seen.steps > 0) {
@@ -245,7 +252,7 @@ mod tests {
     fn a_run_that_grew_is_not_tried_again_and_its_owner_is_named() {
         let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 3 * step)).collect();
         let Again::Grew(why) = decided(&leak, 300) else { panic!("it grew") };
-        assert_eq!(why, "resident memory rose by 72.0 MiB in its last 30 steps; `kept` rose most");
+        assert_eq!(why, "resident memory rose by 72.0 MiB in its last 30 steps; `kept` holds most of that");
         assert!(matches!(decided(&leak[..6], 300), Again::Grew(_)), "a short trace shows it, too");
         let risen: Vec<(u64, u64)> = (0..60).map(|step| (if step < 4 { 100 } else { 250 }, 0)).collect();
         assert!(matches!(decided(&risen, 300), Again::With(_)), "it rose once");

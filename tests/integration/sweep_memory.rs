@@ -1,0 +1,253 @@
+//! Memory as a sweep's currency: forecasts by point, sizes on Slurm, runs side by side, one retry and none for a leak.
+
+use std::path::Path;
+
+use serde_json::Value;
+use xrun::results::write;
+
+use crate::plan::Cgroup;
+use crate::sweep_slurm::{Cluster, outcomes};
+use crate::workplace::{Workplace, skipped, text};
+
+/// Four points: two that are alike in memory, and two that need clearly more.
+const HELD: &str = "
+[pipeline.dummy]
+steps_per_epoch = 20
+step_microseconds = 10000
+[limits]
+metrics_queue = 1
+[sweep]
+mode = \"zip\"
+\"pipeline.dummy.hold\" = [\"0\", \"400 MiB\", \"0\", \"410 MiB\"]
+\"optimizer.adamw.learning_rate\" = [0.001, 0.002, 0.003, 0.004]
+";
+
+fn toml(path: &Path) -> toml::Table {
+    text(path).parse().unwrap()
+}
+
+/// Of each submitted job, by number: its tasks and its memory in MiB.
+fn jobs(cluster: &Cluster) -> Vec<(String, u64)> {
+    let count: usize = cluster.submissions().parse().unwrap_or(0);
+    let of = |script: &str, option: &str| {
+        let rest = script.split(&format!("#SBATCH --{option}=")).nth(1).unwrap();
+        rest.lines().next().unwrap().to_owned()
+    };
+    let job = |number: usize| {
+        let script = text(&cluster.workplace.path(&format!("bin/job_{number}")));
+        (of(&script, "array"), of(&script, "mem").trim_end_matches('M').parse().unwrap())
+    };
+    (1..=count).map(job).collect()
+}
+
+fn processes(sweep: &Path) -> Vec<Value> {
+    text(&sweep.join("processes.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_sizes() {
+    let cluster = Cluster::new();
+    cluster.workplace.file("held.toml", HELD);
+    cluster.tell("refuse", "no");
+    assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
+    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let memory = toml(&sweep.join("memory.toml"));
+    let probed: Vec<i64> =
+        memory["forecasts"].as_array().unwrap().iter().map(|one| one["probed"].as_integer().unwrap()).collect();
+    assert_eq!(probed.len(), 3, "points 1 and 3 share a probe: {memory:?}");
+    let sizes = memory["sizes"].as_array().unwrap();
+    assert_eq!(sizes.len(), 2, "400 and 410 MiB are one size: {sizes:?}");
+    assert_eq!(sizes[0]["points"], toml::Value::from(vec![1, 3]));
+    assert!(!text(&sweep.join("slurm.toml")).contains("memory ="), "no one size for all");
+
+    cluster.forget("refuse");
+    let edited = text(&sweep.join("memory.toml")).replacen("memory = ", "memory = \"333 MiB\" # ", 1);
+    write::replace(&sweep.join("memory.toml"), edited.as_bytes()).unwrap();
+    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(!said.err.contains("measuring memory"), "what was forecast is kept: {said:?}");
+    assert_eq!(outcomes(&sweep), ["finished"; 4]);
+    let jobs = jobs(&cluster);
+    assert_eq!(jobs.len(), 2, "{jobs:?}");
+    let (large, small) = (&jobs[0], &jobs[1]);
+    assert!(large.1 > 410 + 256 && large.1 < 800 && small.1 == 333, "{jobs:?}");
+    // Which places the points have follows from the order.
+    let order = toml(&sweep.join("sweep.toml"))["order"].as_array().unwrap().clone();
+    let places = |of: [i64; 2]| {
+        let place = |point: &i64| order.iter().position(|run| run[0].as_integer() == Some(*point)).unwrap();
+        let mut places: Vec<usize> = of.iter().map(place).collect();
+        places.sort_unstable();
+        places
+    };
+    let listed = |array: &str| -> Vec<usize> {
+        let ends = |range: &str| -> Vec<usize> { range.split('-').map(|end| end.parse().unwrap()).collect() };
+        array.split(',').flat_map(|range| ends(range)[0]..=*ends(range).last().unwrap()).collect()
+    };
+    assert_eq!((listed(&large.0), listed(&small.0)), (places([2, 4]), places([1, 3])));
+}
+
+#[test]
+fn one_size_for_all_needs_no_probe() {
+    let cluster = Cluster::new();
+    cluster.workplace.file("held.toml", HELD);
+    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=1 GiB"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(jobs(&cluster), [("0-3".to_owned(), 1024)]);
+    assert!(!said.err.contains("measuring memory"), "{said:?}");
+    assert!(!cluster.workplace.path("results/held/sweeps/latest/memory.toml").exists());
+}
+
+#[test]
+fn a_sizes_file_that_cannot_be_is_refused_with_its_line() {
+    let cluster = Cluster::new();
+    cluster.workplace.file("held.toml", HELD);
+    cluster.tell("refuse", "no");
+    assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
+    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\npoints = [1]\n").unwrap();
+    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert!(said.code == 1 && said.err.contains("memory.toml") && said.err.contains("line 3"), "{said:?}");
+}
+
+#[test]
+fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
+    let cluster = Cluster::new();
+    cluster.workplace.file("held.toml", HELD);
+    cluster.tell("end_1_0", "OUT_OF_MEMORY");
+    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.err.contains("Slurm says OUT_OF_MEMORY, with 200.0 MiB for the run; submitted again, once, with"),
+        "{said:?}"
+    );
+    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    assert_eq!(outcomes(&sweep), ["finished"; 4]);
+    let jobs = jobs(&cluster);
+    assert!(jobs.len() == 2 && jobs[1].0 == "0" && jobs[1].1 >= 320, "{jobs:?}");
+    let again: Vec<u64> = processes(&sweep).iter().filter_map(|process| process["again_with"].as_u64()).collect();
+    assert_eq!(again, [jobs[1].1 << 20]);
+    // With all the memory of the second time, too.
+    let cluster = Cluster::new();
+    cluster.workplace.file("held.toml", HELD);
+    cluster.tell("end_1_0", "OUT_OF_MEMORY");
+    cluster.tell("end_2_0", "OUT_OF_MEMORY 30");
+    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    assert!(said.code == 1 && said.err.contains("that it was tried once more with; set more `memory` in"), "{said:?}");
+    assert_eq!(cluster.submissions(), "2", "{said:?}");
+    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    assert_eq!(outcomes(&sweep).iter().filter(|outcome| *outcome == "killed").count(), 1);
+    let settings = text(&sweep.join("slurm.toml")).replace("200 MiB", "900 MiB");
+    write::replace(&sweep.join("slurm.toml"), settings.as_bytes()).unwrap();
+    assert_eq!(cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    assert_eq!(self::jobs(&cluster)[2], ("0".to_owned(), 900));
+}
+
+#[test]
+fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_again() {
+    let cluster = Cluster::new();
+    let leak = "[pipeline.dummy]\nsteps_per_epoch = 400\nstep_microseconds = 4000\nleak_per_step = \"1 MiB\"\nleak_in_ledger = true\n\
+                [limits]\nmetrics_queue = 1\n[memory]\nevery_steps = 1\n[sweep]\n\"experiment.seed\" = [1]\n";
+    cluster.workplace.file("leak.toml", leak);
+    cluster.tell("end_1_0", "OUT_OF_MEMORY 150");
+    let said = cluster.xrun(&["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(
+        said.err.contains("is not tried again, since it was growing") && said.err.contains("`dummy_leak`"),
+        "{said:?}"
+    );
+    assert_eq!(cluster.submissions(), "1");
+    let sweep = std::fs::canonicalize(cluster.workplace.path("results/leak/sweeps/latest")).unwrap();
+    let table = crate::workplace::json(&sweep.join("table.json"));
+    let message = table["rows"][0]["runs"][0]["message"].as_str().unwrap();
+    assert!(
+        message.contains("OUT_OF_MEMORY") && message.contains("growing") && message.contains("`dummy_leak`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
+    let workplace = Workplace::new();
+    workplace.file("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "41 MiB"));
+    assert_eq!(workplace.xrun(&["sweep", "held.toml", "--name", "one", "-q"]).code, 0);
+    let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "auto"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    for part in ["measuring memory: 3 probes for 4 points", "--jobs auto: up to ", "memory forecast of a run: "] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    for run in ["0001-1", "0002-1", "0003-1", "0004-1"] {
+        let metrics =
+            |name: &str| text(&workplace.path(&format!("results/{name}/sweeps/latest/points/{run}/metrics.jsonl")));
+        assert_eq!(metrics("one"), metrics("held"), "{run}");
+    }
+    // What was forecast is kept; a search that chooses its points has no forecast.
+    let said = workplace.xrun(&["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]);
+    assert!(said.code == 0 && !said.err.contains("measuring memory"), "{said:?}");
+    let tpe = ["--mode", "tpe", "--samples", "5", "-s", "sweep.metric=score"];
+    let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
+    assert!(said.code == 2 && said.err.contains("write --jobs N"), "{said:?}");
+    let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "none"]);
+    assert!(said.code == 2 && said.err.contains("a number from 1 to 256, or `auto`"), "{said:?}");
+}
+
+/// A group with room for one large run, which two forecasts that are too low believe to be room for both.
+#[test]
+fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
+    let workplace = Workplace::new();
+    let Some(group) = Cgroup::new("packed", 1100 << 20) else {
+        return skipped("no memory cgroup can be made here");
+    };
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return skipped("one processor");
+    }
+    workplace.file("held.toml", &HELD.replace("\"0\"", "\"600 MiB\"").replace("410 MiB", "600 MiB"));
+    let short = ["-s", "pipeline.dummy.steps_per_epoch=60"];
+    let with = |arguments: &[&str]| {
+        let output = group.command(&workplace, &[arguments, &short[..]].concat()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
+    assert_eq!(code, Some(0), "one at a time: {said}");
+    assert!(!said.contains("once more"), "{said}");
+
+    // The same in a sweep whose forecasts were lowered.
+    let prepared = workplace.path("results/held/sweeps/latest");
+    let memory = text(&prepared.join("memory.toml"));
+    let lowered: Vec<String> = memory
+        .lines()
+        .map(|line| match line.starts_with("host = ") {
+            true => "host = \"100 MiB\"".to_owned(),
+            false => line.to_owned(),
+        })
+        .collect();
+    write::replace(&prepared.join("memory.toml"), lowered.join("\n").as_bytes()).unwrap();
+    for run in ["0001-1", "0002-1", "0003-1", "0004-1"] {
+        std::fs::remove_dir_all(prepared.join("points").join(run)).unwrap();
+    }
+    let output =
+        group.command(&workplace, &["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("is tried once more by itself"), "{said}");
+    let again = processes(&std::fs::canonicalize(&prepared).unwrap());
+    assert!(again.iter().any(|process| process["again_with"].is_u64()), "{again:?}");
+
+    let leak = ["-s", "pipeline.dummy.hold=1 MiB,2 MiB", "-s", "pipeline.dummy.leak_per_step=8 MiB"];
+    let long = ["-s", "pipeline.dummy.steps_per_epoch=200", "-s", "memory.every_steps=1"];
+    let output = group
+        .command(
+            &workplace,
+            &[
+                &["sweep", "held.toml", "--mode", "grid", "--name", "leak", "--jobs", "auto"],
+                &leak[..],
+                &long[..],
+                &["-s", "optimizer.adamw.learning_rate=0.001"],
+            ]
+            .concat(),
+        )
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("it is not tried again, since it was growing"), "{said}");
+}

@@ -454,7 +454,7 @@ pub struct DevicesArguments {
 #[derive(Clone, Debug, Args)]
 pub struct SchemaArguments {
     /// experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, evaluation, prediction, comparison, notes, process, hook, loop_state,
-    /// or of a sweep: sweep, processes, table.
+    /// or of a sweep: sweep, sweep_memory, processes, table.
     #[arg(default_value = "experiment")]
     record: String,
 }

@@ -114,7 +114,7 @@ pub struct SweepArguments {
 pub enum Where {
     /// Processes on this machine.
     Local,
-    /// One job array on a Slurm cluster; [launcher.slurm] says what is asked for.
+    /// Job arrays on a Slurm cluster; [launcher.slurm] says what is asked for.
     Slurm,
 }
 

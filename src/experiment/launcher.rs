@@ -17,7 +17,7 @@ crate::settings::kinds::kinds! {
     }
 }
 
-/// All runs of a sweep as a job array, for `xrun sweep --launcher slurm`. Each run gets what is requested here.
+/// All runs of a sweep as job arrays, for `xrun sweep --launcher slurm`. Each run gets what is requested here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
@@ -33,8 +33,8 @@ pub struct Slurm {
     /// Default: the partition's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
-    /// Memory of a run (`--mem`). Default: what a probe says that the largest point needs, and a quarter more, at least
-    /// 256 MiB more.
+    /// Memory of a run (`--mem`), one size for all. Default: by point, in at most four sizes: what probes say that its points
+    /// need, and a quarter more, at least 256 MiB more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
     /// GPUs of a run (`--gres=gpu:N`); 0 asks for none. Default: 1 where `experiment.device` is `cuda` or `vulkan`, or is

@@ -120,7 +120,20 @@ fn swept(workplace: &Workplace) -> PathBuf {
     workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 6\n");
     let fails = "pipeline.dummy.fail_at_step=3,99";
     let limits = "limits.frame_cache=\"1 MiB\",\"2 MiB\"";
-    let said = workplace.xrun(&["sweep", "swept.toml", "--mode", "zip", "--repeats", "2", "-s", fails, "-s", limits]);
+    let said = workplace.xrun(&[
+        "sweep",
+        "swept.toml",
+        "--mode",
+        "zip",
+        "--repeats",
+        "2",
+        "-s",
+        fails,
+        "-s",
+        limits,
+        "--jobs",
+        "auto",
+    ]);
     assert_eq!(said.code, 1, "{said:?}");
     std::fs::canonicalize(workplace.path("results/swept/sweeps/latest")).unwrap()
 }
@@ -169,6 +182,7 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
                 ]
             }
             "sweep" => vec![as_json(&sweep.join("sweep.toml")).unwrap()],
+            "sweep_memory" => vec![as_json(&sweep.join("memory.toml")).unwrap()],
             "processes" => lines(sweep.join("processes.jsonl")),
             "table" => vec![json(&sweep.join("table.json"))],
             "reproduction" => vec![json(&reproduction.join("reproduction.json"))],

@@ -1,5 +1,5 @@
-//! A sweep on a Slurm cluster: all missing runs as a job array, or several where the cluster's are small, each task one
-//! run of the sweep by its place in the order.
+//! A sweep on a Slurm cluster: all missing runs as job arrays, one for each size of memory, or several where the cluster's
+//! are small; each task is one run of the sweep by its place in the order.
 //!
 //! ```text
 //! watch::watch     what is missing -> script::script -> queue::submit   job arrays

@@ -316,8 +316,13 @@ fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission
     let gone = *one.gone.get_or_insert_with(Instant::now);
     let last = tasks.iter().filter(|task| task.place == one.place).max_by_key(|task| task.job);
     if let Standing::Done(outcome) = standing {
+        let met = again::met_the_containers_limit(&folder, outcome);
+        // What a run of before left may be seen for a while after the one that went on.
+        if met && gone.elapsed() < SETTLED {
+            return Fate::NotYet;
+        }
         tidy(sweep, last);
-        return match again::met_the_containers_limit(&folder, outcome) {
+        return match met {
             true => died(sweep, one, submission, "it came to its container's limit".into()),
             false => Fate::Ended(None),
         };

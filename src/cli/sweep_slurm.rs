@@ -85,6 +85,8 @@ pub fn conduct(
         Some(by) => {
             // Points that were planned are chosen one by one, and some are already.
             let mut record = Record::read(sweep).map_err(Failure::failed)?;
+            let most = settings.array_limit.unwrap_or(search::JOBS);
+            terminal.say(&format!("at most {most} jobs at once (`array_limit`); Ctrl-C leaves them to Slurm"));
             search::watch(sweep, &mut record, by, submission, stop, &mut tell)
         }
         None => watch(sweep, record, submission, stop, &mut tell),
@@ -292,7 +294,7 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
 
 /// `xrun sweep --task N --resume DIR`, on a node: this process becomes the run, to stop after a step if there is one.
 pub fn become_run(sweep: &Path, place: usize, until: Option<u64>, retry_failed: bool) -> Result<u8, Failure> {
-    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let record = task::record(sweep, place).map_err(Failure::failed)?;
     let start = task::start(sweep, &record, place, until, retry_failed).map_err(Failure::failed)?;
     let Some(start) = start else { return Ok(0) };
     let program = std::env::current_exe().map_err(Failure::failed)?;

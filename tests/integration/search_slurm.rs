@@ -189,7 +189,8 @@ fn a_point_that_fails_on_slurm_is_the_worst_and_the_search_goes_on() {
 
 #[test]
 fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tried_for_ever() {
-    let cluster = cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
+    let cluster =
+        cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
     let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("the job did not get as far as the run: no such module"), "{said:?}");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::course::Job;
 use super::super::launch::Start;
-use super::super::record::run_folder;
+use super::super::record::{RecordError, run_folder};
 use super::super::search::known;
 use super::super::standing::{self, Standing};
 use crate::results::sweep::Record;
@@ -23,6 +23,18 @@ pub enum TaskError {
     Busy { run: String },
     #[error(transparent)]
     Write(#[from] WriteError),
+}
+
+/// What is to do. A node may see only a while later that a search has added a point.
+pub fn record(sweep: &Path, place: usize) -> Result<Record, RecordError> {
+    let begun = Instant::now();
+    loop {
+        let record = Record::read(sweep)?;
+        if place < record.order.len() || place >= record.runs_at_most() || begun.elapsed() > OTHER_MAX {
+            return Ok(record);
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 /// How the run at this place of the order is to be started, to stop after a step or to go to its end; `None` when it is done,

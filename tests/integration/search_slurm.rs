@@ -58,7 +58,8 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     cluster.tell("array_size", "4");
     // The first job is killed in the middle of its run, which is no failure of the point.
     cluster.tell("end_1_0", "NODE_FAIL");
-    let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
+    let slow = ["-s", "limits.metrics_queue=1", "-s", "pipeline.dummy.step_microseconds=30000"];
+    let said = cluster.xrun(&[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
     assert_eq!(said.code, 0, "{said:?}");
     let sweep = folder(&cluster);
     assert_eq!(rows(&sweep), expected);
@@ -76,7 +77,7 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     let name = sweep.file_name().unwrap().to_str().unwrap();
     assert!(script(&cluster, 1).contains(&format!("--job-name=xrun_{name}_to_8\n#SBATCH --array=0\n")));
     let all: Vec<String> = (1..=count + 1).map(|job| script(&cluster, job)).collect();
-    assert!(all.iter().any(|one| one.contains(&format!("_to_8_from_8\n#SBATCH --array=0\n"))), "the ninth: {all:?}");
+    assert!(all.iter().any(|one| one.contains("_to_8_from_8\n#SBATCH --array=0\n")), "the ninth: {all:?}");
     assert!(all.iter().any(|one| one.contains("_to_24")) && all.iter().any(|one| one.contains("_to_end")), "{all:?}");
     assert!(all.iter().all(|one| one.contains("#SBATCH --mem=64M\n")), "{all:?}");
     let resumed = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);

@@ -22,6 +22,7 @@ use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
 use crate::sweep::launch::Local;
 use crate::sweep::plan::{self, Planned};
 use crate::sweep::points::{RunId, words};
+use crate::sweep::slurm::watch::Watched;
 use crate::sweep::{search, table, text};
 use crate::units::{counted, seconds};
 
@@ -125,7 +126,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let events = arguments.progress == Progress::Json;
     let terminal = Terminal { quiet, verbose: arguments.verbose, events };
     if let Some(folder) = &arguments.collect {
-        return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, terminal);
+        return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, false, terminal);
     }
     if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
         return sweep_slurm::become_run(folder, place, arguments.until, arguments.retry_failed);
@@ -217,7 +218,8 @@ fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, termin
     let settings = begun.launcher.clone().map(|Launcher::Slurm(settings)| settings);
     let (planned, settings) = sweep_search::for_slurm(record, &begun.drawn, settings);
     let watched = sweep_slurm::conduct(&path, &planned, settings, begun.largest, arguments, stop, terminal)?;
-    let collected = sweep_slurm::collect(&path, arguments.json, terminal)?;
+    let told = watched != Watched::AllDone;
+    let collected = sweep_slurm::collect(&path, arguments.json, told, terminal)?;
     let told = sweep_slurm::tell(&watched, &path, record, terminal);
     // All tasks have ended: what is not finished failed.
     let ended = if collected == 0 { 0 } else { exit_code(Outcome::Failed) };

@@ -242,8 +242,9 @@ fn with_margin(needed: u64) -> u64 {
     (needed + (needed / MARGIN_SHARE).max(MARGIN_MIN)).next_multiple_of(1 << 20)
 }
 
-/// `xrun sweep --collect DIR`: the table of what there is, whoever works on it.
-pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failure> {
+/// `xrun sweep --collect DIR`: the table of what there is, whoever works on it. How to continue is said where something is left to
+/// do, unless `told` says that it will be.
+pub fn collect(sweep: &Path, json: bool, told: bool, terminal: Terminal) -> Result<u8, Failure> {
     let record = Record::read(sweep).map_err(Failure::failed)?;
     let on_slurm = sweep.join(layout::SLURM).is_file();
     let tasks = match tasks_of(sweep, &record) {
@@ -283,7 +284,7 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
     match (finished == all && !due, open > 0) {
         (true, _) => Ok(0),
         (_, true) => {
-            if open > running + waiting {
+            if open > running + waiting && !told {
                 terminal.say(&how_to_go_on(sweep));
             }
             Ok(exit_code(Outcome::Interrupted))

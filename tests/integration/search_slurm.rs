@@ -149,6 +149,8 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
     assert!(said.code == 2 && said.err.contains("scancel 1 2 3"), "{said:?}");
     let said = interrupt(cluster.watch(&sweep));
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "3"), "what waits is not submitted again: {said:?}");
+    assert!(said.err.contains("0 running, 3 waiting (Priority)"), "it says what it took over: {said:?}");
+    assert_eq!(said.err.matches("to continue").count(), 1, "{said:?}");
 }
 
 #[test]

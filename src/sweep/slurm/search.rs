@@ -79,6 +79,9 @@ pub fn watch(
     let jobs = Jobs::new(sweep, record, search)?;
     let mut tasks = undisturbed(sweep, record, &jobs, stop, tell)?;
     let mut flow = Flow::new(sweep, record, search, submission, jobs, &tasks)?;
+    if !flow.going.is_empty() {
+        counted(&tasks, tell);
+    }
     let (mut wait, mut silent) = (ASK_EVERY.0, false);
     let (mut seen, mut told) = (None, Instant::now());
     let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
@@ -110,8 +113,7 @@ pub fn watch(
         if seen.replace(counts) != Some(counts) {
             changed = true;
             if told.elapsed() > COUNTS_EVERY && counts != (0, 0) {
-                let reason = tasks.iter().find(|task| task.waits()).map_or("", |task| task.reason.as_str());
-                tell(Event::Queue { running: counts.0, waiting: counts.1, reason });
+                counted(&tasks, tell);
                 told = Instant::now();
             }
         }
@@ -130,6 +132,13 @@ pub fn watch(
         0 => Watched::AllDone,
         _ => Watched::Cancelled { left: flow.left(record) },
     })
+}
+
+/// Says how many jobs run and wait.
+fn counted(tasks: &[Task], tell: &mut dyn FnMut(Event<'_>)) {
+    let (running, waiting) = counts(tasks);
+    let reason = tasks.iter().find(|task| task.waits()).map_or("", |task| task.reason.as_str());
+    tell(Event::Queue { running, waiting, reason });
 }
 
 /// Asks the queue when no process works on a run that Slurm does not know of: one on this machine, or one that is just ending.

@@ -83,12 +83,13 @@ const SCANCEL: &str = r#"#!/bin/bash
 sed -i "s/|PENDING|/|CANCELLED|/" "$(dirname "$0")"/task_"$1"_*
 "#;
 
-struct Cluster {
-    workplace: Workplace,
+/// A workplace with commands of ours in place of Slurm's.
+pub struct Cluster {
+    pub workplace: Workplace,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let workplace = Workplace::new();
         workplace.file("four.toml", EXPERIMENT);
         for (name, script) in [("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL), ("scontrol", SCONTROL)] {
@@ -98,14 +99,14 @@ impl Cluster {
         Self { workplace }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let path = std::env::var("PATH").unwrap();
         let mut command = self.workplace.command(arguments);
         command.env("PATH", format!("{}:{path}", self.workplace.path("bin").display()));
         command
     }
 
-    fn xrun(&self, arguments: &[&str]) -> Said {
+    pub fn xrun(&self, arguments: &[&str]) -> Said {
         said(self.command(arguments).output().unwrap())
     }
 
@@ -113,19 +114,19 @@ impl Cluster {
         self.xrun(&[&["sweep", "four.toml", "--launcher", "slurm"], more].concat())
     }
 
-    fn spawn(&self, arguments: &[&str]) -> Child {
+    pub fn spawn(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    fn tell(&self, name: &str, text: &str) {
+    pub fn tell(&self, name: &str, text: &str) {
         self.workplace.file(&format!("bin/{name}"), text);
     }
 
-    fn forget(&self, name: &str) {
+    pub fn forget(&self, name: &str) {
         std::fs::remove_file(self.workplace.path("bin").join(name)).unwrap();
     }
 
-    fn submissions(&self) -> String {
+    pub fn submissions(&self) -> String {
         std::fs::read_to_string(self.workplace.path("bin/last")).unwrap_or_default().trim().to_owned()
     }
 
@@ -135,7 +136,7 @@ impl Cluster {
     }
 
     /// A process that goes on with a sweep, once it watches what is in the queue.
-    fn watch(&self, sweep: &Path) -> Child {
+    pub fn watch(&self, sweep: &Path) -> Child {
         let before = self.asked("answered");
         let watcher = self.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
         wait_until("the jobs are looked for and watched", || self.asked("answered") > before + 1);
@@ -147,13 +148,13 @@ impl Cluster {
     }
 }
 
-fn interrupt(child: Child) -> Said {
+pub fn interrupt(child: Child) -> Said {
     // SAFETY: a signal to a process that a test started.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     said(child.wait_with_output().unwrap())
 }
 
-fn outcomes(sweep: &Path) -> Vec<String> {
+pub fn outcomes(sweep: &Path) -> Vec<String> {
     let table = json(&sweep.join("table.json"));
     table["rows"].as_array().unwrap().iter().map(|row| row["outcome"].as_str().unwrap().to_owned()).collect()
 }

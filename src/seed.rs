@@ -3,7 +3,7 @@
 //! Those of a generator made from the seed, a purpose and a number, and of nothing else. A sample is therefore the same
 //! whoever prepares it and whenever, and a resumed run needs no generator state.
 
-use rand::SeedableRng;
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
@@ -17,10 +17,15 @@ pub fn generator(seed: u32, purpose: &str, number: u64) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(digest.into())
 }
 
+/// A draw from the standard normal distribution (Box and Muller 1958). Takes two numbers.
+pub fn normal(random: &mut impl Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::Rng;
 
     #[test]
     fn a_generator_depends_on_each_of_its_three_sources_and_on_nothing_else() {

@@ -22,6 +22,7 @@ use crate::run::stop::{StopSignal, exit_code};
 use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
 use crate::sweep::plan::{self, Planned};
 use crate::sweep::points::{RunId, words};
+use crate::sweep::slurm::watch::Watched;
 use crate::sweep::{search, table, text};
 use crate::units::{Bytes, counted, seconds};
 
@@ -87,6 +88,9 @@ pub struct SweepArguments {
     /// Become the run at this place of the order: what a task of a job array does.
     #[arg(long, value_name = "PLACE", hide = true, requires = "resume")]
     task: Option<usize>,
+    /// With --task: the run stops after this step, a rung of a search.
+    #[arg(long, value_name = "STEP", hide = true, requires = "task")]
+    until: Option<u64>,
     /// With --resume: go on with runs that failed, too.
     #[arg(long, requires = "resume")]
     pub(super) retry_failed: bool,
@@ -114,7 +118,7 @@ pub struct SweepArguments {
 pub enum Where {
     /// Processes on this machine.
     Local,
-    /// Job arrays on a Slurm cluster; [launcher.slurm] says what is asked for.
+    /// Jobs on a Slurm cluster, as arrays or, of a search, one by one; [launcher.slurm] says what is asked for.
     Slurm,
 }
 
@@ -123,10 +127,10 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let events = arguments.progress == Progress::Json;
     let terminal = Terminal { quiet, verbose: arguments.verbose, events };
     if let Some(folder) = &arguments.collect {
-        return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, terminal);
+        return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, false, terminal);
     }
     if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
-        return sweep_slurm::become_run(folder, place, arguments.retry_failed);
+        return sweep_slurm::become_run(folder, place, arguments.until, arguments.retry_failed);
     }
     let begun = match (&arguments.resume, &arguments.file) {
         (Some(folder), _) => {
@@ -140,11 +144,8 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 sweep_slurm::check_idle(&folder)?;
             }
             let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
-            if place == Where::Slurm {
-                sweep_search::refuse_slurm(&record.mode)?;
-            }
             sweep_jobs::check(arguments.jobs, &record.mode)?;
-            Begun { folder, record, place, launcher: None, largest: None }
+            Begun { folder, record, place, launcher: None, largest: None, drawn: Vec::new() }
         }
         (None, Some(file)) => {
             let family = family(file, arguments, terminal)?;
@@ -155,7 +156,6 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             }
             let place = arguments.launcher.unwrap_or(Where::Local);
             if place == Where::Slurm {
-                sweep_search::refuse_slurm(family.sweep.mode.word())?;
                 sweep_slurm::check(arguments)?;
             }
             sweep_jobs::check(arguments.jobs, family.sweep.mode.word())?;
@@ -164,7 +164,8 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
             let largest =
                 (1..).zip(&planned.points).max_by_key(|(_, point)| point.buffer_bytes).map(|(point, _)| point);
-            Begun { folder, record, place, launcher: family.launcher, largest }
+            let drawn = planned.points.into_iter().map(|point| point.values).collect();
+            Begun { folder, record, place, launcher: family.launcher, largest, drawn }
         }
         (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
     };
@@ -197,6 +198,8 @@ struct Begun {
     launcher: Option<Launcher>,
     /// The point with the largest buffers.
     largest: Option<u64>,
+    /// The points that were planned: all, or of mode `tpe` those at the start.
+    drawn: Vec<Vec<serde_json::Value>>,
 }
 
 /// The folder of the sweep that was named. Reading it says so when it is not a sweep.
@@ -216,9 +219,11 @@ fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, termin
     // The nodes start elsewhere.
     let path = std::path::absolute(&begun.folder.path).map_err(Failure::failed)?;
     let settings = begun.launcher.clone().map(|Launcher::Slurm(settings)| settings);
-    let watched = sweep_slurm::conduct(&path, record, settings, begun.largest, arguments, stop, terminal)?;
-    let collected = sweep_slurm::collect(&path, arguments.json, terminal)?;
-    let told = sweep_slurm::tell(&watched, &path, record.order.len(), terminal);
+    let (planned, settings) = sweep_search::for_slurm(record, &begun.drawn, settings);
+    let watched = sweep_slurm::conduct(&path, &planned, settings, begun.largest, arguments, stop, terminal)?;
+    let told = watched != Watched::AllDone;
+    let collected = sweep_slurm::collect(&path, arguments.json, told, terminal)?;
+    let told = sweep_slurm::tell(&watched, &path, record, terminal);
     // All tasks have ended: what is not finished failed.
     let ended = if collected == 0 { 0 } else { exit_code(Outcome::Failed) };
     Ok(told.unwrap_or(ended))
@@ -351,9 +356,7 @@ impl Lines {
                 let is = if done == 1 { "is" } else { "are" };
                 self.terminal.say(&format!("{} {is} done, {left} to do", counted(done as u64, "run")));
             }
-            Event::Waits { run } => {
-                self.terminal.say(&format!("{run}: a process of before still works on it; waiting for it to stop"));
-            }
+            Event::Waits { run } => self.waits(run),
             Event::Again { run, process, bytes } => {
                 let why = process.message.as_deref().unwrap_or("it had too little memory beside others");
                 let needs = format!("it needs about {}", Bytes(bytes));
@@ -364,6 +367,19 @@ impl Lines {
                 self.terminal.say(&format!("stopping: {runs} to write a checkpoint"));
             }
             Event::Ended { run, values, process, until, left } => self.ended((run, until), values, process, left),
+        }
+    }
+
+    /// A process that is none of ours works on a run.
+    pub fn waits(&self, run: RunId) {
+        self.terminal.say(&format!("{run}: a process of before still works on it; waiting for it to stop"));
+    }
+
+    /// A job of a cluster was submitted for a run, which stops after a step or goes to its end.
+    pub fn sent(&self, job: u64, run: RunId, until: Option<u64>) {
+        if self.all <= LINES_MAX || self.terminal.verbose {
+            let far = until.map_or_else(|| "its end".to_owned(), |step| format!("step {step}"));
+            self.terminal.say(&format!("job {job}: {run} to {far}"));
         }
     }
 

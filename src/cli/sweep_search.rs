@@ -1,8 +1,12 @@
-//! What is said of a sweep that searches, and what it cannot do.
+//! What is said of a sweep that searches.
 
-use super::terminal::Failure;
+use serde_json::Value;
+
+use crate::experiment::launcher::Slurm;
 use crate::experiment::sweep::{Mode, Sweep};
 use crate::results::search::{Method, Search};
+use crate::results::sweep::Record;
+use crate::sweep::slurm::search::JOBS;
 
 /// `up to 40 points, chosen by score (higher is better)`, and where runs stop.
 pub fn words(search: &Search) -> String {
@@ -30,13 +34,17 @@ pub fn shortened(sweep: &Sweep, whole: u64, steps: u64) -> Option<String> {
     Some(format!("sweep.asha.min_steps={}", share.max(1)))
 }
 
-/// Refuses what only a sweep on this machine does.
-pub fn refuse_slurm(mode: &str) -> Result<(), Failure> {
-    match [Mode::Asha, Mode::Tpe].iter().any(|search| search.word() == mode) {
-        false => Ok(()),
-        true => Err(Failure::Usage(format!(
-            "--launcher slurm submits all runs at once, and mode {mode} decides by results which run is next; run it on this \
-             machine or inside one job (`--launcher local`, with --jobs N), or write mode = \"random\""
-        ))),
+/// What Slurm is asked for by: the record with the points that were planned, where mode `tpe` has chosen none yet, and the
+/// settings, in which a search says how many jobs there are at once.
+pub fn for_slurm(record: &Record, drawn: &[Vec<Value>], settings: Option<Slurm>) -> (Record, Option<Slurm>) {
+    if record.search.is_none() {
+        return (record.clone(), settings);
     }
+    let mut settings = settings.unwrap_or_default();
+    settings.array_limit.get_or_insert(JOBS);
+    let planned = match record.points.is_empty() {
+        true => Record { points: drawn.to_vec(), ..record.clone() },
+        false => record.clone(),
+    };
+    (planned, Some(settings))
 }

@@ -22,8 +22,9 @@ use crate::sweep::needs::with_margin;
 use crate::sweep::points::RunId;
 use crate::sweep::search::course::course as search_course;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
+use crate::sweep::slurm::jobs::tasks_of;
 use crate::sweep::slurm::watch::{Event, Submission, Watched, active_jobs, counts, queued, watch};
-use crate::sweep::slurm::{self, queue, task};
+use crate::sweep::slurm::{self, queue, search, task};
 use crate::sweep::{table, text};
 use crate::units::{Bytes, counted};
 
@@ -46,8 +47,8 @@ pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
 /// Refuses to run here what jobs of Slurm are at work on.
 pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
     // Without Slurm's commands nothing is known; locks still keep two processes out of one run.
-    let runs = Record::read(sweep).map_err(Failure::failed)?.order.len();
-    let tasks = slurm::arrays_of(sweep, runs).and_then(|arrays| queue::tasks(&arrays)).unwrap_or_default();
+    let record = Record::read(sweep).map_err(Failure::failed)?;
+    let tasks = tasks_of(sweep, &record).unwrap_or_default();
     let jobs = active_jobs(&tasks);
     match jobs.is_empty() {
         true => Ok(()),
@@ -89,11 +90,21 @@ pub fn conduct(
     let retry_failed = arguments.retry_failed;
     let submission = Submission { program: &program, settings: &settings, memory: memory.as_ref(), retry_failed };
     let mut lines = Lines::new(record, terminal);
-    watch(sweep, record, submission, stop, &mut |event| said(&event, record, &mut lines, sweep, terminal))
-        .map_err(|error| Failure::Failed(format!("{error}\n{}", how_to_go_on(sweep))))
+    let mut tell = |event: Event<'_>| said(&event, &mut lines, sweep, terminal);
+    let watched = match &record.search {
+        Some(by) => {
+            // Points that were planned are chosen one by one, and some are already.
+            let mut record = Record::read(sweep).map_err(Failure::failed)?;
+            let most = settings.array_limit.unwrap_or(search::JOBS);
+            terminal.say(&format!("at most {most} jobs at once (`array_limit`); Ctrl-C leaves them to Slurm"));
+            search::watch(sweep, &mut record, by, submission, stop, &mut tell)
+        }
+        None => watch(sweep, record, submission, stop, &mut tell),
+    };
+    watched.map_err(|error| Failure::Failed(format!("{error}\n{}", how_to_go_on(sweep))))
 }
 
-fn said(event: &Event<'_>, record: &Record, lines: &mut Lines, sweep: &Path, terminal: Terminal) {
+fn said(event: &Event<'_>, lines: &mut Lines, sweep: &Path, terminal: Terminal) {
     match event {
         Event::Submitted { job, runs, memory } => {
             let each = memory.map_or_else(String::new, |memory| format!(", {} each", Bytes(memory)));
@@ -113,24 +124,37 @@ fn said(event: &Event<'_>, record: &Record, lines: &mut Lines, sweep: &Path, ter
             let with = memory.map_or_else(String::new, |memory| format!(", once, with {}", Bytes(memory)));
             terminal.say(&format!("{run}: {why}; submitted again{with}"));
         }
-        Event::Ended { run, process, left } => lines.ended((*run, None), record.values(run.point), process, *left),
+        Event::Ended { run, until, values, process, left } => lines.ended((*run, *until), values, process, *left),
+        Event::Sent { job, run, until } => lines.sent(*job, *run, *until),
+        Event::Waits { run } => lines.waits(*run),
     }
 }
 
 /// Says how watching ended, and answers with the exit code; `None` when all is done.
-pub fn tell(watched: &Watched, sweep: &Path, runs: usize, terminal: Terminal) -> Option<u8> {
+pub fn tell(watched: &Watched, sweep: &Path, record: &Record, terminal: Terminal) -> Option<u8> {
+    let runs = record.runs_at_most();
     match watched {
         Watched::AllDone => None,
         Watched::Left { jobs, left } => {
+            let goes_on = match (&record.search, jobs.len() as u64) {
+                (None, _) => ", and Slurm goes on with them".to_owned(),
+                (Some(_), 0) => "; no job is in the queue".to_owned(),
+                // What comes after them follows from what comes out.
+                (Some(_), jobs) => format!(
+                    "; Slurm goes on with {} that it has, and no other is submitted before the search is continued",
+                    counted(jobs, "job")
+                ),
+            };
             let jobs: Vec<String> = jobs.iter().map(u64::to_string).collect();
-            terminal
-                .error(&format!("stopped watching: {left} of {runs} runs are not done, and Slurm goes on with them"));
+            terminal.error(&format!("stopped watching: {left} of {runs} runs are not done{goes_on}"));
             terminal.say(&format!(
                 "to look, later and from any shell: {} sweep --collect {}",
                 invocation::program(),
                 sweep.display()
             ));
-            terminal.say(&format!("to cancel them: scancel {}", jobs.join(" ")));
+            if !jobs.is_empty() {
+                terminal.say(&format!("to cancel them: scancel {}", jobs.join(" ")));
+            }
             terminal.say(&how_to_go_on(sweep));
             Some(exit_code(Outcome::Interrupted))
         }
@@ -173,7 +197,7 @@ fn asked(
         return Err(Failure::Usage(message));
     }
     settings.array_size = settings.array_size.or_else(queue::array_size_max);
-    check_arrays(record.order.len(), settings.array_size)?;
+    check_arrays(record.runs_at_most(), settings.array_size)?;
     // A search has points that are not chosen yet: one size for all.
     if settings.memory.is_none() && record.search.is_some() {
         let mut needed = needed(&base, &[], terminal)?;
@@ -244,11 +268,12 @@ fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, 
     Ok(forecast.resident_peak.unwrap_or(forecast.heap_peak))
 }
 
-/// `xrun sweep --collect DIR`: the table of what there is, whoever works on it.
-pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failure> {
+/// `xrun sweep --collect DIR`: the table of what there is, whoever works on it. How to continue is said where something is left to
+/// do, unless `told` says that it will be.
+pub fn collect(sweep: &Path, json: bool, told: bool, terminal: Terminal) -> Result<u8, Failure> {
     let record = Record::read(sweep).map_err(Failure::failed)?;
     let on_slurm = sweep.join(layout::SLURM).is_file();
-    let tasks = match slurm::arrays_of(sweep, record.order.len()).and_then(|arrays| queue::tasks(&arrays)) {
+    let tasks = match tasks_of(sweep, &record) {
         Ok(tasks) => tasks,
         Err(error) if on_slurm => {
             terminal.say(&format!("{error}; what runs and waits is not known"));
@@ -273,8 +298,9 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
     // Points of halving that stand at a rung are done only when none of them is to go on.
     let due = match &record.search {
         Some(search @ Search { method: Method::Asha { .. }, .. }) => {
-            let next = search_course(sweep, &record, search, false).next(&mut record.clone());
-            next.map_err(Failure::failed)?.is_some()
+            let mut course = search_course(sweep, &record, search, false);
+            search::under_way(&record, &tasks).into_iter().for_each(|job| course.adopt(job));
+            course.next(&mut record.clone()).map_err(Failure::failed)?.is_some()
         }
         _ => false,
     };
@@ -284,7 +310,7 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
     match (finished == all && !due, open > 0) {
         (true, _) => Ok(0),
         (_, true) => {
-            if open > running + waiting {
+            if open > running + waiting && !told {
                 terminal.say(&how_to_go_on(sweep));
             }
             Ok(exit_code(Outcome::Interrupted))
@@ -293,10 +319,11 @@ pub fn collect(sweep: &Path, json: bool, terminal: Terminal) -> Result<u8, Failu
     }
 }
 
-/// `xrun sweep --task N --resume DIR`, on a node: this process becomes the run.
-pub fn become_run(sweep: &Path, place: usize, retry_failed: bool) -> Result<u8, Failure> {
-    let record = Record::read(sweep).map_err(Failure::failed)?;
-    let Some(start) = task::start(sweep, &record, place, retry_failed).map_err(Failure::failed)? else { return Ok(0) };
+/// `xrun sweep --task N --resume DIR`, on a node: this process becomes the run, to stop after a step if there is one.
+pub fn become_run(sweep: &Path, place: usize, until: Option<u64>, retry_failed: bool) -> Result<u8, Failure> {
+    let record = task::record(sweep, place).map_err(Failure::failed)?;
+    let start = task::start(sweep, &record, place, until, retry_failed).map_err(Failure::failed)?;
+    let Some(start) = start else { return Ok(0) };
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let mut command = start.command(&program).map_err(Failure::failed)?;
     // One process, and no other before it: Slurm signals some processes of a job, or all.

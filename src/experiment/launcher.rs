@@ -17,7 +17,8 @@ crate::settings::kinds::kinds! {
     }
 }
 
-/// All runs of a sweep as job arrays, for `xrun sweep --launcher slurm`. Each run gets what is requested here.
+/// All runs of a sweep as job arrays, or a search as jobs one after another, for `xrun sweep --launcher slurm`. Each run gets
+/// what is requested here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
@@ -46,7 +47,8 @@ pub struct Slurm {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4096))]
     pub cpus: Option<u32>,
-    /// How many runs may go on at once (`%N` behind the array). Default: as many as the cluster gives.
+    /// How many runs may go on at once (`%N` behind the array). Of a search, how many jobs run and wait at once. Default: as many
+    /// as the cluster gives; of a search 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub array_limit: Option<u32>,

@@ -4,13 +4,12 @@
 //! written at once, in one call, so a kill leaves events that are whole, and at most the beginning of one more.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::tensorboard::{EventFile, Written, values};
 use crate::results::format::{MemoryLine, MetricsLine};
-use crate::results::write::{WriteError, at};
+use crate::results::write::{WriteError, at, own_folder};
 use crate::results::{file, layout, resolved};
 
 /// The event file of this process. Nothing waits in it.
@@ -27,10 +26,7 @@ impl Live {
     /// It cannot be written.
     pub fn begin(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
         let folder = run.join(layout::TENSORBOARD);
-        match std::fs::create_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => at(&folder, made)?,
-        }
+        own_folder(&folder)?;
         // TensorBoard reads files in the order of their names.
         let wall = now();
         let path = folder.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));

@@ -5,10 +5,10 @@
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{DType, TensorData};
-use rand::{Rng, RngExt};
+use rand::Rng;
 
 use super::{Backend, Tensor};
-use crate::seed::generator;
+use crate::seed::{generator, normal};
 
 /// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance
 /// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its
@@ -118,12 +118,6 @@ fn one_value_or_zeros<const D: usize>(tensor: Tensor<D>, is_bias: bool) -> Tenso
         true => tensor,
         false => Tensor::zeros(tensor.shape(), &tensor.device()),
     }
-}
-
-/// A draw from the standard normal distribution (Box and Muller 1958).
-fn normal(random: &mut impl Rng) -> f64 {
-    let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
 }
 
 #[cfg(test)]

@@ -42,6 +42,23 @@ pub fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, WriteError> {
     result.map_err(|source| WriteError { path: path.to_path_buf(), source })
 }
 
+/// Makes a folder below one of ours, where it is not there. A link would lead out of it: somebody else may have made the folder.
+///
+/// # Errors
+/// It is a link or a file, or cannot be made.
+pub fn own_folder(path: &Path) -> Result<(), WriteError> {
+    let made = match std::fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.is_dir() => {
+                Err(io::Error::other("is a link or a file, where a folder is to be: what is written stays here"))
+            }
+            found => found.map(drop),
+        },
+        made => made,
+    };
+    at(path, made)
+}
+
 /// Replaces a file as a whole: either the old bytes are there afterwards, or the new ones.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     at(path, try_replace(path, bytes))
@@ -313,6 +330,19 @@ pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_folder_that_is_a_link_is_not_written_to() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, elsewhere) = (place.path().join("predictions"), place.path().join("elsewhere"));
+        own_folder(&folder).unwrap();
+        own_folder(&folder).unwrap();
+        std::fs::remove_dir(&folder).unwrap();
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &folder).unwrap();
+        assert!(own_folder(&folder).unwrap_err().to_string().contains("is a link"));
+    }
 
     #[test]
     fn a_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {

@@ -137,7 +137,7 @@ pub fn evaluate(
 /// Named by the time, as runs are.
 pub(super) fn new_folder(parent: &Path) -> Result<PathBuf, NotStarted> {
     let base = manifest::time().format("%Y-%m-%dT%H-%M-%S").to_string();
-    write::at(parent, std::fs::create_dir_all(parent)).map_err(NotStarted::failed)?;
+    write::own_folder(parent).map_err(NotStarted::failed)?;
     let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
     loop {
         let folder = parent.join(names.next().unwrap_or_default());

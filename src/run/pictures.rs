@@ -16,7 +16,7 @@ pub fn keep(report: &ValidationReport, folder: &Path) -> Result<(), WriteError> 
         return Ok(());
     }
     let folder = folder.join(layout::PICTURES);
-    write::at(&folder, std::fs::create_dir_all(&folder))?;
+    write::own_folder(&folder)?;
     let mut entries = Vec::with_capacity(report.pictures.len());
     for (number, (picture, caption)) in report.pictures.iter().enumerate() {
         let file = format!("{number:02}.png");

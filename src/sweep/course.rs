@@ -30,6 +30,8 @@ pub trait Course {
     fn next(&mut self, record: &mut Record) -> Result<Option<Job>, WriteError>;
     /// It was not started after all.
     fn put_back(&mut self, job: Job);
+    /// An earlier process sent it on its way, and it is still there, whatever its folder says: it is not handed out.
+    fn adopt(&mut self, job: Job);
     /// Its process ended, or that of somebody else who worked on it. `stopping` says that it was asked to.
     fn ended(&mut self, job: Job, stopping: bool);
 }
@@ -59,6 +61,10 @@ impl Course for List<'_> {
 
     fn put_back(&mut self, job: Job) {
         self.waiting.push_front(job.run);
+    }
+
+    fn adopt(&mut self, job: Job) {
+        self.waiting.retain(|run| *run != job.run);
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {

@@ -43,7 +43,9 @@ const AT_RUNG: &str = "stopped at a rung";
 /// Reads a run's folder. `rungs` are the steps at which runs of the sweep wait; others have none. `process` is its last one; `queued` counts while the run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
     let folder = run_folder(sweep, run);
-    let at_rung = stage(&folder, rungs) == Stage::Waits;
+    let stopped_well = stage(&folder, rungs) == Stage::Waits;
+    // With a job in the queue it goes on.
+    let at_rung = stopped_well && queued.is_none();
     let standing = standing::of(&folder);
     let summed = read::summary(&folder);
     let summary = summed.as_ref().ok().cloned().flatten().filter(|_| standing != Standing::Running);
@@ -65,7 +67,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     // A process that was killed after its summary finished its run; and the last one may not be in the list of processes,
     // when the sweep was killed before it.
     // One that stopped where it was told to did what was asked for.
-    let exit_code = summary.as_ref().map(|summary| if at_rung { 0 } else { i32::from(summary.exit_code) });
+    let exit_code = summary.as_ref().map(|summary| if stopped_well { 0 } else { i32::from(summary.exit_code) });
     let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(standing, summary.as_ref(), process, queued) };
     Measured {
         run: run.to_string(),

@@ -8,7 +8,7 @@
 //! needs::*                Record, probes   -> memory.toml  how much memory each point is given
 //! conduct::conduct         Record, Launcher -> one run directory a point and repeat
 //!   course or search       the directories  -> which run is next, and how far it goes
-//!   or slurm::watch        Record, sbatch   -> the same, on a cluster
+//!   or slurm::watch        Record, sbatch   -> the same, on a cluster; slurm::search where results decide
 //! table::table             the directories  -> table.csv, table.json, report.html
 //! ```
 //! How far a sweep is stands in its run directories and nowhere else, so that no kill can make two records disagree.

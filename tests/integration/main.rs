@@ -44,6 +44,7 @@ mod removal;
 mod reproduction;
 mod schemas;
 mod search;
+mod search_slurm;
 mod sweep;
 mod sweep_kills;
 mod sweep_memory;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::workplace::{Workplace, json, text, unsealed};
 
-const HALVING: &str = "
+pub const HALVING: &str = "
 [pipeline.dummy]
 steps_per_epoch = 24
 step_microseconds = 2000
@@ -32,7 +32,7 @@ min_steps = 8
 reduction_factor = 3
 ";
 
-const CHOOSING: &str = "
+pub const CHOOSING: &str = "
 [pipeline.dummy]
 steps_per_epoch = 20
 step_microseconds = 1000
@@ -48,12 +48,12 @@ metric = \"score\"
 startup = 5
 ";
 
-fn newest(workplace: &Workplace, experiment: &str) -> PathBuf {
+pub fn newest(workplace: &Workplace, experiment: &str) -> PathBuf {
     std::fs::canonicalize(workplace.path(&format!("results/{experiment}/sweeps/latest"))).unwrap()
 }
 
 /// What does not depend on the machine: of each point its values, how far it came, how it ended, and its metric.
-fn rows(sweep: &Path) -> Vec<Value> {
+pub fn rows(sweep: &Path) -> Vec<Value> {
     let table = json(&sweep.join("table.json"));
     let row = |row: &Value| {
         serde_json::json!([
@@ -301,7 +301,6 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
         &["is not validated after step", "a rung of the first point"],
     );
     wrong("k.toml", "", "", &["-s", "training.epochs=3,4"], &["rungs are of steps"]);
-    wrong("l.toml", "", "", &["--launcher", "slurm"], &["decides by results which run is next"]);
     wrong("m.toml", "", "", &["--mode", "tpe"], &["sweep.asha", "has no effect in mode tpe"]);
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");

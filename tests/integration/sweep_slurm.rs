@@ -84,6 +84,7 @@ const SCANCEL: &str = r#"#!/bin/bash
 sed -i "s/|PENDING|/|CANCELLED|/" "$(dirname "$0")"/task_"$1"_*
 "#;
 
+/// A workplace with commands of ours in place of Slurm's.
 pub struct Cluster {
     pub workplace: Workplace,
 }
@@ -114,7 +115,7 @@ impl Cluster {
         self.xrun(&[&["sweep", "four.toml", "--launcher", "slurm"], more].concat())
     }
 
-    fn spawn(&self, arguments: &[&str]) -> Child {
+    pub fn spawn(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
@@ -136,7 +137,7 @@ impl Cluster {
     }
 
     /// A process that goes on with a sweep, once it watches what is in the queue.
-    fn watch(&self, sweep: &Path) -> Child {
+    pub fn watch(&self, sweep: &Path) -> Child {
         let before = self.asked("answered");
         let watcher = self.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
         wait_until("the jobs are looked for and watched", || self.asked("answered") > before + 1);
@@ -148,7 +149,7 @@ impl Cluster {
     }
 }
 
-fn interrupt(child: Child) -> Said {
+pub fn interrupt(child: Child) -> Said {
     // SAFETY: a signal to a process that a test started.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     said(child.wait_with_output().unwrap())

@@ -15,11 +15,11 @@ const KEPT: f64 = 256.0 * 1024.0;
 /// Files in `/dev/shm` belong to whoever watches: one script leaves some there.
 static SHARED: RwLock<()> = RwLock::new(());
 
-fn alone() -> RwLockWriteGuard<'static, ()> {
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
     SHARED.write().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn beside_others() -> RwLockReadGuard<'static, ()> {
+pub fn beside_others() -> RwLockReadGuard<'static, ()> {
     SHARED.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::watch::has_python;
+use crate::watch::{alone, beside_others, has_python};
 use crate::workplace::{Said, Workplace, json, said, skipped, text};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -21,27 +21,53 @@ fn has_cgroup(workplace: &Workplace) -> bool {
     made
 }
 
-#[test]
-fn under_a_limit_of_the_kernel_a_leak_saves_before_the_kill() {
+/// A leak of `examples/watch` in a cgroup with a limit: it is asked to save before the kernel kills it, and does.
+fn saves_before_the_kill(name: &str, limit: u64, steps: &str) {
     let workplace = Workplace::new();
     if !has_python() || !has_cgroup(&workplace) {
         return;
     }
-    let script = Path::new(ROOT).join("examples/watch/cache.py");
+    let script = Path::new(ROOT).join("examples/watch").join(name);
+    let most = format!("{limit}MiB");
     let options =
-        ["watch", "--name", "leak", "--every", "20ms", "--hard-limit", "96MiB", "--at", "0.8", "--grace", "60s", "--"];
-    let said = workplace.xrun(&[&options[..], &["python3", script.to_str().unwrap(), "--steps", "100000"]].concat());
-    assert_eq!(said.code, 5, "{said:?}");
+        ["watch", "--name", "leak", "--every", "20ms", "--hard-limit", &most, "--at", "0.7", "--grace", "60s", "--"];
+    let said = workplace.xrun(&[&options[..], &["python3", script.to_str().unwrap(), "--steps", steps]].concat());
+    assert_eq!(said.code, 5, "{name}: {said:?}");
     // Or at once where the trend says that the time to save is the last.
-    assert!(said.err.contains("--hard-limit, 96.0 MiB") && said.err.contains("the command ended"), "{said:?}");
+    let words = format!("--hard-limit, {limit}.0 MiB");
+    assert!(said.err.contains(&words) && said.err.contains("the command ended"), "{name}: {said:?}");
     let saved: Value = serde_json::from_str(&text(&workplace.path("checkpoint.json"))).unwrap();
-    assert!(saved["step"].as_u64().unwrap() > 50, "{saved}");
+    assert!(saved["step"].as_u64().unwrap() > 50, "{name}: {saved}");
     let run = workplace.latest("leak");
     assert_eq!(json(&run.join("post_mortem.json"))["limit_key"], "--hard-limit");
     let samples = text(&run.join("memory.jsonl"));
     let newest: Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
-    assert_eq!(newest["container"]["limit"], 96 << 20, "{newest}");
-    assert_eq!(newest["processes"]["oom_kills"], 0, "{newest}");
+    assert_eq!(newest["container"]["limit"], limit << 20, "{name}: {newest}");
+    assert_eq!(newest["processes"]["oom_kills"], 0, "{name}: {newest}");
+}
+
+#[test]
+fn under_a_limit_of_the_kernel_each_leak_saves_before_the_kill() {
+    let _others = beside_others();
+    for name in [
+        "cache.py",
+        "loss_history.py",
+        "predictions.py",
+        "c_allocation.py",
+        "threads.py",
+        "queue_of_results.py",
+        "mapped_file.py",
+    ] {
+        saves_before_the_kill(name, 96, "3000");
+    }
+    // Its list is there from the beginning.
+    saves_before_the_kill("copy_on_write.py", 240, "600");
+}
+
+#[test]
+fn shared_memory_that_is_never_unlinked_saves_before_the_kill() {
+    let _alone = alone();
+    saves_before_the_kill("shared_memory.py", 96, "3000");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use super::asha::{self, Choice, Known};
-use super::known::{Stage, cost_at_end, known, sent, stage};
+use super::known::{Stage, cost_at_end, failed, known, on_its_way, sent, stage};
 use super::proposals;
 use super::tpe::{self, Settings, Told};
 use crate::results::search::{Method, Search};
@@ -113,6 +113,12 @@ impl Course for Halving<'_> {
         self.open.push_front(job);
     }
 
+    fn adopt(&mut self, job: Job) {
+        self.open.retain(|open| open.run != job.run);
+        let found = on_its_way(&run_folder(self.sweep, job.run), &self.search, job.until);
+        self.points[job.run.point as usize - 1] = found;
+    }
+
     fn ended(&mut self, job: Job, stopping: bool) {
         let folder = run_folder(self.sweep, job.run);
         let rungs = self.search.rungs();
@@ -124,7 +130,10 @@ impl Course for Halving<'_> {
             self.points[job.run.point as usize - 1].sent = until;
             return self.open.push_back(job);
         }
-        self.points[job.run.point as usize - 1] = known(&folder, &self.search, lost);
+        let (found, aim) = (known(&folder, &self.search, lost), sent(rungs, job.until));
+        // Of a process that did not get as far as to go on, the folder says nothing: without an end it would be tried again.
+        let lost = !stopping && found.sent < aim;
+        self.points[job.run.point as usize - 1] = if lost { failed(&folder, &self.search, aim) } else { found };
     }
 }
 
@@ -185,6 +194,11 @@ impl Course for Choosing<'_> {
 
     fn put_back(&mut self, job: Job) {
         self.open.push_front(job);
+    }
+
+    fn adopt(&mut self, job: Job) {
+        self.open.retain(|open| open.run != job.run);
+        self.costs.remove(&job.run.point);
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {

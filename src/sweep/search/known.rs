@@ -105,8 +105,25 @@ pub fn sent(rungs: &[u64], until: Option<u64>) -> usize {
     place.map_or(rungs.len(), |place| place + 1)
 }
 
+/// A run that was sent to this step and has not come there, whatever its folder says.
+pub fn on_its_way(run: &Path, search: &Search, until: Option<u64>) -> Known {
+    let sent = sent(search.rungs(), until);
+    let before = sent.saturating_sub(1).min(search.rungs().len());
+    Known { costs: costs_at(run, search, &search.rungs()[..before]), sent, over: false }
+}
+
+/// Whether a run stands where it was sent to, and was validated there. One that is over has not stopped anywhere.
+pub fn arrived(run: &Path, search: &Search, until: Option<u64>) -> bool {
+    let Some(step) = until else { return false };
+    let aim = sent(search.rungs(), Some(step));
+    stage(run, search.rungs()) == Stage::Waits && {
+        let known = known(run, search, false);
+        known.sent >= aim && known.costs.len() >= aim
+    }
+}
+
 /// Of what failed on its way to a rung: it came there, as the worst.
-fn failed(run: &Path, search: &Search, sent: usize) -> Known {
+pub fn failed(run: &Path, search: &Search, sent: usize) -> Known {
     let mut costs = costs_at(run, search, &search.rungs()[..sent - 1]);
     costs.push(f64::INFINITY);
     Known { costs, sent, over: true }

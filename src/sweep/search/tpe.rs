@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::experiment::sweep::Tpe;
 use crate::results::search::{Between, Dimension};
+use crate::seed::normal;
 
 /// What the estimator is set to.
 #[derive(Clone, Copy, Debug)]
@@ -188,12 +189,6 @@ fn gaussians<'a>(between: &Between, values: impl Iterator<Item = &'a Value>) -> 
         if Some(at) == whole { WHOLE } else { (middles[at], width.clamp(narrowest, 1.0)) }
     });
     each.collect()
-}
-
-/// A number of the standard normal distribution (Box and Muller 1958).
-fn normal(generator: &mut ChaCha8Rng) -> f64 {
-    let (a, b): (f64, f64) = (generator.random(), generator.random());
-    (-2.0 * (1.0 - a).ln()).sqrt() * (2.0 * PI * b).cos()
 }
 
 /// The share of the standard normal distribution below `x`.

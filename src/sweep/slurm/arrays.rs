@@ -42,6 +42,13 @@ impl Arrays {
         Self { name, runs, size }
     }
 
+    /// Those of jobs that are to stop after a step, or go to the end: a search submits one run several times.
+    pub fn going_to(mut self, until: Option<u64>) -> Self {
+        let until = until.map_or_else(|| "end".to_owned(), |step| step.to_string());
+        self.name.push_str(&format!("_to_{until}"));
+        self
+    }
+
     /// How many arrays all runs need.
     pub fn count(&self) -> usize {
         self.runs.div_ceil(self.size)

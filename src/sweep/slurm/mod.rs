@@ -4,13 +4,16 @@
 //! ```text
 //! watch::watch     what is missing -> script::script -> queue::submit   job arrays
 //!                  squeue and the run directories                      until all are done; killed ones again
+//! search::watch    what a search chooses -> the same            a job a run and rung, until nothing is to choose
 //! task::start      a task's number -> the run or resume that the node's process becomes
 //! ```
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
 
 pub mod arrays;
+pub(crate) mod jobs;
 pub(crate) mod queue;
 pub(crate) mod script;
+pub(crate) mod search;
 pub(crate) mod task;
 pub(crate) mod watch;
 

@@ -22,6 +22,8 @@ pub struct Task {
     pub state: String,
     /// Why it waits, in Slurm's word.
     pub reason: String,
+    /// Of a search: it stops after this step. `None` is the end of its run.
+    pub until: Option<u64>,
 }
 
 impl Task {
@@ -80,22 +82,28 @@ pub fn array_size_max() -> Option<u32> {
 
 /// The tasks of a sweep's jobs.
 pub fn tasks(arrays: &Arrays) -> Result<Vec<Task>, SlurmError> {
+    Ok(lines(&arrays.names())?.lines().filter_map(|line| task(line, arrays)).collect())
+}
+
+/// The lines of the queue of the jobs with these names, which are a list with commas.
+pub fn lines(names: &str) -> Result<String, SlurmError> {
     let mut command = Command::new("squeue");
     command.args(["--noheader", "--array", "--states=all", "--format=%F|%K|%T|%j|%r"]);
-    let output = run("squeue", command.arg(format!("--name={}", arrays.names())))?;
+    let output = run("squeue", command.arg(format!("--name={names}")))?;
     match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| task(line, arrays)).collect()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(SlurmError::Failed { command: "squeue", said: said(&output) }),
     }
 }
 
 /// Of `12|3|PENDING|name|Priority`; `None` for a line that is not of a task of these arrays.
-fn task(line: &str, arrays: &Arrays) -> Option<Task> {
+pub fn task(line: &str, arrays: &Arrays) -> Option<Task> {
     let mut parts = line.trim().splitn(5, '|');
     let (job, task) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let state = printable::line(parts.next()?, 40);
     let place = arrays.place(parts.next()?, task)?;
-    Some(Task { job, task, place, state, reason: printable::line(parts.next().unwrap_or_default(), 120) })
+    let reason = printable::line(parts.next().unwrap_or_default(), 120);
+    Some(Task { job, task, place, state, reason, until: None })
 }
 
 fn run(name: &'static str, command: &mut Command) -> Result<Output, SlurmError> {

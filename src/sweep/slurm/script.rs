@@ -19,6 +19,8 @@ pub struct Array<'a> {
     pub tasks: &'a [usize],
     /// Starts when all tasks of this job have ended.
     pub after: Option<u64>,
+    /// Its runs stop after this step.
+    pub until: Option<u64>,
 }
 
 /// The script of an array.
@@ -59,12 +61,13 @@ pub fn script(
     let (options, commands): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('#'));
     options.iter().chain(&commands).for_each(|line| text.push_str(&format!("{line}\n")));
     let retry = if retry_failed { " --retry-failed" } else { "" };
+    let until = array.until.map_or_else(String::new, |step| format!(" --until {step}"));
     let task = match array.first {
         0 => "$SLURM_ARRAY_TASK_ID".to_owned(),
         first => format!("$((SLURM_ARRAY_TASK_ID + {first}))"),
     };
     // The process itself gets the signals: a shell between would not hand them on.
-    text.push_str(&format!("exec '{program}' sweep --resume '{sweep_path}' --task \"{task}\"{retry}\n"));
+    text.push_str(&format!("exec '{program}' sweep --resume '{sweep_path}' --task \"{task}\"{until}{retry}\n"));
     Ok(text)
 }
 
@@ -123,13 +126,16 @@ mod tests {
             ..Slurm::default()
         };
         let sweep = Path::new("/data/my sweeps/s1");
-        let array = Array { name: "xrun_s1", first: 0, tasks: &[0, 1], after: None };
+        let array = Array { name: "xrun_s1", first: 0, tasks: &[0, 1], after: None, until: None };
         insta::assert_snapshot!(script(Path::new("/bin/xrun"), sweep, &settings, &array, true).unwrap());
-        let second = Array { name: "xrun_s1_from_1000", first: 1000, after: Some(12), ..array };
+        let second = Array { name: "xrun_s1_from_1000", first: 1000, after: Some(12), until: Some(24), ..array };
         let text = script(Path::new("/bin/xrun"), sweep, &settings, &second, true).unwrap();
-        for part in
-            ["--job-name=xrun_s1_from_1000\n", "--array=0-1%3\n", "--dependency=afterany:12\n", "_ID + 1000))\""]
-        {
+        for part in [
+            "--job-name=xrun_s1_from_1000\n",
+            "--array=0-1%3\n",
+            "--dependency=afterany:12\n",
+            "_ID + 1000))\" --until 24",
+        ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
     }
@@ -137,7 +143,7 @@ mod tests {
     #[test]
     fn a_path_that_a_script_cannot_hold_is_refused() {
         for path in ["/a\"b", "/a'b", "/a%b", "/a\nb", "/a\\b"] {
-            let array = Array { name: "xrun_s", first: 0, tasks: &[0], after: None };
+            let array = Array { name: "xrun_s", first: 0, tasks: &[0], after: None, until: None };
             let error = script(Path::new("/bin/xrun"), Path::new(path), &Slurm::default(), &array, false).unwrap_err();
             assert!(error.to_string().contains("cannot name the folder"), "{error}");
         }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::super::course::Job;
 use super::super::launch::Start;
-use super::super::record::run_folder;
+use super::super::record::{RecordError, run_folder};
+use super::super::search::known;
 use super::super::standing::{self, Standing};
 use crate::results::sweep::Record;
 use crate::results::write::WriteError;
@@ -24,10 +25,30 @@ pub enum TaskError {
     Write(#[from] WriteError),
 }
 
-/// How the run at this place of the order is to be started; `None` when it is done.
-pub fn start(sweep: &Path, record: &Record, place: usize, retry_failed: bool) -> Result<Option<Start>, TaskError> {
+/// What is to do. A node may see only a while later that a search has added a point.
+pub fn record(sweep: &Path, place: usize) -> Result<Record, RecordError> {
+    let begun = Instant::now();
+    loop {
+        let record = Record::read(sweep)?;
+        if place < record.order.len() || place >= record.runs_at_most() || begun.elapsed() > OTHER_MAX {
+            return Ok(record);
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// How the run at this place of the order is to be started, to stop after a step or to go to its end; `None` when it is done,
+/// or stands there already.
+pub fn start(
+    sweep: &Path,
+    record: &Record,
+    place: usize,
+    until: Option<u64>,
+    retry_failed: bool,
+) -> Result<Option<Start>, TaskError> {
     let run = record.runs().nth(place).ok_or(TaskError::Place { place, runs: record.order.len() })?;
     let folder = run_folder(sweep, run);
+    let arrived = || record.search.as_ref().is_some_and(|search| known::arrived(&folder, search, until));
     let begun = Instant::now();
     loop {
         match standing::of(&folder) {
@@ -35,10 +56,12 @@ pub fn start(sweep: &Path, record: &Record, place: usize, retry_failed: bool) ->
             Standing::Running => std::thread::sleep(Duration::from_millis(200)),
             Standing::Missing => {
                 standing::clear(&folder)?;
-                return Ok(Some(Start::new(sweep, record, Job { run, until: None })));
+                return Ok(Some(Start::new(sweep, record, Job { run, until })));
             }
             Standing::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
-            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, Job { run, until: None }))),
+            // Slurm may start a job again that had come to its end.
+            Standing::Begun if arrived() => return Ok(None),
+            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, Job { run, until }))),
         }
     }
 }

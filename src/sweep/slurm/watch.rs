@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::super::conduct::TABLE_EVERY;
 use super::super::course::to_do;
 use super::super::launch::last_words;
@@ -39,15 +41,9 @@ pub enum Event<'a> {
         memory: Option<u64>,
     },
     /// How many tasks run and wait, and why they wait.
-    Queue {
-        running: usize,
-        waiting: usize,
-        reason: &'a str,
-    },
+    Queue { running: usize, waiting: usize, reason: &'a str },
     /// Slurm does not answer; it will be asked again.
-    Silent {
-        error: &'a SlurmError,
-    },
+    Silent { error: &'a SlurmError },
     /// A run that was stopped or killed is submitted again.
     Again {
         run: RunId,
@@ -57,9 +53,17 @@ pub enum Event<'a> {
     },
     Ended {
         run: RunId,
+        /// The step that it was to stop after, of a search.
+        until: Option<u64>,
+        /// Of each swept key.
+        values: &'a [Value],
         process: &'a Process,
         left: usize,
     },
+    /// A job of a search was submitted.
+    Sent { job: u64, run: RunId, until: Option<u64> },
+    /// A process that Slurm knows nothing of works on this run of a search.
+    Waits { run: RunId },
 }
 
 /// How watching ended.
@@ -92,7 +96,7 @@ pub struct Submission<'a> {
 /// A file system takes a while to show on one machine what another one wrote.
 const SETTLED: Duration = Duration::from_secs(2);
 /// Slurm is asked this often at first, and more and more rarely while nothing changes.
-const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+pub const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 /// The state, as Slurm calls it, of a task that somebody took back.
 const CANCELLED: &str = "CANCELLED";
 /// And of one that was ended for its memory.
@@ -101,19 +105,19 @@ const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
 const FAILED: &str = "FAILED";
 
 /// A run that is not done.
-struct Followed {
-    place: usize,
-    run: RunId,
+pub struct Followed {
+    pub place: usize,
+    pub run: RunId,
     /// Submissions after the first.
-    again: u32,
+    pub again: u32,
     /// It died for want of memory, and is tried once more with so many bytes.
-    again_with: Option<u64>,
+    pub again_with: Option<u64>,
     /// Since when its task is not in the queue.
-    gone: Option<Instant>,
+    pub gone: Option<Instant>,
 }
 
 /// What is to become of a run whose task is gone.
-enum Fate {
+pub enum Fate {
     Ended(Option<String>),
     Again {
         why: String,
@@ -131,7 +135,7 @@ enum Fate {
 
 impl Submission<'_> {
     /// Bytes that a run is given; `None` where that is left to Slurm.
-    fn memory_of(&self, one: &Followed) -> Option<u64> {
+    pub fn memory_of(&self, one: &Followed) -> Option<u64> {
         let of_point = || self.memory.and_then(|memory| memory.asked(one.run.point));
         self.settings.memory.or_else(of_point).map(|bytes| bytes.0).max(one.again_with)
     }
@@ -209,7 +213,8 @@ pub fn watch(
                     still -= 1;
                     let process = process(sweep, &one, why);
                     record_process(&mut journal, &process)?;
-                    tell(Event::Ended { run: one.run, process: &process, left: still });
+                    let values = record.values(one.run.point);
+                    tell(Event::Ended { run: one.run, until: None, values, process: &process, left: still });
                 }
             }
         }
@@ -262,7 +267,7 @@ pub fn counts(tasks: &[Task]) -> (usize, usize) {
     (active().count() - waiting, waiting)
 }
 
-fn is_active(tasks: &[Task], place: usize) -> bool {
+pub fn is_active(tasks: &[Task], place: usize) -> bool {
     tasks.iter().any(|task| task.place == place && task.is_active())
 }
 
@@ -292,7 +297,7 @@ fn submit<'a>(
         for (first, tasks) in arrays.blocks(places) {
             // The limit is Slurm's for each array by itself, and meant for the sweep: one array after another.
             let after = before.filter(|_| settings.array_limit.is_some());
-            let array = Array { name: &arrays.name(first), first, tasks: &tasks, after };
+            let array = Array { name: &arrays.name(first), first, tasks: &tasks, after, until: None };
             let path = sweep.join(layout::SLURM_SCRIPT);
             let script = script::script(submission.program, sweep, &settings, &array, retry_failed)?;
             write::replace(&path, script.as_bytes())?;
@@ -305,7 +310,7 @@ fn submit<'a>(
     Ok(())
 }
 
-fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission<'_>, cancelled: bool) -> Fate {
+pub fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission<'_>, cancelled: bool) -> Fate {
     let requeue = submission.settings.requeue;
     if is_active(tasks, one.place) {
         one.gone = None;
@@ -378,7 +383,7 @@ fn again(one: &Followed, requeue: u32, state: &str, why: String) -> Fate {
     }
 }
 
-fn said_by_run(sweep: &Path, run: RunId) -> std::path::PathBuf {
+pub fn said_by_run(sweep: &Path, run: RunId) -> std::path::PathBuf {
     run_folder(sweep, run).with_extension("txt")
 }
 
@@ -387,7 +392,7 @@ fn said_by_job(sweep: &Path, task: &Task) -> std::path::PathBuf {
 }
 
 /// Nothing in the run's folder: what is wrong was said by the job, if its node sees the folder at all.
-fn before_xrun(sweep: &Path, task: &Task, why: String) -> Fate {
+pub fn before_xrun(sweep: &Path, task: &Task, why: String) -> Fate {
     let path = said_by_job(sweep, task);
     if !path.is_file() {
         let message = format!(
@@ -403,20 +408,20 @@ fn before_xrun(sweep: &Path, task: &Task, why: String) -> Fate {
 }
 
 /// Takes away what a job said when it said nothing.
-fn tidy(sweep: &Path, task: Option<&Task>) {
+pub fn tidy(sweep: &Path, task: Option<&Task>) {
     if let Some(task) = task {
         let _ = last_words(&said_by_job(sweep, task));
     }
 }
 
 /// When all that is left was cancelled at once, somebody meant the sweep and not a run.
-fn as_meant(fates: Vec<Fate>, tasks: &[Task]) -> Vec<Fate> {
+pub fn as_meant(fates: Vec<Fate>, tasks: &[Task]) -> Vec<Fate> {
     let cancelled = |fate: &Fate| matches!(fate, Fate::Again { cancelled: true, .. });
     let whole = fates.len() > 1 && !tasks.iter().any(Task::is_active) && fates.iter().all(cancelled);
     if whole { fates.into_iter().map(|_| Fate::Cancelled).collect() } else { fates }
 }
 
-fn process(sweep: &Path, one: &Followed, why: Option<String>) -> Process {
+pub fn process(sweep: &Path, one: &Followed, why: Option<String>) -> Process {
     let folder = run_folder(sweep, one.run);
     let summary = match standing::of(&folder) {
         Standing::Done(_) => read::summary(&folder).ok().flatten(),
@@ -436,7 +441,7 @@ fn process(sweep: &Path, one: &Followed, why: Option<String>) -> Process {
     }
 }
 
-fn record_process(journal: &mut LineWriter, process: &Process) -> Result<(), SlurmError> {
+pub fn record_process(journal: &mut LineWriter, process: &Process) -> Result<(), SlurmError> {
     journal.record(process)?;
     Ok(journal.flush()?)
 }

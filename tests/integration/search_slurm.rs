@@ -1,0 +1,217 @@
+//! Does a search on Slurm, with commands of ours in place of Slurm's, choose what one on this machine chooses?
+
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+use serde_json::Value;
+
+use crate::search::{CHOOSING, HALVING, newest, rows};
+use crate::sweep_slurm::{Cluster, interrupt, outcomes};
+use crate::workplace::{Workplace, json, said, text, unsealed, wait_until};
+
+const ONE_AT_A_TIME: &str = "[launcher.slurm]\narray_limit = 1\nmemory = \"64 MiB\"\n";
+
+/// A stand-in cluster with a search by halving, one job at a time, with more lines in its job.
+fn cluster(lines: &str) -> Cluster {
+    let cluster = Cluster::new();
+    cluster.workplace.file("half.toml", &format!("{HALVING}{ONE_AT_A_TIME}{lines}"));
+    cluster
+}
+
+/// The table of the same search on this machine, and how many processes it took.
+fn here(file: &str, content: &str) -> (Vec<Value>, usize) {
+    let workplace = Workplace::new();
+    workplace.file(file, content);
+    assert_eq!(workplace.xrun(&["sweep", file, "-q"]).code, 0);
+    let sweep = newest(&workplace, file.trim_end_matches(".toml"));
+    (rows(&sweep), processes(&sweep))
+}
+
+fn processes(sweep: &Path) -> usize {
+    unsealed(&text(&sweep.join("processes.jsonl"))).lines().count()
+}
+
+fn folder(cluster: &Cluster) -> PathBuf {
+    newest(&cluster.workplace, "half")
+}
+
+/// A process that goes on with the search.
+fn resume(cluster: &Cluster) -> Child {
+    cluster.spawn(&["sweep", "--resume", folder(cluster).to_str().unwrap()])
+}
+
+/// The state of a job that was submitted, as the queue has it.
+fn state(cluster: &Cluster, job: usize) -> Option<String> {
+    let files = std::fs::read_dir(cluster.workplace.path("bin")).unwrap().flatten();
+    let mut tasks = files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!("task_{job}_")));
+    Some(text(&tasks.next()?.path()).split('|').nth(2)?.to_owned())
+}
+
+fn script(cluster: &Cluster, job: usize) -> String {
+    text(&cluster.workplace.path(&format!("bin/job_{job}")))
+}
+
+#[test]
+fn halving_on_slurm_has_the_table_of_this_machine() {
+    let (expected, count) = here("half.toml", HALVING);
+    let cluster = cluster("");
+    cluster.tell("array_size", "4");
+    // The first job is killed in the middle of its run, which is no failure of the point.
+    cluster.tell("end_1_0", "NODE_FAIL");
+    let slow = ["-s", "limits.metrics_queue=1", "-s", "pipeline.dummy.step_microseconds=30000"];
+    let said = cluster.xrun(&[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    let sweep = folder(&cluster);
+    assert_eq!(rows(&sweep), expected);
+    assert_eq!(cluster.submissions(), (count + 1).to_string(), "a job a run and rung, and one again");
+    for part in [
+        "job 1: 0001-1 to step 8",
+        "0001-1: Slurm says NODE_FAIL; submitted again",
+        "· at the rung of step 8 in ",
+        "to its end",
+        "· finished in ",
+        "9 of 9 runs finished",
+    ] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    let name = sweep.file_name().unwrap().to_str().unwrap();
+    assert!(script(&cluster, 1).contains(&format!("--job-name=xrun_{name}_to_8\n#SBATCH --array=0\n")));
+    let all: Vec<String> = (1..=count + 1).map(|job| script(&cluster, job)).collect();
+    assert!(all.iter().any(|one| one.contains("_to_8_from_8\n#SBATCH --array=0\n")), "the ninth: {all:?}");
+    assert!(all.iter().any(|one| one.contains("_to_24")) && all.iter().any(|one| one.contains("_to_end")), "{all:?}");
+    assert!(all.iter().all(|one| one.contains("#SBATCH --mem=64M\n")), "{all:?}");
+    let resumed = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    assert_eq!((resumed.code, cluster.submissions()), (0, (count + 1).to_string()), "nothing twice: {resumed:?}");
+    assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+}
+
+#[test]
+fn a_watcher_that_is_killed_again_and_again_finds_its_jobs_and_submits_none_twice() {
+    let (expected, count) = here("half.toml", HALVING);
+    let cluster = cluster("");
+    let mut watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
+    // In the first rung and in those after it.
+    for job in [1, 2, 5, 9, count - 1] {
+        wait_until("the job runs", || state(&cluster, job).is_some_and(|state| state != "PENDING"));
+        watcher.kill().unwrap();
+        watcher.wait().unwrap();
+        watcher = resume(&cluster);
+    }
+    let said = said(watcher.wait_with_output().unwrap());
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(rows(&folder(&cluster)), expected);
+    assert_eq!(cluster.submissions(), count.to_string());
+}
+
+#[test]
+fn choosing_on_slurm_has_the_points_of_this_machine() {
+    let content = CHOOSING.replace("samples = 12", "samples = 8");
+    let (expected, count) = here("half.toml", &content);
+    let cluster = Cluster::new();
+    // The memory is that which a probe of a point says.
+    cluster.workplace.file("half.toml", &format!("{content}[launcher.slurm]\narray_limit = 1\n"));
+    let mut watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
+    wait_until("the point after the start runs", || state(&cluster, 6).is_some_and(|state| state != "PENDING"));
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+    let said = said(resume(&cluster).wait_with_output().unwrap());
+    assert_eq!(said.code, 0, "{said:?}");
+    let sweep = folder(&cluster);
+    assert_eq!(rows(&sweep), expected);
+    assert_eq!(cluster.submissions(), count.to_string());
+    assert!(script(&cluster, 1).contains("_to_end\n") && script(&cluster, 1).contains("#SBATCH --mem="));
+    assert_eq!(unsealed(&text(&sweep.join("proposals.jsonl"))).lines().count(), 8);
+}
+
+#[test]
+fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
+    let cluster = cluster("");
+    cluster.tell("hold", "");
+    let several = "launcher.slurm.array_limit=3";
+    let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm", "-s", several]);
+    wait_until("three jobs are submitted", || state(&cluster, 3).is_some());
+    let said = interrupt(watcher);
+    assert_eq!(said.code, 8, "{said:?}");
+    for part in [
+        "9 of 9 runs are not done; Slurm goes on with 3 jobs that it has, and no other is submitted",
+        "scancel 1 2 3\n",
+        "sweep --collect",
+        "sweep --resume",
+    ] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    let sweep = folder(&cluster);
+    let path = sweep.to_str().unwrap();
+    let said = cluster.xrun(&["sweep", "--collect", path]);
+    assert!(said.code == 8 && said.err.contains("0 of 9 runs finished, 0 running, 3 waiting"), "{said:?}");
+    assert_eq!(outcomes(&sweep)[2..4], ["waiting", "not run"]);
+    let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
+    assert!(said.code == 2 && said.err.contains("scancel 1 2 3"), "{said:?}");
+    let said = interrupt(cluster.watch(&sweep));
+    assert_eq!((said.code, cluster.submissions().as_str()), (8, "3"), "what waits is not submitted again: {said:?}");
+    assert!(said.err.contains("0 running, 3 waiting (Priority)"), "it says what it took over: {said:?}");
+    assert_eq!(said.err.matches("to continue").count(), 1, "{said:?}");
+}
+
+#[test]
+fn a_run_whose_next_job_waits_is_said_to_wait() {
+    let cluster = cluster("");
+    let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
+    // After three points, one goes on.
+    wait_until("the third job runs", || state(&cluster, 3).is_some_and(|state| state != "PENDING"));
+    cluster.tell("hold", "");
+    wait_until("the fourth job waits", || state(&cluster, 4).is_some());
+    let said = interrupt(watcher);
+    assert!(said.code == 8 && script(&cluster, 4).contains("--until 24\n"), "{said:?}");
+    let sweep = folder(&cluster);
+    assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 8);
+    let mut first = outcomes(&sweep)[..4].to_vec();
+    first.sort();
+    assert_eq!(first, ["not run", "stopped at a rung", "stopped at a rung", "waiting"]);
+    // Who takes it back takes back the search, though its run had begun.
+    let watcher = cluster.watch(&sweep);
+    assert!(std::process::Command::new(cluster.workplace.path("bin/scancel")).arg("4").status().unwrap().success());
+    let said = crate::workplace::said(watcher.wait_with_output().unwrap());
+    assert!(said.code == 8 && said.err.contains("jobs were cancelled: 7 of 9 runs are not done"), "{said:?}");
+    assert_eq!(cluster.submissions(), "4");
+}
+
+#[test]
+fn a_point_that_fails_on_slurm_is_the_worst_and_the_search_goes_on() {
+    let cluster = cluster("");
+    let fails = "pipeline.dummy.fail_at_step=5,500";
+    let several = "launcher.slurm.array_limit=3";
+    let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm", "-s", fails, "-s", several]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let table = json(&folder(&cluster).join("table.json"));
+    let rows = table["rows"].as_array().unwrap();
+    let failed = |row: &&Value| row["values"][1] == 5;
+    assert!(rows.iter().filter(failed).all(|row| row["outcome"] == "failed (exit 1)" && row["rung"] == 0), "{rows:?}");
+    assert!(rows.iter().filter(failed).count() > 0 && rows.iter().any(|row| row["rung"] == 3), "{rows:?}");
+}
+
+#[test]
+fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tried_for_ever() {
+    let cluster =
+        cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
+    let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("the job did not get as far as the run: no such module"), "{said:?}");
+    assert_eq!(cluster.submissions(), "12", "nine, and three of them that were to go on");
+    assert_eq!(outcomes(&folder(&cluster)), ["stopped at a rung"; 9]);
+}
+
+#[test]
+fn a_refusal_in_the_middle_of_a_search_can_be_gone_on_from() {
+    let (expected, count) = here("half.toml", HALVING);
+    let cluster = cluster("");
+    let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
+    wait_until("the second job runs", || state(&cluster, 2).is_some_and(|state| state != "PENDING"));
+    cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid account\n");
+    let said = said(watcher.wait_with_output().unwrap());
+    assert!(said.code == 1 && said.err.contains("set `account`") && said.err.contains("sweep --resume"), "{said:?}");
+    cluster.forget("refuse");
+    let said = crate::workplace::said(resume(&cluster).wait_with_output().unwrap());
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!((rows(&folder(&cluster)), cluster.submissions()), (expected, count.to_string()));
+}

@@ -5,7 +5,6 @@
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{DType, TensorData};
-use rand::Rng;
 
 use super::{Backend, Tensor};
 use crate::seed::{generator, normal};

@@ -15,6 +15,7 @@ use crate::results::sweep::Record;
 use crate::settings::sections::Limits;
 use crate::sweep::launch::{Launcher, Local, Packed};
 use crate::sweep::needs::packing::{Packing, Room};
+use crate::sweep::needs::tried_again;
 use crate::units::{Bytes, counted};
 
 /// More runs at once are no sweep of one machine.
@@ -93,7 +94,11 @@ fn packed(sweep: &Path, record: &Record, terminal: Terminal) -> Result<Packed, F
         "--jobs auto: up to {} at once{because}{on_device}; speeds are not those of one alone",
         counted(room.processors as u64, "run")
     ));
-    Packed::new(Packing::new(room, memory)).map_err(Failure::failed)
+    let mut packed = Packed::new(Packing::new(room, memory)).map_err(Failure::failed)?;
+    for (run, _) in tried_again(sweep, record).into_iter().filter(|(_, retry)| retry.to_come) {
+        packed.try_alone(run);
+    }
+    Ok(packed)
 }
 
 fn less_reserve(bytes: u64) -> u64 {

@@ -24,7 +24,7 @@ use crate::sweep::search::course::course as search_course;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::jobs::tasks_of;
 use crate::sweep::slurm::watch::{Event, Submission, Watched, active_jobs, counts, queued, watch};
-use crate::sweep::slurm::{self, queue, search, task};
+use crate::sweep::slurm::{self, SlurmError, queue, search, task};
 use crate::sweep::{table, text};
 use crate::units::{Bytes, counted};
 
@@ -96,7 +96,10 @@ pub fn conduct(
             // Points that were planned are chosen one by one, and some are already.
             let mut record = Record::read(sweep).map_err(Failure::failed)?;
             let most = settings.array_limit.unwrap_or(search::JOBS);
-            terminal.say(&format!("at most {most} jobs at once (`array_limit`); Ctrl-C leaves them to Slurm"));
+            terminal.say(&format!(
+                "at most {} at once (`array_limit`); Ctrl-C leaves them to Slurm",
+                counted(most.into(), "job")
+            ));
             search::watch(sweep, &mut record, by, submission, stop, &mut tell)
         }
         None => watch(sweep, record, submission, stop, &mut tell),
@@ -118,6 +121,9 @@ fn said(event: &Event<'_>, lines: &mut Lines, sweep: &Path, terminal: Terminal) 
             let why = if reason.is_empty() || *reason == "None" { String::new() } else { format!(" ({reason})") };
             let waiting = if *waiting > 0 { format!(", {waiting} waiting{why}") } else { String::new() };
             terminal.say(&format!("{running} running{waiting}"));
+        }
+        Event::Silent { error: error @ SlurmError::Refused { .. } } => {
+            terminal.say(&format!("{error}; it is tried again when another job has ended"));
         }
         Event::Silent { error } => terminal.say(&format!("{error}; asking again until Slurm answers")),
         Event::Again { run, why, memory } => {

@@ -156,7 +156,9 @@ fn describe(material: &Material, width: Option<usize>) -> String {
     memory(material, &mut page);
     if let Some(watched) = material.watched() {
         page.line("steps from", watched.steps.as_deref().unwrap_or("nowhere: by the clock"));
-        page.line("not measured", &watched.not_measured.join("; "));
+        if !watched.not_measured.is_empty() {
+            page.line("not measured", &watched.not_measured.join("; "));
+        }
     }
     if let Some(verdict) = &material.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));

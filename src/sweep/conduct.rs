@@ -9,6 +9,7 @@ use signal_hook::consts::SIGKILL;
 
 use super::course::{Course, Job, List};
 use super::launch::{Ended, Launcher, Start};
+use super::needs;
 use super::needs::again::{self, Again};
 use super::points::RunId;
 use super::record::run_folder;
@@ -232,7 +233,9 @@ fn tried_again(sweep: &Path, ended: &Ended, process: &mut Process, launcher: &mu
         return None;
     }
     let had = read::summary(&folder).ok().flatten().and_then(|summary| summary.memory.resident_peak);
-    match again::after(&folder, had.unwrap_or_default()) {
+    // One that was killed early has no summary, and may have been killed before a sample: it was thought to need its forecast.
+    let forecast = needs::kept(sweep).ok().flatten().and_then(|memory| Some(memory.need(run.point)?.host.0));
+    match again::after(&folder, had.max(forecast).unwrap_or_default()) {
         Again::With(bytes) => Some(bytes),
         Again::Grew(what) => {
             // Of a limit it has said what is growing itself, and at length.

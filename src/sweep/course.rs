@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
+use super::needs::tried_again;
 use super::points::RunId;
 use super::record::run_folder;
 use super::standing::{self, Standing};
@@ -77,10 +78,13 @@ impl Course for List<'_> {
 /// The runs that are not done, in their order.
 pub fn to_do(sweep: &Path, record: &Record, retry_failed: bool) -> VecDeque<RunId> {
     let mut runs = VecDeque::with_capacity(record.order.len());
+    // Decided on, and not begun: whoever was to do it was stopped.
+    let retries = tried_again(sweep, record);
+    let is_retried = |run: &RunId| retries.get(run).is_some_and(|retry| retry.to_come);
     for run in record.runs() {
         let folder = run_folder(sweep, run);
         match standing::of(&folder) {
-            Standing::Done(outcome) if retry_failed && outcome.resumable() => runs.push_back(run),
+            Standing::Done(outcome) if outcome.resumable() && (retry_failed || is_retried(&run)) => runs.push_back(run),
             Standing::Done(_) => report_if_missing(&folder),
             Standing::Missing | Standing::Begun | Standing::Running => runs.push_back(run),
         }

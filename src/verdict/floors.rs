@@ -131,7 +131,7 @@ impl Cutter {
     /// The floors of all whole windows so far, without those of the warm-up: the first tenth of the steps.
     pub fn floors(&self) -> Floors {
         let first = self.first.unwrap_or_default();
-        let end = |number: u64| first + (number + 1) * self.length - 1;
+        let end = |number: u64| first.saturating_add(number.saturating_add(1).saturating_mul(self.length) - 1);
         let mut whole = self.whole.clone();
         let complete = !self.inside.is_empty() && self.newest == end(self.number);
         match whole.last() {

@@ -87,6 +87,31 @@ fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
 }
 
 #[test]
+fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
+    let cluster = Cluster::new();
+    cluster.workplace.file("held.toml", HELD);
+    cluster.tell("end_1_0", "OUT_OF_MEMORY");
+    cluster.tell("most", "300");
+    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    let refused =
+        |said: &str| said.contains("it was to be tried once more with") && said.contains("node configuration");
+    assert!(said.code == 1 && refused(&said.err), "{said:?}");
+    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let finished = || outcomes(&sweep).iter().filter(|outcome| *outcome == "finished").count();
+    assert_eq!((finished(), cluster.submissions().as_str()), (3, "1"));
+    // A line that is damaged takes nothing from those after it; and of runs that the sweep does not have nothing is taken.
+    let lines = text(&sweep.join("processes.jsonl"));
+    let other = lines.lines().find(|line| line.contains("again_with")).unwrap().replace("-1\"", "-9\"");
+    write::replace(&sweep.join("processes.jsonl"), format!("{{\n{other}\n{lines}").as_bytes()).unwrap();
+    let again = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert!(again.code == 1 && refused(&again.err), "{again:?}");
+    // A machine with more.
+    cluster.forget("most");
+    let done = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert_eq!((done.code, finished()), (0, 4), "{done:?}");
+}
+
+#[test]
 fn one_size_for_all_needs_no_probe() {
     let cluster = Cluster::new();
     cluster.workplace.file("held.toml", HELD);
@@ -230,7 +255,10 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("is tried once more by itself"), "{said}");
     let again = processes(&std::fs::canonicalize(&prepared).unwrap());
-    assert!(again.iter().any(|process| process["again_with"].is_u64()), "{again:?}");
+    assert!(
+        again.iter().any(|process| process["again_with"].as_u64().is_some_and(|bytes| bytes > 256 << 20)),
+        "{again:?}"
+    );
 
     let leak = ["-s", "pipeline.dummy.hold=1 MiB,2 MiB", "-s", "pipeline.dummy.leak_per_step=8 MiB"];
     let long = ["-s", "pipeline.dummy.steps_per_epoch=200", "-s", "memory.every_steps=1"];

@@ -23,13 +23,18 @@ extra_lines = [\"#SBATCH --constraint=fast\", \"export LOADED=yes\"]
 ";
 
 /// Runs the tasks of an array one after another, and keeps the state of each in a file, unless a file beside it says
-/// something else: `refuse` (with these words), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
+/// something else: `refuse` (with these words), `most` (refuse what asks for more MiB), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
 /// (kill task 0 of job 1 when it makes steps, or so many: the second word; the first word in the file is its state).
 const SBATCH: &str = r#"#!/bin/bash
 here=$(dirname "$0")
 [ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
 script=${@: -1}
 [ -f "$here/refuse" ] && { cat "$here/refuse" >&2; exit 1; }
+asked=$(sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p' "$script")
+[ -f "$here/most" ] && [ "${asked:-0}" -gt "$(cat "$here/most")" ] && {
+    echo "sbatch: error: Requested node configuration is not available" >&2
+    exit 1
+}
 job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
 echo "$job" >"$here/last"
 folder=$(dirname "$script")

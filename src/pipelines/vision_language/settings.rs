@@ -42,7 +42,7 @@ pub struct Settings {
     #[schemars(range(min = 1, max = 1_000_000))]
     pub free_answers: usize,
     /// Train first on the batch that needs most memory: the examples with most tokens in the loss. What does not fit then fails
-    /// in the first step, and not after an hour. These examples are seen once more in their turn. A probe of memory does so
+    /// in the first step, and not after an hour. That batch takes the place of the one that would have been the first. A probe of memory does so
     /// whatever stands here.
     pub longest_first: bool,
     /// Which tokens of an answer count in the loss.

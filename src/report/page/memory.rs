@@ -76,7 +76,10 @@ fn watched(material: &Material) -> Markup {
         p.note {
             b { (material.in_use()) } " is what only its processes can give back: private and shared memory, swapped pages, and \
             files in /dev/shm. Each page counts once, however many processes share it. Steps: "
-            (printable::line(steps, 300)) ". Not measured: " (printable::line(&watched.not_measured.join("; "), 600)) "."
+            (printable::line(steps, 300)) "."
+            @if !watched.not_measured.is_empty() {
+                " Not measured: " (printable::line(&watched.not_measured.join("; "), 600)) "."
+            }
         }
     }
 }

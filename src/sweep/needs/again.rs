@@ -46,12 +46,14 @@ pub fn held_more(run: &Path, bytes: u64) -> bool {
     seen(run, newest(run)).peak > bytes
 }
 
-/// Decides by the run's folder. `had` is how many bytes it was given.
+/// Decides by the run's folder. `had` is how many bytes it was given; 0 where that is not known.
 pub fn after(run: &Path, had: u64) -> Again {
     let verdict = killed::judged(run);
     let plan = read::plan(run).ok();
-    let newest = newest(run);
-    decide(verdict.as_ref(), &seen(run, newest), plan.as_ref(), had)
+    let seen = seen(run, newest(run));
+    // What it was given is not known of all runs: then it had what its trace shows.
+    let had = if had > 0 { had } else { seen.peak };
+    decide(verdict.as_ref(), &seen, plan.as_ref(), had)
 }
 
 /// What the trace of the newest process shows, in constant memory.
@@ -110,8 +112,8 @@ fn seen(run: &Path, newest: Newest) -> Seen {
         if line.point != Point::Step || line.step < from {
             continue;
         }
-        let part = (line.step - from) as usize * PARTS / (seen.steps as usize + 1);
-        let floor = &mut seen.floors[part.min(PARTS - 1)];
+        let part = u128::from(line.step - from) * PARTS as u128 / (u128::from(seen.steps) + 1);
+        let floor = &mut seen.floors[usize::try_from(part).unwrap_or(PARTS).min(PARTS - 1)];
         let held = line.host.resident.unwrap_or(line.host.heap);
         *floor = Some(floor.map_or(held, |floor| floor.min(held)));
         if seen.owners[0].is_empty() {
@@ -155,7 +157,7 @@ impl Seen {
         };
         let rising = self.owners[1].iter().filter(|(name, _)| self.risen(name) > 0);
         let ending = rising.filter_map(|(name, now)| Some((self.risen(name), full(name)?.saturating_sub(*now))));
-        ending.fold((0, 0), |all, one| (all.0 + one.0, all.1.saturating_add(one.1)))
+        ending.fold((0, 0), |all, one| (all.0.saturating_add(one.0), all.1.saturating_add(one.1)))
     }
 
     /// Who explains most of a rise; `None` where no owner does.
@@ -232,6 +234,29 @@ mod tests {
             samples.iter().enumerate().map(|sample| serde_json::to_string(&line(sample)).unwrap() + "\n").collect();
         write::replace(&folder.path().join("memory.jsonl"), lines.concat().as_bytes()).unwrap();
         folder
+    }
+
+    #[test]
+    fn where_nobody_knows_what_it_had_its_trace_says() {
+        let folder = traced(&[(300, 0); 40]);
+        assert_eq!(after(folder.path(), 0), Again::With(556 * MIB));
+    }
+
+    #[test]
+    fn a_trace_that_somebody_damaged_ends_nothing() {
+        let folder = traced(&[(300, 0); 3]);
+        let path = folder.path().join("memory.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let line = text.lines().next().unwrap();
+        let of = |segment: u32, step: u64| {
+            let line = line.replace("\"segment\":0", &format!("\"segment\":{segment}"));
+            line.replace("\"step\":1", &format!("\"step\":{step}")) + "\n"
+        };
+        for lines in [[of(0, 0), of(0, u64::MAX), of(0, 7)], [of(0, u64::MAX - 1), of(1, 3), of(0, 2)]] {
+            write::replace(&path, lines.concat().as_bytes()).unwrap();
+            let seen = seen(folder.path(), newest(folder.path()));
+            assert!(matches!(decide(None, &seen, None, MIB), Again::With(_)), "{seen:?}");
+        }
     }
 
     fn decided(samples: &[(u64, u64)], had: u64) -> Again {

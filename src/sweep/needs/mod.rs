@@ -16,8 +16,10 @@ pub mod sizes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::points::RunId;
 use crate::results::format::VERSION;
-use crate::results::sweep::Process;
+use crate::results::read::ReadError;
+use crate::results::sweep::{Process, Record};
 use crate::results::sweep_memory::SweepMemory;
 use crate::results::write::{self, WriteError};
 use crate::results::{file, layout, printable, read};
@@ -79,10 +81,37 @@ pub fn keep(sweep: &Path, memory: &SweepMemory) -> Result<(), WriteError> {
     write::replace(&sweep.join(layout::SWEEP_MEMORY), format!("{head}{text}").as_bytes())
 }
 
-/// Runs that were tried once more for their memory, by name, and with how much.
-pub fn tried_again(sweep: &Path) -> BTreeMap<String, u64> {
+/// The one retry of a run that had too little memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// How much it is given.
+    pub bytes: u64,
+    /// No process of it has ended since: who decided on it may have been killed before it began.
+    pub to_come: bool,
+}
+
+/// No machine has more; a file that says so was not written by xrun.
+const BYTES_MAX: u64 = 1 << 50;
+
+/// Runs of the sweep that are or were tried once more for their memory. Lines that are damaged count for nothing.
+pub fn tried_again(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
     let Ok(lines) = read::lines::<Process>(sweep.join(layout::PROCESSES)) else { return BTreeMap::new() };
-    lines.map_while(Result::ok).filter_map(|process| Some((process.run, process.again_with?))).collect()
+    let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
+    let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
+    let lines = lines.map_while(|line| match line {
+        Ok(process) => Some(Some(process)),
+        Err(ReadError::Content { .. }) => Some(None),
+        Err(_) => None,
+    });
+    for process in lines.flatten() {
+        let Some(run) = known.get(&process.run) else { continue };
+        if let Some(bytes) = process.again_with.filter(|bytes| (1..=BYTES_MAX).contains(bytes)) {
+            retries.insert(*run, Retry { bytes, to_come: true });
+        } else if let Some(retry) = retries.get_mut(run) {
+            retry.to_come = false;
+        }
+    }
+    retries
 }
 
 /// What is asked for a run that needs so many bytes: a quarter more, at least 256 MiB more, in whole mebibytes, since Slurm

@@ -42,7 +42,7 @@ pub enum SlurmError {
         source: std::io::Error,
     },
     /// `sbatch` refused the job array.
-    #[error("Slurm did not take the job array: {said}{}", advice(said))]
+    #[error("Slurm did not take the job: {said}{}", advice(said))]
     Refused {
         /// Its standard error, cleaned for a terminal.
         said: String,

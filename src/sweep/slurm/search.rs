@@ -11,6 +11,7 @@ use super::super::conduct::TABLE_EVERY;
 use super::super::course::{Course, Job};
 use super::super::launch::last_words;
 use super::super::needs::tried_again;
+use super::super::points::RunId;
 use super::super::record::run_folder;
 use super::super::search::course::course;
 use super::super::search::known::arrived;
@@ -50,12 +51,23 @@ struct Flow<'a> {
     course: Box<dyn Course + 'a>,
     going: Vec<Going>,
     /// With how many bytes runs were submitted once more that had too little memory; a run of the search at most.
-    tried_again: BTreeMap<String, u64>,
+    tried_again: BTreeMap<RunId, u64>,
+    /// How often each run was submitted again, for whatever other reason.
+    again: BTreeMap<RunId, u32>,
     /// Jobs that somebody took back.
     cancelled: usize,
     journal: LineWriter,
     /// The newest job was not taken.
     refused: bool,
+}
+
+/// What became of a job that was to be submitted.
+enum Sent {
+    OnItsWay(Going),
+    /// Not taken now: the course has it again.
+    Later,
+    /// It will never be taken.
+    Over,
 }
 
 /// A run that a job is on its way with.
@@ -181,13 +193,29 @@ impl<'a> Flow<'a> {
         let buffer = write::lines("sweep_processes", 1);
         let journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
         let mut course = course(sweep, record, search, submission.retry_failed);
-        let tried_again = tried_again(sweep);
+        let retries = tried_again(sweep, record).into_iter();
+        let tried_again: BTreeMap<RunId, u64> = retries.map(|(run, retry)| (run, retry.bytes)).collect();
         let mut going = Vec::new();
         for job in under_way(record, tasks) {
             course.adopt(job);
-            going.push(Going::new(job, 0.0, tried_again.get(&job.run.to_string()).copied()));
+            // What its process took that came there already is not told from what those before took.
+            let there = arrived(&run_folder(sweep, job.run), search, job.until);
+            let before = if there { 0.0 } else { seconds(sweep, job) };
+            going.push(Going::new(job, before, tried_again.get(&job.run).copied(), 0));
         }
-        Ok(Self { sweep, search, submission, jobs, course, going, tried_again, cancelled: 0, journal, refused: false })
+        Ok(Self {
+            sweep,
+            search,
+            submission,
+            jobs,
+            course,
+            going,
+            tried_again,
+            again: BTreeMap::new(),
+            cancelled: 0,
+            journal,
+            refused: false,
+        })
     }
 
     /// Runs that have not begun, are to go on, or are on their way.
@@ -207,31 +235,45 @@ impl<'a> Flow<'a> {
         // Who takes a job back before it begins takes back the search: another one in its place is not what was meant.
         while self.cancelled == 0 && self.going.len() < limit && !stop.raised() {
             let Some(job) = self.course.next(record)? else { break };
-            let again_with = self.tried_again.get(&job.run.to_string()).copied();
-            let one = Going::new(job, seconds(self.sweep, job), again_with);
-            if let Some(one) = self.send(one, tell)? {
-                self.going.push(one);
-            } else {
-                break;
+            let again_with = self.tried_again.get(&job.run).copied();
+            let again = self.again.get(&job.run).copied().unwrap_or_default();
+            let one = Going::new(job, seconds(self.sweep, job), again_with, again);
+            match self.send(one, record, tell)? {
+                Sent::OnItsWay(one) => self.going.push(one),
+                Sent::Over => {}
+                Sent::Later => break,
             }
         }
         Ok(self.going.len() > before)
     }
 
     /// Submits a run. What Slurm does not take now, it may take when another job has ended; then the course has it again.
-    fn send(&mut self, one: Going, tell: &mut dyn FnMut(Event<'_>)) -> Result<Option<Going>, SlurmError> {
+    fn send(&mut self, one: Going, record: &Record, tell: &mut dyn FnMut(Event<'_>)) -> Result<Sent, SlurmError> {
         match submit(self.sweep, self.submission, &self.jobs, &one) {
             Ok(job) => {
                 self.refused = false;
                 tell(Event::Sent { job, run: one.job.run, until: one.job.until });
-                Ok(Some(one))
+                Ok(Sent::OnItsWay(one))
+            }
+            // No node may have what it needs, and others must not wait for it.
+            Err(error @ SlurmError::Refused { .. }) if one.followed.again_with.is_some() => {
+                let bytes = Bytes(one.followed.again_with.unwrap_or_default());
+                let why = format!("it was to be tried once more with {bytes}: {error}");
+                let process = one.process(self.sweep, self.search, Some(why));
+                record_process(&mut self.journal, &process)?;
+                self.course.ended(one.job, false);
+                let Job { run, until } = one.job;
+                let left = self.left(record);
+                tell(Event::Ended { run, until, values: record.values(run.point), process: &process, left });
+                Ok(Sent::Over)
             }
             Err(error @ (SlurmError::Refused { .. } | SlurmError::Failed { .. })) if !self.going.is_empty() => {
                 self.course.put_back(one.job);
+                self.again.insert(one.job.run, one.followed.again);
                 if !std::mem::replace(&mut self.refused, true) {
                     tell(Event::Silent { error: &error });
                 }
-                Ok(None)
+                Ok(Sent::Later)
             }
             Err(error) => Err(error),
         }
@@ -243,8 +285,10 @@ impl<'a> Flow<'a> {
         let (sweep, search) = (self.sweep, self.search);
         let each = self.going.iter_mut();
         let fates = each.map(|one| one.fate(sweep, search, tasks, submission, cancelled)).collect();
+        let fates = as_meant(fates, tasks);
+        let mut on_their_way = fates.iter().filter(|fate| !matches!(fate, Fate::Cancelled)).count();
         let (mut changed, mut again) = (false, Vec::new());
-        for (one, fate) in std::mem::take(&mut self.going).into_iter().zip(as_meant(fates, tasks)) {
+        for (one, fate) in std::mem::take(&mut self.going).into_iter().zip(fates) {
             changed |= !matches!(fate, Fate::NotYet);
             match fate {
                 Fate::NotYet => self.going.push(one),
@@ -259,7 +303,8 @@ impl<'a> Flow<'a> {
                     record_process(&mut self.journal, &process)?;
                     self.course.ended(one.job, false);
                     let Job { run, until } = one.job;
-                    let left = self.left(record) + again.len();
+                    on_their_way -= 1;
+                    let left = self.course.left(record) + on_their_way;
                     tell(Event::Ended { run, until, values: record.values(run.point), process: &process, left });
                 }
             }
@@ -270,24 +315,25 @@ impl<'a> Flow<'a> {
             record_process(&mut self.journal, &Process { again_with, ..process })?;
             if let Some(bytes) = again_with {
                 // For the rungs to come, too.
-                self.tried_again.insert(one.job.run.to_string(), bytes);
+                self.tried_again.insert(one.job.run, bytes);
                 one.followed.again_with = Some(bytes);
             } else {
                 one.followed.again += 1;
             }
             (one.followed.gone, one.seen) = (None, false);
-            let sent = self.send(one, tell)?;
-            self.going.extend(sent);
+            if let Sent::OnItsWay(one) = self.send(one, record, tell)? {
+                self.going.push(one);
+            }
         }
         Ok(changed)
     }
 }
 
 impl Going {
-    fn new(job: Job, before: f64, again_with: Option<u64>) -> Self {
+    fn new(job: Job, before: f64, again_with: Option<u64>, again: u32) -> Self {
         // A search runs each point once, in their order.
         let place = job.run.point as usize - 1;
-        Self { job, followed: Followed { place, run: job.run, again: 0, again_with, gone: None }, before, seen: false }
+        Self { job, followed: Followed { place, run: job.run, again, again_with, gone: None }, before, seen: false }
     }
 
     /// Its folder says that it came to where it was sent, and did not when it was last looked at.

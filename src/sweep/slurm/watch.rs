@@ -157,14 +157,15 @@ pub fn watch(
     let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
     let arrays = arrays_of(sweep, record.order.len())?;
     let places: BTreeMap<RunId, usize> = record.runs().zip(0..).collect();
-    let tried_again = tried_again(sweep);
+    let tried_again = tried_again(sweep, record);
     let followed = |run: RunId| {
-        let again_with = tried_again.get(&run.to_string()).copied();
+        let again_with = tried_again.get(&run).map(|retry| retry.bytes);
         Followed { place: places[&run], run, again: 0, again_with, gone: None }
     };
     let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed).into_iter().map(followed).collect();
     let mut tasks = queue::tasks(&arrays)?;
-    submit(sweep, submission, &arrays, left.iter().filter(|one| !is_active(&tasks, one.place)), tell)?;
+    let missing = left.iter().filter(|one| !is_active(&tasks, one.place));
+    let mut refused = submit(sweep, submission, &arrays, missing, tell)?;
     let (mut wait, mut seen, mut silent, mut cancelled) = (ASK_EVERY.0, None, false, 0);
     let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
     while !left.is_empty() {
@@ -184,7 +185,11 @@ pub fn watch(
                 continue;
             }
         }
-        let fates: Vec<Fate> = left.iter_mut().map(|one| fate(sweep, one, &tasks, submission, cancelled > 0)).collect();
+        let each = |one: &mut Followed| match refused.remove(&one.place) {
+            Some(why) => Fate::Ended(Some(why)),
+            None => fate(sweep, one, &tasks, submission, cancelled > 0),
+        };
+        let fates: Vec<Fate> = left.iter_mut().map(each).collect();
         let fates = as_meant(fates, &tasks);
         let (mut again, mut kept) = (Vec::new(), Vec::with_capacity(left.len()));
         let mut changed = false;
@@ -219,7 +224,7 @@ pub fn watch(
             }
         }
         left = kept;
-        submit(sweep, submission, &arrays, left.iter().filter(|one| again.contains(&one.place)), tell)?;
+        refused = submit(sweep, submission, &arrays, left.iter().filter(|one| again.contains(&one.place)), tell)?;
         let counts = counts(&tasks);
         if seen != Some(counts) && counts != (0, 0) {
             let reason = tasks.iter().find(|task| task.waits()).map_or("", |task| task.reason.as_str());
@@ -271,20 +276,23 @@ pub fn is_active(tasks: &[Task], place: usize) -> bool {
     tasks.iter().any(|task| task.place == place && task.is_active())
 }
 
+/// Submits runs. Answers which of those that are tried once more Slurm refused, by their places, and why: no node may have what
+/// they need, and others must not wait for them.
 fn submit<'a>(
     sweep: &Path,
     submission: Submission<'_>,
     arrays: &Arrays,
     runs: impl Iterator<Item = &'a Followed>,
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<(), SlurmError> {
+) -> Result<BTreeMap<usize, String>, SlurmError> {
     // Arrays of one name may ask for different memory: a task's number says which run it is all the same.
     let mut by_memory: BTreeMap<(Option<u64>, bool), Vec<usize>> = BTreeMap::new();
     for one in runs {
         by_memory.entry((submission.memory_of(one), one.again_with.is_some())).or_default().push(one.place);
     }
+    let mut refused = BTreeMap::new();
     if by_memory.is_empty() {
-        return Ok(());
+        return Ok(refused);
     }
     let said = sweep.join(layout::SLURM_SAID);
     write::at(&said, std::fs::create_dir_all(&said))?;
@@ -301,13 +309,21 @@ fn submit<'a>(
             let path = sweep.join(layout::SLURM_SCRIPT);
             let script = script::script(submission.program, sweep, &settings, &array, retry_failed)?;
             write::replace(&path, script.as_bytes())?;
-            let job = queue::submit(&path)?;
+            let job = match queue::submit(&path) {
+                Err(error @ SlurmError::Refused { .. }) if *again => {
+                    let why =
+                        format!("it was to be tried once more with {}: {error}", Bytes(memory.unwrap_or_default()));
+                    refused.extend(tasks.iter().map(|task| (first + task, why.clone())));
+                    continue;
+                }
+                job => job?,
+            };
             let differs = submission.memory.is_some() || *again;
             tell(Event::Submitted { job, runs: tasks.len(), memory: memory.filter(|_| differs) });
             before = Some(job);
         }
     }
-    Ok(())
+    Ok(refused)
 }
 
 pub fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission<'_>, cancelled: bool) -> Fate {
@@ -359,13 +375,16 @@ pub fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submis
 /// A run had too little memory. Once more with what its trace says; never if it was growing.
 fn died(sweep: &Path, one: &Followed, submission: Submission<'_>, why: String) -> Fate {
     let file = if submission.settings.memory.is_some() { layout::SLURM } else { layout::SWEEP_MEMORY };
-    let advice = format!("set more `memory` in {}, then resume the sweep", sweep.join(file).display());
+    // One that ended itself counts as failed.
+    let failed = matches!(standing::of(&run_folder(sweep, one.run)), Standing::Done(_));
+    let how = if failed { " with --retry-failed" } else { "" };
+    let advice = format!("set more `memory` in {}, then resume the sweep{how}", sweep.join(file).display());
     match (submission.memory_of(one), one.again_with) {
-        (_, Some(bytes)) => Fate::Ended(Some(format!(
+        (Some(bytes), Some(_)) => Fate::Ended(Some(format!(
             "{why}: the run needs more than the {} that it was tried once more with; {advice}",
             Bytes(bytes)
         ))),
-        (None, None) => Fate::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}"))),
+        (None, _) => Fate::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}"))),
         (Some(had), None) => match again::after(&run_folder(sweep, one.run), had) {
             Again::With(bytes) => Fate::More { why: format!("{why}, with {} for the run", Bytes(had)), bytes },
             Again::Grew(what) => Fate::Ended(Some(format!(

@@ -23,7 +23,7 @@ use super::queue::{self, Task};
 use super::script::{self, Array};
 use super::watch::{
     ASK_EVERY, Event, Fate, Followed, Submission, Watched, active_jobs, as_meant, before_xrun, counts, fate, is_active,
-    process, queued, record_process, said_by_run, tidy,
+    not_tried_again, process, queued, record_process, said_by_run, tidy,
 };
 use crate::bounded::ledger::Ledger;
 use crate::experiment::launcher::Slurm;
@@ -257,14 +257,8 @@ impl<'a> Flow<'a> {
             }
             // No node may have what it needs, and others must not wait for it.
             Err(error @ SlurmError::Refused { .. }) if one.followed.again_with.is_some() => {
-                let bytes = Bytes(one.followed.again_with.unwrap_or_default());
-                let why = format!("it was to be tried once more with {bytes}: {error}");
-                let process = one.process(self.sweep, self.search, Some(why));
-                record_process(&mut self.journal, &process)?;
-                self.course.ended(one.job, false);
-                let Job { run, until } = one.job;
-                let left = self.left(record);
-                tell(Event::Ended { run, until, values: record.values(run.point), process: &process, left });
+                let why = not_tried_again(one.followed.again_with, &error);
+                self.end(&one, Some(why), record, self.going.len(), tell)?;
                 Ok(Sent::Over)
             }
             Err(error @ (SlurmError::Refused { .. } | SlurmError::Failed { .. })) if !self.going.is_empty() => {
@@ -299,13 +293,8 @@ impl<'a> Flow<'a> {
                 Fate::Again { why, .. } => again.push((one, why, None)),
                 Fate::More { why, bytes } => again.push((one, why, Some(bytes))),
                 Fate::Ended(why) => {
-                    let process = one.process(sweep, search, why);
-                    record_process(&mut self.journal, &process)?;
-                    self.course.ended(one.job, false);
-                    let Job { run, until } = one.job;
                     on_their_way -= 1;
-                    let left = self.course.left(record) + on_their_way;
-                    tell(Event::Ended { run, until, values: record.values(run.point), process: &process, left });
+                    self.end(&one, why, record, on_their_way, tell)?;
                 }
             }
         }
@@ -326,6 +315,26 @@ impl<'a> Flow<'a> {
             }
         }
         Ok(changed)
+    }
+}
+
+impl Flow<'_> {
+    /// A run came to where it was sent, or to an end of its own; so many others are on their way.
+    fn end(
+        &mut self,
+        one: &Going,
+        why: Option<String>,
+        record: &Record,
+        on_their_way: usize,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), SlurmError> {
+        let process = one.process(self.sweep, self.search, why);
+        record_process(&mut self.journal, &process)?;
+        self.course.ended(one.job, false);
+        let Job { run, until } = one.job;
+        let left = self.course.left(record) + on_their_way;
+        tell(Event::Ended { run, until, values: record.values(run.point), process: &process, left });
+        Ok(())
     }
 }
 

@@ -311,8 +311,7 @@ fn submit<'a>(
             write::replace(&path, script.as_bytes())?;
             let job = match queue::submit(&path) {
                 Err(error @ SlurmError::Refused { .. }) if *again => {
-                    let why =
-                        format!("it was to be tried once more with {}: {error}", Bytes(memory.unwrap_or_default()));
+                    let why = not_tried_again(*memory, &error);
                     refused.extend(tasks.iter().map(|task| (first + task, why.clone())));
                     continue;
                 }
@@ -324,6 +323,11 @@ fn submit<'a>(
         }
     }
     Ok(refused)
+}
+
+/// What is said of a run that Slurm does not take with the memory that it needs.
+pub fn not_tried_again(memory: Option<u64>, error: &SlurmError) -> String {
+    format!("it was to be tried once more with {}: {error}", Bytes(memory.unwrap_or_default()))
 }
 
 pub fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submission<'_>, cancelled: bool) -> Fate {

@@ -29,6 +29,7 @@ mod run;
 mod schema;
 mod show;
 mod sweep;
+mod sweep_forecasts;
 mod sweep_jobs;
 mod sweep_memory;
 mod sweep_search;

@@ -144,8 +144,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 sweep_slurm::check_idle(&folder)?;
             }
             let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
-            sweep_jobs::check(arguments.jobs, &record.mode)?;
-            Begun { folder, record, place, launcher: None, largest: None, drawn: Vec::new() }
+            Begun { folder, record, place, launcher: None }
         }
         (None, Some(file)) => {
             let family = family(file, arguments, terminal)?;
@@ -158,14 +157,10 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             if place == Where::Slurm {
                 sweep_slurm::check(arguments)?;
             }
-            sweep_jobs::check(arguments.jobs, family.sweep.mode.word())?;
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
             let record = Record::new(&family, &planned, command);
             let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
-            let largest =
-                (1..).zip(&planned.points).max_by_key(|(_, point)| point.buffer_bytes).map(|(point, _)| point);
-            let drawn = planned.points.into_iter().map(|point| point.values).collect();
-            Begun { folder, record, place, launcher: family.launcher, largest, drawn }
+            Begun { folder, record, place, launcher: family.launcher }
         }
         (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
     };
@@ -196,10 +191,6 @@ struct Begun {
     record: Record,
     place: Where,
     launcher: Option<Launcher>,
-    /// The point with the largest buffers.
-    largest: Option<u64>,
-    /// The points that were planned: all, or of mode `tpe` those at the start.
-    drawn: Vec<Vec<serde_json::Value>>,
 }
 
 /// The folder of the sweep that was named. Reading it says so when it is not a sweep.
@@ -219,8 +210,8 @@ fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, termin
     // The nodes start elsewhere.
     let path = std::path::absolute(&begun.folder.path).map_err(Failure::failed)?;
     let settings = begun.launcher.clone().map(|Launcher::Slurm(settings)| settings);
-    let (planned, settings) = sweep_search::for_slurm(record, &begun.drawn, settings);
-    let watched = sweep_slurm::conduct(&path, &planned, settings, begun.largest, arguments, stop, terminal)?;
+    let (planned, settings) = sweep_search::for_slurm(record, settings);
+    let watched = sweep_slurm::conduct(&path, &planned, settings, arguments, stop, terminal)?;
     let told = watched != Watched::AllDone;
     let collected = sweep_slurm::collect(&path, arguments.json, told, terminal)?;
     let told = sweep_slurm::tell(&watched, &path, record, terminal);

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::str::FromStr;
 
+use super::sweep_forecasts::AsChosen;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind};
 use crate::experiment::read;
-use crate::experiment::sweep::Mode;
 use crate::plan::fit;
 use crate::results::format::Place;
 use crate::results::layout;
@@ -16,6 +16,7 @@ use crate::settings::sections::Limits;
 use crate::sweep::launch::{Launcher, Local, Packed};
 use crate::sweep::needs::packing::{Packing, Room};
 use crate::sweep::needs::tried_again;
+use crate::sweep::search::with_known_points;
 use crate::units::{Bytes, counted};
 
 /// More runs at once are no sweep of one machine.
@@ -44,21 +45,15 @@ impl FromStr for Jobs {
     }
 }
 
-/// Refuses what has no forecast, before anything is written.
-pub fn check(jobs: Jobs, mode: &str) -> Result<(), Failure> {
-    match jobs == Jobs::Auto && mode == Mode::Tpe.word() {
-        false => Ok(()),
-        true => Err(Failure::Usage(
-            "--jobs auto needs a forecast of each point, and mode tpe chooses its points while it runs; write --jobs N"
-                .into(),
-        )),
-    }
-}
-
 /// What starts the runs; says how many at once.
-pub fn launcher(sweep: &Path, record: &Record, jobs: Jobs, terminal: Terminal) -> Result<Box<dyn Launcher>, Failure> {
+pub fn launcher<'a>(
+    sweep: &'a Path,
+    record: &Record,
+    jobs: Jobs,
+    terminal: Terminal,
+) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let count = match jobs {
-        Jobs::Auto => return Ok(Box::new(packed(sweep, record, terminal)?)),
+        Jobs::Auto => return Ok(Box::new(packed(sweep, &with_known_points(record), terminal)?)),
         Jobs::Count(count) => count,
     };
     if count > 1 {
@@ -67,7 +62,7 @@ pub fn launcher(sweep: &Path, record: &Record, jobs: Jobs, terminal: Terminal) -
     Ok(Box::new(Local::new(count.into()).map_err(Failure::failed)?))
 }
 
-fn packed(sweep: &Path, record: &Record, terminal: Terminal) -> Result<Packed, Failure> {
+fn packed<'a>(sweep: &'a Path, record: &Record, terminal: Terminal) -> Result<Packed<'a>, Failure> {
     let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
     let device = free_on_device(sweep, record)?;
     let rooms = fit::rooms(&Limits::default(), device);
@@ -94,7 +89,8 @@ fn packed(sweep: &Path, record: &Record, terminal: Terminal) -> Result<Packed, F
         "--jobs auto: up to {} at once{because}{on_device}; speeds are not those of one alone",
         counted(room.processors as u64, "run")
     ));
-    let mut packed = Packed::new(Packing::new(room, memory)).map_err(Failure::failed)?;
+    let forecasts = Box::new(AsChosen::new(sweep, memory, terminal));
+    let mut packed = Packed::new(Packing::new(room, forecasts)).map_err(Failure::failed)?;
     for (run, _) in tried_again(sweep, record).into_iter().filter(|(_, retry)| retry.to_come) {
         packed.try_alone(run);
     }

@@ -1,6 +1,7 @@
 //! What does each point of a sweep need? Forecast by probes, few of them: points that are alike share one.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -61,7 +62,8 @@ pub fn with_sizes(sweep: &Path, record: &Record, advice: &str, terminal: Termina
     }
     let mut memory = forecasts(sweep, record, advice, terminal)?;
     let asked = |point: u64| memory.need(point).map_or(0, |need| with_margin(need.host.0));
-    let runs = |point: u64| record.order.iter().filter(|[of, _]| *of == point).count() as u64;
+    // A search runs each point once, also those that it has not chosen yet.
+    let runs = |point: u64| record.order.iter().filter(|[of, _]| *of == point).count().max(1) as u64;
     let points = 1..=record.points.len() as u64;
     let needs: Vec<(u64, u64)> = points.clone().map(|point| (asked(point), runs(point))).collect();
     let sizes = sizes::sizes(&needs);
@@ -80,11 +82,85 @@ pub fn words_of_sizes(memory: &SweepMemory) -> String {
     memory.sizes.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
+/// What a point needs that is new to the sweep: as one of the same kind does, or by a probe of its own. Where neither is to be
+/// had, the largest that is known. `None` after a signal.
+pub fn of_point(sweep: &Path, known: &SweepMemory, point: u64, terminal: Terminal) -> Option<PointsNeed> {
+    let silent = Terminal { quiet: true, verbose: false, ..terminal };
+    let found = Record::read(sweep)
+        .map_err(Failure::failed)
+        .and_then(|record| try_point(&sweep.join(layout::BASE), &record, known, point, silent));
+    let because = match found {
+        Ok(Some(need)) => return Some(need),
+        Err(Failure::Interrupted(_)) => return None,
+        Ok(None) => format!("a sweep has at most {PROBES_MAX} probes"),
+        Err(Failure::Failed(why) | Failure::Usage(why) | Failure::OutOfMemory(why)) => why,
+        Err(Failure::Problems(_)) => "its experiment does not read any more".into(),
+    };
+    let largest = known.forecasts.iter().max_by_key(|need| need.host.0)?;
+    terminal.say(&no_forecast(&[point], &because, largest.host));
+    Some(PointsNeed { probed: None, because: Some(because), points: vec![point], ..largest.clone() })
+}
+
+/// `None` where there were enough probes.
+fn try_point(
+    base: &Path,
+    record: &Record,
+    known: &SweepMemory,
+    point: u64,
+    silent: Terminal,
+) -> Result<Option<PointsNeed>, Failure> {
+    let kind = |point: u64| -> Result<String, Failure> {
+        let overrides = record.overrides(RunId { point, repeat: 1 });
+        Ok(alike::of(&read::read_resolved(base, &overrides)?.experiment).plan)
+    };
+    let this = kind(point)?;
+    let there = 1..=record.points.len() as u64;
+    for need in known.forecasts.iter().filter(|need| need.probed.is_some()) {
+        if let Some(first) = need.points.first().filter(|first| there.contains(first))
+            && kind(*first)? == this
+        {
+            return Ok(Some(PointsNeed { points: vec![point], ..need.clone() }));
+        }
+    }
+    if known.forecasts.iter().filter(|need| need.probed.is_some()).count() >= PROBES_MAX {
+        return Ok(None);
+    }
+    let mut groups = groups(base, record, point..=point, silent)?;
+    let Some(group) = groups.first_mut() else { return Ok(None) };
+    probe(group, base, silent)?;
+    match (&group.because, group.same.first()) {
+        (Some(because), _) => Err(Failure::Failed(because.clone())),
+        (None, same) => Ok(same.map(|same| need_of(same, group, silent))),
+    }
+}
+
+/// Adds the forecast of a point, and what Slurm is asked for it where it is asked.
+pub fn add(memory: &mut SweepMemory, need: PointsNeed) {
+    let asked = Bytes(with_margin(need.host.0));
+    if !memory.sizes.is_empty() {
+        match memory.sizes.iter_mut().find(|size| size.memory == asked) {
+            Some(size) => size.points.extend(&need.points),
+            None => memory.sizes.push(AskedSize { memory: asked, points: need.points.clone() }),
+        }
+    }
+    let same = |known: &&mut PointsNeed| PointsNeed { points: need.points.clone(), ..(**known).clone() } == need;
+    match memory.forecasts.iter_mut().find(same) {
+        Some(known) => known.points.extend(&need.points),
+        None => memory.forecasts.push(need),
+    }
+}
+
+/// `point 3: no forecast of its own, since …`
+fn no_forecast(points: &[u64], because: &str, largest: Bytes) -> String {
+    let these = points_in_words(points);
+    format!("{these}: no forecast of its own, {because}; the largest known is taken, {largest}")
+}
+
 fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> Result<Vec<PointsNeed>, Failure> {
     let base = sweep.join(layout::BASE);
     // What is to be said of the data was said when the points were checked.
     let silent = Terminal { quiet: true, verbose: false, ..terminal };
-    let mut groups = groups(&base, record, silent)?;
+    let mut groups = groups(&base, record, 1..=record.points.len() as u64, silent)?;
     let chosen = spread(groups.len(), PROBES_MAX);
     let points = counted(record.points.len() as u64, "point");
     let limit =
@@ -115,8 +191,7 @@ fn forecast(sweep: &Path, record: &Record, advice: &str, terminal: Terminal) -> 
     for need in forecasts.iter_mut().filter(|need| need.probed.is_none()) {
         (need.host, need.device) = (largest.host, device);
         let because = need.because.as_deref().unwrap_or("no probe was made");
-        let these = points_in_words(&need.points);
-        terminal.say(&format!("{these}: no forecast of its own, {because}; the largest known is taken, {}", need.host));
+        terminal.say(&no_forecast(&need.points, because, need.host));
     }
     let least = forecasts.iter().map(|need| need.host.0).min().unwrap_or_default();
     let words = if least == largest.host.0 { String::new() } else { format!("{} to ", Bytes(least)) };
@@ -133,10 +208,10 @@ fn points_in_words(points: &[u64]) -> String {
     format!("{} {}{more}", if points.len() == 1 { "point" } else { "points" }, named.join(", "))
 }
 
-/// The points by what they have in common, the largest buffers first.
-fn groups(base: &Path, record: &Record, silent: Terminal) -> Result<Vec<Group>, Failure> {
+/// Points by what they have in common, the largest buffers first.
+fn groups(base: &Path, record: &Record, points: RangeInclusive<u64>, silent: Terminal) -> Result<Vec<Group>, Failure> {
     let mut groups: BTreeMap<String, BTreeMap<String, Same>> = BTreeMap::new();
-    for point in 1..=record.points.len() as u64 {
+    for point in points {
         let overrides = record.overrides(RunId { point, repeat: 1 });
         let experiment = read::read_resolved(base, &overrides)?.experiment;
         let alike = alike::of(&experiment);

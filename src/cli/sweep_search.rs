@@ -1,11 +1,10 @@
 //! What is said of a sweep that searches.
 
-use serde_json::Value;
-
 use crate::experiment::launcher::Slurm;
 use crate::experiment::sweep::{Mode, Sweep};
 use crate::results::search::{Method, Search};
 use crate::results::sweep::Record;
+use crate::sweep::search::with_known_points;
 use crate::sweep::slurm::search::JOBS;
 
 /// `up to 40 points, chosen by score (higher is better)`, and where runs stop.
@@ -34,17 +33,12 @@ pub fn shortened(sweep: &Sweep, whole: u64, steps: u64) -> Option<String> {
     Some(format!("sweep.asha.min_steps={}", share.max(1)))
 }
 
-/// What Slurm is asked for by: the record with the points that were planned, where mode `tpe` has chosen none yet, and the
-/// settings, in which a search says how many jobs there are at once.
-pub fn for_slurm(record: &Record, drawn: &[Vec<Value>], settings: Option<Slurm>) -> (Record, Option<Slurm>) {
+/// What Slurm is asked for by, with the points that are known: a search says how many jobs there are at once.
+pub fn for_slurm(record: &Record, settings: Option<Slurm>) -> (Record, Option<Slurm>) {
     if record.search.is_none() {
         return (record.clone(), settings);
     }
     let mut settings = settings.unwrap_or_default();
     settings.array_limit.get_or_insert(JOBS);
-    let planned = match record.points.is_empty() {
-        true => Record { points: drawn.to_vec(), ..record.clone() },
-        false => record.clone(),
-    };
-    (planned, Some(settings))
+    (with_known_points(record), Some(settings))
 }

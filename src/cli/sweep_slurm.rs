@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::sweep::{Lines, SweepArguments, how_to_go_on};
+use super::sweep_forecasts::AsChosen;
 use super::sweep_jobs::Jobs;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
@@ -10,16 +11,13 @@ use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
 use crate::experiment::read;
 use crate::invocation;
-use crate::probe::ProbeError;
 use crate::results::format::Outcome;
 use crate::results::layout;
 use crate::results::search::{Method, Search};
 use crate::results::sweep::Record;
 use crate::results::sweep_memory::SweepMemory;
-use crate::run::prepare::{NotStarted, Planned};
 use crate::run::stop::{StopSignal, exit_code};
-use crate::sweep::needs::with_margin;
-use crate::sweep::points::RunId;
+use crate::sweep::needs::Forecasts;
 use crate::sweep::search::course::course as search_course;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::jobs::tasks_of;
@@ -62,12 +60,10 @@ pub fn check_idle(sweep: &Path) -> Result<(), Failure> {
 }
 
 /// Hands the sweep to Slurm and watches it. `settings` are the file's; those of a sweep that was submitted before count more.
-/// `largest` is the point with the largest buffers, where that is known.
 pub fn conduct(
     sweep: &Path,
     record: &Record,
     settings: Option<Slurm>,
-    largest: Option<u64>,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
@@ -75,7 +71,7 @@ pub fn conduct(
     let settings = match slurm::kept(sweep).map_err(Failure::failed)? {
         Some(settings) => settings,
         None => {
-            let settings = asked(sweep, record, settings.unwrap_or_default(), largest, terminal)?;
+            let settings = asked(sweep, record, settings.unwrap_or_default())?;
             // Before anything of Slurm is written: where it fails, the sweep may go on here.
             by_point(sweep, record, &settings, terminal)?;
             slurm::keep(sweep, &settings).map_err(Failure::failed)?;
@@ -88,7 +84,9 @@ pub fn conduct(
     }
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let retry_failed = arguments.retry_failed;
-    let submission = Submission { program: &program, settings: &settings, memory: memory.as_ref(), retry_failed };
+    let forecasts = memory.map(|memory| AsChosen::new(sweep, memory, terminal));
+    let memory = forecasts.as_ref().map(|forecasts| forecasts as &dyn Forecasts);
+    let submission = Submission { program: &program, settings: &settings, memory, retry_failed };
     let mut lines = Lines::new(record, terminal);
     let mut tell = |event: Event<'_>| said(&event, &mut lines, sweep, terminal);
     let watched = match &record.search {
@@ -172,14 +170,8 @@ pub fn tell(watched: &Watched, sweep: &Path, record: &Record, terminal: Terminal
     }
 }
 
-/// The settings with memory and GPUs filled in.
-fn asked(
-    sweep: &Path,
-    record: &Record,
-    mut settings: Slurm,
-    largest: Option<u64>,
-    terminal: Terminal,
-) -> Result<Slurm, Failure> {
+/// The settings with GPUs and the size of arrays filled in.
+fn asked(sweep: &Path, record: &Record, mut settings: Slurm) -> Result<Slurm, Failure> {
     let base = sweep.join(layout::BASE);
     let device = read::read_resolved(&base, &[])?.experiment.experiment.device;
     let swept = record.keys.iter().position(|key| key == "experiment.device");
@@ -204,16 +196,6 @@ fn asked(
     }
     settings.array_size = settings.array_size.or_else(queue::array_size_max);
     check_arrays(record.runs_at_most(), settings.array_size)?;
-    // A search has points that are not chosen yet: one size for all.
-    if settings.memory.is_none() && record.search.is_some() {
-        let mut needed = needed(&base, &[], terminal)?;
-        if let Some(point) = largest {
-            needed = needed.max(self::needed(&base, &record.overrides(RunId { point, repeat: 1 }), terminal)?);
-        }
-        let memory = Bytes(with_margin(needed));
-        terminal.say(&format!("{memory} of memory for each run: a probe needed {}, and a margin", Bytes(needed)));
-        settings.memory = Some(memory);
-    }
     Ok(settings)
 }
 
@@ -254,24 +236,6 @@ fn wants_gpu(device: &str) -> bool {
         Some("auto") => device::choose(device).is_ok_and(|chosen| chosen.kind != Kind::Cpu),
         _ => false,
     }
-}
-
-/// Bytes that an experiment holds at its peak, by the forecast of a probe.
-fn needed(base: &Path, overrides: &[String], terminal: Terminal) -> Result<u64, Failure> {
-    let advice = |why: String| {
-        let message = format!("how much memory a run needs cannot be tried out here: {why}");
-        Failure::Failed(format!("{message}; {ADVICE}"))
-    };
-    let checked = read::read_resolved(base, overrides)?;
-    let mut planned = Planned::new(checked.experiment, terminal).map_err(|error| match error {
-        NotStarted::Failed(why) => advice(why),
-        other => other.into(),
-    })?;
-    let (forecast, _) = planned.forecast(base, overrides).map_err(|error| match error {
-        ProbeError::Stopped => error.into(),
-        other => advice(other.to_string()),
-    })?;
-    Ok(forecast.resident_peak.unwrap_or(forecast.heap_peak))
 }
 
 /// `xrun sweep --collect DIR`: the table of what there is, whoever works on it. How to continue is said where something is left to

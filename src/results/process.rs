@@ -55,6 +55,9 @@ pub struct SlurmJob {
     pub partition: Option<String>,
     /// The cluster's name.
     pub cluster: Option<String>,
+    /// Bytes that the job was given on its node; absent where Slurm does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
 }
 
 impl SlurmJob {
@@ -68,6 +71,11 @@ impl SlurmJob {
             node: variable("SLURMD_NODENAME"),
             partition: variable("SLURM_JOB_PARTITION"),
             cluster: variable("SLURM_CLUSTER_NAME"),
+            // In mebibytes; 0 is all that the node has.
+            memory: variable("SLURM_MEM_PER_NODE")
+                .and_then(|text| text.parse::<u64>().ok())
+                .filter(|mebibytes| *mebibytes > 0)
+                .and_then(|mebibytes| mebibytes.checked_mul(1 << 20)),
         })
     }
 }

@@ -50,6 +50,11 @@ pub struct PointsNeed {
 }
 
 impl SweepMemory {
+    /// Whether a point has a forecast of its own.
+    pub fn knows(&self, point: u64) -> bool {
+        self.forecasts.iter().any(|need| need.points.contains(&point))
+    }
+
     /// The forecast of a point; of one that is not listed the largest. `None` where there is no forecast at all.
     pub fn need(&self, point: u64) -> Option<&PointsNeed> {
         let own = self.forecasts.iter().find(|need| need.points.contains(&point));

@@ -70,6 +70,17 @@ pub fn explain(run: &Path) -> Explained {
     }
 }
 
+/// What the cluster's accounting says of the newest process of this run, such as `OUT_OF_MEMORY`; `None` outside of a cluster, and
+/// where it does not answer.
+pub fn state_on_cluster(run: &Path) -> Option<String> {
+    accounting(killed::noted(run)?.slurm.as_ref()?)
+}
+
+/// Bytes that the newest process of this run was given by its cluster; `None` where that is not known.
+pub fn given_by_cluster(run: &Path) -> Option<u64> {
+    killed::noted(run)?.slurm?.memory
+}
+
 /// The log of this machine may speak of it.
 fn here(killer: &Killer) -> bool {
     !matches!(killer, Killer::Machine | Killer::Elsewhere { .. })

@@ -113,19 +113,18 @@ pub struct Local {
 }
 
 /// Processes on this machine, as many side by side as their forecasts fit.
-#[derive(Debug)]
-pub struct Packed {
+pub struct Packed<'a> {
     local: Local,
-    packing: Packing,
+    packing: Packing<'a>,
 }
 
-impl Packed {
-    pub fn new(packing: Packing) -> io::Result<Self> {
+impl<'a> Packed<'a> {
+    pub fn new(packing: Packing<'a>) -> io::Result<Self> {
         Ok(Self { local: Local::new(packing.room().processors)?, packing })
     }
 }
 
-impl Launcher for Packed {
+impl Launcher for Packed<'_> {
     fn jobs(&self) -> usize {
         self.local.jobs()
     }

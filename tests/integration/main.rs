@@ -49,6 +49,7 @@ mod sweep;
 mod sweep_kills;
 mod sweep_memory;
 mod sweep_slurm;
+mod sweep_unwatched;
 mod tensorboard;
 mod tidy;
 #[cfg(feature = "train")]

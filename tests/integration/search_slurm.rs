@@ -92,7 +92,12 @@ fn a_watcher_that_is_killed_again_and_again_finds_its_jobs_and_submits_none_twic
     let mut watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
     // In the first rung and in those after it.
     for job in [1, 2, 5, 9, count - 1] {
-        wait_until("the job runs", || state(&cluster, job).is_some_and(|state| state != "PENDING"));
+        wait_until("the job runs, or nobody submits it any more", || {
+            state(&cluster, job).is_some_and(|state| state != "PENDING") || watcher.try_wait().unwrap().is_some()
+        });
+        if watcher.try_wait().unwrap().is_some() {
+            panic!("before job {job}: {:?}", said(watcher.wait_with_output().unwrap()));
+        }
         watcher.kill().unwrap();
         watcher.wait().unwrap();
         watcher = resume(&cluster);

@@ -205,14 +205,52 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
             |name: &str| text(&workplace.path(&format!("results/{name}/sweeps/latest/points/{run}/metrics.jsonl")));
         assert_eq!(metrics("one"), metrics("held"), "{run}");
     }
-    // What was forecast is kept; a search that chooses its points has no forecast.
+    // What was forecast is kept.
     let said = workplace.xrun(&["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]);
     assert!(said.code == 0 && !said.err.contains("measuring memory"), "{said:?}");
-    let tpe = ["--mode", "tpe", "--samples", "5", "-s", "sweep.metric=score"];
-    let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
-    assert!(said.code == 2 && said.err.contains("write --jobs N"), "{said:?}");
     let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "none"]);
     assert!(said.code == 2 && said.err.contains("a number from 1 to 256, or `auto`"), "{said:?}");
+}
+
+#[test]
+fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
+    let workplace = Workplace::new();
+    workplace.file("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "80 MiB"));
+    let tpe = ["--mode", "tpe", "--samples", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup=2"];
+    let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
+    assert!(said.code == 0 && said.err.contains("probes for 2 points"), "{said:?}");
+    let sweep = std::fs::canonicalize(workplace.path("results/held/sweeps/latest")).unwrap();
+    let memory = toml(&sweep.join("memory.toml"));
+    let table = crate::workplace::json(&sweep.join("table.json"));
+    let keys: Vec<&str> = table["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    let hold = keys.iter().position(|key| key.ends_with("hold")).unwrap();
+    let mut listed = 0;
+    for forecast in memory["forecasts"].as_array().unwrap() {
+        let host = forecast["host"].as_integer().unwrap() as u64;
+        for point in forecast["points"].as_array().unwrap() {
+            let held = match &table["rows"][point.as_integer().unwrap() as usize - 1]["values"][hold] {
+                Value::String(text) => text.parse::<xrun::units::Bytes>().unwrap().0,
+                _ => 0,
+            };
+            assert!((held..held + (60 << 20)).contains(&host), "{forecast} for {held}");
+            listed += 1;
+        }
+    }
+    assert_eq!(listed, 7, "{memory:?}");
+}
+
+#[test]
+fn a_search_asks_slurm_for_memory_by_point() {
+    let search = crate::search::HALVING.replace("warmup_steps = 4", "warmup_steps = 4\n[limits]\nmetrics_queue = 1");
+    let held = format!("{search}[launcher.slurm]\narray_limit = 1\n")
+        .replace("[sweep.asha]", "\"pipeline.dummy.hold\" = [\"0\", \"400 MiB\"]\n[sweep.asha]");
+    let cluster = Cluster::new();
+    cluster.workplace.file("half.toml", &held);
+    let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
+    assert!(said.code == 0 && said.err.contains("memory by point: "), "{said:?}");
+    let sizes: std::collections::BTreeSet<u64> = jobs(&cluster).iter().map(|(_, memory)| *memory).collect();
+    let sizes: Vec<u64> = sizes.into_iter().collect();
+    assert!(sizes.len() == 2 && sizes[0] < 350 && (656..800).contains(&sizes[1]), "{sizes:?}");
 }
 
 /// A group with room for one large run, which two forecasts that are too low believe to be room for both.

@@ -54,7 +54,7 @@ for task in $tasks; do state "$task" PENDING; done
         [ -f "$here/lose" ] && { state "$task" FAILED; continue; }
         state "$task" RUNNING
         output=${said/\%A/$job}
-        SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
+        SLURM_JOB_ID=$job SLURM_MEM_PER_NODE=$asked SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
         if [ -f "$here/end_${job}_$task" ]; then
             read -r word steps <"$here/end_${job}_$task"
             until [ "$(cat "$folder"/points/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done

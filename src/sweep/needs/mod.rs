@@ -6,7 +6,7 @@
 //! packing::Packing needs, room      -> which runs fit side by side on this machine
 //! again::after     a run that died  -> once more with what its trace says, or not: it grew
 //! ```
-//! The forecasts are made on the command line's side, which knows of probes. They are kept in `memory.toml`.
+//! The forecasts are made on the command line's side, which knows of probes ([`Forecasts`]). They are kept in `memory.toml`.
 
 pub mod again;
 pub mod alike;
@@ -16,6 +16,7 @@ pub mod sizes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use self::packing::Need;
 use super::points::RunId;
 use crate::results::format::VERSION;
 use crate::results::read::ReadError;
@@ -23,6 +24,7 @@ use crate::results::sweep::{Process, Record};
 use crate::results::sweep_memory::SweepMemory;
 use crate::results::write::{self, WriteError};
 use crate::results::{file, layout, printable, read};
+use crate::units::Bytes;
 
 /// Longer files are not ours: 10,000 points with a forecast each.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -39,6 +41,33 @@ pub struct NeedsError {
     pub path: PathBuf,
     /// What is wrong with it, for people.
     pub message: String,
+}
+
+/// What the points of a sweep need, also those that a search has yet to choose.
+pub trait Forecasts {
+    /// What a run of the point needs. A point that is new may be tried out for this, which takes seconds to minutes.
+    fn need(&self, point: u64) -> Need;
+    /// The same without trying anything: of a point that is new the largest that is known.
+    fn likely(&self, point: u64) -> Need;
+    /// What Slurm is asked for, for a run of the point; `None` where nothing is known.
+    fn asked(&self, point: u64) -> Option<Bytes>;
+}
+
+impl Forecasts for SweepMemory {
+    fn need(&self, point: u64) -> Need {
+        self.need(point).map_or_else(Need::default, |need| Need {
+            host: need.host.0,
+            device: need.device.map_or(0, |bytes| bytes.0),
+        })
+    }
+
+    fn likely(&self, point: u64) -> Need {
+        Forecasts::need(self, point)
+    }
+
+    fn asked(&self, point: u64) -> Option<Bytes> {
+        self.asked(point)
+    }
 }
 
 /// What was forecast of a sweep before; `None` where nothing was.
@@ -125,7 +154,6 @@ pub fn with_margin(needed: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::results::sweep_memory::{AskedSize, PointsNeed};
-    use crate::units::Bytes;
 
     #[test]
     fn the_margin_is_a_quarter_and_at_least_256_mebibytes() {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::points::RunId;
-use crate::results::sweep_memory::SweepMemory;
+use super::Forecasts;
 
 /// What a run needs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,10 +27,9 @@ pub struct Room {
 }
 
 /// Runs that are side by side.
-#[derive(Clone, Debug)]
-pub struct Packing {
+pub struct Packing<'a> {
     room: Room,
-    memory: SweepMemory,
+    forecasts: Box<dyn Forecasts + 'a>,
     running: BTreeMap<RunId, Need>,
     /// Runs that were beside another one at some time.
     in_company: BTreeSet<RunId>,
@@ -38,10 +37,10 @@ pub struct Packing {
     alone: BTreeSet<RunId>,
 }
 
-impl Packing {
+impl<'a> Packing<'a> {
     /// Nothing runs yet.
-    pub fn new(room: Room, memory: SweepMemory) -> Self {
-        Self { room, memory, running: BTreeMap::new(), in_company: BTreeSet::new(), alone: BTreeSet::new() }
+    pub fn new(room: Room, forecasts: Box<dyn Forecasts + 'a>) -> Self {
+        Self { room, forecasts, running: BTreeMap::new(), in_company: BTreeSet::new(), alone: BTreeSet::new() }
     }
 
     /// What all together may use.
@@ -57,19 +56,26 @@ impl Packing {
         if self.alone.contains(&run) || self.running.keys().any(|running| self.alone.contains(running)) {
             return false;
         }
-        let need = self.need(run);
+        // A point that is new is tried out beside those that run, and takes for that what it will take.
+        self.running.len() < self.room.processors
+            && self.has_room(self.forecasts.likely(run.point))
+            && self.has_room(self.forecasts.need(run.point))
+    }
+
+    fn has_room(&self, need: Need) -> bool {
         let sum = |of: fn(&Need) -> u64| {
             let running = self.running.values().map(of);
             running.fold(of(&need), u64::saturating_add)
         };
         // A run that uses no device does not mind one that is full.
         let on_device = need.device == 0 || self.room.device.is_none_or(|room| sum(|need| need.device) <= room);
-        self.running.len() < self.room.processors && sum(|need| need.host) <= self.room.host && on_device
+        sum(|need| need.host) <= self.room.host && on_device
     }
 
     /// A run begins.
     pub fn begin(&mut self, run: RunId) {
-        self.running.insert(run, self.need(run));
+        let need = self.forecasts.need(run.point);
+        self.running.insert(run, need);
         if self.running.len() > 1 {
             self.in_company.extend(self.running.keys().copied());
         }
@@ -89,25 +95,17 @@ impl Packing {
     pub fn is_alone(&self, run: RunId) -> bool {
         self.alone.contains(&run)
     }
-
-    fn need(&self, run: RunId) -> Need {
-        let need = self.memory.need(run.point);
-        need.map_or_else(Need::default, |need| Need {
-            host: need.host.0,
-            device: need.device.map_or(0, |bytes| bytes.0),
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::format::VERSION;
-    use crate::results::sweep_memory::PointsNeed;
+    use crate::results::sweep_memory::{PointsNeed, SweepMemory};
     use crate::units::Bytes;
     use proptest::prelude::*;
 
-    fn memory(needs: &[(u64, u64)]) -> SweepMemory {
+    fn memory(needs: &[(u64, u64)]) -> Box<SweepMemory> {
         let forecast = |(at, (host, device)): (usize, &(u64, u64))| PointsNeed {
             host: Bytes(*host),
             device: (*device > 0).then_some(Bytes(*device)),
@@ -115,7 +113,8 @@ mod tests {
             because: None,
             points: vec![at as u64 + 1],
         };
-        SweepMemory { version: VERSION, sizes: Vec::new(), forecasts: needs.iter().enumerate().map(forecast).collect() }
+        let forecasts = needs.iter().enumerate().map(forecast).collect();
+        Box::new(SweepMemory { version: VERSION, sizes: Vec::new(), forecasts })
     }
 
     fn run(point: u64) -> RunId {

@@ -14,6 +14,7 @@ use crate::experiment::check_search;
 use crate::experiment::read_sweep::Family;
 use crate::experiment::sweep::Mode;
 use crate::results::search::{Dimension, Method, Search};
+use crate::results::sweep::Record;
 
 /// Where the values of each key are drawn from.
 pub fn space(axes: &[Axis]) -> Vec<Dimension> {
@@ -43,4 +44,19 @@ pub fn of(family: &Family, rungs: &[u64]) -> Option<Search> {
         samples: sweep.samples?,
         method,
     })
+}
+
+/// The sweep with all points that are known before the first result: of mode `tpe` those at the start, whether they were chosen
+/// already or not.
+pub fn with_known_points(record: &Record) -> Record {
+    let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, samples, .. }) = &record.search else {
+        return record.clone();
+    };
+    let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
+    let mut points = record.points.clone();
+    for point in points.len() as u64 + 1..=(*samples).min(*startup) {
+        let Some((values, _)) = tpe::propose(space, settings, point, &[], &points) else { break };
+        points.push(values);
+    }
+    Record { points, ..record.clone() }
 }

@@ -5,6 +5,7 @@
 //! watch::watch     what is missing -> script::script -> queue::submit   job arrays
 //!                  squeue and the run directories                      until all are done; killed ones again
 //! search::watch    what a search chooses -> the same            a job a run and rung, until nothing is to choose
+//! unwatched::died  what died for want of memory before a watcher came
 //! task::start      a task's number -> the run or resume that the node's process becomes
 //! ```
 //! The jobs bear the sweep's name, so the queue and the run directories say everything: any shell can go on.
@@ -15,6 +16,7 @@ pub(crate) mod queue;
 pub(crate) mod script;
 pub(crate) mod search;
 pub(crate) mod task;
+pub(crate) mod unwatched;
 pub(crate) mod watch;
 
 use std::path::{Path, PathBuf};

@@ -22,8 +22,8 @@ use super::jobs::Jobs;
 use super::queue::{self, Task};
 use super::script::{self, Array};
 use super::watch::{
-    ASK_EVERY, Event, Fate, Followed, Submission, Watched, active_jobs, as_meant, before_xrun, counts, fate, is_active,
-    not_tried_again, process, queued, record_process, said_by_run, tidy,
+    ASK_EVERY, Event, Fate, Followed, Submission, Watched, active_jobs, as_meant, before_xrun, counts, died, fate,
+    is_active, not_tried_again, process, queued, record_process, said_by_run, tidy,
 };
 use crate::bounded::ledger::Ledger;
 use crate::experiment::launcher::Slurm;
@@ -78,6 +78,8 @@ struct Going {
     before: f64,
     /// Its folder was seen to be where it was sent.
     seen: bool,
+    /// It is on no way: it died for want of memory while nobody watched, and this is known of it.
+    unseen: Option<String>,
 }
 
 /// Submits what the search chooses, follows it, and chooses by what came out, until nothing is left to choose. The caller holds
@@ -196,6 +198,17 @@ impl<'a> Flow<'a> {
         let retries = tried_again(sweep, record).into_iter();
         let tried_again: BTreeMap<RunId, u64> = retries.map(|(run, retry)| (run, retry.bytes)).collect();
         let mut going = Vec::new();
+        for (run, why) in submission.unseen(sweep, record, tasks) {
+            let folder = run_folder(sweep, run);
+            let Ok(until) = read::manifest(&folder).map(|manifest| manifest.until) else { continue };
+            if arrived(&folder, search, until) {
+                continue;
+            }
+            let job = Job { run, until };
+            course.adopt(job);
+            let one = Going::new(job, seconds(sweep, job), tried_again.get(&run).copied(), 0);
+            going.push(Going { unseen: Some(why), ..one });
+        }
         for job in under_way(record, tasks) {
             course.adopt(job);
             // What its process took that came there already is not told from what those before took.
@@ -342,7 +355,8 @@ impl Going {
     fn new(job: Job, before: f64, again_with: Option<u64>, again: u32) -> Self {
         // A search runs each point once, in their order.
         let place = job.run.point as usize - 1;
-        Self { job, followed: Followed { place, run: job.run, again, again_with, gone: None }, before, seen: false }
+        let followed = Followed { place, run: job.run, again, again_with, gone: None };
+        Self { job, followed, before, seen: false, unseen: None }
     }
 
     /// Its folder says that it came to where it was sent, and did not when it was last looked at.
@@ -360,6 +374,9 @@ impl Going {
         submission: Submission<'_>,
         cancelled: bool,
     ) -> Fate {
+        if let Some(why) = self.unseen.take() {
+            return died(sweep, &self.followed, submission, why);
+        }
         let (run, place) = (self.job.run, self.followed.place);
         let folder = run_folder(sweep, run);
         let last = tasks.iter().filter(|task| task.place == place).max_by_key(|task| task.job);

@@ -11,7 +11,7 @@ use super::super::course::to_do;
 use super::super::launch::last_words;
 use super::super::measure::Queued;
 use super::super::needs::again::{self, Again};
-use super::super::needs::tried_again;
+use super::super::needs::{Forecasts, tried_again};
 use super::super::points::RunId;
 use super::super::record::run_folder;
 use super::super::standing::{self, Standing};
@@ -19,12 +19,11 @@ use super::super::table;
 use super::arrays::Arrays;
 use super::queue::{self, Task};
 use super::script::{self, Array};
-use super::{SlurmError, arrays_of};
+use super::{SlurmError, arrays_of, unwatched};
 use crate::bounded::ledger::Ledger;
 use crate::experiment::launcher::Slurm;
 use crate::results::format::VERSION;
 use crate::results::sweep::{Process, Record};
-use crate::results::sweep_memory::SweepMemory;
 use crate::results::write::{self, LineWriter};
 use crate::results::{layout, read};
 use crate::run::killed::{self, Killer};
@@ -82,13 +81,13 @@ pub enum Watched {
 }
 
 /// How a sweep is handed to Slurm.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Submission<'a> {
     /// As the nodes will find it.
     pub program: &'a Path,
     pub settings: &'a Slurm,
     /// What each point is given; `None` where the settings say what all get.
-    pub memory: Option<&'a SweepMemory>,
+    pub memory: Option<&'a dyn Forecasts>,
     /// Go on with runs that ended in a failure, too.
     pub retry_failed: bool,
 }
@@ -100,9 +99,9 @@ pub const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duratio
 /// The state, as Slurm calls it, of a task that somebody took back.
 const CANCELLED: &str = "CANCELLED";
 /// And of one that was ended for its memory.
-const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
+pub const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
 /// And of one whose process ended with an error, or was killed.
-const FAILED: &str = "FAILED";
+pub const FAILED: &str = "FAILED";
 
 /// A run that is not done.
 pub struct Followed {
@@ -139,6 +138,15 @@ impl Submission<'_> {
         let of_point = || self.memory.and_then(|memory| memory.asked(one.run.point));
         self.settings.memory.or_else(of_point).map(|bytes| bytes.0).max(one.again_with)
     }
+
+    /// Runs that died for want of memory and of which nobody has told it, and what is known of that.
+    pub fn unseen(&self, sweep: &Path, record: &Record, tasks: &[Task]) -> BTreeMap<RunId, String> {
+        let retries = tried_again(sweep, record);
+        unwatched::died(sweep, record, tasks, &|run| {
+            let again_with = retries.get(&run).map(|retry| retry.bytes);
+            self.memory_of(&Followed { place: 0, run, again: 0, again_with, gone: None })
+        })
+    }
 }
 
 /// Submits what is missing and not in the queue, and follows it to its end. The caller holds the sweep's folder, whose
@@ -162,9 +170,14 @@ pub fn watch(
         let again_with = tried_again.get(&run).map(|retry| retry.bytes);
         Followed { place: places[&run], run, again: 0, again_with, gone: None }
     };
-    let mut left: Vec<Followed> = to_do(sweep, record, submission.retry_failed).into_iter().map(followed).collect();
     let mut tasks = queue::tasks(&arrays)?;
-    let missing = left.iter().filter(|one| !is_active(&tasks, one.place));
+    let mut unseen = submission.unseen(sweep, record, &tasks);
+    let mut runs = to_do(sweep, record, submission.retry_failed);
+    // Those that ended themselves at their container's limit.
+    let others: Vec<RunId> = unseen.keys().filter(|run| !runs.contains(run)).copied().collect();
+    runs.extend(others);
+    let mut left: Vec<Followed> = runs.into_iter().map(followed).collect();
+    let missing = left.iter().filter(|one| !is_active(&tasks, one.place) && !unseen.contains_key(&one.run));
     let mut refused = submit(sweep, submission, &arrays, missing, tell)?;
     let (mut wait, mut seen, mut silent, mut cancelled) = (ASK_EVERY.0, None, false, 0);
     let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
@@ -187,7 +200,10 @@ pub fn watch(
         }
         let each = |one: &mut Followed| match refused.remove(&one.place) {
             Some(why) => Fate::Ended(Some(why)),
-            None => fate(sweep, one, &tasks, submission, cancelled > 0),
+            None => match unseen.remove(&one.run) {
+                Some(why) => died(sweep, one, submission, why),
+                None => fate(sweep, one, &tasks, submission, cancelled > 0),
+            },
         };
         let fates: Vec<Fate> = left.iter_mut().map(each).collect();
         let fates = as_meant(fates, &tasks);
@@ -377,7 +393,7 @@ pub fn fate(sweep: &Path, one: &mut Followed, tasks: &[Task], submission: Submis
 }
 
 /// A run had too little memory. Once more with what its trace says; never if it was growing.
-fn died(sweep: &Path, one: &Followed, submission: Submission<'_>, why: String) -> Fate {
+pub fn died(sweep: &Path, one: &Followed, submission: Submission<'_>, why: String) -> Fate {
     let file = if submission.settings.memory.is_some() { layout::SLURM } else { layout::SWEEP_MEMORY };
     // One that ended itself counts as failed.
     let failed = matches!(standing::of(&run_folder(sweep, one.run)), Standing::Done(_));

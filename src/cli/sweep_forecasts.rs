@@ -1,0 +1,55 @@
+//! What does a point need that a search has just chosen? Found out when it is first asked for.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use super::sweep_memory;
+use super::terminal::Terminal;
+use crate::results::sweep_memory::SweepMemory;
+use crate::sweep::needs::packing::Need;
+use crate::sweep::needs::{Forecasts, keep};
+use crate::units::Bytes;
+
+/// The forecasts of a sweep; points that are chosen later are added to them, and to `memory.toml`.
+pub struct AsChosen<'a> {
+    sweep: &'a Path,
+    terminal: Terminal,
+    memory: RefCell<SweepMemory>,
+}
+
+impl<'a> AsChosen<'a> {
+    /// With what is known of the points that there are.
+    pub fn new(sweep: &'a Path, memory: SweepMemory, terminal: Terminal) -> Self {
+        Self { sweep, terminal, memory: RefCell::new(memory) }
+    }
+
+    fn know(&self, point: u64) {
+        if self.memory.borrow().knows(point) {
+            return;
+        }
+        let known = self.memory.borrow().clone();
+        // After a signal no run is started any more, so nothing is kept of what was not found out.
+        let Some(need) = sweep_memory::of_point(self.sweep, &known, point, self.terminal) else { return };
+        let mut memory = self.memory.borrow_mut();
+        sweep_memory::add(&mut memory, need);
+        if let Err(error) = keep(self.sweep, &memory) {
+            self.terminal.error(&format!("{error}; the forecast of point {point} is made anew by a resume"));
+        }
+    }
+}
+
+impl Forecasts for AsChosen<'_> {
+    fn need(&self, point: u64) -> Need {
+        self.know(point);
+        Forecasts::need(&*self.memory.borrow(), point)
+    }
+
+    fn likely(&self, point: u64) -> Need {
+        Forecasts::need(&*self.memory.borrow(), point)
+    }
+
+    fn asked(&self, point: u64) -> Option<Bytes> {
+        self.know(point);
+        self.memory.borrow().asked(point)
+    }
+}

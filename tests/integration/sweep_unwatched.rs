@@ -1,0 +1,116 @@
+//! What dies for want of memory on a cluster while nobody watches: told by the next watcher, not submitted again unseen.
+
+use std::path::PathBuf;
+
+use xrun::results::write;
+
+use crate::search::HALVING;
+use crate::sweep_slurm::{Cluster, interrupt, outcomes};
+use crate::workplace::{Said, json, text, wait_until};
+
+const LEAK: &str = "
+[pipeline.dummy]
+steps_per_epoch = 400
+step_microseconds = 4000
+leak_per_step = \"1 MiB\"
+leak_in_ledger = true
+[limits]
+metrics_queue = 1
+[memory]
+every_steps = 1
+[sweep]
+\"experiment.seed\" = [1]
+";
+
+const RESTS: &str = "
+[pipeline.dummy]
+steps_per_epoch = 60
+step_microseconds = 10000
+hold = \"100 MiB\"
+[limits]
+metrics_queue = 1
+[sweep]
+\"experiment.seed\" = [1]
+";
+
+/// A sweep whose first job Slurm ends for its memory, after nobody watches any more.
+fn left_alone(file: &str, content: &str, end: &str) -> (Cluster, PathBuf) {
+    let cluster = Cluster::new();
+    cluster.workplace.file(file, content);
+    // Its steps go on until the watcher has gone.
+    cluster.tell("end_1_0", end);
+    let watcher = cluster.spawn(&["sweep", file, "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
+    let state = || std::fs::read_to_string(cluster.workplace.path("bin/task_1_0")).unwrap_or_default();
+    wait_until("the job runs", || state().contains("RUNNING"));
+    let said = interrupt(watcher);
+    assert_eq!(said.code, 8, "{said:?}");
+    wait_until("the job died", || state().contains("OUT_OF_MEMORY"));
+    let name = file.trim_end_matches(".toml");
+    let sweep = std::fs::canonicalize(cluster.workplace.path(&format!("results/{name}/sweeps/latest"))).unwrap();
+    (cluster, sweep)
+}
+
+fn resume(cluster: &Cluster, sweep: &std::path::Path) -> Said {
+    cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()])
+}
+
+#[test]
+fn a_leak_is_told_with_its_owner_and_is_submitted_again_only_by_somebody_who_knows() {
+    let (cluster, sweep) = left_alone("leak.toml", LEAK, "OUT_OF_MEMORY 150");
+    let said = resume(&cluster, &sweep);
+    let told =
+        |said: &Said| said.err.contains("while nobody watched, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run");
+    assert!(said.code == 1 && told(&said) && said.err.contains("not tried again, since it was growing"), "{said:?}");
+    assert!(said.err.contains("`dummy_leak`"), "{said:?}");
+    assert_eq!((cluster.submissions().as_str(), outcomes(&sweep)), ("1", vec!["killed".to_owned()]));
+    let table = json(&sweep.join("table.json"));
+    assert!(table["rows"][0]["runs"][0]["message"].as_str().unwrap().contains("growing"), "{table}");
+    let said = resume(&cluster, &sweep);
+    assert!(!told(&said), "once is enough: {said:?}");
+    assert_eq!((said.code, cluster.submissions().as_str()), (0, "2"));
+}
+
+#[test]
+fn what_rested_is_tried_once_more_with_what_it_needed() {
+    let (cluster, sweep) = left_alone("rests.toml", RESTS, "OUT_OF_MEMORY 40");
+    let said = resume(&cluster, &sweep);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.err.contains(
+            "while nobody watched, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run; submitted again, once, with"
+        ),
+        "{said:?}"
+    );
+    let script = text(&cluster.workplace.path("bin/job_2"));
+    let memory: u64 = script.split("--mem=").nth(1).unwrap().split('M').next().unwrap().parse().unwrap();
+    assert!((240..=600).contains(&memory), "{memory}");
+    assert_eq!((cluster.submissions().as_str(), outcomes(&sweep)), ("2", vec!["finished".to_owned()]));
+}
+
+#[test]
+fn who_has_given_it_more_since_is_not_asked_again() {
+    let (cluster, sweep) = left_alone("rests.toml", RESTS, "OUT_OF_MEMORY 40");
+    let settings = text(&sweep.join("slurm.toml")).replace("150 MiB", "700 MiB");
+    write::replace(&sweep.join("slurm.toml"), settings.as_bytes()).unwrap();
+    let said = resume(&cluster, &sweep);
+    assert!(said.code == 0 && !said.err.contains("nobody watched"), "{said:?}");
+    assert!(text(&cluster.workplace.path("bin/job_2")).contains("--mem=700M"));
+}
+
+#[test]
+fn a_run_of_a_search_is_tried_once_more_to_the_same_rung() {
+    let slow = HALVING.replace("step_microseconds = 2000", "step_microseconds = 20000");
+    let one = "[limits]\nmetrics_queue = 1\n[launcher.slurm]\narray_limit = 1\n";
+    let (cluster, sweep) = left_alone("half.toml", &format!("{slow}{one}"), "OUT_OF_MEMORY 6");
+    let watcher = cluster.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    wait_until("it was submitted again", || cluster.workplace.path("bin/job_2").is_file());
+    let said = interrupt(watcher);
+    assert!(
+        said.err.contains(
+            "while nobody watched, Slurm said OUT_OF_MEMORY, with 150.0 MiB for the run; submitted again, once, with"
+        ),
+        "{said:?}"
+    );
+    let script = text(&cluster.workplace.path("bin/job_2"));
+    assert!(script.contains("--until 8 ") && !script.contains("--mem=150M"), "{script}");
+}

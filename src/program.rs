@@ -37,6 +37,7 @@ use crate::data::reference_video::ReferenceVideo;
 use crate::data::sound_clips::SoundClips;
 use crate::device::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::experiment::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
+use crate::memory::heap;
 use crate::pipelines::command::Command;
 use crate::pipelines::dummy::Dummy;
 use crate::pipelines::federated_adapters::{AudioAdapters, FederatedAdapters};
@@ -133,6 +134,7 @@ impl Program {
         assert!(alone, "`Program::main` was called after a thread was started");
         // SAFETY: no other thread runs that could read the environment.
         unsafe { prepare_environment() };
+        heap::keep_free_pages();
         invocation::is_called(&std::env::args_os().next().unwrap_or_default());
         self.register();
         cli::main()

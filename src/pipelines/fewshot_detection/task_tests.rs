@@ -3,6 +3,7 @@
 use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
+use super::super::assignment::strides;
 use super::*;
 use crate::data::feed;
 use crate::data::reference_video::generate::generate_in;
@@ -123,12 +124,15 @@ fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
     }
 }
 
-/// The mean gradients of an episode whose references and queries go forward and backward together.
+/// The mean gradients of an episode whose references and queries go forward and backward together, in Burn's operations.
 fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, usize) {
     let (network, settings, device) = (task.trained.network().unwrap(), &task.settings, &task.device.autodiff);
     let references = pictures(&batch.reference_pixels, settings.reference_size, device);
-    let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
-    let dense = network.dense(pictures(&batch.query_pixels, settings.image_size, device));
+    let (embeddings, _) = ReferenceDetector::embedding_of(network.raw_by_burn(references, 2));
+    let prototypes = ReferenceDetector::prototypes(embeddings, batch.classes.len());
+    let strides = strides(settings.image_size);
+    let queries = pictures(&batch.query_pixels, settings.image_size, device);
+    let dense = ReferenceDetector::dense_of(network.raw_by_burn(queries, strides.len()), &strides);
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let counted = targets.positives;

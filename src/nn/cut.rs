@@ -10,7 +10,7 @@ use burn::tensor::TensorData;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::planes::Planes;
-use super::tape::{Gradients, Tape, Value};
+use super::tape::{Gradients, Place, Tape, Value};
 use super::{Backend, Tensor};
 
 /// What Burn's backward pass gives.
@@ -20,7 +20,7 @@ type LeafGradients = <Backend as AutodiffBackend>::Gradients;
 #[derive(Debug)]
 pub struct Cut {
     tape: Tape,
-    levels: Vec<Value>,
+    levels: Vec<Place>,
     leaves: Vec<Tensor<3>>,
 }
 
@@ -39,6 +39,7 @@ pub fn cut(tape: Tape, levels: Vec<Value>, widths: &[usize], device: &DispatchDe
         return (leaves, None);
     }
     let leaves: Vec<Tensor<3>> = leaves.into_iter().map(Tensor::require_grad).collect();
+    let levels = levels.iter().map(Value::place).collect();
     (leaves.clone(), Some(Cut { tape, levels, leaves }))
 }
 
@@ -49,7 +50,7 @@ impl Cut {
         if gradients.iter().all(Option::is_none) {
             return Gradients::default();
         }
-        let mut by_level: Vec<Planes> = self.levels.iter().map(|level| Planes::zeros(level.planes.sizes)).collect();
+        let mut by_level: Vec<Planes> = self.levels.iter().map(|level| Planes::zeros(level.sizes)).collect();
         let mut from = 0;
         for (leaf, gradient) in self.leaves.iter().zip(gradients) {
             let width = leaf.dims()[2];
@@ -79,14 +80,10 @@ pub fn back_through<M: AutodiffModule<Backend>>(
     all
 }
 
-/// Cells of all levels.
-fn cells(levels: &[Value]) -> usize {
-    levels.iter().map(|level| level.planes.sizes.pixels()).sum()
-}
-
 /// Some channels of all cells of all pictures.
 fn rows(levels: &[Value], from: usize, width: usize, device: &DispatchDevice) -> Tensor<3> {
-    let (pictures, cells) = (levels.first().map_or(0, |level| level.planes.sizes.pictures), cells(levels));
+    let pictures = levels.first().map_or(0, |level| level.planes.sizes.pictures);
+    let cells: usize = levels.iter().map(|level| level.planes.sizes.pixels()).sum();
     let mut values = vec![0.0; pictures * cells * width];
     for (picture, values) in values.chunks_exact_mut((cells * width).max(1)).enumerate() {
         let mut begin = 0;

@@ -17,7 +17,7 @@ use super::columns::Stride;
 use super::convolution::{Kernels, Point};
 use super::fake_quantise::without_graph;
 use super::one_pass::own;
-use super::planes::Planes;
+use super::planes::{Planes, Sizes};
 use super::rectified_norm::{Moments, Norm};
 use super::{Backend, Tensor};
 
@@ -28,6 +28,21 @@ pub struct Value {
     number: usize,
     /// The result itself.
     pub planes: Arc<Planes>,
+}
+
+/// Which result a gradient is of, without the result itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    number: usize,
+    /// Of the result, and so of its gradient.
+    pub sizes: Sizes,
+}
+
+impl Value {
+    /// Its place on the tape.
+    pub fn place(&self) -> Place {
+        Place { number: self.number, sizes: self.planes.sizes }
+    }
 }
 
 /// What was computed, in its order.
@@ -149,11 +164,11 @@ impl Tape {
     }
 
     /// Goes back from results whose gradients are given. What is kept goes as it is used.
-    pub fn back(mut self, from: Vec<(Value, Planes)>) -> Gradients {
+    pub fn back(mut self, from: Vec<(Place, Planes)>) -> Gradients {
         let mut waiting: Vec<Option<Planes>> = (0..self.results).map(|_| None).collect();
         let mut found = Gradients::default();
-        for (value, gradient) in from {
-            add(&mut waiting, value.number, gradient);
+        for (place, gradient) in from {
+            add(&mut waiting, place.number, gradient);
         }
         while let Some(Entry { output, operation }) = self.entries.pop() {
             if let Some(gradient) = waiting[output].take() {
@@ -287,3 +302,7 @@ impl Gradients {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tape_tests.rs"]
+mod tests;

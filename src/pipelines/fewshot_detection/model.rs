@@ -158,7 +158,7 @@ impl ReferenceDetector<Backend> {
     }
 
     /// What the head says of so many levels.
-    fn raw(&self, pictures: Tensor<4>, levels: usize) -> Raw {
+    pub(super) fn raw(&self, pictures: Tensor<4>, levels: usize) -> Raw {
         if !one_pass::is_for(&pictures) {
             return self.raw_by_burn(pictures, levels);
         }

@@ -70,22 +70,30 @@ struct Entry {
 
 #[derive(Debug)]
 enum Operation {
-    Block {
-        input: Value,
-        kernels: Weight<4>,
-        stride: Stride,
-        norm: NormWeights,
-        convolved: Planes,
-        moments: Vec<Moments>,
-        output: Arc<Planes>,
-    },
-    Point {
-        input: Value,
-        kernels: Weight<4>,
-        bias: Weight<1>,
-    },
+    Block(Box<BlockKept>),
+    Point(Box<PointKept>),
     Sum(usize, usize),
     Doubled(usize),
+}
+
+/// What the way back through a block needs.
+#[derive(Debug)]
+struct BlockKept {
+    input: Value,
+    kernels: Weight<4>,
+    stride: Stride,
+    norm: NormWeights,
+    convolved: Planes,
+    moments: Vec<Moments>,
+    output: Arc<Planes>,
+}
+
+/// What the way back through a convolution of 1 x 1 needs.
+#[derive(Debug)]
+struct PointKept {
+    input: Value,
+    kernels: Weight<4>,
+    bias: Weight<1>,
 }
 
 #[derive(Clone, Debug)]
@@ -122,14 +130,9 @@ impl Tape {
         let weights = norm.data();
         let (output, moments) = norm.norm(&weights).forward(&convolved);
         let output = Arc::new(output);
-        let kept = || Operation::Block {
-            input: input.clone(),
-            kernels,
-            stride,
-            norm,
-            convolved,
-            moments,
-            output: output.clone(),
+        let kept = || {
+            let (input, output) = (input.clone(), output.clone());
+            Operation::Block(Box::new(BlockKept { input, kernels, stride, norm, convolved, moments, output }))
         };
         self.result(output.clone(), kept)
     }
@@ -139,7 +142,7 @@ impl Tape {
         let (kernels, bias) = (Weight::of(&convolution.weight), Weight::of(trained(&convolution.bias)));
         let (data, bias_data) = (kernels.data(), bias.data());
         let output = kernels.point(floats(&data)).forward(&input.planes, floats(&bias_data));
-        self.result(Arc::new(output), || Operation::Point { input: input.clone(), kernels, bias })
+        self.result(Arc::new(output), || Operation::Point(Box::new(PointKept { input: input.clone(), kernels, bias })))
     }
 
     /// The sum of two results of the same sizes.
@@ -182,7 +185,8 @@ impl Tape {
 impl Operation {
     fn back(self, gradient: Planes, waiting: &mut [Option<Planes>], found: &mut Gradients) {
         match self {
-            Self::Block { input, kernels, stride, norm, convolved, moments, output } => {
+            Self::Block(kept) => {
+                let BlockKept { input, kernels, stride, norm, convolved, moments, output } = *kept;
                 let weights = norm.data();
                 let [by_scale, by_shift] = found.of_two(&norm.scale, &norm.shift);
                 let by = [by_scale, by_shift];
@@ -195,7 +199,8 @@ impl Operation {
                     add(waiting, input.number, by_input);
                 }
             }
-            Self::Point { input, kernels, bias } => {
+            Self::Point(kept) => {
+                let PointKept { input, kernels, bias } = *kept;
                 let data = kernels.data();
                 let [by_kernels, by_bias] = found.of_two(&kernels, &bias);
                 let by_input = kernels.point(floats(&data)).back(&input.planes, &gradient, by_kernels, by_bias);

@@ -129,6 +129,21 @@ fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
     }
 }
 
+/// An episode's parts go through the network on one thread or on several, each its own.
+#[test]
+fn any_number_of_threads_gives_the_gradients_to_the_bit() {
+    let mut task = opened("");
+    let batch = episode(&mut task);
+    let mut on = |threads: usize| {
+        let limits = Limits { part_size: 3, threads, ..Limits::default() };
+        let buffer = parts::part_gradients(task.parameters, &limits);
+        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        gradients(&task, std::slice::from_ref(&batch)).0
+    };
+    let alone = on(1);
+    assert!([2, 3, 8].into_iter().all(|threads| on(threads) == alone));
+}
+
 /// The mean gradients of an episode whose references and queries go forward and backward together, in Burn's operations.
 fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, usize) {
     let (network, settings, device) = (task.trained.network().unwrap(), &task.settings, &task.device.autodiff);

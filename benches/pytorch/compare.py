@@ -6,7 +6,7 @@
     python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several programs, to see what a change does
 
 `plain` and `quantised` are steps of experiments/qat_gpt2.toml, on sequences of 64 tokens that all count; `detection` and
-`triplet` are those of experiments/stage2.toml. Needs PyTorch. See docs/qat.md, "Where the time goes".
+`triplet` are those of experiments/stage2.toml. Needs PyTorch. See "Where the time goes" in docs/qat.md and docs/memory.md.
 """
 import argparse
 import json

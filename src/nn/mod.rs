@@ -2,6 +2,9 @@
 
 pub mod box_loss;
 pub mod checkpoint_weights;
+pub mod columns;
+pub mod convolution;
+pub mod cut;
 pub mod encoder_block;
 pub mod fake_quantise;
 pub mod flat;
@@ -20,9 +23,13 @@ pub mod normalise;
 pub mod one_pass;
 pub mod optimizer;
 pub mod parameters;
+pub mod planes;
+pub mod product;
 pub mod proximal;
+pub mod rectified_norm;
 pub mod side_by_side;
 pub mod step;
+pub mod tape;
 pub mod transformer;
 pub mod triplet_loss;
 

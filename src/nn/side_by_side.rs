@@ -12,9 +12,9 @@
 use std::ops::Range;
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
-use burn::optim::GradientsParams;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use super::cut::{Cut, back_through};
 use super::step::{Gathered, Note};
 use super::{Backend, Tensor};
 use crate::bounded::buffer::Buffer;
@@ -46,6 +46,7 @@ pub struct Part {
     items: u64,
     leaf: Option<Tensor<2>>,
     gradient: Option<Tensor<2>>,
+    cuts: Vec<Cut>,
 }
 
 impl Part {
@@ -55,6 +56,11 @@ impl Part {
         let leaf = shared.clone().detach();
         self.leaf = Some(leaf.clone());
         leaf
+    }
+
+    /// What lies behind leaves of this part's graph, if it was cut: the backward pass goes on there.
+    pub fn behind(&mut self, cut: Option<Cut>) {
+        self.cuts.extend(cut);
     }
 
     /// Keeps a sum `[1]`, without its graph, and what it counted.
@@ -152,21 +158,29 @@ impl SideBySide {
 /// Rows `[n, D]` that the parts of a batch gave, with their graphs: a loss over all rows is computed of [`Outputs::leaf`], and
 /// its gradient goes back through the parts.
 pub struct Outputs<M> {
-    parts: Vec<(M, Tensor<2>)>,
+    parts: Vec<OutputOf<M>>,
+}
+
+/// What a part gave.
+struct OutputOf<M> {
+    network: M,
+    rows: Tensor<2>,
+    cut: Option<Cut>,
 }
 
 impl<M: AutodiffModule<Backend>> Outputs<M> {
-    /// All rows of a forward pass whose parts come side by side.
+    /// All rows of a forward pass whose parts come side by side. `compute` gives those of a part, and what lies behind them if
+    /// their graph was cut.
     pub fn new<P: Sync>(
         network: &M,
         split: &SideBySide,
         parts: &[P],
-        compute: impl Fn(&M, &P) -> Tensor<2> + Sync,
+        compute: impl Fn(&M, &P) -> (Tensor<2>, Option<Cut>) + Sync,
     ) -> Self {
         let mut computed = Vec::with_capacity(parts.len());
-        let forward = |(copy, item): (M, &P)| {
-            let rows = compute(&copy, item);
-            (copy, rows)
+        let forward = |(network, item): (M, &P)| {
+            let (rows, cut) = compute(&network, item);
+            OutputOf { network, rows, cut }
         };
         split.in_waves(own_leaves(network, parts), forward, |wave| computed.extend(wave));
         Self { parts: computed }
@@ -174,7 +188,7 @@ impl<M: AutodiffModule<Backend>> Outputs<M> {
 
     /// All rows as a leaf of another graph.
     pub fn leaf(&self) -> Tensor<2> {
-        let rows = self.parts.iter().map(|(_, rows)| rows.clone().inner()).collect();
+        let rows = self.parts.iter().map(|part| part.rows.clone().inner()).collect();
         Tensor::from_inner(Tensor::cat(rows, 0)).require_grad()
     }
 }
@@ -203,10 +217,11 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
             let mut part = Part::default();
             let (loss, result) = compute(&copy, item, &mut part);
             let kept = loss.clone().filter(|_| keeps_losses);
+            let cuts = std::mem::take(&mut part.cuts);
             let gradients = loss.map(|loss| {
-                let mut gradients = loss.backward();
-                part.gradient = part.leaf.take().and_then(|leaf| leaf.grad_remove(&mut gradients));
-                GradientsParams::from_grads(gradients, &copy)
+                back_through(loss, cuts, &copy, |found| {
+                    part.gradient = part.leaf.take().and_then(|leaf| leaf.grad_remove(found));
+                })
             });
             (part, gradients, kept, result)
         };
@@ -232,16 +247,16 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
     /// Goes back through the parts of `outputs` with the gradient of all their rows, `[n, D]`, on the plain device.
     pub fn back(&mut self, network: &M, split: &SideBySide, outputs: Outputs<M>, gradient: Tensor<2>) {
         let mut from = 0;
-        let parts = outputs.parts.into_iter().map(|(copy, rows)| {
-            let count = rows.dims()[0];
+        let parts = outputs.parts.into_iter().map(|part| {
+            let count = part.rows.dims()[0];
             let of_rows = gradient.clone().narrow(0, from, count);
             from += count;
-            (copy, rows, of_rows)
+            (part, of_rows)
         });
-        let one = |(copy, rows, gradient): (M, Tensor<2>, Tensor<2>)| {
+        let one = |(part, gradient): (OutputOf<M>, Tensor<2>)| {
             // The gradient of this sum by the rows is the one that is wanted.
-            let loss = (rows * Tensor::from_inner(gradient)).sum();
-            GradientsParams::from_grads(loss.backward(), &copy)
+            let loss = (part.rows * Tensor::from_inner(gradient)).sum();
+            back_through(loss, part.cut, &part.network, |_| ())
         };
         split.in_waves(parts, one, |computed| {
             split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
@@ -354,8 +369,9 @@ mod tests {
         };
         let limits = Limits { part_size: 3, threads: 2, ..Limits::default() };
         let (split, _ledger) = split(&limits);
-        let outputs =
-            Outputs::new(&network, &split, &split.parts(7), |network, range| rows(range).matmul(network.slopes.val()));
+        let outputs = Outputs::new(&network, &split, &split.parts(7), |network, range| {
+            (rows(range).matmul(network.slopes.val()), None)
+        });
         let all = outputs.leaf();
         let total = all.clone().sum_dim(0);
         let gradient = all.grad_remove(&mut (total.clone() * total).sum().backward()).unwrap();

@@ -8,6 +8,9 @@
 //! Large pictures have coarser levels, each made from the one before, so that no object is many cells across (RetinaNet and
 //! FCOS have them, too). Group normalisation keeps no statistics between steps, so a batch that is split gives the same
 //! result.
+//!
+//! On the CPU everything up to the head's last convolution is computed in host memory, without Burn's operations
+//! ([`super::cells_on_host`]).
 
 use burn::DispatchDevice;
 use burn::module::{Module, Param, ParamId};
@@ -17,16 +20,18 @@ use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend as BurnBackend;
 
 use super::assignment::strides;
+use super::cells_on_host;
 use super::settings::Model;
+use crate::nn::cut::Cut;
 use crate::nn::group_normalise::group_normalise;
 use crate::nn::normalise::normalise;
-use crate::nn::{Backend, Tensor};
+use crate::nn::{Backend, Tensor, one_pass};
 
 /// Convolution, group normalisation, rectifier.
 #[derive(Module, Debug)]
 pub struct Block<B: BurnBackend> {
-    convolution: Conv2d<B>,
-    norm: GroupNorm<B>,
+    pub(super) convolution: Conv2d<B>,
+    pub(super) norm: GroupNorm<B>,
 }
 
 impl Block<Backend> {
@@ -47,30 +52,30 @@ impl Block<Backend> {
 /// Halves the picture, then adds to it.
 #[derive(Module, Debug)]
 pub struct Stage<B: BurnBackend> {
-    halve: Block<B>,
-    residual: Vec<Block<B>>,
+    pub(super) halve: Block<B>,
+    pub(super) residual: Vec<Block<B>>,
 }
 
 /// See the file's head. The names of the fields are the names in `model.safetensors`.
 #[derive(Module, Debug)]
 pub struct ReferenceDetector<B: BurnBackend> {
-    stages: Vec<Stage<B>>,
-    lateral_fine: Conv2d<B>,
-    lateral_coarse: Conv2d<B>,
-    tower: Vec<Block<B>>,
+    pub(super) stages: Vec<Stage<B>>,
+    pub(super) lateral_fine: Conv2d<B>,
+    pub(super) lateral_coarse: Conv2d<B>,
+    pub(super) tower: Vec<Block<B>>,
     /// Objectness, four sides, embedding: `1 + 4 + D` channels.
-    outputs: Conv2d<B>,
+    pub(super) outputs: Conv2d<B>,
     /// What the cosine is multiplied by is the softplus of this, so that likeness always counts for a class.
     similarity_scale: Param<burn::tensor::Tensor<B, 1>>,
     similarity_bias: Param<burn::tensor::Tensor<B, 1>>,
     /// From the level of stride 16 to that of 32, and so on; for large pictures.
-    coarser: Vec<Block<B>>,
+    pub(super) coarser: Vec<Block<B>>,
     #[module(skip)]
     embedding: usize,
 }
 
 /// What the head says of each cell; the fine level first.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Dense {
     /// Logits `[n, cells]`.
     pub object: Tensor<2>,
@@ -78,6 +83,22 @@ pub struct Dense {
     pub sides: Tensor<3>,
     /// Of length one, `[n, cells, D]`.
     pub embeddings: Tensor<3>,
+    /// What lies behind them, where their graph was cut.
+    pub cut: Option<Cut>,
+}
+
+/// What comes out of the head's last convolution; the fine level first.
+#[derive(Debug)]
+pub struct Raw {
+    /// Logits `[n, cells, 1]`.
+    object: Tensor<3>,
+    /// Logarithms of sides, in strides, `[n, cells, 4]`.
+    sides: Tensor<3>,
+    /// Of any length, `[n, cells, D]`.
+    embeddings: Tensor<3>,
+    /// How many cells each level has.
+    cells: Vec<usize>,
+    cut: Option<Cut>,
 }
 
 /// An object is rare: the share of cells that have one before anything is learnt (Lin et al. 2017).
@@ -126,38 +147,64 @@ impl ReferenceDetector<Backend> {
 
     /// Pictures `[n, 3, S, S]`, S the `image_size`, scaled to about -1..1.
     pub fn dense(&self, pictures: Tensor<4>) -> Dense {
-        let side = pictures.dims()[3];
+        let strides = strides(pictures.dims()[3]);
+        Self::dense_of(self.raw(pictures, strides.len()), &strides)
+    }
+
+    /// Pictures of single objects `[m, 3, R, R]` to embeddings of length one `[m, D]`, the mean over all cells; and what lies
+    /// behind them, where their graph was cut.
+    pub fn embed(&self, pictures: Tensor<4>) -> (Tensor<2>, Option<Cut>) {
+        Self::embedding_of(self.raw(pictures, 2))
+    }
+
+    /// What the head says of so many levels.
+    pub(super) fn raw(&self, pictures: Tensor<4>, levels: usize) -> Raw {
+        if !one_pass::is_for(&pictures) {
+            return self.raw_by_burn(pictures, levels);
+        }
+        let (tensors, cells, cut) = cells_on_host::cells(self, pictures, levels, &[1, 4, self.embedding]);
+        let [object, sides, embeddings] =
+            <[Tensor<3>; 3]>::try_from(tensors).unwrap_or_else(|_| unreachable!("there is a tensor for each width"));
+        Raw { object, sides, embeddings, cells, cut }
+    }
+
+    /// As [`Self::raw`], in Burn's operations, on any device.
+    pub(super) fn raw_by_burn(&self, pictures: Tensor<4>, levels: usize) -> Raw {
         let (fine, coarse) = self.pyramid(pictures);
-        let mut levels = vec![fine, coarse];
-        for block in &self.coarser {
-            levels.extend(levels.last().map(|level| block.forward(level.clone())));
+        let mut maps = vec![fine, coarse];
+        for block in self.coarser.iter().take(levels.saturating_sub(2)) {
+            maps.extend(maps.last().map(|map| block.forward(map.clone())));
         }
-        let (mut object, mut sides, mut embeddings) = (Vec::new(), Vec::new(), Vec::new());
-        for (level, stride) in levels.into_iter().zip(strides(side)) {
-            let parts = self.split(self.head(level), stride);
-            object.push(parts.0);
-            sides.push(parts.1);
-            embeddings.push(parts.2);
-        }
+        let flat: Vec<Tensor<3>> =
+            maps.into_iter().map(|map| self.head(map).flatten::<3>(2, 3).swap_dims(1, 2)).collect();
+        let cells = flat.iter().map(|level| level.dims()[1]).collect();
+        let all = Tensor::cat(flat, 1);
+        let part = |from, width| all.clone().narrow(2, from, width);
+        Raw { object: part(0, 1), sides: part(1, 4), embeddings: part(5, self.embedding), cells, cut: None }
+    }
+
+    /// What the head says of levels of these strides to what it means.
+    pub(super) fn dense_of(raw: Raw, strides: &[usize]) -> Dense {
+        let mut from = 0;
+        let by_level = raw.cells.iter().zip(strides).map(|(&cells, &stride)| {
+            let level = sides(raw.sides.clone().narrow(1, from, cells), stride);
+            from += cells;
+            level
+        });
         Dense {
-            object: Tensor::cat(object, 1),
-            sides: Tensor::cat(sides, 1),
-            embeddings: normalise(Tensor::cat(embeddings, 1), 2),
+            sides: Tensor::cat(by_level.collect(), 1),
+            object: raw.object.squeeze_dim::<2>(2),
+            embeddings: normalise(raw.embeddings, 2),
+            cut: raw.cut,
         }
     }
 
-    /// Pictures of single objects `[m, 3, R, R]` to embeddings of length one `[m, D]`: the mean over all cells.
-    pub fn embed(&self, pictures: Tensor<4>) -> Tensor<2> {
-        let (fine, coarse) = self.pyramid(pictures);
-        let part = |level: Tensor<4>| {
-            let [count, _, height, width] = level.dims();
-            let length = self.embedding;
-            // Each level weighs the same, however many cells it has.
-            normalise(self.head(level).narrow(1, 5, length).reshape([count, length, height * width]), 1)
-                .mean_dim(2)
-                .squeeze_dim::<2>(2)
-        };
-        normalise(part(fine) + part(coarse), 1)
+    /// What the head says to the mean over cells. Each level weighs the same, however many cells it has.
+    pub(super) fn embedding_of(raw: Raw) -> (Tensor<2>, Option<Cut>) {
+        let cells = normalise(raw.embeddings, 2);
+        let mean = |from, count| cells.clone().narrow(1, from, count).mean_dim(1).squeeze_dim::<2>(1);
+        let (fine, coarse) = (raw.cells[0], raw.cells[1]);
+        (normalise(mean(0, fine) + mean(fine, coarse), 1), raw.cut)
     }
 
     /// Embeddings `[ways * views, D]`, the views of one way together, to prototypes of length one `[ways, D]`.
@@ -197,16 +244,6 @@ impl ReferenceDetector<Backend> {
     fn head(&self, level: Tensor<4>) -> Tensor<4> {
         let value = self.tower.iter().fold(level, |value, block| block.forward(value));
         self.outputs.forward(value)
-    }
-
-    /// `[n, 5 + D, h, w]` to what it means.
-    fn split(&self, level: Tensor<4>, stride: usize) -> (Tensor<2>, Tensor<3>, Tensor<3>) {
-        let [count, channels, height, width] = level.dims();
-        let cells = height * width;
-        let flat = level.reshape([count, channels, cells]).swap_dims(1, 2);
-        let object = flat.clone().narrow(2, 0, 1).squeeze_dim::<2>(2);
-        let sides = sides(flat.clone().narrow(2, 1, 4), stride);
-        (object, sides, flat.narrow(2, 5, self.embedding))
     }
 }
 

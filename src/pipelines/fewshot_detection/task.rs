@@ -134,7 +134,8 @@ impl FewshotDetection {
         let parts = self.split.parts(batch.queries.len());
         let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
             let pixels = &batch.query_pixels[range.start * picture_bytes..range.end * picture_bytes];
-            let dense = network.dense(pictures(pixels, side, device));
+            let mut dense = network.dense(pictures(pixels, side, device));
+            part.behind(dense.cut.take());
             let similarity = network.similarity(dense.embeddings.clone(), part.leaf(&shared));
             let targets = targets(batch.queries[range.clone()].iter().map(|query| &*query.truths), side);
             let (counted, unanswered) = (targets.positives as f64, targets.unanswered);

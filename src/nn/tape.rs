@@ -45,11 +45,21 @@ impl Value {
     }
 }
 
+/// How much a tape keeps for the way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// Nothing goes back.
+    Nothing,
+    /// What goes into each block and what comes out. Its convolution is computed again on the way back, to the same bits.
+    Ends,
+    /// What was convolved, too.
+    Everything,
+}
+
 /// What was computed, in its order.
 #[derive(Debug)]
 pub struct Tape {
-    /// Where nothing goes back, nothing is kept.
-    records: bool,
+    keeps: Keeps,
     results: usize,
     entries: Vec<Entry>,
 }
@@ -83,7 +93,8 @@ struct BlockKept {
     kernels: Weight<4>,
     stride: Stride,
     norm: NormWeights,
-    convolved: Planes,
+    /// `None` where it is computed again.
+    convolved: Option<Planes>,
     moments: Vec<Moments>,
     output: Arc<Planes>,
 }
@@ -108,15 +119,15 @@ struct NormWeights {
 const INPUT: usize = 0;
 
 impl Tape {
-    /// For pictures that nothing goes back to. `records` says whether anything will go back at all.
-    pub fn new(pictures: Planes, records: bool) -> (Self, Value) {
-        let tape = Self { records, results: INPUT + 1, entries: Vec::new() };
+    /// For pictures that nothing goes back to.
+    pub fn new(pictures: Planes, keeps: Keeps) -> (Self, Value) {
+        let tape = Self { keeps, results: INPUT + 1, entries: Vec::new() };
         (tape, Value { number: INPUT, planes: Arc::new(pictures) })
     }
 
     /// Whether anything will go back.
     pub fn records(&self) -> bool {
-        self.records
+        self.keeps != Keeps::Nothing
     }
 
     /// A convolution of 3 x 3 with a border of zeros and without a bias, a group normalisation that scales and shifts, and a
@@ -130,6 +141,7 @@ impl Tape {
         let weights = norm.data();
         let (output, moments) = norm.norm(&weights).forward(&convolved);
         let output = Arc::new(output);
+        let convolved = (self.keeps == Keeps::Everything).then_some(convolved);
         let kept = || {
             let (input, output) = (input.clone(), output.clone());
             Operation::Block(Box::new(BlockKept { input, kernels, stride, norm, convolved, moments, output }))
@@ -160,7 +172,7 @@ impl Tape {
     fn result(&mut self, planes: Arc<Planes>, operation: impl FnOnce() -> Operation) -> Value {
         let output = self.results;
         self.results += 1;
-        if self.records {
+        if self.records() {
             self.entries.push(Entry { output, operation: operation() });
         }
         Value { number: output, planes }
@@ -187,15 +199,16 @@ impl Operation {
         match self {
             Self::Block(kept) => {
                 let BlockKept { input, kernels, stride, norm, convolved, moments, output } = *kept;
+                let data = kernels.data();
+                let convolution = kernels.kernels(floats(&data), stride);
+                let convolved = convolved.unwrap_or_else(|| convolution.forward(&input.planes));
                 let weights = norm.data();
                 let [by_scale, by_shift] = found.of_two(&norm.scale, &norm.shift);
                 let by = [by_scale, by_shift];
                 let gradient = norm.norm(&weights).back(convolved, &output, &moments, &gradient, by);
-                let data = kernels.data();
                 let wanted = input.number != INPUT;
                 let by_kernels = found.of(&kernels);
-                let kernels = kernels.kernels(floats(&data), stride);
-                if let Some(by_input) = kernels.back(&input.planes, &gradient, by_kernels, wanted) {
+                if let Some(by_input) = convolution.back(&input.planes, &gradient, by_kernels, wanted) {
                     add(waiting, input.number, by_input);
                 }
             }

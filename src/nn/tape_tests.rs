@@ -130,7 +130,7 @@ fn values_and_gradients_are_those_of_burn() {
         let loss = (rows * weights.clone()).sum();
         let expected = all(&network, GradientsParams::from_grads(loss.backward(), &network));
 
-        let (mut tape, input) = Tape::new(on_host(&pictures), true);
+        let (mut tape, input) = Tape::new(on_host(&pictures), Keeps::Everything);
         let output = network.on_tape(&mut tape, &input);
         // Two leaves, of the channels before and after the fifth.
         let (leaves, behind) = cut(tape, vec![output], &[5, OUTPUTS - 5], &autodiff());
@@ -149,7 +149,7 @@ fn without_a_way_back_values_are_the_same_and_nothing_is_kept() {
     let network = Network::new(CASES[0]);
     let pictures = tensor([3, 3, 6, 10], 0.1);
     let [recorded, not_recorded] = [true, false].map(|records| {
-        let (mut tape, input) = Tape::new(on_host(&pictures), records);
+        let (mut tape, input) = Tape::new(on_host(&pictures), if records { Keeps::Everything } else { Keeps::Nothing });
         let output = network.on_tape(&mut tape, &input);
         assert_eq!(tape.entries.len(), if records { 5 } else { 0 });
         let (leaves, behind) = cut(tape, vec![output], &[OUTPUTS], &plain());
@@ -164,7 +164,7 @@ fn without_a_way_back_values_are_the_same_and_nothing_is_kept() {
 fn gradients_of_what_is_used_twice_are_added() {
     let network = Network::new(Case { channels: 3, ..CASES[1] });
     let pictures = tensor([1, 3, 5, 5], 0.1);
-    let (mut tape, input) = Tape::new(on_host(&pictures), true);
+    let (mut tape, input) = Tape::new(on_host(&pictures), Keeps::Everything);
     let once = tape.point(&network.point, &input);
     let twice = tape.point(&network.point, &once);
     let (leaves, behind) = cut(tape, vec![twice], &[2, 1], &autodiff());
@@ -187,7 +187,7 @@ fn a_block_is_as_by_hand() {
         .init(&device);
     convolution.weight = convolution.weight.map(|_| ones([1, 1, 3, 3]));
     let norm: GroupNorm<Backend> = GroupNormConfig::new(1, 1).with_epsilon(0.0).init(&device);
-    let (mut tape, input) = Tape::new(on_host(&ones([1, 1, 3, 3])), false);
+    let (mut tape, input) = Tape::new(on_host(&ones([1, 1, 3, 3])), Keeps::Nothing);
     let output = tape.block(&convolution, &norm, &input);
     // Neighbours: 4 6 4, 6 9 6, 4 6 4. Their mean is 49 / 9, that of their squares 289 / 9.
     let mean = 49.0f32 / 9.0;

@@ -7,7 +7,7 @@ use super::model::{Block, ReferenceDetector};
 use crate::nn::cut::{Cut, cut};
 use crate::nn::fake_quantise::has_graph;
 use crate::nn::planes::{Planes, Sizes};
-use crate::nn::tape::{Tape, Value};
+use crate::nn::tape::{Keeps, Tape, Value};
 use crate::nn::{Backend, Tensor};
 
 /// What the head says of so many levels of pictures `[n, 3, S, S]`, 32-bit floats on the CPU, as tensors `[n, cells, width]` of
@@ -18,8 +18,13 @@ pub fn cells(
     levels: usize,
     widths: &[usize],
 ) -> (Vec<Tensor<3>>, Vec<usize>, Option<Cut>) {
-    let (device, records) = (pictures.device(), has_graph(&pictures));
-    let (mut tape, pictures) = Tape::new(planes(pictures), records);
+    let device = pictures.device();
+    let keeps = match has_graph(&pictures) {
+        false => Keeps::Nothing,
+        true if network.recomputes => Keeps::Ends,
+        true => Keeps::Everything,
+    };
+    let (mut tape, pictures) = Tape::new(planes(pictures), keeps);
     let [fine, coarse] = pyramid(network, &mut tape, pictures);
     let mut maps = vec![fine, coarse];
     for coarser in network.coarser.iter().take(levels.saturating_sub(2)) {
@@ -146,6 +151,17 @@ mod tests {
                 near(found, expected);
             }
         }
+    }
+
+    #[test]
+    fn activation_checkpointing_changes_no_bit() {
+        let input = || numbers([3, 3, 32, 32], 0.5, &autodiff());
+        let of = |network: ReferenceDetector<Backend>| {
+            let mut dense = network.dense(input());
+            let cut = dense.cut.take();
+            gradients(&network, back_through(weighed(dense), cut, &network, |_| ()))
+        };
+        assert_eq!(of(model(32).recomputing(true)), of(model(32)));
     }
 
     #[test]

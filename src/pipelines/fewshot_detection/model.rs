@@ -72,6 +72,9 @@ pub struct ReferenceDetector<B: BurnBackend> {
     pub(super) coarser: Vec<Block<B>>,
     #[module(skip)]
     embedding: usize,
+    /// Convolutions are computed again on the way back, in place of keeping what they gave. On the CPU.
+    #[module(skip)]
+    pub(super) recomputes: bool,
 }
 
 /// What the head says of each cell; the fine level first.
@@ -139,10 +142,16 @@ impl ReferenceDetector<Backend> {
             similarity_bias: scalar(-4.0),
             coarser: strides(image_size)[2..].iter().map(|_| block(pyramid, pyramid, 2)).collect(),
             embedding: settings.embedding,
+            recomputes: false,
         };
         let mut model = crate::nn::parameters::initialise(model, seed);
         model.outputs = prior(model.outputs, settings.embedding, device);
         model
+    }
+
+    /// The same network with activation checkpointing or without. On a GPU, the device has it.
+    pub fn recomputing(self, recomputes: bool) -> Self {
+        Self { recomputes, ..self }
     }
 
     /// Pictures `[n, 3, S, S]`, S the `image_size`, scaled to about -1..1.

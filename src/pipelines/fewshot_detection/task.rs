@@ -92,7 +92,8 @@ impl FewshotDetection {
             prepared.settings.image_size,
             experiment.experiment.seed,
             &device.autodiff,
-        );
+        )
+        .recomputing(training.activation_checkpointing);
         let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
         let split = Arc::new(split);
         let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);

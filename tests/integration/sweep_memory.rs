@@ -87,6 +87,22 @@ fn points_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
 }
 
 #[test]
+fn sizes_by_hand_need_no_forecast() {
+    let cluster = Cluster::new();
+    cluster.workplace.file("held.toml", HELD);
+    cluster.tell("refuse", "no");
+    assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
+    cluster.forget("refuse");
+    let sweep = std::fs::canonicalize(cluster.workplace.path("results/held/sweeps/latest")).unwrap();
+    let by_hand = "version = 1\n[[sizes]]\nmemory = \"700 MiB\"\npoints = [1, 2]\n";
+    write::replace(&sweep.join("memory.toml"), by_hand.as_bytes()).unwrap();
+    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(jobs(&cluster), [("0-3".to_owned(), 700)]);
+    assert_eq!(text(&sweep.join("memory.toml")), by_hand);
+}
+
+#[test]
 fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     let cluster = Cluster::new();
     cluster.workplace.file("held.toml", HELD);

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use super::search::{self, tpe, tpe::propose};
+use super::search::{self, tpe};
 use crate::experiment::axes::{Axis, Draw, Swept};
 use crate::experiment::read_sweep::{Family, shown, written};
 use crate::experiment::sweep::{Mode, Sweep};
@@ -171,11 +171,7 @@ fn at_start(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>>
     let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
     let Sweep { tpe, seed, .. } = &family.sweep;
     let space = search::space(&family.axes);
-    let mut points: Vec<Vec<Value>> = Vec::new();
-    for point in 1..=samples.min(tpe.startup) {
-        let Some((values, _)) = propose(&space, tpe::Settings::of(*seed, tpe), point, &[], &points) else { break };
-        points.push(values);
-    }
+    let points = tpe::at_start(&space, tpe::Settings::of(*seed, tpe), samples, &[]);
     let places = |values: Vec<Value>| -> Vec<Swept> {
         let of = |(axis, value): (&Axis, Value)| Swept { value, place: axis.place.clone() };
         family.axes.iter().zip(values).map(of).collect()

@@ -124,15 +124,9 @@ const BYTES_MAX: u64 = 1 << 50;
 
 /// Runs of the sweep that are or were tried once more for their memory. Lines that are damaged count for nothing.
 pub fn tried_again(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
-    let Ok(lines) = read::lines::<Process>(sweep.join(layout::PROCESSES)) else { return BTreeMap::new() };
     let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
     let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
-    let lines = lines.map_while(|line| match line {
-        Ok(process) => Some(Some(process)),
-        Err(ReadError::Content { .. }) => Some(None),
-        Err(_) => None,
-    });
-    for process in lines.flatten() {
+    for process in processes(sweep) {
         let Some(run) = known.get(&process.run) else { continue };
         if let Some(bytes) = process.again_with.filter(|bytes| (1..=BYTES_MAX).contains(bytes)) {
             retries.insert(*run, Retry { bytes, to_come: true });
@@ -141,6 +135,17 @@ pub fn tried_again(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
         }
     }
     retries
+}
+
+/// The processes of the sweep's runs that ended, in their order. Lines that are damaged are left out.
+pub fn processes(sweep: &Path) -> impl Iterator<Item = Process> {
+    let lines = read::lines::<Process>(sweep.join(layout::PROCESSES)).into_iter().flatten();
+    let lines = lines.map_while(|line| match line {
+        Ok(process) => Some(Some(process)),
+        Err(ReadError::Content { .. }) => Some(None),
+        Err(_) => None,
+    });
+    lines.flatten()
 }
 
 /// What is asked for a run that needs so many bytes: a quarter more, at least 256 MiB more, in whole mebibytes, since Slurm

@@ -53,10 +53,5 @@ pub fn with_known_points(record: &Record) -> Record {
         return record.clone();
     };
     let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
-    let mut points = record.points.clone();
-    for point in points.len() as u64 + 1..=(*samples).min(*startup) {
-        let Some((values, _)) = tpe::propose(space, settings, point, &[], &points) else { break };
-        points.push(values);
-    }
-    Record { points, ..record.clone() }
+    Record { points: tpe::at_start(space, settings, *samples, &record.points), ..record.clone() }
 }

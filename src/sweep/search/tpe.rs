@@ -46,6 +46,16 @@ pub struct Told {
     pub cost: f64,
 }
 
+/// The points of the start, at most so many, with those that there are before them.
+pub fn at_start(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
+    let mut points = before.to_vec();
+    for point in points.len() as u64 + 1..=samples.min(settings.startup) {
+        let Some((values, _)) = propose(space, settings, point, &[], &points) else { break };
+        points.push(values);
+    }
+    points
+}
+
 /// So often is another point drawn where one was there before.
 const TRIES_MAX: u64 = 1000;
 

@@ -195,10 +195,10 @@ impl<'a> Flow<'a> {
         let buffer = write::lines("sweep_processes", 1);
         let journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
         let mut course = course(sweep, record, search, submission.retry_failed);
-        let retries = tried_again(sweep, record).into_iter();
-        let tried_again: BTreeMap<RunId, u64> = retries.map(|(run, retry)| (run, retry.bytes)).collect();
+        let retries = tried_again(sweep, record);
+        let tried_again: BTreeMap<RunId, u64> = retries.iter().map(|(run, retry)| (*run, retry.bytes)).collect();
         let mut going = Vec::new();
-        for (run, why) in submission.unseen(sweep, record, tasks) {
+        for (run, why) in submission.unseen(sweep, record, tasks, &retries) {
             let folder = run_folder(sweep, run);
             let Ok(until) = read::manifest(&folder).map(|manifest| manifest.until) else { continue };
             if arrived(&folder, search, until) {

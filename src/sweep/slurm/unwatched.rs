@@ -6,27 +6,26 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::super::needs::again;
-use super::super::needs::tried_again;
+use super::super::needs::{Retry, again, processes};
 use super::super::points::RunId;
 use super::super::record::run_folder;
 use super::super::standing::{self, Standing};
 use super::queue::Task;
 use super::watch::{FAILED, OUT_OF_MEMORY, is_active};
+use crate::results::read;
 use crate::results::sweep::{Process, Record};
-use crate::results::{layout, read};
 use crate::run::killed::{self, Killer};
 
-/// Each with what is known of its death, for people. `asked` is what Slurm is asked for, for a run of a point: one that was given
+/// Each with what is known of its death, for people. What is decided on in `retries` is not asked again. `asked` is what Slurm is asked for, for a run of a point: one that was given
 /// less than that died of what somebody has mended since.
 pub fn died(
     sweep: &Path,
     record: &Record,
     tasks: &[Task],
+    retries: &BTreeMap<RunId, Retry>,
     asked: &dyn Fn(RunId) -> Option<u64>,
 ) -> BTreeMap<RunId, String> {
     let told = told(sweep);
-    let retries = tried_again(sweep, record);
     let mut accounting = true;
     let mut died = BTreeMap::new();
     for (run, place) in record.runs().zip(0..) {
@@ -78,20 +77,8 @@ fn of_memory(run: &Path, state: Option<&str>, had: Option<u64>) -> Option<String
 
 /// When each run was last told to have ended.
 fn told(sweep: &Path) -> BTreeMap<String, DateTime<FixedOffset>> {
-    let mut told = BTreeMap::new();
-    let Ok(lines) = read::lines::<Process>(sweep.join(layout::PROCESSES)) else { return told };
-    for process in lines.map_while(|line| match line {
-        Ok(process) => Some(Some(process)),
-        Err(read::ReadError::Content { .. }) => Some(None),
-        Err(_) => None,
-    }) {
-        if let Some(process) = process
-            && let Ok(time) = DateTime::parse_from_rfc3339(&process.ended)
-        {
-            told.insert(process.run, time);
-        }
-    }
-    told
+    let ended = |process: Process| Some((process.run, DateTime::parse_from_rfc3339(&process.ended).ok()?));
+    processes(sweep).filter_map(ended).collect()
 }
 
 /// Whether the newest process of the run began after that.

@@ -11,7 +11,7 @@ use super::super::course::to_do;
 use super::super::launch::last_words;
 use super::super::measure::Queued;
 use super::super::needs::again::{self, Again};
-use super::super::needs::{Forecasts, tried_again};
+use super::super::needs::{Forecasts, Retry, tried_again};
 use super::super::points::RunId;
 use super::super::record::run_folder;
 use super::super::standing::{self, Standing};
@@ -140,9 +140,14 @@ impl Submission<'_> {
     }
 
     /// Runs that died for want of memory and of which nobody has told it, and what is known of that.
-    pub fn unseen(&self, sweep: &Path, record: &Record, tasks: &[Task]) -> BTreeMap<RunId, String> {
-        let retries = tried_again(sweep, record);
-        unwatched::died(sweep, record, tasks, &|run| {
+    pub fn unseen(
+        &self,
+        sweep: &Path,
+        record: &Record,
+        tasks: &[Task],
+        retries: &BTreeMap<RunId, Retry>,
+    ) -> BTreeMap<RunId, String> {
+        unwatched::died(sweep, record, tasks, retries, &|run| {
             let again_with = retries.get(&run).map(|retry| retry.bytes);
             self.memory_of(&Followed { place: 0, run, again: 0, again_with, gone: None })
         })
@@ -171,7 +176,7 @@ pub fn watch(
         Followed { place: places[&run], run, again: 0, again_with, gone: None }
     };
     let mut tasks = queue::tasks(&arrays)?;
-    let mut unseen = submission.unseen(sweep, record, &tasks);
+    let mut unseen = submission.unseen(sweep, record, &tasks, &tried_again);
     let mut runs = to_do(sweep, record, submission.retry_failed);
     // Those that ended themselves at their container's limit.
     let others: Vec<RunId> = unseen.keys().filter(|run| !runs.contains(run)).copied().collect();

@@ -14,7 +14,7 @@ use super::driver::Driver;
 use super::missing::Missing;
 pub use super::streams::current as stream;
 use super::toolkit::Toolkit;
-use super::{Found, Kind, Tuning, streams, visible};
+use super::{Found, Kind, Tuning, headers, streams, visible};
 use crate::memory::sources;
 use crate::results::format::DeviceMemory;
 
@@ -87,6 +87,19 @@ pub fn capability(index: u32) -> Option<u32> {
     Driver::start().ok()?.capability(index).ok()
 }
 
+/// How finely CubeCL tunes: it wins over the experiment.
+const LEVEL_VARIABLE: &str = "CUBECL_AUTOTUNE_LEVEL";
+
+/// Which headers kernels are compiled with: the least tuning leaves asynchronous copies out, unless the environment asks for
+/// more. Says whether it is so now. See [`headers::choose`].
+///
+/// # Errors
+/// The folder of headers cannot be made.
+pub fn choose_headers(tuning: Tuning, cache: &Path) -> std::io::Result<bool> {
+    let more = std::env::var(LEVEL_VARIABLE).is_ok_and(|level| !level.eq_ignore_ascii_case("minimal"));
+    headers::choose(tuning != Tuning::Minimal || more, cache)
+}
+
 /// Tells CubeCL where to keep compiled kernels and what it tuned; nowhere without a folder. Once in a process, and before
 /// the device is opened. A user's own file for CubeCL wins: says whether ours is used.
 pub fn keep_kernels(folder: Option<&Path>, tuning: Tuning) -> bool {
@@ -102,9 +115,14 @@ pub fn keep_kernels(folder: Option<&Path>, tuning: Tuning) -> bool {
             Tuning::Full => AutotuneLevel::Full,
         };
         config.compilation.cache = folder.map(|folder| CacheConfig::File(folder.to_owned()));
+        // What was tuned among fewer ways is not what is fastest of all.
         // Where nothing can be made, CubeCL keeps what it tuned in memory only. Its own folder does not tell GPUs apart.
         let nowhere = || CacheConfig::File("/dev/null".into());
-        config.autotune.cache = folder.map_or_else(nowhere, |folder| CacheConfig::File(folder.join("tuning")));
+        let place = match tuning {
+            Tuning::Minimal => "tuning/minimal",
+            Tuning::Balanced | Tuning::Full => "tuning/more",
+        };
+        config.autotune.cache = folder.map_or_else(nowhere, |folder| CacheConfig::File(folder.join(place)));
         CubeClRuntimeConfig::set(config.override_from_env());
     });
     true

@@ -16,6 +16,14 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     Err(Missing::absent("this program was built without the feature `cuda`", "cargo build --release --features cuda"))
 }
 
+/// `true`: nothing is compiled, whatever the headers are.
+///
+/// # Errors
+/// Never.
+pub fn choose_headers(_: Tuning, _: &Path) -> std::io::Result<bool> {
+    Ok(true)
+}
+
 /// `false`: nothing is compiled.
 pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {
     false

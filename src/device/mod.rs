@@ -11,6 +11,7 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 pub mod driver;
+pub mod headers;
 mod kept;
 pub mod kernels;
 pub mod library;

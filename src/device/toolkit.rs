@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::headers;
 use super::library::Library;
 use super::missing::Missing;
 
@@ -137,9 +138,10 @@ fn wheels(driver: Version) -> String {
     }
 }
 
-/// Where CubeCL looks for headers, below `include`.
+/// Where the toolkit is. CubeCL looks for headers in the folder that the variable names, below `include`.
 pub fn root() -> Option<PathBuf> {
     let named = std::env::var_os(ROOT_VARIABLE).map(PathBuf::from);
+    let named = named.map(|folder| headers::stands_for(&folder).unwrap_or(folder));
     let usual = || ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from).into_iter().find(|folder| folder.exists());
     named.or_else(usual).or_else(|| Path::new("/usr/bin/nvcc").exists().then(|| "/usr".into()))
 }
@@ -263,8 +265,8 @@ fn linked(wheels: &Path, folder: &Path) -> Option<PathBuf> {
     Some(folder.to_owned())
 }
 
-/// A name for the folder of links to these wheels.
-fn digits_of(wheels: &Path) -> String {
+/// A name for a folder of links to these wheels, or to this toolkit.
+pub fn digits_of(wheels: &Path) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     wheels.hash(&mut hasher);

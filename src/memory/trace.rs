@@ -19,6 +19,8 @@ pub struct Tracer {
     started: Instant,
     segment: u32,
     parts_every: u64,
+    /// The step at which the slower sources were read last.
+    parts_at: Option<u64>,
     driver: Option<sources::Driver>,
     peaks: MemorySummary,
     load: MeanLoad,
@@ -52,6 +54,7 @@ impl Tracer {
             started: Instant::now(),
             segment,
             parts_every: parts_every.max(1),
+            parts_at: None,
             driver: gpu.and_then(sources::Driver::open),
             peaks: MemorySummary::default(),
             load: MeanLoad::default(),
@@ -63,8 +66,7 @@ impl Tracer {
     pub fn sample(&mut self, moment: Moment) -> MemoryLine {
         let begun = moment.begun;
         let heap = heap::read();
-        let frequent = matches!(moment.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
-        let slow = !frequent || self.peaks.samples.is_multiple_of(self.parts_every);
+        let slow = self.reads_slower_sources(&moment);
         let parts = if slow { sources::resident_parts() } else { sources::ResidentParts::default() };
         let line = MemoryLine {
             version: VERSION,
@@ -101,6 +103,22 @@ impl Tracer {
         let cost = begun.elapsed();
         self.cost += cost;
         MemoryLine { cost_us: microseconds(cost), ..line }
+    }
+
+    /// Steps and cleanups have a cadence. Of the rest points between two steps one is enough, but a validation or what came
+    /// before the end may have left something behind.
+    fn reads_slower_sources(&mut self, moment: &Moment) -> bool {
+        let reads = match moment.point {
+            Point::Step | Point::BeforeCleanup | Point::AfterCleanup => {
+                self.peaks.samples.is_multiple_of(self.parts_every)
+            }
+            Point::Start | Point::AfterValidation | Point::End => true,
+            _ => self.parts_every == 1 || self.parts_at != Some(moment.step),
+        };
+        if reads {
+            self.parts_at = Some(moment.step);
+        }
+        reads
     }
 
     /// Takes in a sample; of another process, too: peaks are those of the run.
@@ -166,6 +184,8 @@ mod tests {
         let slow: Vec<bool> =
             (0..7).map(|step| tracer.sample(moment(step, Point::Step)).host.anonymous.is_some()).collect();
         assert_eq!(slow, [true, false, false, true, false, false, true]);
-        assert!(tracer.sample(moment(7, Point::Epoch)).host.anonymous.is_some());
+        let points = [Point::Epoch, Point::BeforeValidation, Point::AfterValidation, Point::Checkpoint, Point::End];
+        let slow = points.map(|point| tracer.sample(moment(7, point)).host.anonymous.is_some());
+        assert_eq!(slow, [true, false, true, false, true], "once where no step is between, and after a validation");
     }
 }

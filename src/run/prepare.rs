@@ -122,6 +122,9 @@ impl Planned {
         let listener: Arc<dyn Listener> = Arc::new(listener);
         // The launcher does not affect the result.
         experiment.launcher = None;
+        if experiment.command().is_none() && experiment.experiment.device != "cpu" {
+            choose_headers(tuning(&experiment.device), listener.as_ref());
+        }
         let chosen = device::choose(&experiment.experiment.device).map_err(NotStarted::failed)?;
         listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         if let Some(missing) = &chosen.instead_of {
@@ -337,16 +340,28 @@ pub fn not_opened(chosen: &Chosen, panic: &Panic) -> NotStarted {
     }
 }
 
+fn tuning(device: &DeviceUse) -> Tuning {
+    match device.autotune {
+        Autotune::Minimal => Tuning::Minimal,
+        Autotune::Balanced => Tuning::Balanced,
+        Autotune::Full => Tuning::Full,
+    }
+}
+
+/// Decides which ways of computing can be tried. Where it cannot be done, more of them are, which takes longer.
+fn choose_headers(tuning: Tuning, listener: &dyn Listener) {
+    match device::cuda::choose_headers(tuning, &data::cache::folder()) {
+        Ok(true) => {}
+        Ok(false) => listener.detail("this process has threads: kernels are compiled with the headers as they are"),
+        Err(error) => listener.detail(&format!("kernels are compiled with all headers: {error}")),
+    }
+}
+
 /// Where the device's kernels are kept. Before the device is opened: it is not asked again.
 fn kept_kernels(chosen: &Chosen, device: &DeviceUse, listener: &dyn Listener) -> Option<Kernels> {
     let mut kernels = Kernels::of(&data::cache::folder(), &chosen.found)?;
     let prepared = kernels.prepare();
-    let tuning = match device.autotune {
-        Autotune::Minimal => Tuning::Minimal,
-        Autotune::Balanced => Tuning::Balanced,
-        Autotune::Full => Tuning::Full,
-    };
-    let ours = device::cuda::keep_kernels(prepared.is_ok().then(|| kernels.folder()), tuning);
+    let ours = device::cuda::keep_kernels(prepared.is_ok().then(|| kernels.folder()), tuning(device));
     match prepared {
         _ if !ours => listener.detail("a file of CubeCL's own (cubecl.toml) says where kernels are kept"),
         Err(why) => listener.say(&format!("kernels are not kept, every start compiles them anew: {why}")),

@@ -12,4 +12,5 @@ cc $flags -Wl,-soname,libnvrtc.so -o "$out/libnvrtc.so" "$here/compiler.c" -ldl
 : >"$out/include/cuda_runtime.h"
 : >"$out/include/crt/host_defines.h"
 : >"$out/include/cuda/barrier"
+: >"$out/include/cooperative_groups.h"
 echo "#define CUDART_VERSION  ${STAND_IN_HEADERS:-13000}" >"$out/include/cuda_runtime_api.h"

@@ -98,9 +98,25 @@ static const char *signature(const char *source, char name[512]) {
     return open + 1;
 }
 
+/* Headers are not read, but for the one that may refuse to be compiled. */
+static bool refused(const char *source, int count, const char *const *options) {
+    const char *header = "cooperative_groups.h";
+    char path[4096], text[8] = "";
+    for (int i = 0; i < count && strstr(source, header) && !*text; i++) {
+        if (strncmp(options[i], "--include-path=", 15)) continue;
+        snprintf(path, sizeof path, "%s/%s", options[i] + 15, header);
+        FILE *file = fopen(path, "r");
+        if (!file) continue;
+        if (!fgets(text, sizeof text, file)) *text = 0;
+        fclose(file);
+    }
+    return !strcmp(text, "#error ");
+}
+
 static int compile(struct program *program, int count, const char *const *options) {
     char name[512], target[32] = "75";
     const char *at = signature(program->source, name);
+    if (refused(program->source, count, options)) return program->log = strdup("#error directive\n"), COMPILATION;
     for (int i = 0; i < count; i++) sscanf(options[i], "--gpu-architecture=sm_%31s", target);
     if (!at || !knows(atoi(target))) {
         program->log = strdup(at ? "nvrtc: error: invalid value for --gpu-architecture (-arch)\n" : "no kernel\n");
@@ -133,10 +149,21 @@ static int compile(struct program *program, int count, const char *const *option
     return SUCCESS;
 }
 
+/* What does not compile: tuning leaves it out without a word. */
+static int noted(int result, const char *log) {
+    const char *path = getenv("STAND_IN_NOT_COMPILED");
+    FILE *file = result && path ? fopen(path, "a") : NULL;
+    if (file) fprintf(file, "%s\n", log ? log : "no log"), fclose(file);
+    return result;
+}
+
 EXPORT int nvrtcCompileProgram(struct program *program, int count, const char *const *options) {
     usleep((useconds_t)(1000 * setting("STAND_IN_COMPILE_MS", 0)));
     int (*compiled)(void *, int, const char *const *) = real("nvrtcCompileProgram");
-    if (!compiled) return compile(program, count, options);
+    if (!compiled) {
+        int result = compile(program, count, options);
+        return noted(result, program->log);
+    }
     int result = compiled(program->real, count, options);
     int (*size)(void *, size_t *) = real(result ? "nvrtcGetProgramLogSize" : "nvrtcGetPTXSize");
     int (*get)(void *, char *) = real(result ? "nvrtcGetProgramLog" : "nvrtcGetPTX");
@@ -145,7 +172,7 @@ EXPORT int nvrtcCompileProgram(struct program *program, int count, const char *c
     char *text = calloc(1, bytes + 1);
     get(program->real, text);
     *(result ? &program->log : &program->code) = text;
-    return result;
+    return noted(result, text);
 }
 
 static int size_of(const char *text, size_t *size) { return *size = text ? strlen(text) + 1 : 1, SUCCESS; }

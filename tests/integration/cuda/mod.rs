@@ -5,6 +5,7 @@
 
 mod faults;
 mod federated;
+mod headers;
 mod kept;
 mod missing;
 mod vision_language;

@@ -10,7 +10,11 @@ use sha2::{Digest, Sha256};
 /// What the program is made of besides its libraries, whose versions the lock file has.
 const SOURCES: &[&str] = &["src", "build.rs", "Cargo.toml"];
 
+/// Keeps all symbols, for a profiler that names every function.
+const KEEP_SYMBOLS: &str = "XRUN_KEEP_SYMBOLS";
+
 fn main() {
+    leave_symbols_out();
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let mut files = Vec::new();
     for name in SOURCES {
@@ -22,6 +26,20 @@ fn main() {
     let (commit, changed) = commit(&root).unwrap_or_default();
     println!("cargo:rustc-env=XRUN_BUILT_COMMIT={commit}");
     println!("cargo:rustc-env=XRUN_BUILT_WITH_CHANGES={changed}");
+}
+
+/// Nearly a third of the program would be the names of functions of libraries. Ours stay, and the marks between which a
+/// backtrace is printed: `xrun` exports them, and a backtrace reads exported names where there are no others.
+fn leave_symbols_out() {
+    println!("cargo:rerun-if-env-changed={KEEP_SYMBOLS}");
+    let is = |variable: &str, value: &str| std::env::var(variable).is_ok_and(|found| found == value);
+    let release = is("PROFILE", "release") && is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu");
+    if !release || std::env::var_os(KEEP_SYMBOLS).is_some() {
+        return;
+    }
+    for argument in ["--strip-all", "--export-dynamic-symbol=_ZN4xrun*", "--export-dynamic-symbol=*_short_backtrace*"] {
+        println!("cargo:rustc-link-arg-bin=xrun=-Wl,{argument}");
+    }
 }
 
 fn collect(path: &Path, into: &mut Vec<PathBuf>) {

@@ -72,7 +72,8 @@ impl DeviceUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Autotune {
-    /// Sizes within a factor of 2.5 count as one.
+    /// Sizes within a factor of 2.5 count as one, and kernels that copy asynchronously are not tried: they take the
+    /// compiler longest.
     #[default]
     Minimal,
     /// Sizes within a factor of 2 count as one.

@@ -90,7 +90,14 @@ pub fn backward(
         embed_back(network, batch, &gradient, &mut found);
         into.accumulate(network, found.found());
     }
+    forget_old_leaves(&loss);
     loss
+}
+
+/// Each parameter that the optimiser makes is a leaf of a graph. Burn 0.21 forgets those that are gone when some graph is gone
+/// back through, and no other time: without this, each step would leave its leaves behind.
+fn forget_old_leaves(loss: &NextTokenLoss) {
+    Tensor::<1>::from_inner(loss.total.clone()).require_grad().mul_scalar(1.0).backward();
 }
 
 /// What is kept of a block until the way back comes to it.

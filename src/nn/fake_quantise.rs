@@ -130,17 +130,24 @@ impl Grid {
 
     /// [`Self::on_grid`] in one pass; the same numbers to the bit.
     fn on_grid_at_once<const D: usize>(self, values: Tensor<D>, bounds: &Bounds) -> (Tensor<D>, Tensor<D>) {
+        let (device, shape) = (values.device(), values.shape());
+        let mut data = one_pass::own(values);
+        let inside = self.in_place(one_pass::floats(&mut data), bounds);
+        (Tensor::from_data(data, &device), Tensor::from_data(TensorData::new(inside, shape), &device))
+    }
+
+    /// Puts values in host memory on the grid; returns 1 for each where the grid reaches, and 0 beyond. Bounds of channels are
+    /// as many as a row has values.
+    pub fn in_place(self, values: &mut [f32], bounds: &Bounds) -> Vec<f32> {
         let (scale, zero) = self.scale_and_zero(bounds.low.clone(), bounds.high.clone());
         let (mut scale, mut zero) = (one_pass::own(scale), one_pass::own(zero));
         let (scale, zero) = (one_pass::floats(&mut scale), one_pass::floats(&mut zero));
         if let ([scale], [zero]) = (&*scale, &*zero) {
             let (scale, zero) = (f32x8::splat(*scale), f32x8::splat(*zero));
-            return one_pass::map_to_two(values, |values| self.eight(values, scale, zero));
+            return one_pass::change_to_two(values, |values| self.eight(values, scale, zero));
         }
-        let (device, shape) = (values.device(), values.shape());
-        let mut data = one_pass::own(values);
-        let mut inside = vec![0.0; shape.num_elements()];
-        let rows = one_pass::floats(&mut data).par_chunks_mut(scale.len());
+        let mut inside = vec![0.0; values.len()];
+        let rows = values.par_chunks_mut(scale.len());
         rows.zip(inside.par_chunks_mut(scale.len())).with_min_len(ROWS).for_each(|(row, inside)| {
             let starts = (0..row.len()).step_by(one_pass::LANES);
             starts.for_each(|start| {
@@ -151,7 +158,7 @@ impl Grid {
                 inside[part.clone()].copy_from_slice(&one.to_array()[..part.len()]);
             });
         });
-        (Tensor::from_data(data, &device), Tensor::from_data(TensorData::new(inside, shape), &device))
+        inside
     }
 
     /// Eight values on the grid, and 1 where it reaches.
@@ -224,17 +231,23 @@ impl Grid {
     /// In one pass; the same numbers to the bit.
     fn rows_at_once(self, values: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
         let (device, shape) = (values.device(), values.shape());
-        let features = shape[1].max(1);
         let mut data = one_pass::own(values);
-        let mut inside = vec![0.0; shape.num_elements()];
-        let rows = one_pass::floats(&mut data).par_chunks_mut(features).zip(inside.par_chunks_mut(features));
+        let inside = self.rows_in_place(one_pass::floats(&mut data), shape[1].max(1));
+        (Tensor::from_data(data, &device), Tensor::from_data(TensorData::new(inside, shape), &device))
+    }
+
+    /// Puts each row of so many values in host memory on a grid of its own; returns 1 for each value where its grid reaches, and
+    /// 0 beyond.
+    pub fn rows_in_place(self, values: &mut [f32], features: usize) -> Vec<f32> {
+        let mut inside = vec![0.0; values.len()];
+        let rows = values.par_chunks_mut(features).zip(inside.par_chunks_mut(features));
         rows.with_min_len(ROWS).for_each(|(row, inside)| {
             let (low, high) = one_pass::ends_of(row);
             let (scale, zero) = self.scale_and_zero_of(low, high);
             let (scale, zero) = (f32x8::splat(scale), f32x8::splat(zero));
             one_pass::each_to_two(row, inside, |values| self.eight(values, scale, zero));
         });
-        (Tensor::from_data(data, &device), Tensor::from_data(TensorData::new(inside, shape), &device))
+        inside
     }
 
     /// [`Self::scale_and_zero`] of one pair.

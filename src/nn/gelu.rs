@@ -21,15 +21,22 @@ pub fn gelu<const D: usize>(input: Tensor<D>) -> Tensor<D> {
     if !has_graph(&input) {
         return one_pass::map(input, |x| x * (f32x8::ONE / (f32x8::ONE + power(near(x)))));
     }
-    let (values, slopes) = one_pass::map_to_two(input.clone().inner(), |x| {
-        let near = near(x);
-        let power = power(near);
-        let share = f32x8::ONE / (f32x8::ONE + power);
-        let slope = f32x8::splat(2.0 * ROOT) * (f32x8::ONE + f32x8::splat(3.0 * CUBIC) * near * near);
-        // 1 - σ as σ exp(-2u), which keeps its digits where σ is almost one.
-        (x * share, share + x * share * share * power * slope)
-    });
+    let (values, slopes) = one_pass::map_to_two(input.clone().inner(), value_and_slope);
     one_pass::with_slopes(input, values, slopes)
+}
+
+/// GELU in the place of each value in host memory; returns the slopes.
+pub fn in_place(values: &mut [f32]) -> Vec<f32> {
+    one_pass::change_to_two(values, value_and_slope)
+}
+
+fn value_and_slope(x: f32x8) -> (f32x8, f32x8) {
+    let near = near(x);
+    let power = power(near);
+    let share = f32x8::ONE / (f32x8::ONE + power);
+    let slope = f32x8::splat(2.0 * ROOT) * (f32x8::ONE + f32x8::splat(3.0 * CUBIC) * near * near);
+    // 1 - σ as σ exp(-2u), which keeps its digits where σ is almost one.
+    (x * share, share + x * share * share * power * slope)
 }
 
 /// Beyond 10 either way the share is 0 or 1 to the last bit, and the power would soon be infinite.

@@ -1,6 +1,7 @@
 //! Which building blocks does Burn 0.21 lack? One a file, each checked against an independent source.
 
 pub mod box_loss;
+pub mod causal_attention;
 pub mod checkpoint_weights;
 pub mod columns;
 pub mod convolution;
@@ -12,6 +13,7 @@ pub mod focal_loss;
 pub mod gelu;
 pub mod gradients;
 pub mod group_normalise;
+pub mod host_gradients;
 pub mod hugging_face;
 pub mod language_model_file;
 pub mod learned_scale;
@@ -27,6 +29,8 @@ pub mod planes;
 pub mod product;
 pub mod proximal;
 pub mod rectified_norm;
+pub mod row_norm;
+pub mod rows;
 pub mod side_by_side;
 pub mod step;
 pub mod tape;

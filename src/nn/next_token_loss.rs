@@ -8,12 +8,14 @@
 //! share T (p_T − q_T))`, with the chances p of the model and q of the teacher, and y one at the target. It is all that the
 //! graph keeps, one tensor as large as the logits; of Burn's operations it keeps two when there is a teacher.
 
+use burn::DispatchDevice;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, TensorData};
 use rayon::prelude::*;
 use wide::f32x8;
 
 use super::fake_quantise::{beside, has_graph};
+use super::rows::Rows;
 use super::{Backend, Tensor, one_pass};
 
 type Targets = burn::tensor::Tensor<Backend, 1, Int>;
@@ -41,6 +43,33 @@ pub struct Teacher {
     pub share: f64,
     /// Both logits are divided by this.
     pub temperature: f64,
+}
+
+/// What logits `[n, vocabulary]` are held against.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    /// The token that comes next, of each row.
+    pub targets: Vec<i32>,
+    /// What each row counts.
+    pub weights: Vec<f32>,
+    /// What says how likely each token is, if anything does.
+    pub teacher: Option<Teacher>,
+}
+
+impl Aim {
+    /// The losses of logits, on their device.
+    pub fn loss(self, logits: Tensor<2>) -> NextTokenLoss {
+        let (count, device) = (self.targets.len(), logits.device());
+        let targets = Targets::from_data(TensorData::new(self.targets, [count]), &device);
+        let weights = Tensor::from_data(TensorData::new(self.weights, [count]), &device);
+        next_token_loss(logits, targets, weights, self.teacher)
+    }
+
+    /// The losses of logits in host memory, without a graph, on the CPU. In the place of each logit comes its gradient.
+    pub fn slopes(self, logits: &mut Rows, plain: &DispatchDevice) -> NextTokenLoss {
+        let targets = self.targets.into_iter().map(|target| target as usize).collect();
+        slopes(&mut logits.values, logits.width, targets, self.weights, self.teacher, plain)
+    }
 }
 
 /// `logits` `[n, vocabulary]`, `targets` `[n]`; the losses are sums over rows, each times its weight, `weights` `[n]`.
@@ -82,11 +111,28 @@ fn by_operations(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teache
 
 fn at_once(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teacher: Option<Teacher>) -> NextTokenLoss {
     let device = logits.device();
-    let [count, vocabulary] = logits.dims();
+    let vocabulary = logits.dims()[1];
     let fixed = logits.clone().inner();
     let targets: Vec<usize> = targets.into_data().iter::<i64>().map(|target| target as usize).collect();
     let weights: Vec<f32> = weights.into_data().iter::<f32>().collect();
-    let mut slopes = one_pass::own(fixed.clone());
+    let mut found = one_pass::own(fixed.clone());
+    let loss = slopes(one_pass::floats(&mut found), vocabulary, targets, weights, teacher, &device);
+    let found = Tensor::<2>::from_inner(Tensor::from_data(found, &fixed.device()));
+    // Zero to the bit, with the slopes as its gradient.
+    let zero = ((logits - Tensor::from_inner(fixed)) * found).sum();
+    NextTokenLoss { total: zero + loss.total, ..loss }
+}
+
+/// The losses, as numbers on a device. In the place of each logit comes its slope.
+fn slopes(
+    logits: &mut [f32],
+    vocabulary: usize,
+    targets: Vec<usize>,
+    weights: Vec<f32>,
+    teacher: Option<Teacher>,
+    device: &DispatchDevice,
+) -> NextTokenLoss {
+    let count = targets.len();
     let (teacher, share, temperature) = match teacher {
         Some(teacher) => (Some(one_pass::own(teacher.logits)), teacher.share as f32, teacher.temperature as f32),
         None => (None, 0.0, 1.0),
@@ -95,9 +141,7 @@ fn at_once(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teacher: Opt
     // Without a teacher its rows are never looked at.
     let mut teacher = teacher.unwrap_or_else(|| TensorData::new(vec![0.0f32; count], [count, 1]));
     let width = if taught { vocabulary } else { 1 };
-    let rows = one_pass::floats(&mut slopes)
-        .par_chunks_mut(vocabulary)
-        .zip(one_pass::floats(&mut teacher).par_chunks_mut(width));
+    let rows = logits.par_chunks_mut(vocabulary).zip(one_pass::floats(&mut teacher).par_chunks_mut(width));
     let parts: Vec<(f64, f64)> = rows
         .zip(targets.into_par_iter().zip(weights))
         .with_min_len(ROWS)
@@ -113,12 +157,9 @@ fn at_once(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teacher: Opt
     let sum = |part: fn(&(f64, f64)) -> f64| parts.iter().map(part).sum::<f64>();
     let (cross_entropy, divergence) = (sum(|parts| parts.0), sum(|parts| parts.1));
     let value = cross_entropy * (1.0 - f64::from(share)) + divergence * f64::from(share);
-    let number = |value: f64| Tensor::<1>::from_floats([value as f32], &device);
-    let slopes = Tensor::<2>::from_inner(Tensor::from_data(slopes, &fixed.device()));
-    // Zero to the bit, with the slopes as its gradient.
-    let zero = ((logits - Tensor::from_inner(fixed)) * slopes).sum();
+    let number = |value: f64| Tensor::<1>::from_floats([value as f32], device);
     NextTokenLoss {
-        total: zero + number(value),
+        total: number(value),
         cross_entropy: number(cross_entropy),
         divergence: taught.then(|| number(divergence)),
     }

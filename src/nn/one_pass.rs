@@ -63,10 +63,16 @@ pub fn map_to_two<const D: usize>(
 ) -> (Tensor<D>, Tensor<D>) {
     let (device, shape) = (plain.device(), plain.shape());
     let mut data = own(plain);
-    let mut second = vec![0.0; shape.num_elements()];
-    let pieces = floats(&mut data).par_chunks_mut(PIECE).zip(second.par_chunks_mut(PIECE));
-    pieces.for_each(|(first, second)| each_to_two(first, second, &function));
+    let second = change_to_two(floats(&mut data), function);
     (Tensor::from_data(data, &device), Tensor::from_data(TensorData::new(second, shape), &device))
+}
+
+/// Changes each value, and returns another for each.
+pub fn change_to_two(values: &mut [f32], function: impl Fn(f32x8) -> (f32x8, f32x8) + Sync) -> Vec<f32> {
+    let mut second = vec![0.0; values.len()];
+    let pieces = values.par_chunks_mut(PIECE).zip(second.par_chunks_mut(PIECE));
+    pieces.for_each(|(first, second)| each_to_two(first, second, &function));
+    second
 }
 
 /// The least and the greatest value of a plain tensor, which has some.

@@ -14,7 +14,7 @@ use super::matmul::Factors;
 use super::{Backend, Tensor};
 
 /// GPT-2's constant.
-const EPSILON: f32 = 1e-5;
+pub const EPSILON: f32 = 1e-5;
 /// GPT-2's deviation of first weights; what ends a residual branch is divided by the root of their number.
 pub const DEVIATION: f64 = 0.02;
 /// Added where a token may not look.

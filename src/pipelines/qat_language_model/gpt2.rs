@@ -42,10 +42,12 @@ pub struct Mlp<B: BurnBackend> {
 /// Attention and the layers after it, each normalised before and added to what went in.
 #[derive(Module, Debug)]
 pub struct Block<B: BurnBackend> {
-    ln_1: LayerNorm<B>,
+    /// Before attention.
+    pub ln_1: LayerNorm<B>,
     /// Attention over the tokens so far.
     pub attn: Attention<B>,
-    ln_2: LayerNorm<B>,
+    /// Before the layers of each token.
+    pub ln_2: LayerNorm<B>,
     /// Layers of each token by itself.
     pub mlp: Mlp<B>,
 }
@@ -53,11 +55,14 @@ pub struct Block<B: BurnBackend> {
 /// See the file's head. The names of the fields are those of Hugging Face's files.
 #[derive(Module, Debug)]
 pub struct Gpt2<B: BurnBackend> {
-    wte: Embedding<B>,
-    wpe: Embedding<B>,
+    /// A row for each token; the output multiplies by it, too.
+    pub wte: Embedding<B>,
+    /// A row for each position.
+    pub wpe: Embedding<B>,
     /// The blocks, in the order in which a token goes through them.
     pub h: Vec<Block<B>>,
-    ln_f: LayerNorm<B>,
+    /// Before the output.
+    pub ln_f: LayerNorm<B>,
     #[module(skip)]
     heads: usize,
 }

@@ -13,11 +13,11 @@ use super::super::precision::Precision;
 use super::super::ranges::Ranges;
 use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
 use super::super::sizes::Sizes;
-use super::super::{recompute, weights};
+use super::super::{on_host, recompute, weights};
 use super::*;
 use crate::data::question_answers::example::Example;
 use crate::nn::matmul::Factors;
-use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::next_token_loss::{Aim, NextTokenLoss};
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
 
@@ -93,17 +93,37 @@ fn gradients(
     ranges: &mut Ranges,
     recomputed: bool,
 ) -> (f32, Vec<(String, Vec<f32>)>) {
+    gradients_by(recompute::backward, &batch(), network, settings, at, ranges, recomputed)
+}
+
+/// One of the two ways of [`recompute`].
+type Way = fn(
+    &Gpt2<Backend>,
+    &TokenBatch,
+    &mut Pass<'_>,
+    bool,
+    Aim,
+    Option<&mut Option<Tensor<2>>>,
+    &mut GradientsAccumulator<Gpt2<Backend>>,
+) -> NextTokenLoss;
+
+fn gradients_by(
+    way: Way,
+    batch: &TokenBatch,
+    network: &Gpt2<Backend>,
+    settings: &Settings,
+    at: Option<usize>,
+    ranges: &mut Ranges,
+    recomputed: bool,
+) -> (f32, Vec<(String, Vec<f32>)>) {
     let factors = Factors::of(settings.matmul_dtype, &plain()).unwrap();
     let rules = Rules::new(settings).with(factors);
-    let batch = batch();
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
-    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(Observe::Move(text(&batch, &plain()))), frozen };
-    let targets = Tokens::<1>::from_ints(batch.targets.as_slice(), &autodiff());
-    let shares = Tensor::<1>::from_floats(batch.weights.as_slice(), &autodiff());
+    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(Observe::Move(text(batch, &plain()))), frozen };
+    let aim = Aim { targets: batch.targets.clone(), weights: batch.weights.clone(), teacher: None };
     let mut into = GradientsAccumulator::new();
-    let loss_of = |logits| next_token_loss(logits, targets, shares, None);
-    let loss = recompute::backward(network, &batch, &mut pass, recomputed, loss_of, &mut into);
+    let loss = way(network, batch, &mut pass, recomputed, aim, None, &mut into);
     let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
     network.visit(&mut all);
     (values(loss.total)[0], all.found)
@@ -370,4 +390,106 @@ fn fewer_bits_are_further_from_full_precision() {
         |other: &[f32]| -> f32 { all[0].iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() };
     let distances: Vec<f32> = all[1..].iter().map(|other| distance(other)).collect();
     assert!(distances[0] > 0.0 && distances.windows(2).all(|pair| pair[0] < pair[1]), "{distances:?}");
+}
+
+/// Sequences with more tokens than a thread takes at a time.
+fn long_batch() -> TokenBatch {
+    let text = |number: u32| (0..5 + number % 5).map(|at| (at * 7 + number * 3) % VOCABULARY as u32).collect();
+    batch_of(&(0..40).map(text).collect::<Vec<Vec<u32>>>(), 6)
+}
+
+/// Everything that a pass in host memory may meet; learnt scales are Burn's.
+fn host_settings() -> Vec<Settings> {
+    let per_token = Settings { ranges: settings::Ranges::PerToken, ..settings() };
+    vec![
+        settings(),
+        Settings { base: Base::Trained, lora_quantised: false, ..settings() },
+        Settings { base: Base::Trained, lora_rank: 0, weight_scheme: Scheme::Asymmetric, ..settings() },
+        Settings {
+            base: Base::Trained,
+            weight_granularity: Granularity::PerTensor,
+            activation_granularity: Granularity::PerChannel,
+            activation_scheme: Scheme::Symmetric,
+            ..settings()
+        },
+        Settings { activation_scheme: Scheme::Symmetric, ..per_token.clone() },
+        per_token,
+    ]
+}
+
+/// What rounding may change: values, and where a level is decided by their last bits, more.
+#[test]
+fn in_host_memory_loss_ranges_and_gradients_are_those_of_burns_operations() {
+    let batch = long_batch();
+    for settings in host_settings() {
+        let network = network(&settings);
+        for at in [None, Some(0), Some(1), Some(2)] {
+            let (mut one, mut two) = (Ranges::new(3, 2), Ranges::new(3, 2));
+            let (loss, found) = gradients_by(recompute::backward, &batch, &network, &settings, at, &mut one, false);
+            let (burns, expected) = gradients_by(recompute::by_burn, &batch, &network, &settings, at, &mut two, false);
+            assert!((loss - burns).abs() < 1e-4 * burns, "{loss}, by Burn {burns}");
+            close(&bounds(&one), &bounds(&two), 1e-4);
+            assert_eq!(found.len(), expected.len(), "{settings:?} {at:?}");
+            for ((path, found), (other, expected)) in found.iter().zip(&expected) {
+                assert_eq!(path, other);
+                let length =
+                    |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+                let apart = length(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
+                let most = if at.is_none() { 1e-4 } else { 2e-2 };
+                let whole = length(&mut expected.iter().copied());
+                assert!(apart <= most * whole + 1e-4, "{path}: {apart} of {whole}, {settings:?} {at:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn in_host_memory_neither_threads_nor_computing_again_change_a_bit() {
+    let batch = long_batch();
+    for settings in host_settings() {
+        let network = network(&settings);
+        for at in [None, Some(1)] {
+            let run = |threads: usize, recomputed: bool| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let mut ranges = Ranges::new(3, 2);
+                let found = pool.install(|| {
+                    gradients_by(recompute::backward, &batch, &network, &settings, at, &mut ranges, recomputed)
+                });
+                (found, bounds(&ranges))
+            };
+            let expected = run(1, false);
+            assert!(!expected.0.1.is_empty());
+            for (threads, recomputed) in [(2, false), (3, false), (2, true)] {
+                assert!(run(threads, recomputed) == expected, "{threads} threads, again: {recomputed}");
+            }
+        }
+    }
+}
+
+/// A second batch adds to the gradients of the first.
+#[test]
+fn in_host_memory_gradients_are_accumulated_and_the_logits_are_those_of_burn() {
+    let settings = settings();
+    let (network, rules, batch) = (network(&settings), Rules::new(&settings), batch());
+    let (mut ranges, mut into, mut teaches) = (Ranges::new(3, 2), GradientsAccumulator::new(), None);
+    for _ in 0..2 {
+        let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: false };
+        let aim = Aim { targets: batch.targets.clone(), weights: batch.weights.clone(), teacher: None };
+        recompute::backward(&network, &batch, &mut pass, false, aim, Some(&mut teaches), &mut into);
+    }
+    let mut twice = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
+    network.visit(&mut twice);
+    let (_, once) = gradients(&network, &settings, None, &mut ranges, false);
+    for ((_, twice), (_, once)) in twice.found.iter().zip(&once) {
+        close(twice, &once.iter().map(|value| value * 2.0).collect::<Vec<f32>>(), 1e-5);
+    }
+    let plain_network = network.valid();
+    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
+    assert!(on_host::takes(&plain_network, &pass));
+    let base = on_host::logits(&plain_network, &batch, &mut pass);
+    close(&values(teaches.unwrap()), &values(base), 1e-5);
+    pass.at = Some((0, precisions(&settings)[0]));
+    let found = on_host::logits(&plain_network, &batch, &mut pass);
+    let expected = plain_network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
+    close(&values(found), &values(expected), 1e-5);
 }

@@ -6,6 +6,7 @@ use super::settings::{self, Base, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::fake_quantise::{Bounds, Grid, without_graph};
 use crate::nn::matmul::Factors;
+use crate::nn::rows::{self, Rows};
 use crate::nn::transformer::Tokens;
 
 /// How things are quantised, from the file.
@@ -119,6 +120,18 @@ impl Pass<'_> {
         }
     }
 
+    /// A weight of the base, or a matrix of LoRA, in host memory and on its grid, if this pass has one for it; with 1 for each
+    /// value where the grid reaches, and 0 beyond.
+    pub fn weight_on_host(&self, weight: &Tensor<2>, quantised: bool) -> (Rows, Option<Vec<f32>>) {
+        let weight = without_graph(weight);
+        let mut rows = Rows::of(weight.clone());
+        let inside = self.weight_bits().filter(|_| quantised).map(|bits| {
+            let bounds = Bounds::of(&weight, self.rules.weights_per_channel);
+            self.rules.weight_grid(bits).in_place(&mut rows.values, &bounds)
+        });
+        (rows, inside)
+    }
+
     /// What goes into a linear layer.
     pub fn activation(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
         let bits = self.at.map(|(_, precision)| precision.activations);
@@ -139,11 +152,40 @@ impl Pass<'_> {
         if self.rules.activations_per_token {
             return grid.fake_quantise_rows(values);
         }
-        let range = self.ranges.of(precision, block * QUANTISERS + quantiser);
+        match self.bounds(|| without_graph(&values), precision, block * QUANTISERS + quantiser) {
+            Some(bounds) => grid.fake_quantise(values, &bounds),
+            None => values,
+        }
+    }
+
+    /// The same of rows in host memory, in their place: activations of `bits`. Returns 1 for each value where its grid reaches,
+    /// and 0 beyond; nothing where all values are inside.
+    pub fn on_host(
+        &mut self,
+        values: &mut Rows,
+        bits: Option<u32>,
+        block: usize,
+        quantiser: usize,
+    ) -> Option<Vec<f32>> {
+        let (precision, _) = self.at?;
+        let grid = self.rules.activation_grid(bits.filter(|bits| *bits != FULL)?);
+        if self.rules.activations_per_token {
+            let inside = grid.rows_in_place(&mut values.values, values.width);
+            // What has just been measured, as many levels below zero as above, is all inside.
+            return (!grid.symmetric).then_some(inside);
+        }
+        let seen = || values.clone().tensor(&rows::cpu());
+        let bounds = self.bounds(seen, precision, block * QUANTISERS + quantiser)?;
+        Some(grid.in_place(&mut values.values, &bounds))
+    }
+
+    /// The range of a quantiser, after it took in the text among `values` `[tokens, features]`, if this pass observes.
+    fn bounds(&mut self, values: impl FnOnce() -> Tensor<2>, precision: usize, quantiser: usize) -> Option<Bounds> {
+        let range = self.ranges.of(precision, quantiser);
         let per_channel = self.rules.activations_per_channel;
         if let Some(observe) = &self.observe {
             let (Observe::Widen(text) | Observe::Move(text)) = observe;
-            let seen = without_graph(&values);
+            let seen = values();
             // What fills a batch up is no text, and would widen or narrow what is known of it.
             let seen = if text.dims() == [seen.dims()[0]] { seen } else { seen.select(0, text.clone()) };
             match observe {
@@ -151,9 +193,6 @@ impl Pass<'_> {
                 Observe::Move(_) => range.observe(&seen, per_channel, self.rules.momentum),
             }
         }
-        match range.bounds() {
-            Some(bounds) => grid.fake_quantise(values, &bounds.clone()),
-            None => values,
-        }
+        range.bounds().cloned()
     }
 }

@@ -11,21 +11,46 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 
 use super::batch::TokenBatch;
 use super::gpt2::Gpt2;
+use super::on_host;
 use super::pass::Pass;
-use crate::nn::next_token_loss::NextTokenLoss;
+use crate::nn::next_token_loss::{Aim, NextTokenLoss};
 use crate::nn::transformer::{Layout, tokens};
 use crate::nn::{Backend, Tensor};
 
-/// Adds the gradients of one batch's loss to `into`; `loss_of` makes the loss of its logits. Returns the loss as it was in
-/// the pass. `recompute` chooses between the two ways, which give the same numbers.
+/// Adds the gradients of one batch's loss to `into`; `aim` is what its logits are held against. Returns the loss as it was in
+/// the pass, and leaves the logits in `teaches`, without a graph. `recompute` chooses between the two ways, which give the same
+/// numbers. Where [`on_host::takes`] the pass, it is computed in host memory.
 pub fn backward(
     network: &Gpt2<Backend>,
     batch: &TokenBatch,
     pass: &mut Pass<'_>,
     recompute: bool,
-    loss_of: impl FnOnce(Tensor<2>) -> NextTokenLoss,
+    aim: Aim,
+    teaches: Option<&mut Option<Tensor<2>>>,
     into: &mut GradientsAccumulator<Gpt2<Backend>>,
 ) -> NextTokenLoss {
+    if on_host::takes(network, pass) {
+        return on_host::backward(network, batch, pass, recompute, aim, teaches, into);
+    }
+    by_burn(network, batch, pass, recompute, aim, teaches, into)
+}
+
+/// The same by Burn's operations, on any device.
+pub fn by_burn(
+    network: &Gpt2<Backend>,
+    batch: &TokenBatch,
+    pass: &mut Pass<'_>,
+    recompute: bool,
+    aim: Aim,
+    teaches: Option<&mut Option<Tensor<2>>>,
+    into: &mut GradientsAccumulator<Gpt2<Backend>>,
+) -> NextTokenLoss {
+    let loss_of = |logits: Tensor<2>| {
+        if let Some(teaches) = teaches {
+            *teaches = Some(logits.clone().inner());
+        }
+        aim.loss(logits)
+    };
     let plain_device = network.plain_device();
     let on = |device: &DispatchDevice| tokens(&batch.inputs, batch.size, batch.length, device);
     let recorded = DispatchDevice::autodiff(plain_device.clone());

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::TensorData;
 
 use super::batch::TokenBatch;
 use super::export::Export;
@@ -17,7 +16,7 @@ use super::ranges::{self, Ranges};
 use super::settings::{self, Settings};
 use super::step_leaks::StepLeaks;
 use super::validation::Validation;
-use super::{recompute, weights};
+use super::{on_host, recompute, weights};
 use crate::bounded::HeldBytes;
 use crate::bounded::ledger::Ledger;
 use crate::data::feed::{Feed, FeedSettings};
@@ -26,9 +25,9 @@ use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
 use crate::nn::matmul::Factors;
-use crate::nn::next_token_loss::{Teacher, next_token_loss};
+use crate::nn::next_token_loss::{Aim, Teacher};
 use crate::nn::step::{Gathered, Trained};
-use crate::nn::transformer::{Tokens, tokens};
+use crate::nn::transformer::tokens;
 use crate::nn::{Backend, Tensor, gradients};
 use crate::results::write;
 use crate::settings::sections::CleanupAction;
@@ -174,7 +173,10 @@ impl QatLanguageModel {
             observe: None,
             frozen: true,
         };
-        Ok(plain.forward(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass))
+        Ok(match on_host::takes(&plain, &pass) {
+            true => on_host::logits(&plain, batch, &mut pass),
+            false => plain.forward(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass),
+        })
     }
 
     /// Adds the gradients of one batch at one precision. `teacher` has the widest precision's logits of this batch once
@@ -196,10 +198,7 @@ impl QatLanguageModel {
         let Settings { distillation: share, distillation_temperature: temperature, .. } = self.settings;
         let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher { logits, share, temperature });
         phases.enter("forward_backward");
-        let count = batch.size * batch.length;
-        let device = &self.device.autodiff;
-        let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), device);
-        let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), device);
+        let aim = Aim { targets: batch.targets.clone(), weights: batch.weights.clone(), teacher: taught_by };
         let mut pass = Pass {
             rules: &self.rules,
             at: at.map(|at| (at, self.precisions[at])),
@@ -209,13 +208,8 @@ impl QatLanguageModel {
             frozen: at.is_some() && self.rules.base_frozen,
         };
         let network = self.trained.network()?;
-        let loss_of = |logits: Tensor<2>| {
-            if teaches {
-                *teacher = Some(logits.clone().inner());
-            }
-            next_token_loss(logits, targets, weights, taught_by)
-        };
-        let loss = recompute::backward(network, batch, &mut pass, self.recompute, loss_of, gathered.set(set));
+        let teaches = teaches.then_some(teacher);
+        let loss = recompute::backward(network, batch, &mut pass, self.recompute, aim, teaches, gathered.set(set));
         let counted = batch.counted();
         gathered.note("loss", loss.total, counted);
         gathered.note("cross_entropy", loss.cross_entropy, counted);

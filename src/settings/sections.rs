@@ -246,9 +246,8 @@ pub struct Memory {
     /// Steps between two samples, which are taken at rest; 0 leaves only the start, epochs, validations, cleanups and
     /// the end.
     pub every_steps: u64,
-    /// Read the slower sources (the parts of resident memory, the container, the driver) once in this many samples of steps,
-    /// and once where an epoch ends, a checkpoint is written or a validation is over. One such reading costs about as much as
-    /// forty others.
+    /// Read the slower sources (the parts of resident memory, the container, the driver) once in this many samples. One
+    /// such reading costs about as much as forty others.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub parts_every_samples: u64,
     /// Before the run, do a few of its steps in another process, to forecast the memory that it will need. The

@@ -19,7 +19,7 @@ pub struct Tracer {
     started: Instant,
     segment: u32,
     parts_every: u64,
-    /// The step at which the slower sources were read last.
+    /// The step at which the parts of resident memory were read last.
     parts_at: Option<u64>,
     driver: Option<sources::Driver>,
     peaks: MemorySummary,
@@ -66,8 +66,13 @@ impl Tracer {
     pub fn sample(&mut self, moment: Moment) -> MemoryLine {
         let begun = moment.begun;
         let heap = heap::read();
-        let slow = self.reads_slower_sources(&moment);
-        let parts = if slow { sources::resident_parts() } else { sources::ResidentParts::default() };
+        let frequent = matches!(moment.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
+        let slow = !frequent || self.peaks.samples.is_multiple_of(self.parts_every);
+        let parts = if slow && self.reads_parts(&moment) {
+            sources::resident_parts()
+        } else {
+            sources::ResidentParts::default()
+        };
         let line = MemoryLine {
             version: VERSION,
             segment: self.segment,
@@ -105,16 +110,11 @@ impl Tracer {
         MemoryLine { cost_us: microseconds(cost), ..line }
     }
 
-    /// Steps and cleanups have a cadence. Of the rest points between two steps one is enough, but a validation or what came
-    /// before the end may have left something behind.
-    fn reads_slower_sources(&mut self, moment: &Moment) -> bool {
-        let reads = match moment.point {
-            Point::Step | Point::BeforeCleanup | Point::AfterCleanup => {
-                self.peaks.samples.is_multiple_of(self.parts_every)
-            }
-            Point::Start | Point::AfterValidation | Point::End => true,
-            _ => self.parts_every == 1 || self.parts_at != Some(moment.step),
-        };
+    /// The parts of resident memory cost the most. Of the rest points between two steps one is enough, but a validation or
+    /// what came before the end may have left something behind.
+    fn reads_parts(&mut self, moment: &Moment) -> bool {
+        let again = !matches!(moment.point, Point::BeforeValidation | Point::Checkpoint | Point::Epoch);
+        let reads = again || self.parts_every == 1 || self.parts_at != Some(moment.step);
         if reads {
             self.parts_at = Some(moment.step);
         }

@@ -305,3 +305,77 @@ pub fn bytes(folder: &Path) -> u64 {
     };
     entries.map(of).fold(0, u64::saturating_add)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::write;
+
+    fn run(results: &tempfile::TempDir) -> PathBuf {
+        let run = directory::create(results.path(), "trial", "abcdef", chrono::Utc::now()).unwrap();
+        describe(&run.path, "2026-11-21T00:00:00Z");
+        run.path.clone()
+    }
+
+    fn describe(run: &Path, started: &str) {
+        let code = serde_json::json!({ "xrun": "1", "features": [], "lock_digest": "" });
+        let host = serde_json::json!({ "name": "", "system": "", "processor": "", "cores": 1 });
+        let device = serde_json::json!({ "chosen": "cpu", "because": "", "name": "" });
+        let record = serde_json::json!({
+            "version": 1, "experiment": "trial", "description": "", "run": run.file_name().unwrap().to_str(),
+            "fingerprint": "abcdef", "seed": 1, "command": [], "working_directory": "/", "started": started,
+            "resumed": [], "code": code, "host": host, "device": device, "data": {}, "data_skipped": {}, "origins": {},
+        });
+        write::replace_json(&run.join(layout::MANIFEST), &record).unwrap();
+    }
+
+    #[test]
+    fn what_changed_or_went_since_it_was_looked_at_is_not_removed() {
+        let results = tempfile::tempdir().unwrap();
+        let path = run(&results);
+        let removable = may_go(&path).unwrap();
+        describe(&path, "2026-11-22T00:00:00Z");
+        assert!(matches!(remove(&removable), Err(Stays::Changed)));
+        let (one, other) = (may_go(&path).unwrap(), may_go(&path).unwrap());
+        let held = directory::reopen(&path).unwrap();
+        assert!(matches!(remove(&one), Err(Stays::Running)) && path.exists());
+        drop(held);
+        remove(&one).unwrap();
+        assert!(!path.exists() && matches!(remove(&other), Err(Stays::Gone)));
+        assert!(matches!(may_go(&path), Err(Stays::Gone)));
+        assert!(std::fs::read_dir(results.path().join("trial")).unwrap().next().is_none(), "`latest` went, too");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn neither_a_link_nor_linked_proof_proves_a_run() {
+        let results = tempfile::tempdir().unwrap();
+        let path = run(&results);
+        let link = path.with_file_name("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(matches!(proven(&link), Err(Stays::Link)));
+        let manifest = path.join(layout::MANIFEST);
+        std::fs::rename(&manifest, results.path().join("manifest")).unwrap();
+        std::os::unix::fs::symlink(results.path().join("manifest"), &manifest).unwrap();
+        assert!(matches!(proven(&path), Err(Stays::NoRun(_))));
+    }
+
+    #[test]
+    fn every_state_that_a_kill_may_leave_is_known_again() {
+        let results = tempfile::tempdir().unwrap();
+        let path = run(&results);
+        let aside = path.with_file_name(format!("{REMOVING}{}", path.file_name().unwrap().to_str().unwrap()));
+        std::fs::rename(&path, &aside).unwrap();
+        let known = || left_over(results.path(), Some("trial")).rests == [std::fs::canonicalize(&aside).unwrap()];
+        assert!(known() && left_over(results.path(), Some("other")).rests.is_empty());
+        std::fs::remove_file(aside.join(layout::MANIFEST)).unwrap();
+        assert!(known());
+        std::fs::remove_file(aside.join(layout::LOCK)).unwrap();
+        assert!(known());
+        write::replace(&aside.join("mine"), b"mine").unwrap();
+        assert!(!known() && matches!(remove_rest(&aside), Err(Stays::NoRun(_))));
+        std::fs::remove_file(aside.join("mine")).unwrap();
+        remove_rest(&aside).unwrap();
+        assert!(!aside.exists());
+    }
+}

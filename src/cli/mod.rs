@@ -130,9 +130,9 @@ enum Command {
     Ls(list::ListArguments),
     /// Write something down of a run, and give it tags.
     Note(note::NoteArguments),
-    /// Remove runs; asks, and never touches what is running or committed in git.
+    /// Remove runs; asks, and never touches what is no run, running or committed in git.
     Rm(remove::RemoveArguments),
-    /// Remove all but the newest runs of each experiment; asks, as rm does.
+    /// Remove all but the newest runs of each experiment and the best one; asks, as rm does.
     Gc(remove::CollectArguments),
     /// Compare runs: what differs in their experiments, results, memory and speed.
     Compare(compare::CompareArguments),

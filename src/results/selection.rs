@@ -1,7 +1,7 @@
 //! Which of the runs are asked for, and in which order?
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
 use serde_json::Value;
@@ -211,11 +211,38 @@ fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
         if name.is_empty() || found.contains_key(&name) || order.of(run).is_null() {
             continue;
         }
-        let plan = read::plan(&run.path).ok();
-        let metric = plan.and_then(|plan| plan.metrics.into_iter().find(|metric| metric.name == name));
-        found.extend(metric.and_then(|metric| Some((name, metric.better?))));
+        found.extend(better(run, &name).map(|better| (name, better)));
     }
     found
+}
+
+/// The best run by a metric, the newest of equals: of the last validation, or the best one where the run was to be best by
+/// it. Without a name that is the metric which each run was to be best by, and there may be several. Where no plan says
+/// which way is better, it is each run that has a value. `runs` comes newest first.
+pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
+    let value = |run: &Entry, name: &str| {
+        let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
+        best.or_else(|| run.summary.as_ref()?.after()?.get(name).copied().flatten())
+    };
+    let chosen = runs.iter().filter_map(|run| run.best.as_ref().map(|best| best.metric.as_str()));
+    let names: BTreeSet<&str> = metric.map_or_else(|| chosen.collect(), |name| BTreeSet::from([name]));
+    let mut found = Vec::new();
+    for name in names {
+        let mut with = runs.iter().filter_map(|run| Some((*run, value(run, name)?)));
+        let better = with.clone().find_map(|(run, _)| better(run, name));
+        match better {
+            Some(better) => {
+                found.extend(with.reduce(|a, b| if better.prefers(b.1, a.1) { b } else { a }).map(|(run, _)| run));
+            }
+            None => found.extend(with.by_ref().map(|(run, _)| run)),
+        }
+    }
+    found
+}
+
+/// Which way a metric is better, as the plan of a run says.
+fn better(run: &Entry, name: &str) -> Option<Better> {
+    read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.better
 }
 
 #[derive(PartialEq)]

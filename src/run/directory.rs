@@ -61,7 +61,7 @@ pub fn create(
         let path = parent.join(&id);
         match std::fs::create_dir(&path) {
             Ok(()) => {
-                let lock = lock(&path)?;
+                let lock = lock(&path, OpenOptions::new().create(true))?;
                 write::at(&path, write::sync_folder(&parent))?;
                 point_latest(&parent, &id);
                 return RunDirectory::held(path, id, lock);
@@ -87,12 +87,17 @@ pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
 /// Takes hold of an existing run; an error of kind `WouldBlock` says that another process has it.
 pub fn reopen(path: &Path) -> Result<RunDirectory, WriteError> {
     let id = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    RunDirectory::held(path.to_path_buf(), id, lock(path)?)
+    RunDirectory::held(path.to_path_buf(), id, lock(path, OpenOptions::new().create(true))?)
 }
 
-fn lock(run: &Path) -> Result<File, WriteError> {
+/// Takes hold of an existing run to remove it, and makes nothing in it; errors as [`reopen`].
+pub(super) fn hold(run: &Path) -> Result<File, WriteError> {
+    lock(run, &mut OpenOptions::new())
+}
+
+fn lock(run: &Path, options: &mut OpenOptions) -> Result<File, WriteError> {
     let path = run.join(layout::LOCK);
-    let file = write::at(&path, file::open_own(&path, OpenOptions::new().create(true).append(true)))?;
+    let file = write::at(&path, file::open_own(&path, options.append(true)))?;
     // Who lists runs holds a lock for an instant, to see whether it can.
     let mut attempt = file.try_lock();
     for _ in 0..20 {

@@ -1,12 +1,13 @@
 //! Notes and tags of runs, and runs that are removed: only those that may be, and only when it was agreed to.
 
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, skipped, wait_until};
+use crate::workplace::{Workplace, json, skipped, text, wait_until};
 
-fn with_runs(count: usize) -> (Workplace, Vec<std::path::PathBuf>) {
+fn with_runs(count: usize) -> (Workplace, Vec<PathBuf>) {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
     let run = |_| {
@@ -17,7 +18,7 @@ fn with_runs(count: usize) -> (Workplace, Vec<std::path::PathBuf>) {
     (workplace, runs)
 }
 
-fn name(run: &std::path::Path) -> String {
+fn name(run: &Path) -> String {
     run.file_name().unwrap().to_string_lossy().into_owned()
 }
 
@@ -88,6 +89,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     assert!(git(&["add", "-f", &format!("{committed}/summary.json")]) && git(&["commit", "-m", "a result"]));
     let said = workplace.xrun(&["rm", &committed, "--yes"]);
     assert!(said.code == 2 && said.err.contains("committed in git"), "{said:?}");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let said = workplace.xrun(&["gc", "--keep", "1", "--yes"]);
     assert!(said.code == 0 && said.err.contains("stays: files of it are committed in git"), "{said:?}");
     assert!(runs[0].exists());
@@ -112,4 +114,177 @@ fn collecting_keeps_the_newest_those_with_a_tag_and_takes_what_a_kill_left() {
     assert_eq!(runs.iter().map(|run| run.exists()).collect::<Vec<_>>(), [true, false, false, true]);
     assert!(!left.exists());
     assert!(workplace.xrun(&["gc", "--keep", "1"]).err.contains("nothing to remove"));
+}
+
+fn there(runs: &[PathBuf]) -> Vec<bool> {
+    runs.iter().map(|run| run.exists()).collect()
+}
+
+/// A run like another, under another name; with `started` as its manifest has it.
+fn copied(run: &Path, to: &Path, started: Option<&str>) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(run).unwrap().flatten().filter(|entry| entry.path().is_file()) {
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+    if let Some(started) = started {
+        let (path, mut manifest) = (to.join("manifest.json"), json(&run.join("manifest.json")));
+        (manifest["run"], manifest["started"]) = (name(to).into(), started.into());
+        std::fs::write(path, manifest.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_proven_to_be_a_run_stays_and_is_counted() {
+    let (workplace, runs) = with_runs(3);
+    let manifest = runs[0].join("manifest.json");
+    std::fs::write(&manifest, text(&manifest).replacen("dummy", "dammy", 1)).unwrap();
+    workplace.file("results/trial/notes/a.md", "mine");
+    workplace.file("results/papers/draft/main.tex", "mine");
+    workplace.file("results/trial/begun/run.lock", "");
+    workplace.file("results/trial/extension/manifest.json", "{\"manifest_version\":3,\"name\":\"ext\"}");
+    workplace.file("results/trial/extension/run.lock", "");
+    copied(&runs[2], &workplace.path("results/trial/2999-copy"), None);
+    let foreign = [
+        "results/trial/notes/a.md",
+        "results/papers/draft/main.tex",
+        "results/trial/begun/run.lock",
+        "results/trial/extension/manifest.json",
+        "results/trial/2999-copy/summary.json",
+    ]
+    .map(|file| workplace.path(file));
+    let said = workplace.xrun(&["gc", "--keep", "1", "--yes"]);
+    assert!(said.code == 0 && said.err.contains("\n6 folders") | said.err.starts_with("6 folders"), "{said:?}");
+    assert_eq!(there(&runs), [true, false, true]);
+    assert_eq!(there(&foreign), [true; 5]);
+
+    for folder in [&runs[0], &foreign[2], &foreign[3], &foreign[4]].map(|path| match path.is_dir() {
+        true => path.clone(),
+        false => path.parent().unwrap().to_path_buf(),
+    }) {
+        let said = workplace.xrun(&["rm", folder.to_str().unwrap(), "--yes"]);
+        assert!(said.code == 2 && said.err.contains(&name(&folder)) && folder.exists(), "{said:?}");
+    }
+    assert_eq!(workplace.xrun(&["rm", "trial/notes", "--yes"]).code, 2);
+    // One folder too high, and one too low.
+    for (folder, results) in [("results", ".."), ("results/trial", ".")] {
+        let mut command = workplace.command(&["gc", "--keep", "1", "--yes", "--results", results]);
+        let status = command.current_dir(workplace.path(folder)).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+    assert_eq!((there(&runs), there(&foreign)), (vec![true, false, true], vec![true; 5]));
+}
+
+#[test]
+fn a_killed_run_and_one_of_the_future_do_not_count_among_those_to_keep() {
+    let (workplace, runs) = with_runs(4);
+    let gc = || workplace.xrun(&["gc", "trial", "--keep", "1", "--keep-best", "none", "--yes"]);
+    for killed in [1, 3] {
+        std::fs::remove_file(runs[killed].join("summary.json")).unwrap();
+    }
+    let future = workplace.path("results/trial/2999-01-01T00-00-00_abcdef");
+    copied(&runs[2], &future, Some("2999-01-01T00:00:00Z"));
+    let said = gc();
+    assert!(said.code == 0 && said.err.contains(&format!("trial/{} stays", name(&future))), "{said:?}");
+    assert_eq!(there(&runs), [false, false, true, true], "{said:?}");
+    assert!(future.exists());
+    assert!(gc().err.contains("nothing to remove"));
+
+    // One that failed is no better.
+    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "pipeline.dummy.fail_at_step=1"]).code, 1);
+    assert!(gc().err.contains("nothing to remove"));
+    // A finished one is.
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    assert!(gc().err.contains("removed 3 runs"));
+    assert!(workplace.latest("trial").join("summary.json").exists() && future.exists());
+}
+
+#[test]
+fn the_run_with_the_best_metric_stays() {
+    let (workplace, mut runs) = with_runs(1);
+    for steps in ["9", "6", "3"] {
+        let set = format!("pipeline.dummy.steps_per_epoch={steps}");
+        assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", &set]).code, 0);
+        runs.push(workplace.latest("trial"));
+    }
+    let gc = |more: &[&str]| workplace.xrun(&[&["gc", "trial", "--keep", "1"], more].concat());
+    assert_eq!(gc(&["--keep-best", "no_such_metric", "--yes"]).code, 2);
+    for same in [&["--dry-run", "--keep-best", "score"][..], &["--dry-run", "--keep-best"], &["--dry-run"]] {
+        let said = gc(same);
+        assert!(said.code == 0 && said.err.contains("would remove 2 runs, "), "{said:?}");
+        assert!(said.err.contains(&format!("trial/{} stays", name(&runs[1]))), "{said:?}");
+    }
+    // Also where it was killed, and only its metrics say so.
+    std::fs::remove_file(runs[1].join("summary.json")).unwrap();
+    assert_eq!(gc(&["--yes"]).code, 0);
+    assert_eq!(there(&runs), [false, true, false, true]);
+    assert_eq!(gc(&["--keep-best", "none", "--yes"]).code, 0);
+    assert_eq!(there(&runs), [false, false, false, true]);
+}
+
+#[test]
+fn what_a_kill_left_goes_only_where_it_was_asked_for_and_is_proven() {
+    let (workplace, runs) = with_runs(3);
+    let aside = |run: &Path| run.with_file_name(format!(".removing-{}", name(run)));
+    for run in &runs[..2] {
+        std::fs::rename(run, aside(run)).unwrap();
+    }
+    std::fs::remove_file(aside(&runs[1]).join("manifest.json")).unwrap();
+    workplace.file("results/other/.removing-run/run.lock", "");
+    let foreign = workplace.file("results/trial/.removing-mine/a.md", "mine");
+    let said = workplace.xrun(&["gc", "trial", "--keep", "1", "--yes"]);
+    assert!(said.code == 0 && said.err.contains("2 folders are not runs"), "{said:?}");
+    assert!(!aside(&runs[0]).exists() && aside(&runs[1]).exists() && foreign.exists(), "{said:?}");
+    assert!(workplace.path("results/other/.removing-run").exists(), "it is of another experiment");
+    assert_eq!(workplace.xrun(&["gc", "--keep", "1", "--yes"]).code, 0);
+    assert!(!workplace.path("results/other/.removing-run").exists() && foreign.exists());
+}
+
+#[test]
+fn a_folder_called_sweeps_is_no_reason_to_stay() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
+    let results = ["--results", "sweeps/points"];
+    for _ in 0..3 {
+        let run = [&["trial.toml", "-q", "-s", "experiment.name=sweeps"], &results[..]].concat();
+        assert_eq!(workplace.xrun(&run).code, 0);
+    }
+    let said = workplace.xrun(&[&["rm", "sweeps", "--yes"], &results[..]].concat());
+    assert!(said.code == 0 && said.err.contains("removed 1 run, "), "{said:?}");
+    let said = workplace.xrun(&[&["gc", "--keep", "1", "--yes"], &results[..]].concat());
+    assert!(said.code == 0 && said.err.contains("removed 1 run, "), "{said:?}");
+}
+
+#[test]
+fn four_that_collect_at_once_all_succeed() {
+    let (workplace, runs) = with_runs(6);
+    let children: Vec<_> = (0..4).map(|_| workplace.spawn(&["gc", "--keep", "1", "--yes"])).collect();
+    for child in children {
+        let said = child.wait_with_output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+    }
+    assert_eq!(there(&runs), [false, false, false, false, false, true]);
+    assert_eq!(workplace.latest("trial"), runs[5]);
+    let left = std::fs::read_dir(workplace.path("results/trial")).unwrap().flatten();
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with('.')));
+}
+
+#[test]
+#[cfg(unix)]
+fn results_that_cannot_be_written_are_named_as_such() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let (workplace, runs) = with_runs(1);
+    let allow = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    allow(workplace.folder.path(), 0o755);
+    allow(&runs[0].join("run.lock"), 0o444);
+    let mut command = workplace.command(&["rm", "trial", "--yes"]);
+    if std::fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0) {
+        // Nothing is forbidden to root.
+        command.uid(65_534);
+    }
+    let Ok(said) = command.output().map(crate::workplace::said) else {
+        return skipped("another user cannot start the program");
+    };
+    assert!(said.code == 1 && said.err.contains("Permission denied") && said.err.contains("run.lock"), "{said:?}");
+    assert!(!said.err.contains("a process is writing it") && runs[0].join("summary.json").exists(), "{said:?}");
 }

@@ -90,6 +90,8 @@ pub struct Submission<'a> {
     pub memory: Option<&'a dyn Forecasts>,
     /// Go on with runs that ended in a failure, too.
     pub retry_failed: bool,
+    /// Jobs may start the programs that the folders name, whoever created these.
+    pub allowed: bool,
 }
 
 /// A file system takes a while to show on one machine what another one wrote.
@@ -328,7 +330,8 @@ fn submit<'a>(
             let after = before.filter(|_| settings.array_limit.is_some());
             let array = Array { name: &arrays.name(first), first, tasks: &tasks, after, until: None };
             let path = sweep.join(layout::SLURM_SCRIPT);
-            let script = script::script(submission.program, sweep, &settings, &array, retry_failed)?;
+            let script =
+                script::script(submission.program, sweep, &settings, &array, (retry_failed, submission.allowed))?;
             write::replace(&path, script.as_bytes())?;
             let job = match queue::submit(&path) {
                 Err(error @ SlurmError::Refused { .. }) if *again => {

@@ -34,6 +34,9 @@ pub enum Untrusted {
         /// The files that name programs.
         what: String,
     },
+    /// This user has no key, so none of the folders is signed with it.
+    #[error("this user has created no folder so far, or the key by which that is known was lost")]
+    NoKey,
     /// The key of this user cannot be used.
     #[error("whether this user created it is not known: {0}")]
     Key(String),
@@ -92,7 +95,10 @@ pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
         what: vouched.map_or_else(|| layout::MANIFEST.to_owned(), |vouched| vouched.files.join(" or ")),
     };
     let Some(vouched) = vouched else { return Err(what(None)) };
-    let key = key(false).map_err(|error| Untrusted::Key(error.to_string()))?;
+    let key = key(false).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Untrusted::NoKey,
+        _ => Untrusted::Key(error.to_string()),
+    })?;
     let expected = record_of(&key, folder, &vouched).map_err(|_| what(Some(&vouched)))?;
     if record == expected.as_bytes() { Ok(()) } else { Err(what(Some(&vouched))) }
 }

@@ -61,7 +61,8 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let other = as_another(&workplace, &resume);
     refuses(&workplace, &other, "sh -c 'echo step 1 loss 1'", "another");
     changed(&moved.join("base.toml"), "echo step 1 loss 1", "touch started; echo step 1 loss 1");
-    assert_eq!(workplace.xrun(&["sweep", "--collect", "moved", "-q"]).code, 8, "it only reads");
+    let read = workplace.xrun(&["sweep", "--collect", "moved", "-q"]);
+    assert!(read.code != 2 && !workplace.path("started").exists(), "it only reads: {read:?}");
     refuses(&workplace, &workplace.xrun(&resume), "touch started", "base.toml");
     refuses(&workplace, &workplace.xrun(&[&resume[..], &["--task", "0"]].concat()), "touch started", "base.toml");
     std::fs::remove_file(moved.join("creator.hmac")).unwrap();
@@ -139,12 +140,28 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     std::fs::write(moved.join("manifest.json"), manifest).unwrap();
     changed(&moved.join("resolved.toml"), "\"touch\"", "\"touch\", \"--\"");
     refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch -- started", "resolved.toml");
-    refuses(&workplace, &workplace.xrun(&["reproduce", "moved"]), "false", "resolved.toml");
     assert_eq!(workplace.xrun(&["resume", "moved", "-q", ALLOW]).code, 0);
     assert!(workplace.path("started").exists());
     std::fs::remove_file(workplace.path("started")).unwrap();
     std::fs::remove_file(moved.join("summary.json")).unwrap();
     refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch -- started", "resolved.toml");
+}
+
+#[test]
+fn a_command_of_a_folder_from_elsewhere_is_not_reproduced_unasked() {
+    let workplace = Workplace::new();
+    workplace.file("us.toml", &SWEPT.replace("echo", "touch started; echo"));
+    assert_eq!(workplace.xrun(&["us.toml", "-q"]).code, 0);
+    std::fs::remove_file(workplace.path("started")).unwrap();
+    refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "created it");
+    for only_reads in
+        [vec!["show", "us"], vec!["report", "us"], vec!["export", "us", "--to", "csv"], vec!["verdict", "us"]]
+    {
+        assert_eq!(as_another(&workplace, &only_reads).code, 0, "{only_reads:?}");
+    }
+    assert!(!workplace.path("started").exists());
+    assert_eq!(as_another(&workplace, &["reproduce", "us", ALLOW]).code, 0);
+    assert!(workplace.path("started").exists());
 }
 
 #[test]

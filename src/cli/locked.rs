@@ -7,7 +7,7 @@ use crate::experiment::overrides::key_of;
 use crate::invocation;
 use crate::plan::contract::{Contract, Contracts, Moved};
 use crate::results::format::Forecast;
-use crate::results::{file, printable, read, write};
+use crate::results::{file, printable, read, seal, write};
 use crate::run::fingerprint::fingerprint;
 use crate::run::prepare::Planned;
 
@@ -33,7 +33,10 @@ pub fn refuse_overrides(overrides: &[String]) -> Result<(), Failure> {
 /// Writes the contract of this kind of device; those of others stay.
 pub fn write(experiment: &Path, planned: &Planned, forecast: &Forecast) -> Result<PathBuf, Failure> {
     let path = path(experiment);
-    let before = if path.exists() { Some(contracts(experiment)?) } else { None };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _turn = file::turn(folder).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    // One that was edited is written anew, and says nothing of other devices.
+    let before = if path.exists() { contracts(experiment).ok() } else { None };
     let contracts = Contracts::with(before, &device(planned), now(planned, forecast));
     let (program, name) =
         (invocation::program(), experiment.file_name().unwrap_or_default().to_string_lossy().into_owned());
@@ -43,7 +46,7 @@ pub fn write(experiment: &Path, planned: &Planned, forecast: &Forecast) -> Resul
          `{program} check {name} --locked` and `{program} run {name} --locked` hold it."
     );
     let text = contracts.to_toml(&about).map_err(Failure::Failed)?;
-    write::replace(&path, text.as_bytes()).map_err(Failure::failed)?;
+    write::replace(&path, &seal::text(&text)).map_err(Failure::failed)?;
     Ok(path)
 }
 
@@ -103,6 +106,36 @@ fn contracts(experiment: &Path) -> Result<Contracts, Failure> {
         let help = format!("`{} plan {} --lock` writes it", invocation::program(), experiment.display());
         Failure::Usage(format!("{}: {error}; {help}", path.display()))
     })?;
-    let text = String::from_utf8_lossy(&bytes);
-    Contracts::read(&text).map_err(|error| Failure::Usage(format!("{}: {}", path.display(), error.trim_end())))
+    parsed(&bytes).map_err(|error| {
+        let again = format!("`{} plan {} --lock` writes it anew", invocation::program(), experiment.display());
+        Failure::Usage(format!("{}: {}; {again}", path.display(), error.trim_end()))
+    })
+}
+
+fn parsed(bytes: &[u8]) -> Result<Contracts, String> {
+    match seal::check_text(bytes) {
+        Ok(true) => Contracts::read(&String::from_utf8_lossy(bytes)),
+        Ok(false) => Err("its last line, the checksum, is missing".into()),
+        Err(_) => Err("was edited or damaged, since its checksum differs".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flipped_bit_of_a_contract_is_refused() {
+        let text = "# Two\n# lines.\nversion = 1\n\n[device.cpu]\nfingerprint = \"ab\"\nsteps = 60\nheap_peak = 1234\nslope = 0.5\n\n\
+                    [device.cpu.owners.log_lines]\ncap = 4096\npeak = 300\n\n[device.cpu.parts]\nactivations = 77\n";
+        let sealed = seal::text(text);
+        assert!(parsed(&sealed).is_ok());
+        for bit in 0..sealed.len() * 8 {
+            let mut flipped = sealed.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(parsed(&flipped).is_err(), "bit {bit}: {}", String::from_utf8_lossy(&flipped));
+        }
+        assert!(parsed(text.as_bytes()).is_err(), "without its checksum");
+        assert!(parsed(&seal::text(&text.replace("steps", "stops"))).is_err(), "a key that there is not");
+    }
 }

@@ -10,6 +10,10 @@ use crate::invocation;
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("XRUN_CACHE", "Where generated data is kept; ~/.cache/xrun when not set."),
     (
+        "XDG_STATE_HOME",
+        "Where the key is kept by which folders are known to be this user's own; ~/.local/state when not set.",
+    ),
+    (
         "XRUN__SECTION__KEY",
         "A value of the experiment, with two underscores between section and key: XRUN__LIMITS__WORKERS=2. It wins over \
          the file, and -s wins over it.",
@@ -24,6 +28,7 @@ const FILES: &[(&str, &str)] = &[
     ("results/<experiment>/latest", "A link to the newest run."),
     ("results/<experiment>/<run>/summary.json", "How the run ended; written last."),
     ("~/.cache/xrun", "Generated data."),
+    ("~/.local/state/xrun/key", "By which folders are known to be this user's own."),
 ];
 
 fn list(title: &str, entries: &[(&str, &str)]) -> Roff {

@@ -20,6 +20,7 @@ mod new;
 mod note;
 mod plan;
 mod predict;
+mod programs;
 mod progress;
 mod remove;
 mod report;

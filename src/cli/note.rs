@@ -6,7 +6,7 @@ use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::results::format::VERSION;
 use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, wrong_tag};
-use crate::results::{index, layout, named, read, write};
+use crate::results::{file, index, layout, named, read, write};
 use crate::run::manifest;
 
 #[derive(Clone, Debug, Args)]
@@ -36,6 +36,8 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
             return Err(usage(format!("the tag {tag:?} {why}; for example --tag paper")));
         }
     }
+    // Others may write a note at the same time, and the run itself may go on.
+    let turn = file::turn(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
     let Notes { mut notes, mut tags, .. } = read::notes(&run).map_err(Failure::failed)?;
     if let Some(text) = &arguments.text {
         let text = text.trim();
@@ -56,6 +58,7 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
     }
     let written = Notes { version: VERSION, notes, tags };
     write::replace_json(&run.join(layout::NOTES), &written).map_err(Failure::failed)?;
+    drop(turn);
     let entry = index::entry(&run);
     let tags = if written.tags.is_empty() { "none".to_owned() } else { written.tags.join(", ") };
     let name = named::run(&run, &entry.experiment);

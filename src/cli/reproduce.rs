@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::command;
 use super::hooks::Ask;
+use super::programs::{Programs, Words};
 use super::resume::{find, refuse_command, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
@@ -49,9 +50,12 @@ pub struct ReproduceArguments {
     /// bits, and 0.1 on a GPU.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     tolerance: Option<f64>,
-    /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
+    /// Start the programs that the experiment names in `[hooks]`.
     #[arg(long)]
     hooks: bool,
+    /// Start the programs that the run names, also where this user did not create its folder.
+    #[arg(long)]
+    allow_command: bool,
     #[command(flatten)]
     data: Data,
     #[command(flatten)]
@@ -129,6 +133,7 @@ fn plan(
     let overrides = arguments.overrides.all();
     resolved::text_of(path).map_err(Failure::failed)?;
     let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
+    Programs::of_run(path, &experiment, Words::Program, arguments.hooks).check(arguments.allow_command)?;
     let places = places_of_data(&experiment);
     let changeable: Vec<&str> =
         LEFT_OUT.iter().chain(CHANGEABLE).copied().chain(places.iter().map(String::as_str)).collect();

@@ -9,15 +9,16 @@ use clap::{Args, ValueHint};
 use super::command;
 use super::further::Further;
 use super::hooks::Ask;
+use super::programs::{Programs, Words};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::overrides::key_of;
-use crate::experiment::{read, resolved};
+use crate::experiment::read;
 use crate::panics;
 use crate::problem::{Problem, Problems};
-use crate::results::{index, layout, printable, read as read_results, resolved as resolved_text, seal, write};
+use crate::results::{index, layout, printable, read as read_results, resolved as resolved_text, write};
 use crate::run::checkpoint::CHANGED;
 use crate::run::fingerprint::fingerprint;
 use crate::run::killed;
@@ -58,9 +59,12 @@ pub struct ResumeArguments {
     further: Further,
     #[command(flatten)]
     overrides: Overrides,
-    /// Start the programs that the experiment names in `[hooks]`: a result may be somebody else's.
+    /// Start the programs that the experiment names in `[hooks]`.
     #[arg(long)]
     hooks: bool,
+    /// Start the programs that the run names, also where this user did not create its folder.
+    #[arg(long)]
+    allow_command: bool,
     #[command(flatten)]
     until: Until,
     #[command(flatten)]
@@ -114,6 +118,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let overrides: Vec<String> = overrides.into_iter().chain(further.overrides()).collect();
     resolved_text::text_of(&path).map_err(Failure::failed)?;
     let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
+    Programs::of_run(&path, &checked.experiment, Words::Resume, arguments.hooks).check(arguments.allow_command)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
         _ => Failure::failed(error),
@@ -179,8 +184,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     // First of all: what says that the run has ended would be wrong beside another plan.
     resume::open_again(&path).map_err(Failure::failed)?;
     if !overrides.is_empty() {
-        let text = resolved::to_toml(&opened.plan.experiment, None);
-        write::replace(&path.join(layout::RESOLVED), &seal::text(&text)).map_err(Failure::failed)?;
+        resume::replace_experiment(&path, &opened.plan).map_err(Failure::failed)?;
         let plan = opened.plan.to_file(task.parameters());
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
+use super::programs::Programs;
 use super::sweep_jobs::{self, Jobs};
 use super::terminal::{Failure, Terminal};
 use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
@@ -19,11 +20,12 @@ use crate::results::sweep::{Process, Record};
 use crate::results::{layout, named};
 use crate::run::directory::RunDirectory;
 use crate::run::stop::{StopSignal, exit_code};
+use crate::run::trust;
 use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
 use crate::sweep::plan::{self, Planned};
 use crate::sweep::points::{RunId, words};
 use crate::sweep::slurm::watch::Watched;
-use crate::sweep::{search, table, text};
+use crate::sweep::{record, search, table, text};
 use crate::units::{Bytes, counted, seconds};
 
 /// Of more runs than this, not every one gets a line.
@@ -91,6 +93,9 @@ pub struct SweepArguments {
     /// With --task: the run stops after this step, a rung of a search.
     #[arg(long, value_name = "STEP", hide = true, requires = "task")]
     until: Option<u64>,
+    /// With --resume: start the programs that the sweep names, also where this user did not create its folder.
+    #[arg(long, requires = "resume")]
+    allow_command: bool,
     /// With --resume: go on with runs that failed, too.
     #[arg(long, requires = "resume")]
     pub(super) retry_failed: bool,
@@ -130,7 +135,12 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         return sweep_slurm::collect(&meant(arguments, folder)?, arguments.json, false, terminal);
     }
     if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
-        return sweep_slurm::become_run(folder, place, arguments.until, arguments.retry_failed);
+        return sweep_slurm::become_run(
+            folder,
+            place,
+            arguments.until,
+            (arguments.retry_failed, arguments.allow_command),
+        );
     }
     let begun = match (&arguments.resume, &arguments.file) {
         (Some(folder), _) => {
@@ -144,7 +154,8 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 sweep_slurm::check_idle(&folder)?;
             }
             let (folder, record) = Record::open(&folder).map_err(Failure::failed)?;
-            Begun { folder, record, place, launcher: None }
+            Programs::of_sweep(&folder.path, &record)?.check(arguments.allow_command)?;
+            Begun { folder, record, place, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
             let family = family(file, arguments, terminal)?;
@@ -160,7 +171,11 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
             let record = Record::new(&family, &planned, command);
             let folder = record.create(&arguments.results.folder, &family).map_err(Failure::failed)?;
-            Begun { folder, record, place, launcher: family.launcher }
+            if let (Err(why), true) = (record::sign(&folder.path), family.base.command().is_some()) {
+                terminal.say(&trust::unsigned(&why));
+            }
+            // The user named the file of these programs just now.
+            Begun { folder, record, place, launcher: family.launcher, allowed: true }
         }
         (None, None) => return Err(Failure::Usage(format!("which file? {} sweep FILE", invocation::program()))),
     };
@@ -180,7 +195,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     };
     terminal.say(&format!("{}: {how}, in {}", record.experiment, path.display()));
     match begun.place {
-        Where::Local => on_this_machine(&path, &mut begun.record, arguments, &stop, terminal),
+        Where::Local => on_this_machine(&path, &mut begun.record, begun.allowed, arguments, &stop, terminal),
         Where::Slurm => on_slurm(&begun, arguments, &stop, terminal),
     }
 }
@@ -191,6 +206,8 @@ struct Begun {
     record: Record,
     place: Where,
     launcher: Option<Launcher>,
+    /// Runs start the programs that their folders name, whoever created these.
+    allowed: bool,
 }
 
 /// The folder of the sweep that was named. Reading it says so when it is not a sweep.
@@ -211,7 +228,7 @@ fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, termin
     let path = std::path::absolute(&begun.folder.path).map_err(Failure::failed)?;
     let settings = begun.launcher.clone().map(|Launcher::Slurm(settings)| settings);
     let (planned, settings) = sweep_search::for_slurm(record, settings);
-    let watched = sweep_slurm::conduct(&path, &planned, settings, arguments, stop, terminal)?;
+    let watched = sweep_slurm::conduct(&path, &planned, settings, begun.allowed, arguments, stop, terminal)?;
     let told = watched != Watched::AllDone;
     let collected = sweep_slurm::collect(&path, arguments.json, told, terminal)?;
     let told = sweep_slurm::tell(&watched, &path, record, terminal);
@@ -223,11 +240,12 @@ fn on_slurm(begun: &Begun, arguments: &SweepArguments, stop: &StopSignal, termin
 fn on_this_machine(
     path: &Path,
     record: &mut Record,
+    allowed: bool,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    let how = Conduct { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed };
+    let how = Conduct { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed };
     let mut launcher = sweep_jobs::launcher(path, record, arguments.jobs, terminal)?;
     let mut lines = Lines::new(record, terminal);
     let conducted = conduct(path, record, how, launcher.as_mut(), stop, &mut |event| lines.event(event));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::programs::Programs;
 use super::sweep::{Lines, SweepArguments, how_to_go_on};
 use super::sweep_forecasts::AsChosen;
 use super::sweep_jobs::Jobs;
@@ -64,6 +65,7 @@ pub fn conduct(
     sweep: &Path,
     record: &Record,
     settings: Option<Slurm>,
+    allowed: bool,
     arguments: &SweepArguments,
     stop: &StopSignal,
     terminal: Terminal,
@@ -86,7 +88,7 @@ pub fn conduct(
     let retry_failed = arguments.retry_failed;
     let forecasts = memory.map(|memory| AsChosen::new(sweep, memory, terminal));
     let memory = forecasts.as_ref().map(|forecasts| forecasts as &dyn Forecasts);
-    let submission = Submission { program: &program, settings: &settings, memory, retry_failed };
+    let submission = Submission { program: &program, settings: &settings, memory, retry_failed, allowed };
     let mut lines = Lines::new(record, terminal);
     let mut tell = |event: Event<'_>| said(&event, &mut lines, sweep, terminal);
     let watched = match &record.search {
@@ -290,9 +292,16 @@ pub fn collect(sweep: &Path, json: bool, told: bool, terminal: Terminal) -> Resu
 }
 
 /// `xrun sweep --task N --resume DIR`, on a node: this process becomes the run, to stop after a step if there is one.
-pub fn become_run(sweep: &Path, place: usize, until: Option<u64>, retry_failed: bool) -> Result<u8, Failure> {
+/// `(retry_failed, allowed)` as in the script.
+pub fn become_run(
+    sweep: &Path,
+    place: usize,
+    until: Option<u64>,
+    (retry_failed, allowed): (bool, bool),
+) -> Result<u8, Failure> {
     let record = task::record(sweep, place).map_err(Failure::failed)?;
-    let start = task::start(sweep, &record, place, until, retry_failed).map_err(Failure::failed)?;
+    Programs::of_sweep(sweep, &record)?.check(allowed)?;
+    let start = task::start(sweep, &record, place, until, retry_failed, allowed).map_err(Failure::failed)?;
     let Some(start) = start else { return Ok(0) };
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let mut command = start.command(&program).map_err(Failure::failed)?;

@@ -2,9 +2,10 @@
 //!
 //! A result may come from elsewhere. A device in the place of a file never ends, and a pipe waits for ever.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Opens a regular file to read; links to one are followed. Never waits.
 ///
@@ -38,6 +39,29 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
         false => Ok(bytes),
     }
 }
+
+/// Waits until no other process replaces, in this folder, what it has read there; others wait until the lock is dropped.
+/// `None` on a file system that cannot lock a folder: unprotected.
+///
+/// # Errors
+/// The folder cannot be opened, or another process keeps the lock for too long.
+pub fn turn(folder: &Path) -> io::Result<Option<File>> {
+    let (held, begun) = (File::open(folder)?, Instant::now());
+    loop {
+        match held.try_lock() {
+            Ok(()) => return Ok(Some(held)),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < TURN_MAX => std::thread::sleep(TURN_EVERY),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "another process changes it; try again"));
+            }
+            Err(TryLockError::Error(_)) => return Ok(None),
+        }
+    }
+}
+
+/// Longer than some hundred small files take.
+const TURN_MAX: Duration = Duration::from_secs(30);
+const TURN_EVERY: Duration = Duration::from_millis(2);
 
 fn checked(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {

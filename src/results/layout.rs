@@ -26,6 +26,8 @@ pub const POST_MORTEM: &str = "post_mortem.json";
 pub const NOTES: &str = "notes.json";
 /// The newest process, and what is needed to say who killed it.
 pub const PROCESS: &str = "process.json";
+/// By which xrun knows that this user created the folder, and that the programs that it names are those of then.
+pub const CREATOR: &str = "creator.hmac";
 /// What was said during the run.
 pub const LOG: &str = "log.txt";
 /// The page for people.

@@ -79,6 +79,16 @@ pub enum Dimension {
     Choice(Vec<Value>),
 }
 
+impl Dimension {
+    /// Whether a point may have this value.
+    pub fn has(&self, value: &Value) -> bool {
+        match self {
+            Self::Between(_) => value.is_number(),
+            Self::Choice(values) => values.contains(value),
+        }
+    }
+}
+
 /// Numbers between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Between {

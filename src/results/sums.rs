@@ -20,6 +20,7 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// These files are about to be replaced. A kill before they are [`noted`] leaves files of which nothing is known, and none
 /// that seem damaged.
 pub fn forget(folder: &Path, names: &[&str]) {
+    let _turn = file::turn(folder);
     let mut sums = read(folder).unwrap_or_default();
     let before = sums.len();
     sums.retain(|name, _| !names.contains(&name.as_str()));
@@ -36,6 +37,7 @@ pub fn has(folder: &Path, name: &str) -> bool {
 
 /// These files, if they are there, are now what they should be. A list that cannot be written is no reason to stop.
 pub fn noted(folder: &Path, names: &[&str]) {
+    let _turn = file::turn(folder);
     let mut sums = read(folder).unwrap_or_default();
     for name in names {
         if let Ok(digest) = digest(&folder.join(name)) {

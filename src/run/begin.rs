@@ -9,6 +9,7 @@ use super::fingerprint::fingerprint;
 use super::launch::{self, Launch};
 use super::manifest;
 use super::prepare::{NotStarted, Opened};
+use super::trust;
 use crate::experiment::read::Checked;
 use crate::experiment::resolved;
 use crate::results::format::LoopState;
@@ -81,6 +82,7 @@ impl<'a> NewRun<'a> {
         manifest.until = self.until;
         launch::describe(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(NotStarted::failed)?;
+        trust::sign_run(&directory.path, &plan.experiment);
         let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
         Ok(Begun { directory, state, stop_after: self.stop_after, until: self.until })
     }

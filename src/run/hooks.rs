@@ -154,14 +154,14 @@ fn of_summary(document: HookDocument, summary: Option<&Summary>) -> HookDocument
     }
 }
 
-/// A run without a log is no reason to fail: the failure is told either way.
-fn log(run: &Path, lines: &[String]) {
+/// Adds lines behind those of the log, each with the time. A run without a log is no reason to fail.
+pub(super) fn log(run: &Path, lines: &[String]) {
     if lines.is_empty() {
         return;
     }
     let text: String =
         lines.iter().map(|line| format!("{} {}\n", manifest::now(), printable::line(line, 2000))).collect();
-    let opened = file::open_own(&run.join(layout::LOG), std::fs::OpenOptions::new().append(true));
+    let opened = file::open_own(&run.join(layout::LOG), std::fs::OpenOptions::new().create(true).append(true));
     let _ = opened.and_then(|mut file| file.write_all(text.as_bytes()));
 }
 

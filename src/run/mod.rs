@@ -30,6 +30,7 @@ pub mod session;
 pub mod start;
 pub mod stop;
 pub mod train;
+pub mod trust;
 
 use crate::panics::Panic;
 use crate::results::write::WriteError;

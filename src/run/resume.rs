@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::fingerprint::fingerprint;
-use super::{checkpoint, manifest};
+use super::{checkpoint, manifest, trust};
 use crate::experiment::overrides::key_of;
 use crate::experiment::resolved;
 use crate::plan::Plan;
@@ -220,14 +220,27 @@ pub fn begin_again(
 ) -> Result<(), WriteError> {
     write::at(run, write::remove_unfinished(run))?;
     if !overrides.is_empty() {
-        let text = resolved::to_toml(&plan.experiment, None);
-        write::replace(&run.join(layout::RESOLVED), &seal::text(&text))?;
+        replace_experiment(run, plan)?;
     }
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(0))?;
     if fingerprint(plan) != continuation.manifest.fingerprint {
         continuation.manifest.fingerprint = checkpoint::CHANGED.into();
     }
     goes_on(run, continuation, overrides)
+}
+
+/// Replaces `resolved.toml` by what a resume changed. A folder that this user created stays known as such; another does not
+/// become so.
+///
+/// # Errors
+/// It cannot be written.
+pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
+    let own = trust::check_run(run).is_ok();
+    write::replace(&run.join(layout::RESOLVED), &seal::text(&resolved::to_toml(&plan.experiment, None)))?;
+    if own {
+        trust::sign_run(run, &plan.experiment);
+    }
+    Ok(())
 }
 
 /// Takes away what said that the run had ended. A kill behind this leaves a run that can be resumed.

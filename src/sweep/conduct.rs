@@ -58,6 +58,8 @@ pub struct Conduct {
     pub fail_fast: bool,
     /// Go on with runs that ended in a failure, too.
     pub retry_failed: bool,
+    /// Runs may start the programs that their folders name, whoever created these.
+    pub allowed: bool,
 }
 
 /// How it ended.
@@ -199,7 +201,7 @@ fn start(
         }
         // By a process of before, since we looked.
         Standing::Done(outcome) if !(how.retry_failed && outcome.resumable()) => Ok(None),
-        Standing::Begun | Standing::Done(_) => Ok(Some(Start::resume(sweep, job))),
+        Standing::Begun | Standing::Done(_) => Ok(Some(Start::resume(sweep, job, how.allowed))),
     }
 }
 

@@ -17,6 +17,9 @@ use crate::child::{self, Farewell};
 use crate::results::sweep::Record;
 use crate::results::{file, layout, printable};
 
+/// The option by which programs are started that a folder names, whoever created it.
+pub const ALLOW_COMMAND: &str = "--allow-command";
+
 /// A run about to be started.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -77,9 +80,12 @@ impl Start {
         Self::quiet(sweep, job, words, false)
     }
 
-    /// A process that goes on where another one was stopped or killed.
-    pub fn resume(sweep: &Path, job: Job) -> Self {
-        Self::quiet(sweep, job, vec!["resume".into(), run_folder(sweep, job.run).into()], true)
+    /// A process that goes on where another one was stopped or killed. `allowed`: it starts the programs that the run names,
+    /// whoever created its folder.
+    pub fn resume(sweep: &Path, job: Job, allowed: bool) -> Self {
+        let mut words: Vec<OsString> = vec!["resume".into(), run_folder(sweep, job.run).into()];
+        words.extend(allowed.then(|| ALLOW_COMMAND.into()));
+        Self::quiet(sweep, job, words, true)
     }
 
     /// The process, not yet started.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::plan::Planned;
 use super::points::{RUNS_MAX, RunId, order};
 use super::search::{self, proposals};
+use super::slurm;
 use crate::data::digest::digest;
 use crate::experiment::read_sweep::{Family, written};
 use crate::experiment::resolved;
@@ -20,6 +21,7 @@ use crate::results::write::{self, WriteError};
 use crate::results::{file, layout, printable, resolved as resolved_text, seal};
 use crate::run::directory::{self, RunDirectory};
 use crate::run::manifest::{self, now};
+use crate::run::trust::{self, Untrusted, Vouched};
 
 /// A record larger than this is not ours.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -211,6 +213,31 @@ impl Record {
         text.extend(search.and_then(Result::ok).map(|search| format!("\n{search}")));
         text
     }
+}
+
+/// Writes down that this user created the sweep.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn sign(sweep: &Path) -> Result<(), String> {
+    of_sweep(sweep).map_or(Ok(()), |vouched| trust::sign(sweep, &vouched))
+}
+
+/// Whether this user created the sweep, and nothing was changed in what names programs.
+///
+/// # Errors
+/// Why that is not known.
+pub fn check_creator(sweep: &Path) -> Result<(), Untrusted> {
+    trust::check(sweep, of_sweep(sweep))
+}
+
+/// The rest of `slurm.toml` names no program, and may be changed.
+fn of_sweep(sweep: &Path) -> Option<Vouched> {
+    let slurm = slurm::kept(sweep).ok()?;
+    Some(Vouched {
+        files: &[layout::BASE, layout::SWEEP],
+        words: slurm.map_or_else(Vec::new, |slurm| slurm.extra_lines),
+    })
 }
 
 /// Where a run of a sweep writes.

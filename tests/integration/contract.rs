@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::workplace::{Said, Workplace, text};
+use crate::workplace::{Said, Workplace, text, unsealed};
 
 const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 60\n";
 
@@ -92,10 +92,20 @@ fn a_contract_that_is_missing_damaged_or_of_another_device_is_told() {
     let lock = workplace.path("trial.memory.lock");
     assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
     let contract = text(&lock);
-    std::fs::write(&lock, contract.replace("device.cpu", "device.cuda")).unwrap();
+    let other = unsealed(&contract).replace("device.cpu", "device.cuda");
+    let digest = xrun::data::digest::digest(other.as_bytes());
+    let (_, line) = contract.trim_end().rsplit_once('\n').unwrap();
+    std::fs::write(&lock, format!("{other}{}: {digest}\n", line.rsplit_once(": ").unwrap().0)).unwrap();
     let said = check(&workplace, &[]);
     assert!(said.code == 2 && said.err.contains("has no contract for `cpu`, only for cuda"), "{said:?}");
-    std::fs::write(&lock, contract.replace("heap_peak = ", "heap_peak = x")).unwrap();
-    let said = check(&workplace, &[]);
-    assert!(said.code == 2 && said.err.contains("trial.memory.lock") && said.err.contains("line"), "{said:?}");
+    // Edited by hand, and without its checksum: a misspelt part would be held against nothing.
+    for edited in [contract.replace("heap_peak = ", "heap_peak = 9"), unsealed(&contract)] {
+        std::fs::write(&lock, edited).unwrap();
+        let said = check(&workplace, &[]);
+        assert!(said.code == 2 && said.err.contains("trial.memory.lock"), "{said:?}");
+        assert!(said.err.contains("`xrun plan trial.toml --lock`"), "{said:?}");
+        assert_eq!(workplace.xrun(&["run", "trial.toml", "--locked"]).code, 2);
+    }
+    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0, "the cure");
+    assert_eq!(check(&workplace, &[]).code, 0);
 }

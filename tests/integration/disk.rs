@@ -23,8 +23,12 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
         "[pipeline.dummy]\nsteps_per_epoch = 4000\ncheckpoint_size = \"4 KiB\"\n[checkpoint]\nevery_steps = 50\n",
     );
     let script = format!("trap '' XFSZ; ulimit -f 256; exec {} trial.toml", env!("CARGO_BIN_EXE_xrun"));
-    let output =
-        std::process::Command::new("bash").args(["-c", &script]).current_dir(workplace.folder.path()).output().unwrap();
+    let output = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .env("XDG_STATE_HOME", crate::workplace::state())
+        .current_dir(workplace.folder.path())
+        .output()
+        .unwrap();
     let said = said(output);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("cannot write") && said.err.contains("memory.jsonl"), "{said:?}");
@@ -42,7 +46,11 @@ fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workpla
         let script = format!("mount -t tmpfs -o size=1m none small && {script}");
         let words = ["--user", "--map-root-user", "--mount", "bash", "-c", &script];
         let mut command = std::process::Command::new("unshare");
-        command.args(words).current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+        command
+            .args(words)
+            .current_dir(workplace.folder.path())
+            .env("XRUN_CACHE", crate::workplace::cache())
+            .env("XDG_STATE_HOME", crate::workplace::state());
         command.output().ok().map(said)
     };
     inside("true").filter(|said| said.code == 0)?;

@@ -193,7 +193,7 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let xrun = |arguments: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("umask 077; exec '{program}' {arguments}")]).current_dir(workplace.folder.path());
-        shell.env("XRUN_CACHE", crate::workplace::cache());
+        shell.env("XRUN_CACHE", crate::workplace::cache()).env("XDG_STATE_HOME", crate::workplace::state());
         said(shell.output().unwrap())
     };
     assert_eq!(xrun("trial.toml -q").code, 0);

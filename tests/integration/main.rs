@@ -59,6 +59,7 @@ mod top;
 mod traces;
 #[cfg(feature = "train")]
 mod training;
+mod trust;
 mod verdict;
 mod verdict_habits;
 mod vision_language;

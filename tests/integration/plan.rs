@@ -254,6 +254,7 @@ fn the_command_that_a_memory_limit_ends_with_finishes_the_run() {
         .arg(format!("'{xrun}' {command} -q"))
         .current_dir(workplace.folder.path())
         .env("XRUN_CACHE", crate::workplace::cache())
+        .env("XDG_STATE_HOME", crate::workplace::state())
         .output();
     let followed = crate::workplace::said(followed.unwrap());
     assert_eq!(followed.code, 0, "{command}: {followed:?}");
@@ -326,7 +327,10 @@ fn a_run_with_little_address_space_and_a_declared_limit_ends_by_itself() {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v 800000 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_xrun"));
         command.args(["trial.toml", "--progress", "none"]).args(arguments);
-        command.current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+        command
+            .current_dir(workplace.folder.path())
+            .env("XRUN_CACHE", crate::workplace::cache())
+            .env("XDG_STATE_HOME", crate::workplace::state());
         said(command.output().unwrap())
     };
     let said = limited(&["-s", "limits.host_memory=200 MiB"]);
@@ -368,7 +372,10 @@ impl Cgroup {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh"]).arg(self.folder.join("cgroup.procs"));
         command.arg(env!("CARGO_BIN_EXE_xrun")).args(arguments);
-        command.current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+        command
+            .current_dir(workplace.folder.path())
+            .env("XRUN_CACHE", crate::workplace::cache())
+            .env("XDG_STATE_HOME", crate::workplace::state());
         command
     }
 }

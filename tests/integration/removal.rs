@@ -48,6 +48,21 @@ fn notes_and_tags_are_shown_and_tags_select() {
 }
 
 #[test]
+fn notes_that_are_written_at_once_are_all_kept() {
+    let (workplace, runs) = with_runs(1);
+    let writes =
+        |number: usize| workplace.spawn(&["note", "trial", &format!("note {number}"), "--tag", &format!("t{number}")]);
+    let notes: Vec<_> = (0..30).map(writes).collect();
+    for note in notes {
+        assert_eq!(note.wait_with_output().unwrap().status.code(), Some(0));
+    }
+    let kept = json(&runs[0].join("notes.json"));
+    let texts: std::collections::BTreeSet<&str> =
+        kept["notes"].as_array().unwrap().iter().map(|note| note["text"].as_str().unwrap()).collect();
+    assert_eq!((texts.len(), kept["tags"].as_array().unwrap().len()), (30, 30), "{kept}");
+}
+
+#[test]
 fn a_run_goes_when_it_is_agreed_to_and_latest_means_the_one_before() {
     let (workplace, runs) = with_runs(2);
     let said = workplace.xrun(&["rm", "trial"]);

@@ -45,6 +45,7 @@ impl Workplace {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
         command.args(arguments).current_dir(self.folder.path()).env("XRUN_CACHE", cache()).env_remove("XRUN_REAL_DATA");
+        command.env("XDG_STATE_HOME", state());
         command
     }
 
@@ -83,6 +84,11 @@ pub fn said(output: Output) -> Said {
 /// Generated data is shared by the tests: writing it once is part of what they test.
 pub fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
+}
+
+/// Of the user that the tests are: the key by which folders are known to be that user's own.
+pub fn state() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("state")
 }
 
 /// A record, without the check of its bytes.

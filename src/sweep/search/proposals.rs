@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::bounded::ledger::Ledger;
 use crate::results::format::VERSION;
-use crate::results::search::Proposal;
+use crate::results::search::{Method, Proposal};
 use crate::results::sweep::Record;
 use crate::results::write::{self, LineWriter, WriteError};
 use crate::results::{
@@ -20,6 +20,10 @@ use crate::results::{
 /// The file cannot be read, is damaged, or has points that the record cannot have.
 pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
     let path = sweep.join(layout::PROPOSALS);
+    let space = match record.search.as_ref().map(|search| &search.method) {
+        Some(Method::Tpe { space, .. }) => space.clone(),
+        _ => Vec::new(),
+    };
     let samples = record.search.as_ref().map_or(0, |search| search.samples);
     let lines = match read::lines::<Proposal>(path.clone()) {
         Err(error) if error.is_missing() => return Ok(()),
@@ -30,6 +34,10 @@ pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
         if proposal.point != next || proposal.values.len() != record.keys.len() || next > samples {
             let message = format!("line {next} is not a point {next} of {samples} with {} values", record.keys.len());
             return Err(ReadError::content(&path, &message));
+        }
+        // A key may name a program: only what the sweep's own file lists is run.
+        if !space.iter().zip(&proposal.values).all(|(dimension, value)| dimension.has(value)) {
+            return Err(ReadError::content(&path, &format!("line {next} has a value that the search cannot choose")));
         }
         add(record, proposal);
     }

@@ -22,6 +22,7 @@ pub(crate) mod watch;
 use std::path::{Path, PathBuf};
 
 use self::arrays::Arrays;
+use super::record;
 use crate::experiment::launcher::{self, Slurm};
 use crate::results::write::{self, WriteError};
 use crate::results::{file, layout, printable};
@@ -115,7 +116,13 @@ pub fn keep(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
     let text = toml::to_string(settings)
         .map_err(|error| SlurmError::Settings { path: path.clone(), message: error.to_string() })?;
     let head = "# What each run of the sweep asks Slurm for. May be changed: `sweep --resume` reads it anew.\n";
-    Ok(write::replace(&path, format!("{head}{text}").as_bytes())?)
+    let own = record::check_creator(sweep).is_ok();
+    write::replace(&path, format!("{head}{text}").as_bytes())?;
+    if own {
+        // A folder of which nothing says so asks later.
+        let _ = record::sign(sweep);
+    }
+    Ok(())
 }
 
 /// What each run asks for; `None` for a sweep that was never handed to Slurm.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::super::launch::ALLOW_COMMAND;
 use super::SlurmError;
 use crate::experiment::launcher::Slurm;
 use crate::results::layout;
@@ -23,7 +24,8 @@ pub struct Array<'a> {
     pub until: Option<u64>,
 }
 
-/// The script of an array.
+/// The script of an array. `(retry_failed, allowed)`: it goes on with runs that failed, and starts the programs that their
+/// folders name, whoever created these.
 ///
 /// # Errors
 /// A path that cannot stand in such a script.
@@ -32,7 +34,7 @@ pub fn script(
     sweep: &Path,
     settings: &Slurm,
     array: &Array<'_>,
-    retry_failed: bool,
+    (retry_failed, allowed): (bool, bool),
 ) -> Result<String, SlurmError> {
     let (program, sweep_path) = (plain(program)?, plain(sweep)?);
     let mut asked = vec![
@@ -61,13 +63,14 @@ pub fn script(
     let (options, commands): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('#'));
     options.iter().chain(&commands).for_each(|line| text.push_str(&format!("{line}\n")));
     let retry = if retry_failed { " --retry-failed" } else { "" };
+    let allow = if allowed { format!(" {ALLOW_COMMAND}") } else { String::new() };
     let until = array.until.map_or_else(String::new, |step| format!(" --until {step}"));
     let task = match array.first {
         0 => "$SLURM_ARRAY_TASK_ID".to_owned(),
         first => format!("$((SLURM_ARRAY_TASK_ID + {first}))"),
     };
     // The process itself gets the signals: a shell between would not hand them on.
-    text.push_str(&format!("exec '{program}' sweep --resume '{sweep_path}' --task \"{task}\"{until}{retry}\n"));
+    text.push_str(&format!("exec '{program}' sweep --resume '{sweep_path}' --task \"{task}\"{until}{retry}{allow}\n"));
     Ok(text)
 }
 
@@ -127,9 +130,9 @@ mod tests {
         };
         let sweep = Path::new("/data/my sweeps/s1");
         let array = Array { name: "xrun_s1", first: 0, tasks: &[0, 1], after: None, until: None };
-        insta::assert_snapshot!(script(Path::new("/bin/xrun"), sweep, &settings, &array, true).unwrap());
+        insta::assert_snapshot!(script(Path::new("/bin/xrun"), sweep, &settings, &array, (true, true)).unwrap());
         let second = Array { name: "xrun_s1_from_1000", first: 1000, after: Some(12), until: Some(24), ..array };
-        let text = script(Path::new("/bin/xrun"), sweep, &settings, &second, true).unwrap();
+        let text = script(Path::new("/bin/xrun"), sweep, &settings, &second, (true, false)).unwrap();
         for part in [
             "--job-name=xrun_s1_from_1000\n",
             "--array=0-1%3\n",
@@ -144,7 +147,8 @@ mod tests {
     fn a_path_that_a_script_cannot_hold_is_refused() {
         for path in ["/a\"b", "/a'b", "/a%b", "/a\nb", "/a\\b"] {
             let array = Array { name: "xrun_s", first: 0, tasks: &[0], after: None, until: None };
-            let error = script(Path::new("/bin/xrun"), Path::new(path), &Slurm::default(), &array, false).unwrap_err();
+            let error =
+                script(Path::new("/bin/xrun"), Path::new(path), &Slurm::default(), &array, (false, false)).unwrap_err();
             assert!(error.to_string().contains("cannot name the folder"), "{error}");
         }
     }

@@ -436,7 +436,10 @@ fn submit(sweep: &Path, submission: Submission<'_>, jobs: &Jobs, one: &Going) ->
     let (first, task, name) = jobs.job(one.job.until, one.followed.place);
     let array = Array { name: &name, first, tasks: &[task], after: None, until: one.job.until };
     let path = sweep.join(layout::SLURM_SCRIPT);
-    write::replace(&path, script::script(program, sweep, &settings, &array, retry_failed)?.as_bytes())?;
+    write::replace(
+        &path,
+        script::script(program, sweep, &settings, &array, (retry_failed, submission.allowed))?.as_bytes(),
+    )?;
     queue::submit(&path)
 }
 

@@ -45,6 +45,7 @@ pub fn start(
     place: usize,
     until: Option<u64>,
     retry_failed: bool,
+    allowed: bool,
 ) -> Result<Option<Start>, TaskError> {
     let run = record.runs().nth(place).ok_or(TaskError::Place { place, runs: record.order.len() })?;
     let folder = run_folder(sweep, run);
@@ -61,7 +62,7 @@ pub fn start(
             Standing::Done(outcome) if !(retry_failed && outcome.resumable()) => return Ok(None),
             // Slurm may start a job again that had come to its end.
             Standing::Begun if arrived() => return Ok(None),
-            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, Job { run, until }))),
+            Standing::Begun | Standing::Done(_) => return Ok(Some(Start::resume(sweep, Job { run, until }, allowed))),
         }
     }
 }

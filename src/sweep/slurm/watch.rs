@@ -90,6 +90,8 @@ pub struct Submission<'a> {
     pub memory: Option<&'a dyn Forecasts>,
     /// Go on with runs that ended in a failure, too.
     pub retry_failed: bool,
+    /// Jobs may start the programs that the folders name, whoever created these.
+    pub allowed: bool,
 }
 
 /// A file system takes a while to show on one machine what another one wrote.
@@ -322,14 +324,13 @@ fn submit<'a>(
     for ((memory, again), places) in by_memory.iter().rev() {
         let settings = Slurm { memory: memory.map(Bytes), ..submission.settings.clone() };
         // A run that ended itself at its container's limit counts as failed.
-        let retry_failed = submission.retry_failed || *again;
+        let how = (submission.retry_failed || *again, submission.allowed);
         for (first, tasks) in arrays.blocks(places) {
             // The limit is Slurm's for each array by itself, and meant for the sweep: one array after another.
             let after = before.filter(|_| settings.array_limit.is_some());
             let array = Array { name: &arrays.name(first), first, tasks: &tasks, after, until: None };
             let path = sweep.join(layout::SLURM_SCRIPT);
-            let script = script::script(submission.program, sweep, &settings, &array, retry_failed)?;
-            write::replace(&path, script.as_bytes())?;
+            write::replace(&path, script::script(submission.program, sweep, &settings, &array, how)?.as_bytes())?;
             let job = match queue::submit(&path) {
                 Err(error @ SlurmError::Refused { .. }) if *again => {
                     let why = not_tried_again(*memory, &error);

@@ -1,0 +1,220 @@
+//! Does going on with a folder from elsewhere start the programs that it names? Only where this user says so.
+
+use std::path::Path;
+
+use crate::workplace::{Said, Workplace, json, said, skipped, text};
+
+/// Two points whose command leaves a trace of itself.
+const SWEPT: &str = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"echo step 1 loss 1\"]\n\
+                     steps = 'step (?<step>\\d+) loss (?<loss>\\S+)'\n[sweep]\n\"experiment.seed\" = [1, 2]\n";
+/// A command that fails, and goes on by leaving a trace.
+const FAILS: &str = "[pipeline.command]\nprogram = [\"false\"]\nresume = [\"touch\", \"started\"]\nsteps = \"none\"\n";
+const ALLOW: &str = "--allow-command";
+
+/// As the user of another home, who created nothing here.
+fn as_another(workplace: &Workplace, arguments: &[&str]) -> Said {
+    use std::os::unix::fs::PermissionsExt;
+    let key = workplace.path("another/xrun/key");
+    if !key.exists() {
+        workplace.file("another/xrun/key", &"k".repeat(32));
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    said(workplace.command(arguments).env("XDG_STATE_HOME", workplace.path("another")).output().unwrap())
+}
+
+fn copied(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+fn changed(path: &Path, from: &str, to: &str) {
+    let kept: String = text(path).lines().filter(|line| !line.contains("SHA-256")).flat_map(|l| [l, "\n"]).collect();
+    let other = kept.replace(from, to);
+    assert_ne!(kept, other, "{from}");
+    std::fs::write(path, other).unwrap();
+}
+
+/// Refused as a mistake on the command line, with the cure, the program and one of the reasons; nothing was started.
+fn refuses(workplace: &Workplace, said: &Said, program: &str, why: &str) {
+    assert_eq!(said.code, 2, "{said:?}");
+    for part in [ALLOW, program, why] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    assert!(!workplace.path("started").exists(), "{said:?}");
+}
+
+#[test]
+fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
+    let workplace = Workplace::new();
+    workplace.file("us.toml", SWEPT);
+    assert_eq!(workplace.xrun(&["sweep", "us.toml", "-q"]).code, 0);
+    let sweep = std::fs::canonicalize(workplace.path("results/us/sweeps/latest")).unwrap();
+    let gone = |sweep: &Path| std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    let moved = workplace.path("moved");
+    copied(&sweep, &moved);
+    gone(&moved);
+    let resume = ["sweep", "--resume", "moved", "-q"];
+    assert_eq!(workplace.xrun(&resume).code, 0, "one's own may be moved");
+    assert!(moved.join("points/0002-1/summary.json").exists());
+
+    gone(&moved);
+    let other = as_another(&workplace, &resume);
+    refuses(&workplace, &other, "sh -c 'echo step 1 loss 1'", "another");
+    changed(&moved.join("base.toml"), "echo step 1 loss 1", "touch started; echo step 1 loss 1");
+    let read = workplace.xrun(&["sweep", "--collect", "moved", "-q"]);
+    assert!(read.code != 2 && !workplace.path("started").exists(), "it only reads: {read:?}");
+    refuses(&workplace, &workplace.xrun(&resume), "touch started", "base.toml");
+    refuses(&workplace, &workplace.xrun(&[&resume[..], &["--task", "0"]].concat()), "touch started", "base.toml");
+    std::fs::remove_file(moved.join("creator.hmac")).unwrap();
+    refuses(&workplace, &workplace.xrun(&resume), "touch started", "creator.hmac");
+    assert!(!moved.join("points/0002-1").exists());
+    assert_eq!(workplace.xrun(&[&resume[..], &[ALLOW]].concat()).code, 0);
+    assert!(workplace.path("started").exists());
+}
+
+#[test]
+fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed() {
+    let workplace = Workplace::new();
+    workplace.file("fails.toml", &format!("{FAILS}[sweep]\n\"experiment.seed\" = [1, 2]\n"));
+    assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
+    let resume = ["sweep", "--resume", "results/fails/sweeps/latest", "-q", "--retry-failed"];
+    refuses(&workplace, &as_another(&workplace, &resume), "`false`", "created it");
+    assert_eq!(as_another(&workplace, &[&resume[..], &[ALLOW]].concat()).code, 0);
+    assert!(workplace.path("started").exists());
+
+    std::fs::remove_file(workplace.path("started")).unwrap();
+    std::fs::remove_dir_all(workplace.path("results")).unwrap();
+    assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
+    // Each run has a record of its own: the sweep's says nothing of a run that was put there.
+    let run = workplace.path("results/fails/sweeps/latest/points/0001-1");
+    changed(&run.join("resolved.toml"), "started", "elsewhere");
+    assert_eq!(workplace.xrun(&resume).code, 1);
+    assert!(workplace.path("started").exists() && !workplace.path("elsewhere").exists());
+    let table = json(&workplace.path("results/fails/sweeps/latest/table.json"));
+    let processes = text(&workplace.path("results/fails/sweeps/latest/processes.jsonl"));
+    assert!(processes.contains("touch elsewhere") && processes.contains(ALLOW), "{table} {processes}");
+}
+
+#[test]
+fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
+    let workplace = Workplace::new();
+    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n");
+    let set = "pipeline.command.program=[[\"touch\",\"started\"],[\"touch\",\"also\"]]";
+    let made = workplace.xrun(&["sweep", "plain.toml", "-q", "-s", set]);
+    if made.code == 2 {
+        // No such sweep can be made, so none comes from elsewhere but by hand.
+        return;
+    }
+    std::fs::remove_file(workplace.path("started")).unwrap();
+    let sweep = workplace.path("results/plain/sweeps/latest");
+    std::fs::remove_dir_all(sweep.join("points")).unwrap();
+    std::fs::create_dir(sweep.join("points")).unwrap();
+    let resume = ["sweep", "--resume", "results/plain/sweeps/latest", "-q"];
+    refuses(&workplace, &as_another(&workplace, &resume), "pipeline.command.program", "created it");
+}
+
+#[test]
+fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
+    let workplace = Workplace::new();
+    workplace.file("fails.toml", &FAILS.replace("\"started\"", "\"started\", \"\\u001b[2J\""));
+    assert_eq!(workplace.xrun(&["fails.toml", "-q"]).code, 1);
+    let run = workplace.latest("fails");
+    let moved = workplace.path("moved");
+    copied(&run, &moved);
+    refuses(&workplace, &as_another(&workplace, &["resume", "moved"]), "touch started '\\u{1b}[2J'", "created it");
+    // Whoever changes what it does in the folder says so with `-s`, and it stays one's own.
+    let set = ["-s", "limits.host_memory=900GiB"];
+    assert_eq!(workplace.xrun(&[&["resume", "moved", "-q"][..], &set].concat()).code, 0, "one's own, moved");
+    assert!(workplace.path("started").exists() && text(&moved.join("resolved.toml")).contains("900 GiB"));
+    std::fs::remove_file(workplace.path("started")).unwrap();
+    std::fs::remove_file(moved.join("summary.json")).unwrap();
+    assert_eq!(workplace.xrun(&["resume", "moved", "-q"]).code, 0, "one's own, changed by xrun");
+    std::fs::remove_file(workplace.path("started")).unwrap();
+
+    std::fs::remove_file(moved.join("summary.json")).unwrap();
+    let manifest = text(&moved.join("manifest.json"));
+    let elsewhere =
+        crate::workplace::unsealed(&manifest).replace("\"working_directory\": \"", "\"working_directory\": \"/.");
+    std::fs::write(moved.join("manifest.json"), elsewhere).unwrap();
+    refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch started", "changed");
+    std::fs::write(moved.join("manifest.json"), manifest).unwrap();
+    changed(&moved.join("resolved.toml"), "\"touch\"", "\"touch\", \"--\"");
+    refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch -- started", "resolved.toml");
+    assert_eq!(workplace.xrun(&["resume", "moved", "-q", ALLOW]).code, 0);
+    assert!(workplace.path("started").exists());
+    std::fs::remove_file(workplace.path("started")).unwrap();
+    std::fs::remove_file(moved.join("summary.json")).unwrap();
+    refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch -- started", "resolved.toml");
+}
+
+#[test]
+fn a_command_of_a_folder_from_elsewhere_is_not_reproduced_unasked() {
+    let workplace = Workplace::new();
+    workplace.file("us.toml", &SWEPT.replace("echo", "touch started; echo"));
+    assert_eq!(workplace.xrun(&["us.toml", "-q"]).code, 0);
+    std::fs::remove_file(workplace.path("started")).unwrap();
+    refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "created it");
+    for only_reads in
+        [vec!["show", "us"], vec!["report", "us"], vec!["export", "us", "--to", "csv"], vec!["verdict", "us"]]
+    {
+        assert_eq!(as_another(&workplace, &only_reads).code, 0, "{only_reads:?}");
+    }
+    assert!(!workplace.path("started").exists());
+    assert_eq!(as_another(&workplace, &["reproduce", "us", ALLOW]).code, 0);
+    assert!(workplace.path("started").exists());
+}
+
+#[test]
+fn hooks_of_a_folder_from_elsewhere_need_the_same() {
+    let workplace = Workplace::new();
+    workplace.file("told.toml", "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n");
+    assert_eq!(workplace.xrun(&["told.toml", "-q", "--no-hooks"]).code, 1);
+    let begun = workplace.latest("told");
+    let without = as_another(&workplace, &["resume", "told"]);
+    assert!(without.code == 1 && !workplace.path("started").exists(), "nothing is started: {without:?}");
+    for command in ["resume", "reproduce"] {
+        let said = as_another(&workplace, &[command, "told", "--hooks"]);
+        refuses(&workplace, &said, "touch started", "created it");
+    }
+    assert_eq!(begun, workplace.latest("told"));
+    assert_eq!(as_another(&workplace, &["resume", "told", "--hooks", ALLOW, "-q"]).code, 1);
+    assert!(workplace.path("started").exists());
+}
+
+#[test]
+fn without_a_state_folder_a_run_goes_on_and_a_later_resume_asks() {
+    let workplace = Workplace::new();
+    workplace.file("fails.toml", FAILS);
+    let homeless = |arguments: &[&str]| {
+        let mut command = workplace.command(arguments);
+        said(command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap())
+    };
+    assert_eq!(homeless(&["fails.toml", "-q"]).code, 1);
+    let run = workplace.latest("fails");
+    assert!(!run.join("creator.hmac").exists());
+    assert_eq!(text(&run.join("log.txt")).matches(ALLOW).count(), 1);
+    refuses(&workplace, &homeless(&["resume", "fails"]), "touch started", "creator.hmac");
+    refuses(&workplace, &workplace.xrun(&["resume", "fails"]), "touch started", "creator.hmac");
+    assert_eq!(homeless(&["resume", "fails", "-q", ALLOW]).code, 0);
+    // A run that names no program says nothing of it.
+    workplace.file("plain.toml", "[pipeline.dummy]\nfail_at_step = 9\n");
+    assert_eq!(homeless(&["plain.toml", "-q"]).code, 1);
+    assert!(!text(&workplace.latest("plain").join("log.txt")).contains(ALLOW));
+    assert_eq!(homeless(&["resume", "plain", "-q"]).code, 1, "it fails there again");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_of_another_owner_is_not_ones_own() {
+    // SAFETY: a question to the system that cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return skipped("only root can give a file to another user");
+    }
+    let workplace = Workplace::new();
+    workplace.file("fails.toml", FAILS);
+    assert_eq!(workplace.xrun(&["fails.toml", "-q"]).code, 1);
+    let run = workplace.latest("fails");
+    std::os::unix::fs::chown(run.join("resolved.toml"), Some(12345), None).unwrap();
+    refuses(&workplace, &workplace.xrun(&["resume", "fails"]), "touch started", "12345");
+    assert_eq!(workplace.xrun(&["resume", "fails", "-q", ALLOW]).code, 0);
+}

@@ -21,8 +21,24 @@ pub fn of_this_program() -> io::Result<Command> {
 pub fn of(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env(STARTED_BY, std::process::id().to_string());
+    ignores_saves(&mut command);
     command
 }
+
+/// SIGUSR1 asks for a checkpoint. Sent to all processes of a job, it must not end one that does not listen yet.
+#[cfg(unix)]
+fn ignores_saves(command: &mut Command) {
+    let in_child = || {
+        // SAFETY: a plain system call, which may be made between fork and exec.
+        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and takes no lock.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, in_child) };
+}
+
+#[cfg(not(unix))]
+fn ignores_saves(_: &mut Command) {}
 
 /// Whether [`of_this_program`] started this process. What was inherited from a process before that one does not count.
 #[cfg(unix)]

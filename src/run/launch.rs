@@ -80,7 +80,7 @@ impl Launch<'_> {
         });
         let recorder = match opened {
             Ok(recorder) => recorder,
-            Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
+            Err(error) => return Ending::new(Outcome::Failed, error.of_run()),
         };
         // For whoever asks later who killed it. A run that cannot note this does not end for it.
         let note = killed::note(self.segment, manifest::host_name());
@@ -104,7 +104,7 @@ impl Launch<'_> {
         if let Err(error) = finish(task.as_ref(), &mut session, &ending, self.directory) {
             // The first cause is the one to tell; a full disk fails the summary, too.
             if ending.outcome != Outcome::Failed {
-                ending = Ending::new(Outcome::Failed, error.to_string());
+                ending = Ending::new(Outcome::Failed, error.of_run());
             }
         }
         session.observer.event(Event::Ended { ending: &ending, step: session.state.step });

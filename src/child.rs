@@ -1,7 +1,7 @@
 //! Processes of this program that this program starts: what makes them ours, and how they end when we do.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 /// The number of the process that started this one, and so the command line that this one was given. A variable, as a
@@ -14,7 +14,21 @@ const STARTED_BY: &str = "XRUN_STARTED_BY";
 /// # Errors
 /// The system does not say which program this is.
 pub fn of_this_program() -> io::Result<Command> {
-    std::env::current_exe().map(|program| of(&program))
+    this_program().map(|program| of(&program))
+}
+
+/// Where this program is.
+///
+/// # Errors
+/// The system does not say it.
+pub fn this_program() -> io::Result<PathBuf> {
+    std::env::current_exe().map_err(|error| {
+        let mount = if cfg!(target_os = "linux") { "; mount /proc, where Linux says it" } else { "" };
+        io::Error::new(
+            error.kind(),
+            format!("this program must start itself once more and cannot find itself: {error}{mount}"),
+        )
+    })
 }
 
 /// The same where it is known which program this is.

@@ -7,6 +7,7 @@ use super::sweep_forecasts::AsChosen;
 use super::sweep_jobs::Jobs;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
+use crate::child;
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
 use crate::experiment::read;
@@ -82,7 +83,7 @@ pub fn conduct(
     if let Some(memory) = &memory {
         terminal.say(&format!("memory by point: {}", sweep_memory::words_of_sizes(memory)));
     }
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = child::this_program().map_err(Failure::failed)?;
     let retry_failed = arguments.retry_failed;
     let forecasts = memory.map(|memory| AsChosen::new(sweep, memory, terminal));
     let memory = forecasts.as_ref().map(|forecasts| forecasts as &dyn Forecasts);
@@ -294,7 +295,7 @@ pub fn become_run(sweep: &Path, place: usize, until: Option<u64>, retry_failed: 
     let record = task::record(sweep, place).map_err(Failure::failed)?;
     let start = task::start(sweep, &record, place, until, retry_failed).map_err(Failure::failed)?;
     let Some(start) = start else { return Ok(0) };
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = child::this_program().map_err(Failure::failed)?;
     let mut command = start.command(&program).map_err(Failure::failed)?;
     // One process, and no other before it: Slurm signals some processes of a job, or all.
     #[cfg(unix)]

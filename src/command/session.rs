@@ -234,7 +234,9 @@ impl Session<'_> {
             && !std::mem::replace(&mut self.unwritten, true)
         {
             let path = path.display();
-            (self.say)(&format!("cannot write {path}: {source}; the command goes on, and what is measured meanwhile is lost"));
+            (self.say)(&format!(
+                "cannot write {path}: {source}; the command goes on, and what is measured meanwhile is lost"
+            ));
         }
     }
 
@@ -424,7 +426,8 @@ impl Session<'_> {
         let counts: Vec<String> = counts.map(|(count, name)| counted(count, name)).collect();
         let all_is_judged = "the verdict counts them all the same";
         let were = if samples + steps == 1 { "was" } else { "were" };
-        (!counts.is_empty()).then(|| format!("{} {were} lost: the disk took no more; {all_is_judged}", counts.join(" and ")))
+        (!counts.is_empty())
+            .then(|| format!("{} {were} lost: the disk took no more; {all_is_judged}", counts.join(" and ")))
     }
 
     /// Whether it saved before it ended, where it is known where it would.

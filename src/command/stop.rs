@@ -97,7 +97,11 @@ impl Stopper {
         if [libc::SIGUSR1, libc::SIGUSR2].contains(&signal) {
             send(self.main, signal);
             let is_first = signal == libc::SIGUSR1;
-            return Some(if is_first { "SIGUSR1 was passed on to the command" } else { "SIGUSR2 was passed on to the command" });
+            return Some(if is_first {
+                "SIGUSR1 was passed on to the command"
+            } else {
+                "SIGUSR2 was passed on to the command"
+            });
         }
         self.asked_at.get_or_insert_with(SystemTime::now);
         if signal == libc::SIGHUP {

@@ -59,7 +59,10 @@ fn a_write_that_fails_half_way_says_how_far_it_came() {
         let mut small = Small { room, bytes: Vec::new() };
         let (count, written) = write_whole(&mut small, b"0123456789");
         assert_eq!((count, &small.bytes[..]), (room.min(10), &b"0123456789"[..room.min(10)]));
-        assert_eq!(written.map_err(|error| error.kind()), if room < 10 { Err(io::ErrorKind::StorageFull) } else { Ok(()) });
+        assert_eq!(
+            written.map_err(|error| error.kind()),
+            if room < 10 { Err(io::ErrorKind::StorageFull) } else { Ok(()) }
+        );
     }
 }
 

@@ -52,6 +52,8 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
 
 /// The file or the command line is wrong.
 pub const EXIT_BAD_INPUT: u8 = 2;
+/// The system had no memory to give.
+pub const EXIT_OUT_OF_MEMORY: u8 = exit_code(Outcome::MemoryLimit);
 /// The plan needs more memory than there is.
 pub const EXIT_DOES_NOT_FIT: u8 = 3;
 /// Memory grows, and the file or the command line says that this fails.

@@ -178,7 +178,7 @@ struct Running {
 
 impl Local {
     pub fn new(jobs: usize) -> io::Result<Self> {
-        Ok(Self { program: std::env::current_exe()?, jobs, running: Vec::with_capacity(jobs), idle: 0 })
+        Ok(Self { program: child::this_program()?, jobs, running: Vec::with_capacity(jobs), idle: 0 })
     }
 }
 

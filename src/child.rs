@@ -23,7 +23,7 @@ pub fn of_this_program() -> io::Result<Command> {
 /// The system does not say it.
 pub fn this_program() -> io::Result<PathBuf> {
     std::env::current_exe().map_err(|error| {
-        let mount = if cfg!(target_os = "linux") { "; mount /proc, where Linux says it" } else { "" };
+        let mount = if cfg!(target_os = "linux") { " (`mount -t proc proc /proc`)" } else { "" };
         io::Error::new(
             error.kind(),
             format!("this program must start itself once more and cannot find itself: {error}{mount}"),

@@ -145,7 +145,7 @@ impl Program {
 
 /// Said by a program for which the system has no memory.
 const REFUSED: &str = "error: out of memory: the system gave no more (`ulimit -v`, or no room in memory and swap); what was written so \
-    far is whole, and `xrun resume` goes on from the last checkpoint with more memory or a smaller `training.batch_size`\n";
+    far is whole. With more memory, or a smaller `training.batch_size`, `xrun resume` goes on with a run from its last checkpoint\n";
 
 /// Sets the variables that number GPUs as `nvidia-smi` does and that say where CUDA's headers are, unless they are set. A
 /// program that trains on a GPU without [`Program::main`] calls it first of all.

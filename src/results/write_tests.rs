@@ -1,3 +1,5 @@
+//! Files that are written whole or line by line: what do a failure and a kill leave?
+
 use super::*;
 
 #[test]

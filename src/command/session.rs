@@ -43,6 +43,8 @@ pub struct Watched {
     pub verdict: Verdict,
     /// It was ended when it had shown what was asked for.
     pub far_enough: bool,
+    /// Some of what was measured could not be written.
+    pub lost: bool,
 }
 
 /// Runs a command to its end. `say` is told what people should know meanwhile.
@@ -150,7 +152,7 @@ fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) 
     };
     let verdict = judged.verdict();
     let (directory, summary) = record.end(&ended, &verdict, ledger)?;
-    Ok(Watched { directory, summary, verdict, far_enough: false })
+    Ok(Watched { directory, summary, verdict, far_enough: false, lost: false })
 }
 
 /// `1 process`, `2 processes`.
@@ -392,7 +394,9 @@ impl Session<'_> {
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));
         }
-        notes.extend(self.lost());
+        let lost = self.lost();
+        let any_lost = lost.is_some();
+        notes.extend(lost);
         let message = std::iter::once(message).chain(notes).collect::<Vec<String>>().join("; ");
         if let Some(reached) = self.reached.take() {
             let written = self.record.post_mortem(&reached, &verdict);
@@ -414,7 +418,7 @@ impl Session<'_> {
         };
         let far_enough = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let (directory, summary) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(Watched { directory, summary, verdict, far_enough })
+        Ok(Watched { directory, summary, verdict, far_enough, lost: any_lost })
     }
 
     /// How much of what was measured could not be written, once all that waits is written.

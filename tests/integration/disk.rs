@@ -143,6 +143,7 @@ exit 3
     assert_eq!(ended.code, 3, "the command's own: {said}");
     assert_eq!(said.matches("the command goes on").count(), 1, "told once: {said}");
     assert!(!said.contains("resume the run"), "{said}");
+    assert!(said.contains("lost: the disk took no more"), "{said}");
     let run = std::fs::canonicalize(workplace.path("kept/full/latest")).unwrap();
     let summary = json(&run.join("summary.json"));
     assert_eq!((&summary["outcome"], &summary["exit_code"]), (&"failed".into(), &3.into()), "{summary}");

@@ -1,7 +1,7 @@
 //! Processes of this program that this program starts: what makes them ours, and how they end when we do.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 /// The number of the process that started this one, and so the command line that this one was given. A variable, as a
@@ -14,15 +14,45 @@ const STARTED_BY: &str = "XRUN_STARTED_BY";
 /// # Errors
 /// The system does not say which program this is.
 pub fn of_this_program() -> io::Result<Command> {
-    std::env::current_exe().map(|program| of(&program))
+    this_program().map(|program| of(&program))
+}
+
+/// Where this program is.
+///
+/// # Errors
+/// The system does not say it.
+pub fn this_program() -> io::Result<PathBuf> {
+    std::env::current_exe().map_err(|error| {
+        let mount = if cfg!(target_os = "linux") { " (`mount -t proc proc /proc`)" } else { "" };
+        io::Error::new(
+            error.kind(),
+            format!("this program must start itself once more and cannot find itself: {error}{mount}"),
+        )
+    })
 }
 
 /// The same where it is known which program this is.
 pub fn of(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env(STARTED_BY, std::process::id().to_string());
+    ignores_saves(&mut command);
     command
 }
+
+/// SIGUSR1 asks for a checkpoint. Sent to all processes of a job, it must not end one that does not listen yet.
+#[cfg(unix)]
+fn ignores_saves(command: &mut Command) {
+    let in_child = || {
+        // SAFETY: a plain system call, which may be made between fork and exec.
+        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and takes no lock.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, in_child) };
+}
+
+#[cfg(not(unix))]
+fn ignores_saves(_: &mut Command) {}
 
 /// Whether [`of_this_program`] started this process. What was inherited from a process before that one does not count.
 #[cfg(unix)]

@@ -45,6 +45,7 @@ use crate::pipelines::fewshot_detection::{FewshotDetection, ReferenceDetector};
 use crate::pipelines::qat_language_model::{Gpt2, QatLanguageModel};
 use crate::pipelines::vision_language::{VisionLanguage, VisionLanguageModel};
 use crate::run::fingerprint::has_other_kinds;
+use crate::run::stop::EXIT_OUT_OF_MEMORY;
 use crate::settings::chosen::Family;
 use crate::{child, cli, data, device, invocation};
 
@@ -135,11 +136,16 @@ impl Program {
         // SAFETY: no other thread runs that could read the environment.
         unsafe { prepare_environment() };
         heap::keep_free_pages();
+        heap::end_where_refused(EXIT_OUT_OF_MEMORY, REFUSED);
         invocation::is_called(&std::env::args_os().next().unwrap_or_default());
         self.register();
         cli::main()
     }
 }
+
+/// Said by a program for which the system has no memory.
+const REFUSED: &str = "error: out of memory: the system gave no more (`ulimit -v`, or no room in memory and swap); what was written so \
+    far is whole. With more memory, or a smaller `training.batch_size`, `xrun resume` goes on with a run from its last checkpoint\n";
 
 /// Sets the variables that number GPUs as `nvidia-smi` does and that say where CUDA's headers are, unless they are set. A
 /// program that trains on a GPU without [`Program::main`] calls it first of all.

@@ -271,7 +271,8 @@ impl TaskError {
 
 impl From<WriteError> for TaskError {
     fn from(error: WriteError) -> Self {
-        let message = format!("cannot be written: {}{}", error.source, error.advice());
+        // What to do depends on what was written: whoever asked for it says so.
+        let message = format!("cannot be written: {}", error.source);
         Self::File { path: error.path.display().to_string(), message }
     }
 }

@@ -9,6 +9,7 @@ use super::{
     Command, CommandLine, Progress, check, compare, completions, devices, eval, export, init, leaks, list, man, new,
     note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, warm, watch,
 };
+use crate::run::stop::listen_for_saves;
 use crate::{invocation, panics};
 
 /// The environment, without variables that are not Unicode: no key could take them.
@@ -50,6 +51,10 @@ fn dispatch(line: CommandLine) -> u8 {
     let terminal = Terminal::default();
     let command = line.command.unwrap_or(Command::Run(line.run));
     let (json, events) = manner(&command);
+    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Sweep(_) | Command::Reproduce(_)) {
+        // From the first moment on: a run that has not begun saves after its first step. Without it the signal ends the program.
+        let _ = listen_for_saves();
+    }
     let answer: Result<u8, Failure> = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),

@@ -8,6 +8,7 @@ use super::sweep_forecasts::AsChosen;
 use super::sweep_jobs::Jobs;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
+use crate::child;
 use crate::device::{self, Kind};
 use crate::experiment::launcher::Slurm;
 use crate::experiment::read;
@@ -84,7 +85,7 @@ pub fn conduct(
     if let Some(memory) = &memory {
         terminal.say(&format!("memory by point: {}", sweep_memory::words_of_sizes(memory)));
     }
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = child::this_program().map_err(Failure::failed)?;
     let retry_failed = arguments.retry_failed;
     let forecasts = memory.map(|memory| AsChosen::new(sweep, memory, terminal));
     let memory = forecasts.as_ref().map(|forecasts| forecasts as &dyn Forecasts);
@@ -303,7 +304,7 @@ pub fn become_run(
     Programs::of_sweep(sweep, &record)?.check(allowed)?;
     let start = task::start(sweep, &record, place, until, retry_failed, allowed).map_err(Failure::failed)?;
     let Some(start) = start else { return Ok(0) };
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = child::this_program().map_err(Failure::failed)?;
     let mut command = start.command(&program).map_err(Failure::failed)?;
     // One process, and no other before it: Slurm signals some processes of a job, or all.
     #[cfg(unix)]

@@ -104,7 +104,9 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     terminal.say(&format!("{program}: verdict {}: {}", verdict.verdict.words(), verdict.message));
     let ending = format!("{} ({})", summary.message, seconds(summary.seconds));
     match summary.outcome {
-        Outcome::Finished => terminal.say(&format!("{program}: {ending}")),
+        Outcome::Finished if !watched.lost => terminal.say(&format!("{program}: {ending}")),
+        // Also with --quiet.
+        Outcome::Finished => terminal.error(&ending),
         outcome => terminal.error(&format!("{}: {ending}", outcome.words())),
     }
     match reported {

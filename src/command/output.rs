@@ -61,6 +61,7 @@ pub fn copy(mut from: impl Read + Send + 'static, mut to: File, steps: Arc<Steps
     let work = move || {
         let mut lines = Lines::default();
         let mut block = vec![0; BLOCK_BYTES];
+        let mut shown = true;
         loop {
             let count = match from.read(&mut block) {
                 Ok(0) => break,
@@ -68,8 +69,12 @@ pub fn copy(mut from: impl Read + Send + 'static, mut to: File, steps: Arc<Steps
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
-            if to.write_all(&block[..count]).is_err() {
-                break;
+            match to.write_all(&block[..count]).map_err(|error| error.raw_os_error()) {
+                Err(_) if !shown => {}
+                // The terminal is gone. A command that was sent SIGHUP saves and says so, and must not fail in that.
+                Err(Some(libc::EIO)) => shown = false,
+                Err(_) => break,
+                Ok(()) => {}
             }
             lines.add(&block[..count], |line| steps.output(line));
         }

@@ -159,18 +159,32 @@ impl Record {
         })
     }
 
-    /// Adds a sample.
+    /// Adds a sample; gives whether all that waited was written.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn sample(&mut self, line: &MemoryLine) -> Result<(), WriteError> {
+    pub fn sample(&mut self, line: &MemoryLine) -> Result<bool, WriteError> {
         self.memory.record(line)?;
-        if self.written.elapsed() >= WRITE_EVERY {
+        let due = self.written.elapsed() >= WRITE_EVERY;
+        if due {
             self.written = Instant::now();
-            self.memory.flush()?;
-            self.metrics.flush()?;
+            self.flush()?;
         }
-        Ok(())
+        Ok(due)
+    }
+
+    /// Hands all that waits to the system.
+    ///
+    /// # Errors
+    /// Some of it cannot be written.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        let (memory, metrics, log) = (self.memory.flush(), self.metrics.flush(), self.log.flush());
+        memory.and(metrics).and(log)
+    }
+
+    /// Samples and steps that could not be written.
+    pub fn lost(&self) -> (u64, u64) {
+        (self.memory.lost(), self.metrics.lost())
     }
 
     /// Adds the numbers of a step.
@@ -199,7 +213,8 @@ impl Record {
     /// # Errors
     /// It cannot be written.
     pub fn post_mortem(&mut self, reached: &Reached, verdict: &Verdict) -> Result<(), WriteError> {
-        self.memory.sync()?;
+        // Samples that cannot be written are counted, and missing there, too.
+        let _ = self.memory.flush();
         let growth = (verdict.verdict >= Judgement::Suspect).then(|| GrowthToLimit {
             verdict: verdict.verdict,
             message: verdict.message.clone(),
@@ -229,10 +244,10 @@ impl Record {
         write::replace_json(&self.directory.path.join(layout::POST_MORTEM), &record)
     }
 
-    /// Writes the verdict and the summary, which is the last file.
+    /// Writes the verdict and the summary, which is the last file. Lines that cannot be written stop neither.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The summary cannot be written: the first cause is told.
     pub fn end(
         mut self,
         ended: &Ended,
@@ -240,11 +255,11 @@ impl Record {
         ledger: &Ledger,
     ) -> Result<(RunDirectory, Summary), WriteError> {
         self.directory.free_reserve();
-        self.log(&format!("{}: {}", ended.outcome.words(), ended.message))?;
+        let logged = self.log(&format!("{}: {}", ended.outcome.words(), ended.message));
         let synced = [self.metrics.sync(), self.memory.sync(), self.log.sync()];
-        synced.into_iter().collect::<Result<Vec<()>, WriteError>>()?;
+        let synced = logged.and(synced.into_iter().collect::<Result<Vec<()>, WriteError>>().map(drop));
         let path = self.directory.path.clone();
-        write::replace_json(&path.join(layout::VERDICT), verdict)?;
+        let judged = write::replace_json(&path.join(layout::VERDICT), verdict);
         let owners = ledger.read().into_iter().map(|owner| OwnerSummary {
             name: owner.name.to_owned(),
             policy: owner.policy,
@@ -253,10 +268,8 @@ impl Record {
             peak_items: owner.peak_items,
             peak_bytes: owner.peak_bytes,
         });
-        if std::mem::take(&mut self.goes_on) {
-            // It did no step: all of before stays.
-            self.rewind(u64::MAX)?;
-        }
+        // One that did no step: all of before stays.
+        let rewound = if std::mem::take(&mut self.goes_on) { self.rewind(u64::MAX) } else { Ok(()) };
         let (validations, memory) = (self.numbers.validations(), &ended.memory);
         let demand = Demand {
             steps: ended.steps,
@@ -298,7 +311,10 @@ impl Record {
             counters: ended.counters.clone(),
         };
         self.numbers.put_into(&mut summary);
-        write::replace_json(&path.join(layout::SUMMARY), &summary)?;
+        let summed = write::replace_json(&path.join(layout::SUMMARY), &summary);
+        if judged.is_err() || summed.is_err() {
+            synced.and(rewound).and(judged).and(summed)?;
+        }
         Ok((self.directory, summary))
     }
 }

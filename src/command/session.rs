@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use super::ending::{self, Exit, Last};
@@ -22,9 +22,9 @@ use crate::memory::processes::Status;
 use crate::results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
 use crate::results::verdict::Verdict;
 use crate::results::watched::Watched as AsRecorded;
-use crate::results::write::{WriteError, at};
+use crate::results::write::WriteError;
 use crate::run::directory::RunDirectory;
-use crate::run::stop::exit_code;
+use crate::run::stop::{exit_code, hang_up};
 use crate::units::{Span, counted};
 use crate::verdict::command::Command as Judged;
 
@@ -43,6 +43,8 @@ pub struct Watched {
     pub verdict: Verdict,
     /// It was ended when it had shown what was asked for.
     pub far_enough: bool,
+    /// Some of what was measured could not be written.
+    pub lost: bool,
 }
 
 /// Runs a command to its end. `say` is told what people should know meanwhile.
@@ -96,7 +98,8 @@ fn follow(
     say: &dyn Fn(&str),
 ) -> Result<Watched, WatchError> {
     let system = |error: std::io::Error| WatchError::System(format!("signals cannot be heard: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH]).map_err(system)?;
+    let heard = [SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH].into_iter().chain(hang_up());
+    let mut signals = Signals::new(heard).map_err(system)?;
     ending::adopt_orphans();
     let cgroups = Cgroups::of_command(own.as_ref(), request.hard_limit.is_some());
     let kills_before = cgroups.oom_kills();
@@ -120,7 +123,7 @@ fn follow(
         looked_at_sample: 0,
         limits: Limits::new(),
         patient: true,
-        failed: None,
+        unwritten: false,
     };
     let directory = session.record.directory.path.display().to_string();
     session.tell(&format!("watching process {main}; results: {directory}"));
@@ -149,7 +152,7 @@ fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) 
     };
     let verdict = judged.verdict();
     let (directory, summary) = record.end(&ended, &verdict, ledger)?;
-    Ok(Watched { directory, summary, verdict, far_enough: false })
+    Ok(Watched { directory, summary, verdict, far_enough: false, lost: false })
 }
 
 /// `1 process`, `2 processes`.
@@ -177,8 +180,8 @@ struct Session<'a> {
     limits: Limits,
     /// Whether the pattern may still match for the first time.
     patient: bool,
-    /// What could not be written. The command goes on: it is not to blame.
-    failed: Option<WriteError>,
+    /// What was to be written last could not be, and that was told. The command goes on: it is not to blame.
+    unwritten: bool,
 }
 
 impl Session<'_> {
@@ -194,8 +197,9 @@ impl Session<'_> {
                     continue;
                 }
                 let members = self.members();
-                let said = self.stopper.pass_on(signal, || members);
-                self.tell(said);
+                if let Some(said) = self.stopper.pass_on(signal, || members) {
+                    self.tell(said);
+                }
             }
             self.read_steps();
             if let Some(exit) = ended {
@@ -228,11 +232,13 @@ impl Session<'_> {
     }
 
     fn note(&mut self, written: Result<(), WriteError>) {
-        if let Err(error) = written
-            && self.failed.is_none()
+        if let Err(WriteError { path, source }) = written
+            && !std::mem::replace(&mut self.unwritten, true)
         {
-            (self.say)(&format!("{error}; the command goes on"));
-            self.failed = Some(error);
+            let path = path.display();
+            (self.say)(&format!(
+                "cannot write {path}: {source}; the command goes on, and what is measured meanwhile is lost"
+            ));
         }
     }
 
@@ -313,8 +319,10 @@ impl Session<'_> {
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
-        let written = self.record.sample(&line);
-        self.note(written);
+        match self.record.sample(&line) {
+            Ok(true) if std::mem::take(&mut self.unwritten) => self.tell("what is measured is written again"),
+            written => self.note(written.map(drop)),
+        }
         if self.stopper.is_running()
             && let Some(reached) = self.limits.reached(self.request, &line, &self.judged)
         {
@@ -355,6 +363,8 @@ impl Session<'_> {
             events.end(&self.output.steps);
         }
         self.read_steps();
+        // What the kept room is for. From here on all is written that can be, whatever failed before.
+        self.record.directory.free_reserve();
         let verdict = self.judged.verdict();
         let seconds = self.sampler.elapsed();
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
@@ -384,9 +394,13 @@ impl Session<'_> {
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", counted(damaged as u64, "event file")));
         }
+        let lost = self.lost();
+        let any_lost = lost.is_some();
+        notes.extend(lost);
         let message = std::iter::once(message).chain(notes).collect::<Vec<String>>().join("; ");
         if let Some(reached) = self.reached.take() {
-            self.record.post_mortem(&reached, &verdict)?;
+            let written = self.record.post_mortem(&reached, &verdict);
+            self.note(written);
         }
         let memory = self.sampler.summary();
         let left_out = self.output.steps.left_out();
@@ -402,13 +416,22 @@ impl Session<'_> {
             memory,
             counters,
         };
-        let path = self.record.directory.path.clone();
-        if let Some(error) = self.failed.take() {
-            at(&path, Err::<(), _>(error.source))?;
-        }
         let far_enough = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let (directory, summary) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(Watched { directory, summary, verdict, far_enough })
+        Ok(Watched { directory, summary, verdict, far_enough, lost: any_lost })
+    }
+
+    /// How much of what was measured could not be written, once all that waits is written.
+    fn lost(&mut self) -> Option<String> {
+        let written = self.record.flush();
+        self.note(written);
+        let (samples, steps) = self.record.lost();
+        let counts = [(samples, "sample"), (steps, "step")].into_iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<String> = counts.map(|(count, name)| counted(count, name)).collect();
+        let all_is_judged = "the verdict counts them all the same";
+        let were = if samples + steps == 1 { "was" } else { "were" };
+        (!counts.is_empty())
+            .then(|| format!("{} {were} lost: the disk took no more; {all_is_judged}", counts.join(" and ")))
     }
 
     /// Whether it saved before it ended, where it is known where it would.

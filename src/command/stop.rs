@@ -40,17 +40,18 @@ pub struct Stopper {
     /// By the clock of files.
     asked_at: Option<SystemTime>,
     passed_on: u32,
+    hung_up: bool,
 }
 
 impl Stopper {
     /// `main` leads a group of processes of its own.
     pub fn new(main: u32, signal: Signal, grace: Duration) -> Self {
-        Self { main, signal, grace, stage: Stage::Running, because: None, asked_at: None, passed_on: 0 }
+        Self { main, signal, grace, stage: Stage::Running, because: None, asked_at: None, passed_on: 0, hung_up: false }
     }
 
     /// Whether it goes on undisturbed.
     pub fn is_running(&self) -> bool {
-        self.stage == Stage::Running && self.passed_on == 0
+        self.stage == Stage::Running && !self.interrupted()
     }
 
     /// Why it was stopped; `None` where it was not, or was by a signal from outside.
@@ -60,7 +61,7 @@ impl Stopper {
 
     /// Whether a signal from outside was passed on.
     pub fn interrupted(&self) -> bool {
-        self.passed_on > 0
+        self.passed_on > 0 || self.hung_up
     }
 
     /// Whether it was killed here.
@@ -89,16 +90,34 @@ impl Stopper {
         self.kill(members);
     }
 
-    /// A signal from outside: the first goes to the whole group, as a terminal would send it; the second kills.
-    pub fn pass_on(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> &'static str {
-        self.passed_on += 1;
+    /// A signal from outside. The first one that asks for an end goes to the whole group, as a terminal would send it; the second
+    /// kills. SIGHUP may come twice, of the shell and of the kernel, and kills nobody. SIGUSR1 and SIGUSR2 go to the first
+    /// process, which goes on.
+    pub fn pass_on(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> Option<&'static str> {
+        if [libc::SIGUSR1, libc::SIGUSR2].contains(&signal) {
+            send(self.main, signal);
+            let is_first = signal == libc::SIGUSR1;
+            return Some(if is_first {
+                "SIGUSR1 was passed on to the command"
+            } else {
+                "SIGUSR2 was passed on to the command"
+            });
+        }
         self.asked_at.get_or_insert_with(SystemTime::now);
+        if signal == libc::SIGHUP {
+            if std::mem::replace(&mut self.hung_up, true) {
+                return None;
+            }
+            send_to_group(self.main, signal);
+            return Some("SIGHUP was passed on to the command, which is waited for");
+        }
+        self.passed_on += 1;
         if self.passed_on == 1 {
             send_to_group(self.main, signal);
-            return "the signal was passed on to the command; a second one kills it";
+            return Some("the signal was passed on to the command; a second one kills it");
         }
         self.kill(members());
-        "the command was killed"
+        Some("the command was killed")
     }
 
     /// Goes on with what time has come for; `members` are all its processes. Gives what there is to say.

@@ -4,6 +4,7 @@
 //! written at once, in one call, so a kill leaves events that are whole, and at most the beginning of one more.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,7 +47,7 @@ impl Live {
     /// # Errors
     /// They cannot be written.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
-        at(&self.path, self.events.scalars(now(), line.step(), &values(line)))
+        self.append(|events| events.scalars(now(), line.step(), &values(line)))
     }
 
     /// Adds what is held, and by whom.
@@ -54,7 +55,18 @@ impl Live {
     /// # Errors
     /// It cannot be written.
     pub fn sample(&mut self, line: &MemoryLine) -> Result<(), WriteError> {
-        at(&self.path, self.events.sample(now(), line))
+        self.append(|events| events.sample(now(), line))
+    }
+
+    /// Behind the part of an event nothing is read: what a write that fails has left of one goes.
+    fn append(&mut self, write: impl FnOnce(&mut EventFile<File>) -> io::Result<()>) -> Result<(), WriteError> {
+        let whole = at(&self.path, self.events.file.metadata())?.len();
+        let written = write(&mut self.events);
+        if written.is_err() {
+            // The first error says why.
+            let _ = self.events.file.set_len(whole);
+        }
+        at(&self.path, written)
     }
 }
 

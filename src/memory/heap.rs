@@ -4,6 +4,7 @@
 //! keeping freed pages (`docs/architecture.md`, memory). On the CPU backend tensors live here, too.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The system's allocator with three counters; two or three relaxed atomic operations an allocation.
@@ -15,6 +16,11 @@ static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
 static HIGH_BYTES: AtomicU64 = AtomicU64::new(0);
 static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
 static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The system had no memory for this thread. Without a destructor and made at compile time, so that it can be used here.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +62,9 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that the system's allocator asks for.
         let pointer = unsafe { System.alloc(layout) };
-        if !pointer.is_null() {
+        if pointer.is_null() {
+            REFUSED.set(true);
+        } else {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
         }
@@ -66,7 +74,9 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
         let pointer = unsafe { System.alloc_zeroed(layout) };
-        if !pointer.is_null() {
+        if pointer.is_null() {
+            REFUSED.set(true);
+        } else {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
         }
@@ -83,7 +93,9 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as above.
         let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
-        if !new_pointer.is_null() {
+        if new_pointer.is_null() {
+            REFUSED.set(true);
+        } else {
             let (old, new) = (layout.size() as u64, new_size as u64);
             if new >= old {
                 grown(new - old);
@@ -92,6 +104,43 @@ unsafe impl GlobalAlloc for CountingAllocator {
             }
         }
         new_pointer
+    }
+}
+
+/// From now on a program for which the system has no memory ends with this exit code and these words. Rust ends it by SIGABRT,
+/// without a word of what to do; who asks for memory and goes on without it is left alone. Nothing changes where somebody
+/// handles SIGABRT already.
+#[cfg(unix)]
+pub fn end_where_refused(exit_code: u8, words: &'static str) {
+    if ENDING.set((exit_code, words)).is_err() {
+        return;
+    }
+    // SAFETY: all zeros are a `sigaction` without flags and with an empty mask; the handler makes calls that a handler may make.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGABRT, std::ptr::null(), &mut before) == 0 && before.sa_sigaction == libc::SIG_DFL {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = aborted as *const () as libc::sighandler_t;
+            libc::sigaction(libc::SIGABRT, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+#[cfg(not(unix))]
+pub fn end_where_refused(_: u8, _: &'static str) {}
+
+#[cfg(unix)]
+static ENDING: std::sync::OnceLock<(u8, &'static str)> = std::sync::OnceLock::new();
+
+/// `abort` sends the signal to its own thread; when this comes back, it ends the process as it would without this.
+#[cfg(unix)]
+extern "C" fn aborted(_: libc::c_int) {
+    if let Some((exit_code, words)) = ENDING.get().filter(|_| REFUSED.get()) {
+        // SAFETY: the words live as long as the program. Lines of results are written whole, or cut by the next reader.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, words.as_ptr().cast(), words.len());
+            libc::_exit(libc::c_int::from(*exit_code));
+        }
     }
 }
 

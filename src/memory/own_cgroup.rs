@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
 
 use super::cgroup::Cgroup;
 
@@ -12,12 +11,13 @@ const PROCESSES: &str = "cgroup.procs";
 /// What a group of version 2 lets those below it have.
 const GIVEN_BELOW: &str = "cgroup.subtree_control";
 const NAME: &str = "xrun-";
-const NEW: Duration = Duration::from_secs(60);
 
 /// A cgroup for a command. It is taken away again when it is dropped, if nobody is left in it.
 #[derive(Debug)]
 pub struct OwnCgroup {
     cgroup: Cgroup,
+    /// Says to others that its xrun lives, also to those that do not see this process.
+    _held: Option<File>,
     /// Where this process went, so that its group could give memory to those below it; version 2 gives none from a group that
     /// has processes.
     aside: Option<Cgroup>,
@@ -35,7 +35,8 @@ impl OwnCgroup {
         remove_left(&parent.folder);
         let cgroup = parent.below(&format!("{NAME}{}", std::process::id()));
         fs::create_dir(&cgroup.folder).map_err(|error| format!("{}: {error}", cgroup.folder.display()))?;
-        let mut made = Self { cgroup, aside: None, parent, limited: limit.is_some() };
+        let lock = held(&cgroup.folder);
+        let mut made = Self { cgroup, _held: lock, aside: None, parent, limited: limit.is_some() };
         if !made.cgroup.folder.join(made.cgroup.files.limit).is_file() {
             made.step_aside()?;
         }
@@ -131,6 +132,12 @@ impl Drop for OwnCgroup {
     }
 }
 
+/// The folder of a group with a lock, which ends with this process; `None` where another one has it.
+fn held(folder: &Path) -> Option<File> {
+    let folder = File::open(folder).ok()?;
+    folder.try_lock().is_ok().then_some(folder)
+}
+
 /// Takes away groups whose xrun was killed. The kernel removes none in which there are processes.
 fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -138,10 +145,8 @@ fn remove_left(parent: &Path) {
         let process = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
         let own = std::process::id();
         let alive = |process: u32| process != own && Path::new("/proc").join(process.to_string()).exists();
-        let gone = process.is_some_and(|process| !alive(process));
-        // One that is new may be of an xrun that this process does not see, and nobody is in it yet.
-        let age = entry.metadata().ok().and_then(|found| found.modified().ok()?.elapsed().ok());
-        if gone && age.is_some_and(|age| age > NEW) {
+        // Its number says nothing of an xrun that this process does not see; its lock does.
+        if process.is_some_and(|process| !alive(process)) && held(&entry.path()).is_some() {
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -152,4 +157,31 @@ fn set(path: &Path, value: impl std::fmt::Display) -> Result<(), String> {
     let text = value.to_string();
     let written = File::options().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_whose_xrun_is_gone_are_taken_away_and_others_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = |name: &str| {
+            let folder = parent.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            folder
+        };
+        // No process has these numbers: the kernel gives none above 4,194,304.
+        let (gone, seen_by_nobody) = (made("xrun-99999999"), made("xrun-99999998"));
+        let (alive, foreign) = (made(&format!("xrun-{}", std::os::unix::process::parent_id())), made("other-99999999"));
+        let with_processes = made("xrun-99999997");
+        fs::create_dir(with_processes.join("below")).unwrap();
+        let lock = held(&seen_by_nobody).unwrap();
+        remove_left(parent.path());
+        assert!(!gone.exists());
+        assert!([&seen_by_nobody, &alive, &foreign, &with_processes].iter().all(|folder| folder.exists()));
+        drop(lock);
+        remove_left(parent.path());
+        assert!(!seen_by_nobody.exists());
+    }
 }

@@ -4,6 +4,7 @@
 //! by the number of dimensions. A learning rate of their own is for the caller: an optimiser moves only parameters that
 //! have a gradient and keeps a state for each, so it can take two steps, each with some of the gradients.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use burn::module::AutodiffModule;
@@ -109,7 +110,7 @@ impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
             Self::AdamW(adamw) => recorder.record(adamw.to_record(), path.clone()),
             Self::Sgd(sgd) => recorder.record(sgd.to_record(), path.clone()),
         };
-        written.map_err(|error| TaskError::file(&path, error))
+        written.map_err(|error| not_written(&path, &error))
     }
 
     /// The running values on the host.
@@ -161,6 +162,22 @@ impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
         })
     }
 }
+
+/// Burn keeps no answer of the system, only that a value could not be written: the system is asked again.
+fn not_written(path: &Path, error: &burn::record::RecorderError) -> TaskError {
+    let more = || {
+        let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
+        file.write_all(&[0; PROBE_BYTES])?;
+        file.sync_data()
+    };
+    match more() {
+        Err(system) => TaskError::file(path, format!("cannot be written: {system}")),
+        Ok(()) => TaskError::file(path, format!("cannot be written: {error}")),
+    }
+}
+
+/// Enough that a full disk has no room for it. The file is not kept.
+const PROBE_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {

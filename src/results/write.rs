@@ -28,12 +28,19 @@ impl WriteError {
     /// What there is to do about it, to be put behind a message; may be empty.
     pub fn advice(&self) -> &'static str {
         match self.source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, then resume the run",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and run the command again",
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "; choose a folder that can be written to with --results DIR"
             }
             _ => "",
         }
+    }
+
+    /// The message where a run that can be resumed met it.
+    pub fn of_run(&self) -> String {
+        let full = matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let advice = if full { "; free some space, then resume the run" } else { self.advice() };
+        format!("cannot write {}: {}{advice}", self.path.display(), self.source)
     }
 }
 
@@ -205,11 +212,16 @@ pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteErr
 }
 
 /// Appends records to a file, a line each, through a bounded buffer. Policy at the cap: the lines are written out.
+///
+/// A write that fails half-way loses the lines that it did not write, and counts them: the file ends with a whole line.
 #[derive(Debug)]
 pub struct LineWriter {
     path: PathBuf,
     file: File,
     lines: CappedList<String>,
+    /// The length up to which all lines are whole, where the part of a line behind it could not be cut off yet.
+    torn: Option<u64>,
+    lost: u64,
 }
 
 /// Longer lines than this do not occur: records have a bounded number of entries.
@@ -225,7 +237,7 @@ impl LineWriter {
     pub fn open(ledger: &Ledger, buffer: &Buffer, path: &Path) -> Result<Self, WriteError> {
         at(path, cut_incomplete_line(path))?;
         let file = at(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
-        Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, buffer) })
+        Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, buffer), torn: None, lost: 0 })
     }
 
     /// Adds a record with its check; when the buffer is full, everything in it is written first.
@@ -236,13 +248,18 @@ impl LineWriter {
 
     /// Adds a line of text.
     pub fn line(&mut self, line: String) -> Result<(), WriteError> {
-        if let Err(line) = self.lines.push(line) {
-            self.flush()?;
-            if let Err(line) = self.lines.push(line) {
-                return self.write(&[line]);
-            }
+        let Err(line) = self.lines.push(line) else { return Ok(()) };
+        let flushed = self.flush();
+        // Also where those before it are lost: there may be room for it later.
+        match self.lines.push(line) {
+            Ok(()) => flushed,
+            Err(line) => flushed.and(self.write(&[line])),
         }
-        Ok(())
+    }
+
+    /// Lines that could not be written.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Hands everything to the operating system.
@@ -278,8 +295,58 @@ impl LineWriter {
         let mut text = lines.join("\n");
         text.push('\n');
         // One call for all: a kill cannot cut between two writes of one line.
-        at(&self.path, self.file.write_all(text.as_bytes()).and_then(|()| self.still_there()))
+        let (whole, written) = self.append(text.as_bytes());
+        self.lost += lines.len() as u64 - whole;
+        at(&self.path, written)
     }
+
+    /// Appends lines; gives how many of them are in the file, and why not all.
+    fn append(&mut self, text: &[u8]) -> (u64, io::Result<()>) {
+        // Another one may have cut the file meanwhile: its length is asked for each time.
+        let length = match self.mend().and_then(|()| self.file.metadata()) {
+            Ok(found) => found.len(),
+            Err(error) => return (0, Err(error)),
+        };
+        let (count, written) = write_whole(&mut self.file, text);
+        let whole = text[..count].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        if whole < count {
+            self.torn = Some(length + whole as u64);
+            // Where it fails, it is tried again before the next line.
+            let _ = self.mend();
+        }
+        match written.and_then(|()| self.still_there()) {
+            Ok(()) => (lines_in(text), Ok(())),
+            // All of it went into a file that nobody finds.
+            Err(error) if count == text.len() => (0, Err(error)),
+            Err(error) => (lines_in(&text[..whole]), Err(error)),
+        }
+    }
+
+    /// Cuts off the part of a line that a failed write left.
+    fn mend(&mut self) -> io::Result<()> {
+        let Some(whole) = self.torn else { return Ok(()) };
+        self.file.set_len(whole)?;
+        self.torn = None;
+        Ok(())
+    }
+}
+
+/// As `write_all`; gives how many bytes were written, too.
+fn write_whole(file: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut count = 0;
+    while count < bytes.len() {
+        match file.write(&bytes[count..]) {
+            Ok(0) => return (count, Err(io::ErrorKind::WriteZero.into())),
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (count, Err(error)),
+        }
+    }
+    (count, Ok(()))
+}
+
+fn lines_in(text: &[u8]) -> u64 {
+    text.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
 /// Shortens a file to its last complete line.
@@ -328,101 +395,5 @@ pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Resu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg(unix)]
-    fn a_folder_that_is_a_link_is_not_written_to() {
-        let place = tempfile::tempdir().unwrap();
-        let (folder, elsewhere) = (place.path().join("predictions"), place.path().join("elsewhere"));
-        own_folder(&folder).unwrap();
-        own_folder(&folder).unwrap();
-        std::fs::remove_dir(&folder).unwrap();
-        std::fs::create_dir(&elsewhere).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, &folder).unwrap();
-        assert!(own_folder(&folder).unwrap_err().to_string().contains("is a link"));
-    }
-
-    #[test]
-    fn a_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("summary.json");
-        replace(&path, b"old").unwrap();
-        replace(&path, b"new").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"new");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn appending_goes_on_behind_the_last_complete_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
-        replace(&path, b"{\"step\":1}\n{\"st").unwrap();
-        let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
-        writer.line("{\"step\":2}".into()).unwrap();
-        writer.flush().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
-    }
-
-    #[test]
-    fn at_most_the_buffer_waits_to_be_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
-        let ledger = Ledger::default();
-        let mut writer = LineWriter::open(&ledger, &lines("metrics_lines", 4), &path).unwrap();
-        for step in 0..11 {
-            writer.line(format!("{step}")).unwrap();
-        }
-        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 8);
-        assert!(!ledger.read()[0].exceeded());
-    }
-
-    #[test]
-    fn a_file_written_in_pieces_takes_its_place_only_when_it_is_finished() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("detections.json");
-        replace(&path, b"old").unwrap();
-        let mut file = Replacement::begin(&path, 4).unwrap();
-        file.write(b"new, and longer than the buffer ").unwrap();
-        file.write_json(&[1.5, 2.0]).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        file.finish().unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"new, and longer than the buffer [1.5,2.0]");
-        Replacement::begin(&path, 4).unwrap().write(b"given up").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap().len(), 41);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn errors_name_the_file_and_not_the_temporary_one() {
-        let error = replace(Path::new("/no/such/folder/summary.json"), b"").unwrap_err();
-        assert!(error.to_string().contains("/no/such/folder/summary.json"));
-        assert!(!error.to_string().contains(WRITING), "{error}");
-    }
-
-    #[test]
-    fn a_file_that_was_removed_takes_no_more_lines_in_silence() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run/metrics.jsonl");
-        std::fs::create_dir(folder.path().join("run")).unwrap();
-        let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
-        writer.line("1".into()).unwrap();
-        writer.sync().unwrap();
-        std::fs::remove_dir_all(folder.path().join("run")).unwrap();
-        assert!(writer.sync().unwrap_err().to_string().contains("was removed"));
-        writer.line("2".into()).unwrap();
-        assert!(writer.flush().unwrap_err().to_string().contains("metrics.jsonl"));
-    }
-
-    #[test]
-    fn only_what_a_kill_left_is_taken_away() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in [".writing-abc123", "summary.json"] {
-            replace(&folder.path().join(name), b"{}").unwrap();
-        }
-        remove_unfinished(folder.path()).unwrap();
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
-        assert_eq!(left, ["summary.json"]);
-    }
-}
+#[path = "write_tests.rs"]
+mod tests;

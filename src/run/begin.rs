@@ -75,6 +75,8 @@ impl<'a> NewRun<'a> {
             }
         };
         let directory = directory.map_err(NotStarted::failed)?;
+        // First of all: what follows takes memory.
+        directory.note_process(0);
         let command = manifest::command();
         let kernels = opened.kernels.as_ref();
         let mut manifest =

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 
+use super::manifest;
+use crate::memory::killed;
 use crate::results::write::{self, WriteError};
 use crate::results::{file, layout};
 
@@ -28,6 +30,12 @@ impl RunDirectory {
         let reserve = path.join(layout::RESERVE);
         write::replace(&reserve, &vec![0; RESERVE_BYTES])?;
         Ok(Self { path, id, _lock: lock, reserve })
+    }
+
+    /// Notes this process, for whoever asks later who killed it. A run that cannot note this does not end for it.
+    pub fn note_process(&self, segment: u32) {
+        let note = killed::note(segment, manifest::host_name());
+        let _ = write::replace_json(&self.path.join(layout::PROCESS), &note);
     }
 
     /// Gives back the room that was kept for the last records: they are written next.

@@ -6,12 +6,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::manifest;
 use crate::child::{self, Farewell};
 use crate::device::headers;
+use crate::memory::processes;
 use crate::results::format::{Outcome, Summary, VERSION};
 use crate::results::hook::{HookDocument, HookName, HookVerdict};
 use crate::results::verdict::{Judgement, Verdict};
@@ -170,6 +172,7 @@ pub(super) fn log(run: &Path, lines: &[String]) {
 struct Started {
     program: String,
     child: Child,
+    mark: Mark,
     begun: Instant,
     said: Arc<Mutex<Said>>,
 }
@@ -184,9 +187,19 @@ struct Said {
 fn start(words: &[String], document: &HookDocument) -> Result<Started, String> {
     let (program, arguments) = words.split_first().ok_or("it names no program")?;
     let wrong = |error: io::Error| format!("`{program}` cannot be started: {error}");
+    let no_document = |error: io::Error| {
+        let folder = std::env::temp_dir();
+        let folder = printable::line(&folder.display().to_string(), 200);
+        format!(
+            "`{program}` was not started: the temporary file of its document cannot be written in {folder}: {error}; `TMPDIR` says \
+             where temporary files go"
+        )
+    };
     let mut command = Command::new(program);
     headers::give_all(&mut command);
-    command.args(arguments).stdin(given(document).map_err(wrong)?).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(arguments).stdin(given(document).map_err(no_document)?).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mark = Mark::new();
+    command.env(Mark::VARIABLE, &mark.0);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     child::ends_with_us(&mut command, Farewell::Stop);
@@ -198,7 +211,7 @@ fn start(words: &[String], document: &HookDocument) -> Result<Started, String> {
         let reader = std::thread::Builder::new().name("xrun hook".into());
         let _ = reader.spawn(move || keep_end(&mut pipe, &kept));
     }
-    Ok(Started { program: program.clone(), child, begun: Instant::now(), said })
+    Ok(Started { program: program.clone(), child, mark, begun: Instant::now(), said })
 }
 
 /// The document as a file without a name, which no hook can fill or block.
@@ -261,15 +274,67 @@ impl Started {
         }
     }
 
-    /// With all processes that it started and that stayed in its group.
+    /// With all processes that it started, also those that left its group or whose parents are gone.
     fn kill(&mut self) {
-        #[cfg(unix)]
-        // SAFETY: a signal to the group of a child that is not yet waited for.
-        unsafe {
-            libc::kill(-(self.child.id() as i32), libc::SIGKILL);
+        let own = self.child.id();
+        // One that is killed starts no other, and others may be started while these are looked for.
+        for _ in 0..KILL_ROUNDS {
+            let found = self
+                .mark
+                .processes()
+                .into_iter()
+                .chain(processes::descendants(own).into_iter().map(|member| member.id));
+            let mut any = false;
+            for process in found.filter(|process| *process != own) {
+                any |= send_kill(process as i32);
+            }
+            send_kill(-(own as i32));
+            if !any {
+                break;
+            }
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Processes that are started while others are killed are looked for as often as this.
+const KILL_ROUNDS: usize = 20;
+
+#[cfg(unix)]
+fn send_kill(process: i32) -> bool {
+    // SAFETY: takes numbers. A process that is gone is an error that changes nothing.
+    unsafe { libc::kill(process, libc::SIGKILL) == 0 }
+}
+
+#[cfg(not(unix))]
+fn send_kill(_: i32) -> bool {
+    false
+}
+
+/// What processes of a hook are known by: a variable of their environment, which they inherit.
+#[derive(Debug)]
+struct Mark(String);
+
+impl Mark {
+    const VARIABLE: &str = "XRUN_HOOK";
+
+    fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        // With the time: a number of a process is given again.
+        let now = manifest::time().timestamp_micros();
+        Self(format!("{}-{}-{now}", std::process::id(), COUNT.fetch_add(1, Relaxed)))
+    }
+
+    /// Those that live and have it. None where there is no `/proc`, and none of other users.
+    fn processes(&self) -> Vec<u32> {
+        let entry = format!("{}={}", Self::VARIABLE, self.0);
+        let has = |process: &u32| {
+            let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+            environment.split(|&byte| byte == 0).any(|one| one == entry.as_bytes())
+        };
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(has).collect()
     }
 }
 
@@ -298,29 +363,43 @@ mod tests {
         assert_eq!(run(&["true"], LONG), Ok(()));
     }
 
-    #[test]
-    fn a_hook_that_takes_too_long_is_ended_with_what_it_started() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("number");
-        let script = format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait", file.display());
-        let begun = Instant::now();
-        let words = ["sh".to_owned(), "-c".to_owned(), script];
-        let started = start(&words, &document(HookName::OnEnd, Path::new("/nowhere"))).unwrap();
+    /// Waits until a script has written the number of a process.
+    fn number_in(file: &Path, begun: Instant) -> i32 {
         while !file.exists() {
             assert!(begun.elapsed() < LONG, "the hook does not start");
             std::thread::sleep(LOOK_EVERY);
         }
-        let error = started.wait(Duration::from_millis(1)).unwrap_err();
-        assert!(error.contains("1ms, its `hooks.time_limit`"), "{error}");
-        let inner: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
-        // A process that nobody has reaped yet is a zombie, and gone all the same.
-        let alive = || {
-            let state = std::fs::read_to_string(format!("/proc/{inner}/stat")).unwrap_or_default();
-            state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-        };
-        while cfg!(target_os = "linux") && alive() {
-            assert!(begun.elapsed() < LONG, "its process lives on");
-            std::thread::sleep(LOOK_EVERY);
+        std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn a_hook_that_takes_too_long_is_ended_with_what_it_started() {
+        // A child; one that leads a session of its own; one whose parent is gone, too.
+        for inner in
+            ["sleep 600", "setsid sleep 600", "(setsid sh -c 'sleep 600 & echo $! > FILE.new; mv FILE.new FILE' &)"]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("number");
+            let place = file.display().to_string();
+            let script = match inner.contains("FILE") {
+                true => format!("{}; sleep 600", inner.replace("FILE", &place)),
+                false => format!("{inner} & echo $! > {place}.new; mv {place}.new {place}; wait"),
+            };
+            let begun = Instant::now();
+            let words = ["sh".to_owned(), "-c".to_owned(), script];
+            let started = start(&words, &document(HookName::OnEnd, Path::new("/nowhere"))).unwrap();
+            let inner = number_in(&file, begun);
+            let error = started.wait(Duration::from_millis(1)).unwrap_err();
+            assert!(error.contains("1ms, its `hooks.time_limit`"), "{error}");
+            // A process that nobody has reaped yet is a zombie, and gone all the same.
+            let alive = || {
+                let state = std::fs::read_to_string(format!("/proc/{inner}/stat")).unwrap_or_default();
+                state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+            };
+            while cfg!(target_os = "linux") && alive() {
+                assert!(begun.elapsed() < LONG, "its process lives on");
+                std::thread::sleep(LOOK_EVERY);
+            }
         }
     }
 }

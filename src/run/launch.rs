@@ -9,11 +9,10 @@ use super::recorder::Recorder;
 use super::session::Session;
 use super::start::Teller;
 use super::stop::{Ending, StopSignal};
-use super::{RunError, manifest, train};
+use super::{RunError, train};
 use crate::bounded::ledger::Ledger;
 use crate::device::kernels::Kernels;
 use crate::invocation;
-use crate::memory::killed;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
@@ -80,11 +79,9 @@ impl Launch<'_> {
         });
         let recorder = match opened {
             Ok(recorder) => recorder,
-            Err(error) => return Ending::new(Outcome::Failed, error.to_string()),
+            Err(error) => return Ending::new(Outcome::Failed, error.of_run()),
         };
-        // For whoever asks later who killed it. A run that cannot note this does not end for it.
-        let note = killed::note(self.segment, manifest::host_name());
-        let _ = write::replace_json(&self.directory.path.join(layout::PROCESS), &note);
+        self.directory.note_process(self.segment);
         // That of a process before this one: its limit may be another now.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
@@ -104,7 +101,7 @@ impl Launch<'_> {
         if let Err(error) = finish(task.as_ref(), &mut session, &ending, self.directory) {
             // The first cause is the one to tell; a full disk fails the summary, too.
             if ending.outcome != Outcome::Failed {
-                ending = Ending::new(Outcome::Failed, error.to_string());
+                ending = Ending::new(Outcome::Failed, error.of_run());
             }
         }
         session.observer.event(Event::Ended { ending: &ending, step: session.state.step });

@@ -56,6 +56,6 @@ pub enum RunError {
         source: TaskError,
     },
     /// Another file of the run cannot be written.
-    #[error(transparent)]
+    #[error("{}", .0.of_run())]
     Write(#[from] WriteError),
 }

@@ -189,7 +189,7 @@ pub fn same_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), Resum
 /// says that the run was resumed, by which command, and which values (`section.key=value`) changed. The caller holds the
 /// run's lock.
 pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String]) -> Result<(), WriteError> {
-    write::at(run, write::remove_unfinished(run))?;
+    remove_unfinished(run)?;
     let state = &continuation.state;
     let mut kept = 0;
     write::keep_first_lines(&run.join(layout::METRICS), |line| {
@@ -208,6 +208,17 @@ pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String])
     goes_on(run, continuation, overrides)
 }
 
+/// What a kill in the middle of a write left in the folders that the run alone writes to.
+fn remove_unfinished(run: &Path) -> Result<(), WriteError> {
+    write::at(run, write::remove_unfinished(run))?;
+    let pictures = run.join(layout::PICTURES);
+    match std::fs::symlink_metadata(&pictures) {
+        // Behind a link nothing is removed.
+        Ok(found) if found.is_dir() => write::at(&pictures, write::remove_unfinished(&pictures)),
+        _ => Ok(()),
+    }
+}
+
 /// As [`rewind`], of a run whose work a command does: how far it goes back, only the command knows.
 ///
 /// # Errors
@@ -218,7 +229,7 @@ pub fn begin_again(
     plan: &Plan,
     overrides: &[String],
 ) -> Result<(), WriteError> {
-    write::at(run, write::remove_unfinished(run))?;
+    remove_unfinished(run)?;
     if !overrides.is_empty() {
         replace_experiment(run, plan)?;
     }

@@ -1,10 +1,10 @@
 //! Why does a run end?
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use signal_hook::SigId;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use crate::results::format::Outcome;
 
@@ -52,6 +52,8 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
 
 /// The file or the command line is wrong.
 pub const EXIT_BAD_INPUT: u8 = 2;
+/// The system had no memory to give.
+pub const EXIT_OUT_OF_MEMORY: u8 = exit_code(Outcome::MemoryLimit);
 /// The plan needs more memory than there is.
 pub const EXIT_DOES_NOT_FIT: u8 = 3;
 /// Memory grows, and the file or the command line says that this fails.
@@ -59,8 +61,46 @@ pub const EXIT_VERDICT: u8 = 6;
 /// A panic outside of a run.
 pub const EXIT_PANIC: u8 = 70;
 
-/// What asks to stop.
+/// What asks to stop. A second one of these ends the program at once.
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+
+/// What asks to stop because the terminal is gone; `None` where whoever started the program had it ignored, as `nohup` does. It never
+/// counts as a second signal: a shell that ends sends it to its jobs, and the kernel does so once more.
+pub fn hang_up() -> Option<i32> {
+    static HEARD: OnceLock<Option<i32>> = OnceLock::new();
+    *HEARD.get_or_init(|| (!is_ignored(SIGHUP)).then_some(SIGHUP))
+}
+
+#[cfg(unix)]
+fn is_ignored(number: i32) -> bool {
+    // SAFETY: all zeros are a `sigaction`; the call only reads what is set, and writes to a place that lives until it returns.
+    unsafe {
+        let mut set: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(number, std::ptr::null(), &mut set) == 0 && set.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(not(unix))]
+fn is_ignored(_: i32) -> bool {
+    false
+}
+
+/// Set by SIGUSR1: a checkpoint is asked for.
+static SAVE: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// From now on SIGUSR1 asks for a checkpoint, and no longer ends the program.
+///
+/// # Errors
+/// The system does not let signals be handled.
+pub fn listen_for_saves() -> std::io::Result<()> {
+    static LISTENS: Mutex<bool> = Mutex::new(false);
+    let mut listens = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*listens {
+        signal_hook::flag::register(SIGUSR1, SAVE.clone())?;
+        *listens = true;
+    }
+    Ok(())
+}
 
 /// Whether these signals have their usual effect, which is the end of the process. There once somebody has listened for a
 /// while: whoever stops listening cannot give a signal its usual effect back, only act as it would.
@@ -87,7 +127,7 @@ impl ForAWhile {
             None => {
                 // Nobody has listened for a while before, but somebody may listen for good.
                 let usual = Arc::new(AtomicBool::new(!LISTENS.load(Relaxed)));
-                for number in SIGNALS {
+                for number in SIGNALS.into_iter().chain(hang_up()) {
                     signal_hook::flag::register_conditional_default(number, usual.clone())?;
                 }
                 known.insert(usual).clone()
@@ -97,9 +137,9 @@ impl ForAWhile {
             signal: StopSignal::default(),
             usual_before: usual.load(Relaxed),
             usual,
-            heard_by: Vec::with_capacity(SIGNALS.len()),
+            heard_by: Vec::with_capacity(SIGNALS.len() + 1),
         };
-        for number in SIGNALS {
+        for number in SIGNALS.into_iter().chain(hang_up()) {
             this.heard_by.push(signal_hook::flag::register(number, this.signal.0.clone())?);
         }
         this.usual.store(false, Relaxed);
@@ -124,7 +164,7 @@ impl Drop for ForAWhile {
 /// Whether somebody listens for good.
 static LISTENS: AtomicBool = AtomicBool::new(false);
 
-/// Set by the first SIGINT or SIGTERM.
+/// Set by the first SIGINT, SIGTERM or SIGHUP.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignal(Arc<AtomicBool>);
 
@@ -142,12 +182,17 @@ impl StopSignal {
         if let Some(usual) = USUAL.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             usual.store(false, Relaxed);
         }
+        let first = Arc::new(AtomicBool::new(false));
         for number in SIGNALS {
             // In this order: the second signal finds the flag set and shuts down.
-            signal_hook::flag::register_conditional_shutdown(number, 128 + number, signal.0.clone())?;
+            signal_hook::flag::register_conditional_shutdown(number, 128 + number, first.clone())?;
+            signal_hook::flag::register(number, first.clone())?;
+        }
+        for number in SIGNALS.into_iter().chain(hang_up()) {
             say_at(number, words, &signal.0)?;
             signal_hook::flag::register(number, signal.0.clone())?;
         }
+        listen_for_saves()?;
         Ok(signal)
     }
 
@@ -159,6 +204,11 @@ impl StopSignal {
     /// Whether there was a signal.
     pub fn raised(&self) -> bool {
         self.0.load(Relaxed)
+    }
+
+    /// Whether SIGUSR1 has asked for a checkpoint since the last call.
+    pub fn takes_save() -> bool {
+        SAVE.swap(false, Relaxed)
     }
 }
 

@@ -15,7 +15,7 @@ use super::observer::Event;
 use super::recorder::At;
 use super::schedule::{Steps, learning_rate};
 use super::session::Session;
-use super::stop::Ending;
+use super::stop::{Ending, StopSignal};
 use super::{RunError, checkpoint, early_stopping, pictures};
 use crate::panics;
 use crate::plan::calendar::{Due, due};
@@ -218,7 +218,11 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
             ending = limited(task, session, reached)?;
         }
     }
-    if due.save {
+    let asked = !session.is_probe() && StopSignal::takes_save();
+    if asked {
+        session.recorder.log(&format!("step {}: SIGUSR1 asks for a checkpoint", session.state.step))?;
+    }
+    if due.save || asked {
         save(task, session, false)?;
     }
     if due.epoch_ends {

@@ -124,6 +124,9 @@ pub fn conduct(
             watch(Event::Stops { running: launcher.running() });
             launcher.interrupt();
         }
+        if StopSignal::takes_save() {
+            launcher.save();
+        }
         let halted = stopping || (failed && how.fail_fast);
         while !halted && !nothing && launcher.running() < launcher.jobs() && !stop.raised() {
             let Some(job) = course.next(record)? else {

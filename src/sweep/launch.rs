@@ -67,6 +67,8 @@ pub trait Launcher {
     fn ended(&mut self) -> Vec<Ended>;
     /// Asks all that run to stop in good order.
     fn interrupt(&mut self);
+    /// Asks all that run to save a checkpoint and go on.
+    fn save(&mut self);
 }
 
 impl Start {
@@ -167,6 +169,10 @@ impl Launcher for Packed<'_> {
     fn interrupt(&mut self) {
         self.local.interrupt();
     }
+
+    fn save(&mut self) {
+        self.local.save();
+    }
 }
 
 #[derive(Debug)]
@@ -178,7 +184,7 @@ struct Running {
 
 impl Local {
     pub fn new(jobs: usize) -> io::Result<Self> {
-        Ok(Self { program: std::env::current_exe()?, jobs, running: Vec::with_capacity(jobs), idle: 0 })
+        Ok(Self { program: child::this_program()?, jobs, running: Vec::with_capacity(jobs), idle: 0 })
     }
 }
 
@@ -233,20 +239,32 @@ impl Launcher for Local {
     }
 
     fn interrupt(&mut self) {
-        for running in &self.running {
-            interrupt(&running.child);
-        }
+        self.running.iter().for_each(|running| send(&running.child, Asked::Stop));
+    }
+
+    fn save(&mut self) {
+        self.running.iter().for_each(|running| send(&running.child, Asked::Save));
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Stop,
+    Save,
+}
+
 #[cfg(unix)]
-fn interrupt(child: &Child) {
+fn send(child: &Child, asked: Asked) {
+    let signal = match asked {
+        Asked::Stop => libc::SIGINT,
+        Asked::Save => libc::SIGUSR1,
+    };
     // SAFETY: a signal to a child that is not yet waited for.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    unsafe { libc::kill(child.id() as i32, signal) };
 }
 
 #[cfg(not(unix))]
-fn interrupt(_: &Child) {}
+fn send(_: &Child, _: Asked) {}
 
 /// Ctrl-C reaches the sweep only, which tells its runs once; and when the sweep is killed, its runs stop in good order.
 fn bind(command: &mut Command) {

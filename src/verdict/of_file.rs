@@ -11,7 +11,8 @@ use crate::results::format::{MemoryLine, PlanFile, Point};
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
 use crate::results::watched::Watched;
-use crate::results::{layout, resolved};
+use crate::results::{layout, printable, resolved};
+use crate::units::counted;
 
 /// A recording cannot be judged.
 #[derive(Debug, thiserror::Error)]
@@ -64,10 +65,8 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
     let mut watch = Watch::new(context(&plan, experiment));
-    for line in ordered(&run.join(layout::MEMORY))? {
-        watch.add(&line?);
-    }
-    Ok(watch.verdict())
+    let left_out = each(&run.join(layout::MEMORY), |line| watch.add(&line))?;
+    Ok(left_out.told(watch.verdict()))
 }
 
 /// The step at which a series of a run first looked as if it grew.
@@ -79,14 +78,14 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
     let checked = crate::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
     let Ok(checked) = checked else { return Ok(None) };
     let mut watch = Watch::new(context(&plan, &checked.experiment));
-    for line in ordered(&run.join(layout::MEMORY))? {
-        let line = line?;
+    let mut first = None;
+    each(&run.join(layout::MEMORY), |line| {
         watch.add(&line);
-        if line.point == Point::Step && watch.suspects().contains(&series) {
-            return Ok(Some(line.step));
+        if first.is_none() && line.point == Point::Step && watch.suspects().contains(&series) {
+            first = Some(line.step);
         }
-    }
-    Ok(None)
+    })?;
+    Ok(first)
 }
 
 /// Judges a `memory.jsonl` by itself, without a plan.
@@ -99,44 +98,76 @@ pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
         return of_command_samples(path, &Watched::default());
     }
     let mut watch = Watch::new(Context { steps, ..Context::default() });
-    for line in ordered(path)? {
-        watch.add(&line?);
-    }
-    Ok(watch.verdict())
+    let left_out = each(path, |line| watch.add(&line))?;
+    Ok(left_out.told(watch.verdict()))
 }
 
-/// Samples in the order in which they were taken. Lines that changed places are each as they were written, and yet another
-/// verdict could come out.
-fn ordered(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, VerdictError> {
-    let (owned, mut before) = (path.to_path_buf(), (0, 0));
-    Ok(read::memory_file(path)?.map(move |line| {
-        let line = line?;
-        let (segment, step) = std::mem::replace(&mut before, (line.segment, line.step));
-        if (line.segment, line.step) >= (segment, step) {
-            return Ok(line);
-        }
-        let message =
-            format!("step {} of process {} comes after step {step} of process {segment}", line.step, line.segment);
-        Err(ReadError::content(
-            &owned,
-            &format!("its lines are not in the order in which they were written: {message}"),
-        ))
-    }))
+/// Damaged lines of a trace, of which nobody knows what they said.
+struct LeftOut {
+    file: String,
+    lines: u64,
 }
+
+impl LeftOut {
+    /// The verdict on the rest, which says so.
+    fn told(self, verdict: Verdict) -> Verdict {
+        if self.lines == 0 {
+            return verdict;
+        }
+        let (lines, are) = (counted(self.lines, "damaged line"), if self.lines == 1 { "is" } else { "are" });
+        let message = format!("{}; {lines} of {} {are} left out", verdict.message, self.file);
+        Verdict { message, ..verdict }
+    }
+}
+
+/// Goes through the samples of a trace. A damaged line is left out and counted, unless there is no other. Lines that changed
+/// places are each as they were written, and yet another verdict could come out: they are an error.
+fn each(path: &Path, mut with: impl FnMut(MemoryLine)) -> Result<LeftOut, VerdictError> {
+    let (mut lines, mut damage, mut before) = (0, None, None);
+    for line in read::memory_file(path)? {
+        let line = match line {
+            Ok(line) => line,
+            Err(error @ ReadError::Content { .. }) => {
+                lines += 1;
+                damage.get_or_insert(error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let now = (line.segment, line.step);
+        if let Some((segment, step)) = before.replace(now).filter(|before| now < *before) {
+            let (process, later) = now;
+            let message = format!(
+                "its lines are not in the order in which they were written: step {later} of process {process} comes after step \
+                 {step} of process {segment}"
+            );
+            return Err(ReadError::content(path, &message).into());
+        }
+        with(line);
+    }
+    match damage.filter(|_| before.is_none()) {
+        Some(error) => Err(error.into()),
+        None => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Ok(LeftOut { file: printable::line(&name, NAME_CHARACTERS_MAX), lines })
+        }
+    }
+}
+
+const NAME_CHARACTERS_MAX: usize = 100;
 
 /// Judges the samples of a command that `xrun watch` ran.
 fn of_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
     let mut command = Command::new(watched);
     let mut segment = 0;
-    for line in ordered(path)? {
-        let line: MemoryLine = line?;
+    let left_out = each(path, |line| {
         if line.segment != segment {
             // A command that was resumed holds other memory.
             (segment, command) = (line.segment, Command::new(watched));
         }
         command.add(&line);
-    }
-    Ok(command.verdict())
+    })?;
+    Ok(left_out.told(command.verdict()))
 }
 
 /// What a trace is of.
@@ -149,11 +180,10 @@ struct Length {
 
 fn length(path: &Path) -> Result<Length, VerdictError> {
     let (mut first, mut last, mut of_command) = (u64::MAX, 0, false);
-    for line in ordered(path)? {
-        let line: MemoryLine = line?;
+    each(path, |line| {
         (first, last) = (first.min(line.step), last.max(line.step));
         of_command |= line.processes.is_some();
-    }
+    })?;
     Ok(Length { steps: last.saturating_sub(first), of_command })
 }
 

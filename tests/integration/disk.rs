@@ -1,6 +1,6 @@
 //! A full disk, a folder that cannot be written: is the message clear, and does the directory still read?
 
-use crate::workplace::{Workplace, said, skipped};
+use crate::workplace::{Workplace, json, said, skipped, text};
 
 #[test]
 fn results_that_cannot_be_written_are_named() {
@@ -32,6 +32,10 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
     let said = said(output);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("cannot write") && said.err.contains("memory.jsonl"), "{said:?}");
+    let memory = text(&workplace.latest("trial").join("memory.jsonl"));
+    let whole = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+    assert!(memory.ends_with('\n') && memory.lines().all(whole), "the half line was cut off");
+    assert!(memory.len() <= 256 << 10 && memory.len() > 252 << 10, "and no other: {}", memory.len());
     let shown = workplace.xrun(&["show", "latest"]);
     assert_eq!(shown.code, 0, "{shown:?}");
     let resumed = workplace.xrun(&["resume", "latest", "-s", "memory.every_steps=100"]);
@@ -107,7 +111,82 @@ fn on_a_full_disk_the_summary_still_says_how_the_run_ended() {
     workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 100000\n[checkpoint]\nevery_steps = 50000\n");
     let xrun = env!("CARGO_BIN_EXE_xrun");
     let said = inside(&format!("{xrun} trial.toml --results small; {xrun} ls --results small --json")).unwrap();
-    assert!(said.err.contains("No space left"), "{said:?}");
+    assert!(said.err.contains("No space left") && said.err.contains("then resume the run"), "{said:?}");
     let runs: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(runs[0]["state"], "failed", "{said:?}");
+}
+
+/// Prints steps. `fills_until` takes the disk's last byte and prints on until xrun has said something.
+#[cfg(target_os = "linux")]
+const PRINTS: &str = "i=0
+prints() { i=$((i + 1)); echo \"step $i loss 0.5\"; }
+until_said() { while ! grep -q \"$1\" said.txt; do prints; sleep 0.02; done; }
+";
+
+/// Watches a script whose results are on a small file system; what is there in the end is in the folder `kept`.
+#[cfg(target_os = "linux")]
+fn watched_on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Said> {
+    workplace.file("trainer.sh", &format!("{PRINTS}{script}"));
+    let words = "--results small/results --every 10ms --name full --steps 'step (?<step>\\d+) loss (?<loss>\\S+)'";
+    let watch = format!("{} watch {words} -- sh trainer.sh 2> said.txt > output.txt", env!("CARGO_BIN_EXE_xrun"));
+    on_a_small_disk(workplace, &format!("{watch}; code=$?; cp -a small/results kept; exit $code"))
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_watch_outlasts_a_disk_that_is_full_for_a_moment() {
+    let workplace = Workplace::new();
+    let script = "until_said 'results: '
+cat /dev/zero > small/fill 2> fill.txt
+until_said 'cannot write'
+rm small/fill
+until_said 'is written again'
+prints
+exit 3
+";
+    let Some(ended) = watched_on_a_small_disk(&workplace, script) else {
+        return skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
+    };
+    let said = text(&workplace.path("said.txt"));
+    assert_eq!(ended.code, 3, "the command's own: {said}");
+    assert_eq!(said.matches("the command goes on").count(), 1, "told once: {said}");
+    assert!(!said.contains("resume the run"), "{said}");
+    assert!(said.contains("lost: the disk took no more"), "{said}");
+    let run = std::fs::canonicalize(workplace.path("kept/full/latest")).unwrap();
+    let summary = json(&run.join("summary.json"));
+    assert_eq!((&summary["outcome"], &summary["exit_code"]), (&"failed".into(), &3.into()), "{summary}");
+    let message = summary["message"].as_str().unwrap();
+    assert!(message.contains("lost") && message.contains("sample"), "{message}");
+    let lines = text(&run.join("metrics.jsonl"));
+    let steps: Vec<u64> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps.last(), summary["steps"].as_u64().as_ref(), "what came after it is there: {said}");
+    for file in ["verdict.json", "report.html"] {
+        assert!(run.join(file).is_file(), "{file}: {said}");
+    }
+    let judged = workplace.xrun(&["verdict", run.to_str().unwrap()]);
+    assert!(judged.code == 0 && !judged.out.contains("damaged"), "{judged:?}");
+    let shown = workplace.xrun(&["show", run.to_str().unwrap()]);
+    assert!(shown.code == 0 && !shown.out.contains("damaged"), "{shown:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_watch_ends_in_the_room_that_was_kept_where_the_disk_stays_full() {
+    let workplace = Workplace::new();
+    let script = "until_said 'results: '
+cat /dev/zero > small/fill 2> fill.txt
+until_said 'cannot write'
+exit 3
+";
+    let Some(ended) = watched_on_a_small_disk(&workplace, script) else {
+        return skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
+    };
+    let said = text(&workplace.path("said.txt"));
+    assert_eq!(ended.code, 3, "{said}");
+    let run = std::fs::canonicalize(workplace.path("kept/full/latest")).unwrap();
+    assert_eq!(json(&run.join("summary.json"))["exit_code"], 3, "{said}");
+    assert!(run.join("verdict.json").is_file(), "{said}");
 }

@@ -136,3 +136,13 @@ fn hooks_change_neither_the_numbers_nor_the_fingerprint() {
     assert_eq!(fingerprint(&with), fingerprint(&without));
     assert_eq!(text(&with.join("metrics.jsonl")), text(&without.join("metrics.jsonl")));
 }
+
+#[test]
+fn where_no_temporary_file_can_be_made_the_hook_says_where() {
+    let workplace = workplace();
+    let output = workplace.command(&["told.toml"]).env("TMPDIR", "/no/such/folder").output().unwrap();
+    let said = crate::workplace::said(output);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("/no/such/folder") && said.err.contains("TMPDIR"), "{said:?}");
+    assert!(told(&workplace).is_empty());
+}

@@ -97,7 +97,7 @@ fn listens(process: u32, signal: i32) -> bool {
 
 #[test]
 fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let workplace = workplace();
         assert_eq!(cut(&workplace, 20, signal), Some(8));
         let run = workplace.latest("cut");
@@ -110,6 +110,81 @@ fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
         assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
         assert_eq!(json(&run.join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     }
+}
+
+fn send(child: &std::process::Child, signal: i32) {
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
+
+/// A terminal that goes away is told by its shell and by the kernel; whoever ends a session sends SIGTERM after that.
+#[test]
+fn a_terminal_that_goes_away_ends_the_run_once_however_often_it_is_told() {
+    let workplace = workplace();
+    let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=200000"]);
+    let latest = workplace.path("results/cut/latest");
+    wait_until("the run is under way", || latest.join("metrics.jsonl").exists());
+    for signal in [libc::SIGHUP, libc::SIGHUP, libc::SIGTERM] {
+        send(&child, signal);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(8));
+    assert_eq!(json(&latest.join("summary.json"))["outcome"], "interrupted");
+    assert!(latest.join("verdict.json").is_file() && latest.join("checkpoints").is_dir());
+}
+
+#[test]
+fn a_run_that_was_started_without_a_terminal_to_lose_goes_on() {
+    let workplace = workplace();
+    let mut command = workplace.command(&["cut.toml"]);
+    // As `nohup` does.
+    // SAFETY: a plain system call between fork and exec.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let latest = workplace.path("results/cut/latest");
+    wait_until("the run writes metrics", || steps_written(&latest) >= 8);
+    send(&child, libc::SIGHUP);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(text(&workplace.latest("cut").join("metrics.jsonl")), undisturbed(&workplace));
+}
+
+#[test]
+fn sigusr1_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bytes() {
+    let workplace = workplace();
+    let mut child = workplace.spawn(&["cut.toml", "-s", "checkpoint.every_steps=119"]);
+    let latest = workplace.path("results/cut/latest");
+    wait_until("the run writes metrics", || steps_written(&latest) >= 8);
+    send(&child, libc::SIGUSR1);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let log = text(&latest.join("log.txt"));
+    let asked = log.lines().position(|line| line.contains("SIGUSR1 asks for a checkpoint")).expect("it is heard");
+    let saved = log.lines().nth(asked + 1).unwrap();
+    assert!(saved.ends_with("checkpoint"), "{log}");
+    assert_eq!(text(&workplace.latest("cut").join("metrics.jsonl")), undisturbed(&workplace));
+}
+
+#[test]
+fn what_a_kill_left_half_written_goes_with_the_resume_and_nothing_behind_a_link() {
+    let workplace = workplace();
+    assert_eq!(cut(&workplace, 12, libc::SIGKILL), None);
+    let (run, elsewhere) = (workplace.latest("cut"), workplace.path("elsewhere"));
+    std::fs::create_dir(run.join("pictures")).unwrap();
+    std::fs::create_dir(&elsewhere).unwrap();
+    let left = [run.join(".writing-abc123"), run.join("pictures/.writing-abc123")];
+    let foreign = elsewhere.join(".writing-abc123");
+    left.iter().chain([&foreign]).for_each(|path| std::fs::write(path, "half").unwrap());
+    let stop = &["resume", run.to_str().unwrap(), "--until", "30"];
+    assert_eq!(workplace.xrun(stop).code, 0);
+    assert!(left.iter().all(|path| !path.exists()));
+    std::fs::remove_dir_all(run.join("pictures")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, run.join("pictures")).unwrap();
+    assert_eq!(workplace.xrun(&["resume", run.to_str().unwrap()]).code, 0);
+    assert!(foreign.exists());
 }
 
 #[test]

@@ -233,3 +233,17 @@ fn no_limit_changes_what_is_learnt() {
         }
     }
 }
+
+/// Where the system has no more memory, Rust ends the program by SIGABRT, and without a word of what to do.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_program_for_which_the_system_has_no_memory_says_so_and_ends_with_5() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\nhold = \"64 GiB\"\n");
+    let script = format!("ulimit -v 4194304; exec {} trial.toml", env!("CARGO_BIN_EXE_xrun"));
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &script]).current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+    let said = crate::workplace::said(command.output().unwrap());
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.err.contains("out of memory") && said.err.contains("ulimit -v"), "{said:?}");
+}

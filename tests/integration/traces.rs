@@ -287,6 +287,42 @@ fn a_memory_jsonl_may_begin_late() {
     assert!(said.code == 2 && said.err.contains("are for tables"), "{said:?}");
 }
 
+#[test]
+fn damaged_lines_in_the_middle_are_left_out_and_counted_and_the_rest_is_judged() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 400\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let run = workplace.latest("trial");
+    let path = run.join("memory.jsonl");
+    let memory = text(&path);
+    let judged = |path: &std::path::Path| {
+        let said = workplace.xrun(&["verdict", path.to_str().unwrap(), "--json"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        serde_json::from_str::<Value>(&said.out).unwrap()
+    };
+    let before = judged(&run);
+    // As a disk that was full for a moment left it: the beginning of a line, and the next one behind it.
+    let torn: String = memory
+        .lines()
+        .enumerate()
+        .map(|(at, line)| if at == 100 { line[..40].to_owned() } else { format!("{line}\n") })
+        .collect();
+    std::fs::write(&path, torn).unwrap();
+    for place in [&run, &path] {
+        let after = judged(place);
+        assert_eq!(after["verdict"], before["verdict"], "{after}");
+        assert!(after["message"].as_str().unwrap().contains("1 damaged line of memory.jsonl is left out"), "{after}");
+    }
+    for words in [["show"], ["report"]] {
+        let said = workplace.xrun(&[words[0], run.to_str().unwrap()]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!((said.out + &said.err).contains("memory.jsonl"), "{words:?}");
+    }
+    std::fs::write(&path, "nothing\nof it\n").unwrap();
+    let said = workplace.xrun(&["verdict", path.to_str().unwrap()]);
+    assert!(said.code == 1 && said.err.contains("line 1"), "there is nothing to judge: {said:?}");
+}
+
 /// Each line has its check and is as it was written.
 #[test]
 fn a_memory_jsonl_whose_lines_changed_places_is_refused() {

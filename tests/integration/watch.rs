@@ -329,6 +329,45 @@ fn the_first_signal_is_passed_on_and_the_second_kills() {
 }
 
 #[test]
+fn a_terminal_that_goes_away_is_told_to_the_command_which_is_waited_for() {
+    let workplace = Workplace::new();
+    let saves = "trap 'touch saved; while [ ! -e twice ]; do sleep 0.02; done; exit 0' HUP; touch ready; while :; do sleep 0.02; done";
+    let child = workplace.spawn(&["watch", "--every", "20ms", "--name", "saves", "--", "sh", "-c", saves]);
+    wait_until("the command is ready", || workplace.path("ready").exists());
+    signal(child.id(), "-HUP");
+    wait_until("the command saves", || workplace.path("saved").exists());
+    signal(child.id(), "-HUP");
+    workplace.file("twice", "");
+    let saved = said(child.wait_with_output().unwrap());
+    assert_eq!(saved.code, 0, "the second one kills nobody: {saved:?}");
+    let run = workplace.latest("saves");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "interrupted");
+    assert!(run.join("verdict.json").is_file() && run.join("report.html").is_file());
+    let child =
+        workplace.spawn(&["watch", "--every", "20ms", "--name", "ends", "--", "sh", "-c", "touch there; sleep 600"]);
+    wait_until("the command is there", || workplace.path("there").exists());
+    signal(child.id(), "-HUP");
+    let ended = said(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 129, "{ended:?}");
+    assert_eq!(json(&workplace.latest("ends").join("summary.json"))["exit_code"], 129);
+}
+
+#[test]
+fn a_signal_that_asks_for_a_checkpoint_is_passed_on_and_the_command_goes_on() {
+    let workplace = Workplace::new();
+    let saves = "trap 'touch saved' USR1; touch ready; while [ ! -e enough ]; do sleep 0.02; done; exit 5";
+    let child = workplace.spawn(&["watch", "--every", "20ms", "--name", "saves", "--", "sh", "-c", saves]);
+    wait_until("the command is ready", || workplace.path("ready").exists());
+    signal(child.id(), "-USR1");
+    wait_until("the command saves", || workplace.path("saved").exists());
+    workplace.file("enough", "");
+    let ended = said(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 5, "{ended:?}");
+    let summary = json(&workplace.latest("saves").join("summary.json"));
+    assert_eq!(summary["outcome"], "failed", "by itself, and not by the signal: {summary}");
+}
+
+#[test]
 fn a_process_that_runs_is_judged_without_being_touched() {
     let _others = beside_others();
     if !has_python() {

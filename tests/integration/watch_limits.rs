@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::watch::{alone, beside_others, has_python};
-use crate::workplace::{Said, Workplace, json, said, skipped, text};
+use crate::workplace::{Said, Workplace, json, said, skipped, text, wait_until};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -176,4 +176,35 @@ fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
     let said = on_gpu(&workplace, &folder, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
     assert_eq!(said.code, 5, "{said:?}");
     assert!(said.err.contains("memory of GPUs would reach --device-memory, 450.0 MiB, within 5m"), "{said:?}");
+}
+
+/// The memory cgroup of an xrun, as long as there is one.
+fn group_of(xrun: u32) -> Option<std::path::PathBuf> {
+    let name = format!("xrun-{xrun}");
+    let found = std::process::Command::new("find").args(["/sys/fs/cgroup", "-maxdepth", "8", "-name", &name]).output();
+    let found = String::from_utf8(found.ok()?.stdout).ok()?;
+    found.lines().next().map(std::path::PathBuf::from)
+}
+
+#[test]
+fn the_cgroup_of_a_watcher_that_was_killed_goes_with_the_next_one() {
+    let workplace = Workplace::new();
+    let mut child = workplace.spawn(&["watch", "--name", "killed", "--", "sh", "-c", "echo $$ > number; sleep 600"]);
+    wait_until("the command runs", || {
+        std::fs::read_to_string(workplace.path("number")).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let group = group_of(child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let leader = text(&workplace.path("number")).trim().to_owned();
+    let killed = std::process::Command::new("kill").args(["-KILL", "--", &format!("-{leader}")]).status().unwrap();
+    assert!(killed.success());
+    let Some(group) = group.filter(|group| group.exists()) else {
+        return skipped("no memory cgroup can be made here");
+    };
+    wait_until("nobody is in it", || {
+        std::fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|processes| processes.is_empty())
+    });
+    assert_eq!(workplace.xrun(&["watch", "--name", "next", "--", "true"]).code, 0);
+    assert!(!group.exists(), "{}", group.display());
 }

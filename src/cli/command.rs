@@ -88,6 +88,7 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
         own_exit_code: false,
         names: Names::KEYS,
         resumes: command.resume.is_some(),
+        patch: experiment.experiment.patch,
     })
 }
 

@@ -49,10 +49,16 @@ pub fn find(request: &Request) -> Result<PathBuf, WatchError> {
     })
 }
 
-/// The command as one would type it.
+/// The command as one would type it, without secrets.
 pub fn shown(request: &Request) -> String {
-    let words = request.words.iter().map(|word| crate::results::printable::shell_word(&word.to_string_lossy()));
-    words.collect::<Vec<String>>().join(" ")
+    let words = words(request);
+    words.iter().map(|word| crate::results::printable::shell_word(word)).collect::<Vec<String>>().join(" ")
+}
+
+/// The words of the command, without secrets.
+pub fn words(request: &Request) -> Vec<String> {
+    let words: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    crate::results::secrets::words(&words)
 }
 
 /// What is read of a command while it runs.

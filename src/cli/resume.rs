@@ -180,7 +180,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     resume::open_again(&path).map_err(Failure::failed)?;
     if !overrides.is_empty() {
         let text = resolved::to_toml(&opened.plan.experiment, None);
-        write::replace(&path.join(layout::RESOLVED), &seal::text(&text)).map_err(Failure::failed)?;
+        resolved_text::keep(&path.join(layout::RESOLVED), &seal::text(&text)).map_err(Failure::failed)?;
         let plan = opened.plan.to_file(task.parameters());
         write::replace_json(&path.join(layout::PLAN), &plan).map_err(Failure::failed)?;
     }

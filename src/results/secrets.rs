@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex_lite::{Captures, Regex};
+use serde_json::Value;
 
 /// In the place of a secret.
 pub const MASK: &str = "***";
@@ -24,9 +25,51 @@ const AT_END: &[&str] = &["key", "token", "pat"];
 const AS_WORD: &[&str] = &["auth", "oauth", "authorization", "bearer"];
 /// Before `key` and `token`: such a thing is no secret.
 const HARMLESS: &[&str] = &[
-    "audio", "bos", "caption", "class", "cls", "column", "decoder", "dict", "end", "eos", "first", "foreign", "group", "image", "img",
-    "index", "input", "json", "label", "last", "mask", "max", "metric", "min", "monitor", "next", "num", "output", "pad", "partition",
-    "per", "primary", "prompt", "public", "sample", "sep", "sort", "special", "start", "stop", "target", "text", "unk", "val", "video",
+    "audio",
+    "bos",
+    "caption",
+    "class",
+    "cls",
+    "column",
+    "decoder",
+    "dict",
+    "end",
+    "eos",
+    "first",
+    "foreign",
+    "group",
+    "image",
+    "img",
+    "index",
+    "input",
+    "json",
+    "label",
+    "last",
+    "mask",
+    "max",
+    "metric",
+    "min",
+    "monitor",
+    "next",
+    "num",
+    "output",
+    "pad",
+    "partition",
+    "per",
+    "primary",
+    "prompt",
+    "public",
+    "sample",
+    "sep",
+    "sort",
+    "special",
+    "start",
+    "stop",
+    "target",
+    "text",
+    "unk",
+    "val",
+    "video",
 ];
 /// Words that only end like `key`.
 const OTHER_WORDS: &[&str] = &["monkey", "turkey", "donkey", "hockey", "jockey", "whiskey", "hotkey"];
@@ -115,13 +158,44 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
 }
 
+/// Masks the values of a table, and of those in it, by their keys; a list of texts is taken for a command line.
+pub fn table(of: &mut Value) {
+    masked_value("", of);
+}
+
+fn masked_value(name: &str, given: &mut Value) {
+    match given {
+        Value::String(text) => *text = value(name, text).into_owned(),
+        Value::Array(all) => {
+            let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(str::to_owned)).collect();
+            match texts {
+                Some(texts) => *all = words(&texts).into_iter().map(Value::String).collect(),
+                None => all.iter_mut().for_each(|one| masked_value(name, one)),
+            }
+        }
+        Value::Object(keys) => keys.iter_mut().for_each(|(key, inner)| masked_value(key, inner)),
+        Value::Number(_) if named(name) == Some(Sure::Surely) => *given = MASK.into(),
+        _ => {}
+    }
+}
+
+/// The text of an experiment; as it was written, where it has no secrets or is no TOML.
+pub fn experiment(text: &str) -> Cow<'_, str> {
+    let Ok(written) = toml::from_str::<Value>(text) else { return text.into() };
+    let mut masked = written.clone();
+    table(&mut masked);
+    match masked == written {
+        true => text.into(),
+        false => toml::to_string(&masked).map_or(MASK.into(), Cow::Owned),
+    }
+}
+
 /// Shapes of tokens that are known: Hugging Face, GitHub, GitLab, AWS, OpenAI and Anthropic, Slack, Google, JSON web tokens.
 const SHAPES: &str = r"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(AKIA|ASIA)[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{8,}|AIza[A-Za-z0-9_-]{35}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)";
 const KEY_BLOCK: &str = r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END|$)";
 const ADDRESS: &str = r#"\b([A-Za-z][A-Za-z0-9+.-]*://)([^\s/'"<>]*:[^\s/'"<>]*|[^\s/'"<>:@]{16,})@"#;
 /// A name, a sign between, and a text in quotes, the words of a header, or a word.
-const ASSIGNED: &str =
-    r#"([A-Za-z_][A-Za-z0-9_.-]*)(["']?[ \t]*[:=][ \t]*)("[^"\n]*"|'[^'\n]*'|(?:Bearer|Basic|Token|bearer|basic|token) [^\s"']+|[^\s"'&;,]+)"#;
+const ASSIGNED: &str = r#"([A-Za-z_][A-Za-z0-9_.-]*)(["']?[ \t]*[:=][ \t]*)("[^"\n]*"|'[^'\n]*'|(?:Bearer|Basic|Token|bearer|basic|token) [^\s"']+|[^\s"'&;,]+)"#;
 const OPTION: &str = r#"(--?)([A-Za-z][A-Za-z0-9_.-]*)([ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"'-][^\s"']*)"#;
 
 struct Patterns {
@@ -173,7 +247,9 @@ pub fn text(text: &str) -> String {
     let text = patterns.option.replace_all(&text, |found: &Captures<'_>| {
         let (dashes, name, between, given) = (&found[1], &found[2], &found[3], &found[4]);
         match named(name) {
-            Some(_) if !is_plain(given) && !given.starts_with('$') => format!("{dashes}{name}{between}{}", quoted(given)),
+            Some(_) if !is_plain(given) && !given.starts_with('$') => {
+                format!("{dashes}{name}{between}{}", quoted(given))
+            }
             _ => found[0].to_owned(),
         }
     });
@@ -184,7 +260,8 @@ pub fn text(text: &str) -> String {
 pub fn is_file(path: &str) -> bool {
     let lower = path.to_lowercase();
     let name = lower.rsplit('/').next().unwrap_or_default();
-    let begins = [".env", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc", ".htpasswd", ".pgpass"];
+    let begins =
+        [".env", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc", ".htpasswd", ".pgpass"];
     let ends = [".env", ".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx"];
     begins.iter().any(|begin| name.starts_with(begin))
         || ends.iter().any(|end| name.ends_with(end))
@@ -213,7 +290,10 @@ mod tests {
             ("a --dbPasswd=1234", "a --dbPasswd=***"),
             ("a --auth user", "a --auth ***"),
             ("env WANDB_API_KEY=abc a", "env WANDB_API_KEY=*** a"),
-            ("env AWS_SECRET_ACCESS_KEY=a/b+c AWS_ACCESS_KEY_ID=q", "env AWS_SECRET_ACCESS_KEY=*** AWS_ACCESS_KEY_ID=***"),
+            (
+                "env AWS_SECRET_ACCESS_KEY=a/b+c AWS_ACCESS_KEY_ID=q",
+                "env AWS_SECRET_ACCESS_KEY=*** AWS_ACCESS_KEY_ID=***",
+            ),
             ("wandb login 0123456789abcdef", "wandb login ***"),
             ("-s pipeline.command.values.api_key=abc", "-s pipeline.command.values.api_key=***"),
             ("a https://user:pa@ss@host/x", "a https://***@host/x"),
@@ -293,8 +373,30 @@ mod tests {
     }
 
     #[test]
+    fn an_experiment_without_secrets_stays_as_it_was_written() {
+        let plain = "# a\n[pipeline.command]\nprogram = [\"a\", \"{values.api_key}\"]\n[training]\nseed = 3\n";
+        assert_eq!(experiment(plain), plain);
+        let secret = "[pipeline.command]\nprogram = [\"a\", \"--token\", \"t\"]\n[pipeline.command.values]\napi_key = \"k\"\nlr = 0.1\n";
+        let masked = experiment(secret);
+        assert!(
+            masked.contains("api_key = \"***\"") && masked.contains("lr = 0.1") && !masked.contains("\"t\""),
+            "{masked}"
+        );
+    }
+
+    #[test]
     fn files_that_hold_secrets_are_known_by_their_names() {
-        for path in [".env", "a/.env.local", "prod.env", "a/server.PEM", "x.key", "my_secrets.yaml", "secrets/a.txt", ".ssh/config", "id_rsa"] {
+        for path in [
+            ".env",
+            "a/.env.local",
+            "prod.env",
+            "a/server.PEM",
+            "x.key",
+            "my_secrets.yaml",
+            "secrets/a.txt",
+            ".ssh/config",
+            "id_rsa",
+        ] {
             assert!(is_file(path), "{path}");
         }
         for path in ["src/main.rs", "keys.py", "environment.yml", "tokenizer.json", "a/model.keys"] {

@@ -84,9 +84,8 @@ pub fn committed(folder: &Path) -> Committed {
     match Checkout::of(folder) {
         Ok(None) => Committed::No,
         Ok(Some(checkout)) => {
-            let files = checkout.ask(folder, &["ls-files", "-z", "--", "."], &[], |out| {
-                out.take(1).read_to_end(&mut Vec::new())
-            });
+            let files = checkout
+                .ask(folder, &["ls-files", "-z", "--", "."], &[], |out| out.take(1).read_to_end(&mut Vec::new()));
             match files {
                 Ok(0) => Committed::No,
                 Ok(_) => Committed::Yes,
@@ -157,7 +156,8 @@ impl Checkout {
         let submodules = self.ask(&self.root, &["ls-files", "--stage", "-z"], &[], submodules)?;
         let others = submodules.iter().map(|path| format!(":(exclude,top,literal){path}"));
         let pathspecs: Vec<String> = std::iter::once(":/".to_owned()).chain(others).collect();
-        let changed = self.ask(&self.root, &["diff", "--name-only", "--no-renames", "-z", "HEAD", "--"], &pathspecs, paths)?;
+        let changed =
+            self.ask(&self.root, &["diff", "--name-only", "--no-renames", "-z", "HEAD", "--"], &pathspecs, paths)?;
         let (hidden, changed): (Vec<_>, Vec<_>) = changed.into_iter().partition(|path| secrets::is_file(path));
         let converted = match changed.is_empty() {
             true => Vec::new(),

@@ -15,8 +15,8 @@ use crate::invocation;
 use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
-use crate::results::{printable, secrets};
 use crate::results::process::SlurmJob;
+use crate::results::{printable, secrets};
 
 /// Identifies the versions of all libraries that this program was built with.
 pub fn lock_digest() -> String {

@@ -221,7 +221,7 @@ pub fn begin_again(
     write::at(run, write::remove_unfinished(run))?;
     if !overrides.is_empty() {
         let text = resolved::to_toml(&plan.experiment, None);
-        write::replace(&run.join(layout::RESOLVED), &seal::text(&text))?;
+        crate::results::resolved::keep(&run.join(layout::RESOLVED), &seal::text(&text))?;
     }
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(0))?;
     if fingerprint(plan) != continuation.manifest.fingerprint {

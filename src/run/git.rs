@@ -152,12 +152,13 @@ impl Checkout {
 
     /// The patch, and what of the changes is not in it.
     fn changes(&self) -> io::Result<(String, Option<String>)> {
-        // To compare a submodule with its commit, git reads the submodule's own configuration.
+        // To compare a submodule with its commit, git reads the submodule's own configuration: in our index they are as
+        // they should be.
         let submodules = self.ask(&self.root, &["ls-files", "--stage", "-z"], &[], submodules)?;
-        let others = submodules.iter().map(|path| format!(":(exclude,top,literal){path}"));
-        let pathspecs: Vec<String> = std::iter::once(":/".to_owned()).chain(others).collect();
-        let changed =
-            self.ask(&self.root, &["diff", "--name-only", "--no-renames", "-z", "HEAD", "--"], &pathspecs, paths)?;
+        if !submodules.is_empty() {
+            self.text(&["update-index", "--assume-unchanged", "--"], &submodules)?;
+        }
+        let changed = self.ask(&self.root, &["diff", "--name-only", "--no-renames", "-z", "HEAD", "--"], &[], paths)?;
         let (hidden, changed): (Vec<_>, Vec<_>) = changed.into_iter().partition(|path| secrets::is_file(path));
         let converted = match changed.is_empty() {
             true => Vec::new(),

@@ -129,11 +129,18 @@ fn no_scope_of_configuration_has_a_command_executed() {
 
 #[test]
 fn a_pipe_in_a_checkout_holds_nothing_up() {
-    for place in ["included", "attributes", "attributes within", "head", "index", "config"] {
+    for place in ["included", "of a submodule", "attributes", "attributes within", "head", "index", "config"] {
         let workplace = checkout();
         let folder = workplace.folder.path();
         assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
         let path = match place {
+            "of a submodule" => {
+                git(folder, &["init", "-q", "inner"]);
+                git(&folder.join("inner"), &["commit", "-q", "--allow-empty", "-m", "1"]);
+                git(folder, &["add", "inner"]);
+                git(&folder.join("inner"), &["config", "include.path", "../pipe"]);
+                folder.join("inner/pipe")
+            }
             "included" => {
                 git(folder, &["config", "include.path", "../pipe"]);
                 folder.join("pipe")
@@ -149,11 +156,12 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
         let begun = Instant::now();
         assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0, "{place}");
         let code = code_of(&workplace, "trial");
-        let known = matches!(place, "included" | "attributes");
+        let known = matches!(place, "included" | "of a submodule" | "attributes");
         assert_eq!(code["git_commit"].is_string(), known, "{place}: {code}");
         let removed = workplace.xrun(&["rm", "trial", "--yes"]);
         assert_eq!(removed.code == 0, known, "{place}: {removed:?}");
         assert!(begun.elapsed() < LONG, "{place}: {:?}", begun.elapsed());
+        assert!(!known || code["git_left_out"].is_null(), "{place}: {code}");
     }
 }
 

@@ -184,6 +184,7 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
         own_exit_code: true,
         names: Names::OPTIONS,
         resumes: false,
+        secrets: Vec::new(),
         patch: patch(arguments)?,
         steps,
     })

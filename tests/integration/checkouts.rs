@@ -23,16 +23,22 @@ fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
+fn put(workplace: &Workplace, name: &str, text: &str) -> std::path::PathBuf {
+    let path = workplace.path(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
 /// A checkout with a commit of `a.txt`, changed since, and an experiment.
 fn checkout() -> Workplace {
     let workplace = Workplace::new();
     let folder = workplace.folder.path();
     git(folder, &["init", "-q", "-b", "main"]);
-    workplace.file("a.txt", "before\n");
+    put(&workplace, "a.txt", "before\n");
     git(folder, &["add", "."]);
     git(folder, &["commit", "-q", "-m", "a"]);
-    workplace.file("a.txt", "behind\n");
-    workplace.file("trial.toml", SHORT);
+    put(&workplace, "a.txt", "behind\n");
+    put(&workplace, "trial.toml", SHORT);
     workplace
 }
 
@@ -73,26 +79,26 @@ fn no_scope_of_configuration_has_a_command_executed() {
         let workplace = checkout();
         let folder = workplace.folder.path();
         let mark = workplace.path(&format!("ran-{scope}"));
-        let own = workplace.file("traps", &traps(mark.to_str().unwrap()));
+        let own = put(&workplace, "traps", &traps(mark.to_str().unwrap()));
         let own = own.to_str().unwrap();
         if scope == "submodule" {
             // It is where the commit of the outer one says, but for a changed file, and then is moved.
             git(folder, &["init", "-q", "inner"]);
             let inner = folder.join("inner");
-            workplace.file("inner/b.txt", "1\n");
-            workplace.file("inner/.gitattributes", "* filter=own diff=own\n");
+            put(&workplace, "inner/b.txt", "1\n");
+            put(&workplace, "inner/.gitattributes", "* filter=own diff=own\n");
             git(&inner, &["add", "."]);
             git(&inner, &["commit", "-q", "-m", "1"]);
             git(&inner, &["commit", "-q", "--allow-empty", "-m", "2"]);
             git(folder, &["add", "inner"]);
             git(folder, &["commit", "-q", "-m", "b"]);
             git(&inner, &["checkout", "-q", "HEAD~1"]);
-            workplace.file("inner/b.txt", "2\n");
+            put(&workplace, "inner/b.txt", "2\n");
             git(&inner, &["config", "include.path", own]);
             git(folder, &["config", "diff.submodule", "diff"]);
         }
         // Untracked: what was committed has no attributes, so the change of a.txt is in the patch.
-        workplace.file(".gitattributes", "* filter=own diff=own\n");
+        put(&workplace, ".gitattributes", "* filter=own diff=own\n");
         let mut command = workplace.command(&["trial.toml", "-q"]);
         match scope {
             "system" => drop(command.env("GIT_CONFIG_SYSTEM", own)),
@@ -184,7 +190,7 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
     let workplace = checkout();
     let folder = workplace.folder.path();
     git(folder, &["worktree", "add", "-q", "beside", "-b", "other"]);
-    workplace.file("beside/a.txt", "beside\n");
+    put(&workplace, "beside/a.txt", "beside\n");
     let mut command = workplace.command(&[folder.join("trial.toml").to_str().unwrap(), "-q"]);
     assert_eq!(said(command.current_dir(folder.join("beside")).output().unwrap()).code, 0);
     let latest = std::fs::canonicalize(folder.join("beside/results/trial/latest")).unwrap();
@@ -198,11 +204,11 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
             crate::workplace::skipped(&format!("this git knows no {format}"));
             continue;
         }
-        workplace.file("a.txt", "before\n");
+        put(&workplace, "a.txt", "before\n");
         git(folder, &["add", "."]);
         git(folder, &["commit", "-q", "-m", "a"]);
-        workplace.file("a.txt", "behind\n");
-        workplace.file("trial.toml", SHORT);
+        put(&workplace, "a.txt", "behind\n");
+        put(&workplace, "trial.toml", SHORT);
         assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
         let code = code_of(&workplace, "trial");
         assert_eq!(code["git_commit"], head(folder), "{format}");
@@ -215,15 +221,15 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
     let workplace = checkout();
     let folder = workplace.folder.path();
     for name in [".env", "cert.pem", "my_secrets.txt", "crypt.dat"] {
-        workplace.file(name, "1\n");
+        put(&workplace, name, "1\n");
     }
-    workplace.file(".gitattributes", "crypt.dat filter=crypt\n");
+    put(&workplace, ".gitattributes", "crypt.dat filter=crypt\n");
     git(folder, &["add", "-f", "."]);
     git(folder, &["commit", "-q", "-m", "b"]);
     for name in [".env", "cert.pem", "my_secrets.txt", "crypt.dat"] {
-        workplace.file(name, "hunter2\n");
+        put(&workplace, name, "hunter2\n");
     }
-    workplace.file("a.txt", "password = \"hunter2\"\nkept = 1\n");
+    put(&workplace, "a.txt", "password = \"hunter2\"\nkept = 1\n");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let code = code_of(&workplace, "trial");
     let patch = code["git_patch"].as_str().unwrap();

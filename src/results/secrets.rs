@@ -158,22 +158,46 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
 }
 
-/// Masks the values of a table, and of those in it, by their keys; a list of texts is taken for a command line.
+/// Masks the values of a table, and of those in it, by their keys, and wherever else they stand in it; a list of texts is
+/// taken for a command line.
 pub fn table(of: &mut Value) {
-    masked_value("", of);
+    let mut found = Vec::new();
+    masked_value("", of, &mut found);
+    found.retain(|secret| secret.len() >= ELSEWHERE_BYTES_MIN);
+    if !found.is_empty() {
+        without(of, &found);
+    }
 }
 
-fn masked_value(name: &str, given: &mut Value) {
+/// Shorter secrets stand by chance in other texts.
+const ELSEWHERE_BYTES_MIN: usize = 4;
+
+fn without(given: &mut Value, secrets: &[String]) {
     match given {
-        Value::String(text) => *text = value(name, text).into_owned(),
+        Value::String(text) => secrets.iter().for_each(|secret| *text = text.replace(secret, MASK)),
+        Value::Array(all) => all.iter_mut().for_each(|one| without(one, secrets)),
+        Value::Object(keys) => keys.values_mut().for_each(|inner| without(inner, secrets)),
+        _ => {}
+    }
+}
+
+fn masked_value(name: &str, given: &mut Value, found: &mut Vec<String>) {
+    match given {
+        Value::String(text) => {
+            let masked = value(name, text).into_owned();
+            if masked == MASK {
+                found.push(text.clone());
+            }
+            *text = masked;
+        }
         Value::Array(all) => {
             let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(str::to_owned)).collect();
             match texts {
                 Some(texts) => *all = words(&texts).into_iter().map(Value::String).collect(),
-                None => all.iter_mut().for_each(|one| masked_value(name, one)),
+                None => all.iter_mut().for_each(|one| masked_value(name, one, found)),
             }
         }
-        Value::Object(keys) => keys.iter_mut().for_each(|(key, inner)| masked_value(key, inner)),
+        Value::Object(keys) => keys.iter_mut().for_each(|(key, inner)| masked_value(key, inner, found)),
         Value::Number(_) if named(name) == Some(Sure::Surely) => *given = MASK.into(),
         _ => {}
     }

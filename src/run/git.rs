@@ -311,7 +311,7 @@ fn configuration(settings: &str) -> String {
     let mut text = "[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n".to_owned();
     for (key, values) in CARRIED_OVER {
         let given = settings.split('\0').filter_map(|setting| setting.split_once('\n'));
-        let last = given.filter(|(given, _)| given == key).map(|(_, value)| value.to_lowercase()).last();
+        let last = given.rev().find(|(given, _)| given == key).map(|(_, value)| value.to_lowercase());
         if let (Some(value), Some((section, name))) =
             (last.filter(|value| values.contains(&value.as_str())), key.split_once('.'))
         {

@@ -101,8 +101,12 @@ fn no_scope_of_configuration_has_a_command_executed() {
         put(&workplace, ".gitattributes", "* filter=own diff=own\n");
         let mut command = workplace.command(&["trial.toml", "-q"]);
         match scope {
-            "system" => drop(command.env("GIT_CONFIG_SYSTEM", own)),
-            "global" => drop(command.env("GIT_CONFIG_GLOBAL", own)),
+            "system" => {
+                command.env("GIT_CONFIG_SYSTEM", own);
+            }
+            "global" => {
+                command.env("GIT_CONFIG_GLOBAL", own);
+            }
             "local" | "include" => git(folder, &["config", "include.path", own]),
             "worktree" => {
                 git(folder, &["config", "extensions.worktreeConfig", "true"]);
@@ -242,7 +246,9 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
     let watch = |options: &[&str], variable: Option<&str>| {
         let words = [&["watch", "--name", "w"][..], options, &["--", "true"]].concat();
         let mut command = workplace.command(&words);
-        variable.into_iter().for_each(|value| drop(command.env("XRUN__EXPERIMENT__PATCH", value)));
+        if let Some(value) = variable {
+            command.env("XRUN__EXPERIMENT__PATCH", value);
+        }
         assert_eq!(said(command.output().unwrap()).code, 0);
         code_of(&workplace, "w")
     };

@@ -1,5 +1,6 @@
 //! An experiment whose work a command does: how it is run, resumed and run again.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,13 +15,13 @@ use crate::experiment::command::{NO_STEPS, RECOGNISE, Words};
 use crate::invocation;
 use crate::probe;
 use crate::results::format::Manifest;
-use crate::results::{layout, printable, read};
+use crate::results::{layout, printable, read, secrets};
 use crate::run::begin::NewRun;
 use crate::run::directory::RunDirectory;
 use crate::run::prepare::Planned;
 use crate::run::resume::{self, Continuation};
 use crate::run::stop::{Ending, exit_code};
-use crate::settings::command::Command;
+use crate::settings::command::{Command, Knob};
 use crate::settings::step_pattern::StepPattern;
 
 /// A probe is short, and its peak is what is asked for.
@@ -58,6 +59,14 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
     };
     let names: Vec<String> = command.environment.keys().cloned().collect();
     let values: Vec<String> = command.environment.values().cloned().collect();
+    let environment: BTreeMap<String, String> = names.into_iter().zip(all(&values)?).collect();
+    let knobs = command.values.iter().filter_map(|(name, knob)| match knob {
+        Knob::Text(text) => Some((name, text)),
+        _ => None,
+    });
+    let named = knobs.chain(&environment);
+    let secret = named.filter(|(name, text)| secrets::value(name, text) == secrets::MASK);
+    let secrets = secret.map(|(_, text)| text.clone()).collect();
     let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| how.folder.map(Path::to_path_buf));
     let within = |path: String| folder.clone().unwrap_or_default().join(path);
     let probes = how.enough.is_some_and(|enough| enough.after.is_some());
@@ -79,7 +88,8 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
             let events = one(&command.tensorboard)?.map(within).map(StepsFrom::Events);
             steps(command, file.or(events))?
         },
-        environment: names.into_iter().zip(all(&values)?).collect(),
+        environment,
+        secrets,
         checkpoint: one(&command.checkpoint)?.map(within),
         folder,
         metrics: command.metrics.clone(),
@@ -88,6 +98,7 @@ fn request(experiment: &Experiment, run: &Path, how: How<'_>, display: &Display)
         own_exit_code: false,
         names: Names::KEYS,
         resumes: command.resume.is_some(),
+        patch: experiment.experiment.patch,
     })
 }
 

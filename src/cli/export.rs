@@ -2,11 +2,12 @@
 
 use clap::ValueEnum;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
-use crate::export::{self, Exported, Format, Table, tensorboard};
+use crate::export::{self, Exported, Format, Table, public, tensorboard};
+use crate::report;
 use crate::results::{index, layout, read, write};
 use crate::run::manifest;
 
@@ -23,6 +24,9 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     };
     let run =
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
+    if to == To::Public {
+        return public(&run, arguments, terminal);
+    }
     let own = run.join(layout::EXPORT);
     if arguments.output.is_none() && std::fs::symlink_metadata(&own).is_ok_and(|found| found.is_symlink()) {
         let own = own.display();
@@ -35,7 +39,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     let format = match to {
         To::Parquet => Format::Parquet,
         To::Csv => Format::Csv,
-        To::Tensorboard => return events(&run, &output, arguments.json, terminal),
+        To::Tensorboard | To::Public => return events(&run, &output, arguments.json, terminal),
     };
     let tables = Table::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
     let mut written = Vec::new();
@@ -67,6 +71,28 @@ pub enum To {
     Csv,
     /// An event file for TensorBoard.
     Tensorboard,
+    /// A copy without host, user, folders and words of the command.
+    Public,
+}
+
+fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let output = arguments.output.clone().unwrap_or_else(|| PathBuf::from("public"));
+    let made = public::export(run, &output, arguments.with_checkpoints).map_err(Failure::failed)?;
+    if made.lines_left_out > 0 {
+        terminal.say(&format!("{} lines are damaged and are left out", made.lines_left_out));
+    }
+    if !made.left_out.is_empty() {
+        terminal.say(&format!("left out, since nobody can clean them: {}", made.left_out.join(", ")));
+    }
+    report::write(&made.path).map_err(Failure::failed)?;
+    let path = made.path.display().to_string();
+    match arguments.json {
+        true => terminal.json(&serde_json::json!({
+            "path": path, "left_out": made.left_out, "lines_left_out": made.lines_left_out,
+        })),
+        false => terminal.answer(&path),
+    }
+    Ok(0)
 }
 
 fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failure> {

@@ -433,12 +433,15 @@ pub struct ExportArguments {
     // Always there: an option only so that its absence is answered with the choices.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<export::To>,
-    /// Where to write; `export` in the run's folder when absent.
+    /// Where to write; when absent, `export` in the run's folder, and for `public` the folder `public` here.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
     /// Which tables; all when absent.
     #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<Table>,
+    /// With `--to public`: the checkpoints too, as they are.
+    #[arg(long)]
+    with_checkpoints: bool,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.

@@ -7,7 +7,7 @@ use super::terminal::Failure;
 use crate::experiment::command::Words as Filled;
 use crate::experiment::{Experiment, read};
 use crate::results::sweep::Record;
-use crate::results::{layout, printable};
+use crate::results::{layout, printable, secrets};
 use crate::run::trust::{self, Untrusted};
 use crate::sweep::launch::ALLOW_COMMAND;
 use crate::sweep::{record, slurm};
@@ -78,8 +78,11 @@ impl Programs {
     /// Otherwise, with the programs.
     pub fn check(&self, allowed: bool) -> Result<(), Failure> {
         let Some(why) = self.untrusted.as_ref().filter(|_| !allowed) else { return Ok(()) };
-        let shown: Vec<String> =
-            self.shown.iter().map(|program| format!("`{}`", printable::line(program, CHARACTERS_MAX))).collect();
+        let shown: Vec<String> = self
+            .shown
+            .iter()
+            .map(|text| format!("`{}`", printable::line(&secrets::text(text), CHARACTERS_MAX)))
+            .collect();
         Err(Failure::Usage(format!(
             "{}: {why}; so nothing that it names is started: {}; if you trust it, {ALLOW_COMMAND} does so",
             self.folder.display(),
@@ -95,12 +98,14 @@ fn command(folder: &Path, experiment: &Experiment, words: Words) -> Option<Strin
     let filled = Filled::of(experiment, command, (folder.join(layout::RESOLVED).is_file()).then_some(folder));
     // What cannot be filled in is refused before it is started.
     let fill = |word: &String| filled.fill(word).unwrap_or_else(|_| word.clone());
-    let variables =
-        command.environment.iter().map(|(name, value)| format!("{name}={}", printable::shell_word(&fill(value))));
+    let set = |(name, value): (&String, &String)| {
+        format!("{name}={}", printable::shell_word(&secrets::value(name, &fill(value))))
+    };
+    let variables = command.environment.iter().map(set);
     let words: Vec<String> = meant.iter().map(fill).collect();
     Some(variables.chain([typed(&words)]).collect::<Vec<String>>().join(" "))
 }
 
 fn typed(words: &[String]) -> String {
-    words.iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
+    secrets::words(words).iter().map(|word| printable::shell_word(word)).collect::<Vec<String>>().join(" ")
 }

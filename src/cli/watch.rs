@@ -78,6 +78,9 @@ pub struct WatchArguments {
     /// A folder of event files that it writes for TensorBoard.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["steps", "steps_file"])]
     tensorboard: Option<PathBuf>,
+    /// Leave out of the manifest what was changed in the git checkout.
+    #[arg(long)]
+    no_patch: bool,
     /// Say only what is wrong.
     #[arg(short, long)]
     quiet: bool,
@@ -183,8 +186,22 @@ fn request(arguments: &WatchArguments) -> Result<Request, Failure> {
         own_exit_code: true,
         names: Names::OPTIONS,
         resumes: false,
+        secrets: Vec::new(),
+        patch: patch(arguments)?,
         steps,
     })
+}
+
+/// The environment's word for `experiment.patch`, which a watched command has no file for.
+const PATCH: &str = "XRUN__EXPERIMENT__PATCH";
+
+fn patch(arguments: &WatchArguments) -> Result<bool, Failure> {
+    match std::env::var(PATCH).as_deref() {
+        _ if arguments.no_patch => Ok(false),
+        Err(_) | Ok("true") => Ok(true),
+        Ok("false") => Ok(false),
+        Ok(_) => Err(Failure::Usage(format!("{PATCH}: expected true or false"))),
+    }
 }
 
 /// As it was asked for, or that of the first script among the words, or of the program.

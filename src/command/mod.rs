@@ -73,6 +73,10 @@ pub struct Request {
     pub names: Names,
     /// Whether it says how it goes on after a stop.
     pub resumes: bool,
+    /// Secrets of the experiment, which may stand anywhere among the words.
+    pub secrets: Vec<String>,
+    /// Whether what was changed in the checkout is recorded.
+    pub patch: bool,
 }
 
 /// When a command is ended that was to show something only.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::numbers::Numbers;
-use super::{Begun, Request, StepsFrom, WatchError};
+use super::{Begun, Request, StepsFrom, WatchError, start};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest;
@@ -88,12 +88,12 @@ impl Record {
         let manifest = Manifest {
             version: VERSION,
             experiment: request.name.clone(),
-            description: printable::line(&words.join(" "), 400),
+            description: printable::line(&start::words(request).join(" "), 400),
             run: directory.id.clone(),
             fingerprint,
             seed: 0,
             command: manifest::command(),
-            code: manifest::code(&folder, true),
+            code: manifest::code(&folder, request.patch),
             working_directory: folder.display().to_string(),
             started: manifest::now(),
             resumed: Vec::new(),
@@ -353,7 +353,7 @@ pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
         time_limit_seconds: request.time_limit.map(|limit| limit.as_secs_f64()),
         steps,
         not_measured,
-        command: request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command: start::words(request),
         resumes: request.resumes,
     }
 }

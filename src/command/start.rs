@@ -18,6 +18,7 @@ use super::{Request, StepsFrom, WatchError};
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::memory::own_cgroup::OwnCgroup;
 use crate::results::format::MetricsLine;
+use crate::results::secrets;
 
 /// What Python is told, so that lines come when they are printed; only where they are read.
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
@@ -49,10 +50,20 @@ pub fn find(request: &Request) -> Result<PathBuf, WatchError> {
     })
 }
 
-/// The command as one would type it.
+/// The command as one would type it, without secrets.
 pub fn shown(request: &Request) -> String {
-    let words = request.words.iter().map(|word| crate::results::printable::shell_word(&word.to_string_lossy()));
-    words.collect::<Vec<String>>().join(" ")
+    let words = words(request);
+    words.iter().map(|word| crate::results::printable::shell_word(word)).collect::<Vec<String>>().join(" ")
+}
+
+/// The words of the command, without secrets.
+pub fn words(request: &Request) -> Vec<String> {
+    let words: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut masked = secrets::words(&words);
+    for secret in &request.secrets {
+        masked.iter_mut().for_each(|word| *word = word.replace(secret, secrets::MASK));
+    }
+    masked
 }
 
 /// What is read of a command while it runs.

@@ -33,7 +33,7 @@ impl Live {
         let path = folder.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));
         let opened = file::open_own(&path, OpenOptions::new().create(true).append(true));
         let mut this = Self { events: EventFile { file: at(&path, opened)?, written: Written::default() }, path };
-        let experiment = resolved::text_of(run).unwrap_or_default();
+        let experiment = resolved::shown(run);
         let begun = this.events.version(wall).and_then(|()| match segment {
             0 => this.events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
             _ => this.events.begins(wall, next),

@@ -7,6 +7,7 @@ pub(crate) mod columns;
 mod csv;
 pub mod live;
 mod parquet;
+pub(crate) mod public;
 mod tables;
 pub(crate) mod tensorboard;
 

@@ -43,7 +43,7 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportE
     if own {
         sums::forget(output, &[FILE]);
     }
-    let experiment = resolved::text_of(run).unwrap_or_default();
+    let experiment = resolved::shown(run);
     let mut failed = None;
     let mut written = Written::default();
     let replaced = write::replace_with(&path, |file| {

@@ -117,6 +117,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             xrun: "0.1.0".into(),
             git_commit: Some("e02771b8f1c94f0e".into()),
             git_patch: None,
+            git_left_out: None,
             features: vec!["train".into()],
             lock_digest: "ab".into(),
             source_digest: None,

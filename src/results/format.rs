@@ -40,7 +40,7 @@ pub struct Manifest {
     pub fingerprint: String,
     /// `experiment.seed`: all random numbers of the run follow from it.
     pub seed: u32,
-    /// The command as it was typed, one entry a word.
+    /// The command as it was typed, one entry a word, with `***` for what looks like a secret.
     pub command: Vec<String>,
     /// The absolute folder that the command was called in.
     pub working_directory: String,
@@ -92,8 +92,11 @@ pub struct Code {
     pub xrun: String,
     /// Of the working directory, if it is a git checkout.
     pub git_commit: Option<String>,
-    /// The uncommitted changes, at most 1 MiB of them.
+    /// The uncommitted changes, at most 1 MiB of them, with `***` for what looks like a secret.
     pub git_patch: Option<String>,
+    /// For people: what of the changes is not in the patch, and why; absent where all are, or none were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_left_out: Option<String>,
     /// Features that it was built with: `train`, `cuda`, `vulkan`.
     pub features: Vec<String>,
     /// SHA-256 of the lock file that the program was built from.

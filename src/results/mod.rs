@@ -27,6 +27,7 @@ pub mod resolved;
 pub mod sample;
 pub mod seal;
 pub mod search;
+pub mod secrets;
 pub mod selection;
 pub mod smaller;
 pub mod state;

@@ -6,20 +6,38 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::read::ReadError;
-use super::{file, layout, seal};
+use super::write::{self, WriteError};
+use super::{file, layout, seal, secrets};
 use crate::units::Bytes;
 
 /// Longer files are not experiments.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Every value of `resolved.toml` by its dotted key, such as `optimizer.adamw.learning_rate`. A kind without keys of its
-/// own is an empty table.
+/// own is an empty table. `***` stands for what looks like a secret.
 pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
     let text = text_of(run)?;
     match toml::from_str(&text) {
-        Ok(value) => Ok(flat(&value)),
+        Ok(mut value) => {
+            secrets::table(&mut value);
+            Ok(flat(&value))
+        }
         Err(error) => Err(ReadError::content(&run.join(layout::RESOLVED), error.message())),
     }
+}
+
+/// The text of `resolved.toml` for reading, without secrets; empty where it cannot be read.
+pub fn shown(run: &Path) -> String {
+    secrets::experiment(&text_of(run).unwrap_or_default()).into_owned()
+}
+
+/// Writes a text of an experiment beside a run. A resume needs its secrets: with any, only its owner may read it.
+///
+/// # Errors
+/// It cannot be written.
+pub fn keep(path: &Path, text: &[u8]) -> Result<(), WriteError> {
+    let secret = std::str::from_utf8(text).is_ok_and(|text| secrets::experiment(text) != text);
+    if secret { write::replace_private(path, text) } else { write::replace(path, text) }
 }
 
 /// The text of `resolved.toml`, if it is what was written.

@@ -71,6 +71,18 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     at(path, try_replace(path, bytes))
 }
 
+/// As [`replace`], of a file that only its owner may read.
+pub fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    // The mode of temporary files of the crate is 0600.
+    let written = || {
+        let made = tempfile::Builder::new().prefix(WRITING).tempfile_in(folder_of(path));
+        let (mut file, temporary) = made.map_err(|error| nameless(&error))?.into_parts();
+        file.write_all(bytes)?;
+        take_place(&file, temporary, path)
+    };
+    at(path, written())
+}
+
 fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     try_replace_with(path, |file| file.write_all(bytes))
 }

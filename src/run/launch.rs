@@ -19,8 +19,8 @@ use crate::panics::{self, Panic};
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Manifest, Outcome};
 use crate::results::layout;
-use crate::results::seal;
 use crate::results::write::{self, WriteError};
+use crate::results::{resolved, seal};
 use crate::settings::sections::FailOn;
 use crate::task::{Task, TaskError};
 
@@ -55,13 +55,13 @@ pub struct Launch<'a> {
 pub fn describe(
     run: &Path,
     author: &[u8],
-    resolved: &str,
+    all: &str,
     manifest: &Manifest,
     plan: &Plan,
     parameters: u64,
 ) -> Result<(), WriteError> {
-    write::replace(&run.join(layout::EXPERIMENT), author)?;
-    write::replace(&run.join(layout::RESOLVED), &seal::text(resolved))?;
+    resolved::keep(&run.join(layout::EXPERIMENT), author)?;
+    resolved::keep(&run.join(layout::RESOLVED), &seal::text(all))?;
     write::replace_json(&run.join(layout::PLAN), &plan.to_file(parameters))?;
     write::replace_json(&run.join(layout::MANIFEST), manifest)
 }

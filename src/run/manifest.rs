@@ -15,8 +15,8 @@ use crate::invocation;
 use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
-use crate::results::printable;
 use crate::results::process::SlurmJob;
+use crate::results::{printable, secrets};
 
 /// Identifies the versions of all libraries that this program was built with.
 pub fn lock_digest() -> String {
@@ -78,9 +78,9 @@ pub fn device(chosen: &Chosen, kernels: Option<&Kernels>) -> Device {
     }
 }
 
-/// The command line, one entry a word.
+/// The command line, one entry a word, without secrets.
 pub fn command() -> Vec<String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+    secrets::words(&std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<String>>())
 }
 
 /// Of a run that `--steps` or `--smoke` made short, the command without that, for a shell: what lies in its folder is the
@@ -114,13 +114,14 @@ pub fn now() -> String {
 
 /// The program that runs, and the checkout it is run in; with `patch` also what was changed there since its commit.
 pub fn code(folder: &Path, patch: bool) -> Code {
-    let (commit, patch) = git::state(folder, patch);
+    let state = git::state(folder, patch);
     let features =
         [("train", cfg!(feature = "train")), ("cuda", cfg!(feature = "cuda")), ("vulkan", cfg!(feature = "vulkan"))];
     Code {
         xrun: env!("CARGO_PKG_VERSION").to_owned(),
-        git_commit: commit,
-        git_patch: patch,
+        git_commit: state.commit,
+        git_patch: state.patch,
+        git_left_out: state.left_out,
         features: features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
         lock_digest: lock_digest(),
         source_digest: Some(code_digest()),

@@ -247,7 +247,10 @@ pub fn begin_again(
 /// It cannot be written.
 pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
     let own = trust::check_run(run).is_ok();
-    write::replace(&run.join(layout::RESOLVED), &seal::text(&resolved::to_toml(&plan.experiment, None)))?;
+    crate::results::resolved::keep(
+        &run.join(layout::RESOLVED),
+        &seal::text(&resolved::to_toml(&plan.experiment, None)),
+    )?;
     if own {
         trust::sign_run(run, &plan.experiment);
     }

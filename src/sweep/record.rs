@@ -127,7 +127,7 @@ impl Record {
         let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, manifest::time())?;
         let points = folder.path.join(layout::POINTS);
         write::at(&points, std::fs::create_dir(&points))?;
-        write::replace(&folder.path.join(layout::BASE), &seal::text(&base))?;
+        resolved_text::keep(&folder.path.join(layout::BASE), &seal::text(&base))?;
         write::replace(&folder.path.join(layout::SWEEP), &seal::text(&text))?;
         Ok(folder)
     }

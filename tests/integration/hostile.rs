@@ -141,49 +141,6 @@ fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
     assert_eq!((&row["outcome"], &row["finished"]), (&"damaged".into(), &0.into()), "{row}");
 }
 
-fn git(folder: &Path, arguments: &[&str]) {
-    let said = Command::new("git")
-        .args(["-c", "user.name=a", "-c", "user.email=a@b"])
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(said.status.success(), "{said:?}");
-}
-
-#[test]
-fn nothing_in_somebody_elses_checkout_is_executed_and_the_patch_can_be_left_out() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", SHORT);
-    workplace.file("secret.env", "password=1\n");
-    let folder = workplace.folder.path();
-    git(folder, &["init", "-q"]);
-    git(folder, &["add", "secret.env"]);
-    git(folder, &["commit", "-q", "-m", "a"]);
-    let trap = |name: &str| format!("touch {}; cat", workplace.path(name).display());
-    for (key, command) in [
-        ("core.fsmonitor", trap("ran-fsmonitor")),
-        ("diff.external", trap("ran-external")),
-        ("filter.own.clean", trap("ran-clean")),
-        ("filter.own.process", trap("ran-process")),
-        ("filter.own.required", "true".into()),
-        ("diff.own.textconv", trap("ran-textconv")),
-        ("diff.own.command", trap("ran-command")),
-    ] {
-        git(folder, &["config", key, &command]);
-    }
-    std::fs::write(folder.join(".gitattributes"), "* filter=own diff=own\n").unwrap();
-    std::fs::write(folder.join("secret.env"), "password=2\n").unwrap();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    let ran: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
-    assert!(ran.iter().all(|name| !name.to_string_lossy().starts_with("ran-")), "{ran:?}");
-    let code = json(&workplace.latest("trial").join("manifest.json"))["code"].clone();
-    assert!(code["git_patch"].as_str().unwrap().contains("+password=2"), "{code}");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.patch=false"]).code, 0);
-    let code = json(&workplace.latest("trial").join("manifest.json"))["code"].clone();
-    assert!(code["git_patch"].is_null() && code["git_commit"].is_string(), "{code}");
-}
-
 #[test]
 fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let workplace = Workplace::new();

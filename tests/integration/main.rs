@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
+mod checkouts;
 #[cfg(target_os = "linux")]
 mod command;
 mod command_line;
@@ -37,6 +38,8 @@ mod plan;
 mod prediction;
 #[cfg(feature = "train")]
 mod prediction_of_models;
+#[cfg(target_os = "linux")]
+mod privacy;
 #[cfg(feature = "train")]
 mod quantised_training;
 mod reference;

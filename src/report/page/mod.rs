@@ -86,7 +86,7 @@ fn left_out(material: &Material) -> Markup {
 
 fn experiment(material: &Material) -> Markup {
     // What is wrong with it stands among what was not read.
-    let text = resolved::text_of(&material.run).unwrap_or_default();
+    let text = resolved::shown(&material.run);
     let shown = printable::lines(&text[..text.floor_char_boundary(RESOLVED_BYTES_MAX)]);
     html! {
         @if !text.is_empty() {

@@ -1,0 +1,258 @@
+//! Other people's checkouts: what git would run there is not run, what could be waited for is not, and the patch is right.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::workplace::{Workplace, json, said};
+
+const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
+const LONG: Duration = Duration::from_secs(60);
+
+fn git(folder: &Path, arguments: &[&str]) {
+    let said = Command::new("git")
+        .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"])
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(said.status.success(), "{arguments:?}: {said:?}");
+}
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+fn put(workplace: &Workplace, name: &str, text: &str) -> std::path::PathBuf {
+    let path = workplace.path(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// A checkout with a commit of `a.txt`, changed since, and an experiment.
+fn checkout() -> Workplace {
+    let workplace = Workplace::new();
+    let folder = workplace.folder.path();
+    git(folder, &["init", "-q", "-b", "main"]);
+    put(&workplace, "a.txt", "before\n");
+    git(folder, &["add", "."]);
+    git(folder, &["commit", "-q", "-m", "a"]);
+    put(&workplace, "a.txt", "behind\n");
+    put(&workplace, "trial.toml", SHORT);
+    workplace
+}
+
+fn code_of(workplace: &Workplace, experiment: &str) -> serde_json::Value {
+    json(&workplace.latest(experiment).join("manifest.json"))["code"].clone()
+}
+
+fn head(folder: &Path) -> String {
+    let said = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(folder).output().unwrap();
+    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+}
+
+/// Every command that a configuration can name for what xrun asks.
+fn traps(mark: &str) -> String {
+    let command = |name: &str| format!("\"touch {mark}-{name}; cat\"");
+    format!(
+        "[core]\n\tfsmonitor = {}\n\thooksPath = {mark}\n\talternateRefsCommand = {}\n\tsshCommand = {}\n\taskPass = {}\n\
+         [diff]\n\texternal = {}\n\tsubmodule = diff\n[diff \"own\"]\n\ttextconv = {}\n\tcommand = {}\n\
+         [filter \"own\"]\n\tclean = {}\n\tprocess = {}\n\tsmudge = {}\n\trequired = true\n[credential]\n\thelper = {}\n",
+        command("fsmonitor"),
+        command("alternates"),
+        command("ssh"),
+        command("askpass"),
+        command("external"),
+        command("textconv"),
+        command("command"),
+        command("clean"),
+        command("process"),
+        command("smudge"),
+        command("credential"),
+    )
+}
+
+#[test]
+fn no_scope_of_configuration_has_a_command_executed() {
+    for scope in ["system", "global", "local", "worktree", "include", "gitdir", "onbranch", "environment", "submodule"]
+    {
+        let workplace = checkout();
+        let folder = workplace.folder.path();
+        let mark = workplace.path(&format!("ran-{scope}"));
+        let own = put(&workplace, "traps", &traps(mark.to_str().unwrap()));
+        let own = own.to_str().unwrap();
+        if scope == "submodule" {
+            // It is where the commit of the outer one says, but for a changed file, and then is moved.
+            git(folder, &["init", "-q", "inner"]);
+            let inner = folder.join("inner");
+            put(&workplace, "inner/b.txt", "1\n");
+            put(&workplace, "inner/.gitattributes", "* filter=own diff=own\n");
+            git(&inner, &["add", "."]);
+            git(&inner, &["commit", "-q", "-m", "1"]);
+            git(&inner, &["commit", "-q", "--allow-empty", "-m", "2"]);
+            git(folder, &["add", "inner"]);
+            git(folder, &["commit", "-q", "-m", "b"]);
+            git(&inner, &["checkout", "-q", "HEAD~1"]);
+            put(&workplace, "inner/b.txt", "2\n");
+            git(&inner, &["config", "include.path", own]);
+            git(folder, &["config", "diff.submodule", "diff"]);
+        }
+        // Untracked: what was committed has no attributes, so the change of a.txt is in the patch.
+        put(&workplace, ".gitattributes", "* filter=own diff=own\n");
+        let mut command = workplace.command(&["trial.toml", "-q"]);
+        match scope {
+            "system" => {
+                command.env("GIT_CONFIG_SYSTEM", own);
+            }
+            "global" => {
+                command.env("GIT_CONFIG_GLOBAL", own);
+            }
+            "local" | "include" => git(folder, &["config", "include.path", own]),
+            "worktree" => {
+                git(folder, &["config", "extensions.worktreeConfig", "true"]);
+                std::fs::rename(own, folder.join(".git/config.worktree")).unwrap();
+            }
+            "gitdir" => git(folder, &["config", "includeIf.gitdir:/**.path", own]),
+            "onbranch" => git(folder, &["config", "includeIf.onbranch:main.path", own]),
+            "environment" => {
+                command.envs([
+                    ("GIT_CONFIG_COUNT", "1"),
+                    ("GIT_CONFIG_KEY_0", "include.path"),
+                    ("GIT_CONFIG_VALUE_0", own),
+                ]);
+                command.env("GIT_EXTERNAL_DIFF", format!("touch {}-environment", mark.display()));
+            }
+            _ => {}
+        }
+        let ended = said(command.output().unwrap());
+        assert_eq!(ended.code, 0, "{scope}: {ended:?}");
+        let names: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(names.iter().all(|name| !name.to_string_lossy().starts_with("ran-")), "{scope}: {names:?}");
+        let code = code_of(&workplace, "trial");
+        assert_eq!(code["git_commit"], head(folder), "{scope}");
+        // A change of this one was not committed with the submodule.
+        let patch = code["git_patch"].as_str().unwrap_or_default();
+        assert!(scope == "submodule" || patch.contains("+behind"), "{scope}: {code}");
+        assert!(!patch.contains("Subproject"), "{scope}: {code}");
+    }
+}
+
+#[test]
+fn a_pipe_in_a_checkout_holds_nothing_up() {
+    for place in ["included", "of a submodule", "attributes", "attributes within", "head", "index", "config"] {
+        let workplace = checkout();
+        let folder = workplace.folder.path();
+        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        let path = match place {
+            "of a submodule" => {
+                git(folder, &["init", "-q", "inner"]);
+                git(&folder.join("inner"), &["commit", "-q", "--allow-empty", "-m", "1"]);
+                git(folder, &["add", "inner"]);
+                git(&folder.join("inner"), &["config", "include.path", "../pipe"]);
+                folder.join("inner/pipe")
+            }
+            "included" => {
+                git(folder, &["config", "include.path", "../pipe"]);
+                folder.join("pipe")
+            }
+            "attributes" => folder.join(".gitattributes"),
+            "attributes within" => folder.join(".git/info/attributes"),
+            "head" => folder.join(".git/HEAD"),
+            "index" => folder.join(".git/index"),
+            _ => folder.join(".git/config"),
+        };
+        let _ = std::fs::remove_file(&path);
+        pipe(&path);
+        let begun = Instant::now();
+        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0, "{place}");
+        let code = code_of(&workplace, "trial");
+        let known = matches!(place, "included" | "of a submodule" | "attributes");
+        assert_eq!(code["git_commit"].is_string(), known, "{place}: {code}");
+        let removed = workplace.xrun(&["rm", "trial", "--yes"]);
+        assert_eq!(removed.code == 0, known, "{place}: {removed:?}");
+        assert!(begun.elapsed() < LONG, "{place}: {:?}", begun.elapsed());
+        assert!(!known || code["git_left_out"].is_null(), "{place}: {code}");
+    }
+}
+
+#[test]
+fn another_repository_in_the_environment_changes_nothing() {
+    let workplace = checkout();
+    let folder = workplace.folder.path();
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    git(folder, &["add", "-f", "results"]);
+    let other = tempfile::tempdir().unwrap();
+    git(other.path(), &["init", "-q"]);
+    let mut command = workplace.command(&["rm", "trial", "--yes"]);
+    command.env("GIT_DIR", other.path().join(".git")).env("GIT_WORK_TREE", other.path());
+    let removed = said(command.output().unwrap());
+    assert!(removed.code != 0 && workplace.latest("trial").join("manifest.json").exists(), "{removed:?}");
+}
+
+#[test]
+fn worktrees_and_other_formats_are_read_or_unknown() {
+    let workplace = checkout();
+    let folder = workplace.folder.path();
+    git(folder, &["worktree", "add", "-q", "beside", "-b", "other"]);
+    put(&workplace, "beside/a.txt", "beside\n");
+    let mut command = workplace.command(&[folder.join("trial.toml").to_str().unwrap(), "-q"]);
+    assert_eq!(said(command.current_dir(folder.join("beside")).output().unwrap()).code, 0);
+    let latest = std::fs::canonicalize(folder.join("beside/results/trial/latest")).unwrap();
+    let code = json(&latest.join("manifest.json"))["code"].clone();
+    assert!(code["git_patch"].as_str().unwrap().contains("+beside"), "{code}");
+    for format in ["--object-format=sha256", "--ref-format=reftable"] {
+        let workplace = Workplace::new();
+        let folder = workplace.folder.path();
+        let made = Command::new("git").args(["init", "-q", format]).current_dir(folder).output().unwrap();
+        if !made.status.success() {
+            crate::workplace::skipped(&format!("this git knows no {format}"));
+            continue;
+        }
+        put(&workplace, "a.txt", "before\n");
+        git(folder, &["add", "."]);
+        git(folder, &["commit", "-q", "-m", "a"]);
+        put(&workplace, "a.txt", "behind\n");
+        put(&workplace, "trial.toml", SHORT);
+        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        let code = code_of(&workplace, "trial");
+        assert_eq!(code["git_commit"], head(folder), "{format}");
+        assert!(code["git_patch"].as_str().unwrap().contains("+behind"), "{format}: {code}");
+    }
+}
+
+#[test]
+fn a_patch_has_no_secrets_and_can_be_left_out() {
+    let workplace = checkout();
+    let folder = workplace.folder.path();
+    for name in [".env", "cert.pem", "my_secrets.txt", "crypt.dat"] {
+        put(&workplace, name, "1\n");
+    }
+    put(&workplace, ".gitattributes", "crypt.dat filter=crypt\n");
+    git(folder, &["add", "-f", "."]);
+    git(folder, &["commit", "-q", "-m", "b"]);
+    for name in [".env", "cert.pem", "my_secrets.txt", "crypt.dat"] {
+        put(&workplace, name, "hunter2\n");
+    }
+    put(&workplace, "a.txt", "password = \"hunter2\"\nkept = 1\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let code = code_of(&workplace, "trial");
+    let patch = code["git_patch"].as_str().unwrap();
+    assert!(patch.contains("+kept = 1") && !patch.contains("hunter2"), "{code}");
+    let left_out = code["git_left_out"].as_str().unwrap();
+    assert!(left_out.contains("3 changed files") && left_out.contains("1 changed file,"), "{left_out}");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.patch=false"]).code, 0);
+    let code = code_of(&workplace, "trial");
+    assert!(code["git_patch"].is_null() && code["git_commit"].is_string(), "{code}");
+    let watch = |options: &[&str], variable: Option<&str>| {
+        let words = [&["watch", "--name", "w"][..], options, &["--", "true"]].concat();
+        let mut command = workplace.command(&words);
+        if let Some(value) = variable {
+            command.env("XRUN__EXPERIMENT__PATCH", value);
+        }
+        assert_eq!(said(command.output().unwrap()).code, 0);
+        code_of(&workplace, "w")
+    };
+    assert!(watch(&[], None)["git_patch"].is_string());
+    assert!(watch(&["--no-patch"], None)["git_patch"].is_null());
+    assert!(watch(&[], Some("false"))["git_patch"].is_null());
+}

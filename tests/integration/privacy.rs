@@ -1,0 +1,119 @@
+//! What a result tells: secrets are masked where people read, and a public copy has nothing of where and whose it was.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::workplace::{Workplace, json, said, text};
+
+/// All files below a folder that have one of these texts in them.
+fn with_any(folder: &Path, texts: &[&str]) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => found.extend(with_any(&path, texts)),
+            kind if kind.is_file() => {
+                let bytes = std::fs::read(&path).unwrap();
+                let content = String::from_utf8_lossy(&bytes);
+                let these = texts.iter().filter(|text| content.contains(**text));
+                found.extend(these.map(|text| (path.clone(), (*text).to_owned())));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn secrets_on_the_command_line_of_a_watched_command_are_not_recorded() {
+    let workplace = Workplace::new();
+    let script = "true --api-key hunter2 https://me:hunter3@host/x; true";
+    let words = [
+        "watch",
+        "--name",
+        "w",
+        "--",
+        "sh",
+        "-c",
+        script,
+        "--hf-token",
+        "hunter4",
+        "--key-frames=3",
+        "hf_abcdefghijklmnopqrstuvwx1",
+    ];
+    assert_eq!(workplace.xrun(&words).code, 0);
+    let run = workplace.latest("w");
+    let found = with_any(&run, &["hunter2", "hunter3", "hunter4", "hf_abc"]);
+    assert!(found.is_empty(), "{found:?}");
+    let manifest = json(&run.join("manifest.json"));
+    let command = manifest["watched"]["command"].as_array().unwrap();
+    assert_eq!((&command[4], &command[5]), (&"***".into(), &"--key-frames=3".into()), "{manifest}");
+    assert!(
+        text(&run.join("log.txt")).contains("--hf-token '***'")
+            || text(&run.join("log.txt")).contains("--hf-token ***")
+    );
+}
+
+const WITH_SECRETS: &str = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"test $0 = hunter2 && test $WANDB_API_KEY = hunter3\", \"{values.api_key}\"]\n\
+    resume = [\"true\"]\n[pipeline.command.values]\napi_key = \"hunter2\"\nrate = 0.5\n\
+    [pipeline.command.environment]\nWANDB_API_KEY = \"hunter3\"\n";
+
+#[test]
+fn secret_values_of_an_experiment_reach_its_command_and_only_files_of_their_owner() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", WITH_SECRETS);
+    let ended = workplace.xrun(&["trial.toml", "-q", "-s", "pipeline.command.values.api_key=hunter2"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let run = workplace.latest("trial");
+    for (path, _) in with_any(&run, &["hunter2", "hunter3"]) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(["experiment.toml", "resolved.toml"].contains(&name.as_str()), "{name}");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    assert!(text(&run.join("resolved.toml")).contains("hunter2"), "a resume needs it");
+}
+
+#[test]
+fn a_public_copy_is_a_result_without_host_user_folders_and_words() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", &format!("{WITH_SECRETS}note = \"private-value\"\n").replace("note", "NOTE"));
+    workplace.file("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 30\n[checkpoint]\nevery_steps = 10\n");
+    let home = workplace.path("home/ada");
+    std::fs::create_dir_all(&home).unwrap();
+    let xrun = |words: &[&str]| {
+        let mut command = workplace.command(words);
+        let ended = said(command.env("HOME", &home).env("USER", "ada").output().unwrap());
+        assert_eq!(ended.code, 0, "{words:?}: {ended:?}");
+        ended
+    };
+    let script = workplace.file("secret_script.sh", "true\n");
+    xrun(&["trial.toml", "-q"]);
+    xrun(&["dummy.toml", "-q", "-s", "training.epochs=2"]);
+    xrun(&["watch", "--name", "w", "--", "sh", script.to_str().unwrap(), "--data", home.to_str().unwrap()]);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
+    let here = workplace.folder.path().to_str().unwrap().to_owned();
+    for name in ["trial", "dummy", "w"] {
+        let said = xrun(&["export", name, "--to", "public", "--json"]);
+        let made: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        assert!(made["left_out"].as_array().unwrap().contains(&"log.txt".into()), "{made}");
+    }
+    let words = [here.as_str(), "home/ada", "hunter2", "hunter3", "private-value", "secret_script"];
+    let found = with_any(&workplace.path("public"), &words);
+    assert!(found.is_empty(), "{found:?}");
+    for name in ["trial", "dummy", "w"] {
+        let run = std::fs::read_dir(workplace.path("public").join(name)).unwrap().flatten().next().unwrap().path();
+        let manifest = json(&run.join("manifest.json"));
+        assert_ne!(manifest["host"]["name"], host.as_str(), "{manifest}");
+        assert!(manifest["code"]["git_patch"].is_null());
+        let run = run.to_str().unwrap();
+        for command in [&["show", run][..], &["verdict", run], &["report", run], &["compare", run, run]] {
+            xrun(command);
+        }
+        assert!(!Path::new(run).join("checkpoints").exists() && !Path::new(run).join("log.txt").exists());
+    }
+    let again = workplace.xrun(&["export", "dummy", "--to", "public"]);
+    assert_eq!(again.code, 1, "it is there already: {again:?}");
+    xrun(&["export", "dummy", "--to", "public", "--with-checkpoints", "-o", "other"]);
+    let run = std::fs::read_dir(workplace.path("other/dummy")).unwrap().flatten().next().unwrap().path();
+    assert!(run.join("checkpoints").is_dir());
+}

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::terminal::Failure;
+use super::terminal::{Failure, Terminal};
 use crate::experiment::overrides::key_of;
 use crate::invocation;
 use crate::plan::contract::{Contract, Contracts, Moved};
@@ -30,13 +30,23 @@ pub fn refuse_overrides(overrides: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Writes the contract of this kind of device; those of others stay.
-pub fn write(experiment: &Path, planned: &Planned, forecast: &Forecast) -> Result<PathBuf, Failure> {
+/// Writes the contract of this kind of device; those of others stay, unless the file was damaged, which is said.
+pub fn write(
+    experiment: &Path,
+    planned: &Planned,
+    forecast: &Forecast,
+    terminal: Terminal,
+) -> Result<PathBuf, Failure> {
     let path = path(experiment);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _turn = file::turn(folder).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
-    // One that was edited is written anew, and says nothing of other devices.
-    let before = if path.exists() { contracts(experiment).ok() } else { None };
+    let before = match path.exists().then(|| contracts(experiment)) {
+        Some(Err(Failure::Usage(damage))) => {
+            terminal.say(&format!("contracts of other devices are dropped: {damage}"));
+            None
+        }
+        before => before.transpose()?,
+    };
     let contracts = Contracts::with(before, &device(planned), now(planned, forecast));
     let (program, name) =
         (invocation::program(), experiment.file_name().unwrap_or_default().to_string_lossy().into_owned());

@@ -44,7 +44,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     };
     if arguments.lock {
         locked::refuse_overrides(&overrides)?;
-        let path = locked::write(&arguments.file, &planned, &forecast)?;
+        let path = locked::write(&arguments.file, &planned, &forecast, *terminal)?;
         terminal.say(&format!("{}: written", path.display()));
     }
     let rooms = planned.rooms();

@@ -128,7 +128,7 @@ impl Record {
         let points = folder.path.join(layout::POINTS);
         write::at(&points, std::fs::create_dir(&points))?;
         resolved_text::keep(&folder.path.join(layout::BASE), &seal::text(&base))?;
-        write::replace(&folder.path.join(layout::SWEEP), &seal::text(&text))?;
+        resolved_text::keep(&folder.path.join(layout::SWEEP), &seal::text(&text))?;
         Ok(folder)
     }
 

@@ -24,6 +24,10 @@ const SETS_MAX: usize = 256;
 const HEAD: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, name";
 /// File systems count time in steps of up to two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
+/// What is said of a file that is made again when it is deleted.
+pub const CHANGED: &str =
+    "its bytes are not those that were written (the checksum differs): the disk or a copy damaged \
+                           it, or it was edited";
 /// The list of a generated set, as `sha256sum` writes and checks it.
 pub const SUMS: &str = "SHA256SUMS";
 
@@ -172,7 +176,7 @@ impl Known {
     pub fn expect(&self, name: &str, digest: &str, path: &Path) -> Result<(), DataError> {
         match &self.expected {
             Some(written) if written.get(name).is_none_or(|written| written != digest) => {
-                Err(DataError::file(path, seal::DAMAGED))
+                Err(DataError::file(path, CHANGED))
             }
             _ => Ok(()),
         }

@@ -54,7 +54,7 @@ fn words_without_an_end_are_cut_and_told_of_and_others_are_not() {
         let bytes = words.counts.iter().map(|(word, times)| word.chars().count() as u64 * times).sum::<u64>();
         assert_eq!(bytes, 2 * longer.len() as u64, "nothing of it is lost");
     }
-    let mut words = words_of(&format!("{} and {}", letters(1_000_000), letters(5_000_000)));
+    let mut words = words_of(&format!("{} and {}", letters(100_000), letters(200_000)));
     assert_eq!(words.cut, 2);
     words.add_long("short").unwrap();
     let tokenizer = Tokenizer::learn(&words, 400).unwrap();

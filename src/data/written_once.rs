@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use super::cache;
 use super::digest::digest_of_file;
 use super::error::DataError;
-use crate::results::{file as regular, seal, write};
+use super::known::CHANGED;
+use crate::results::{file as regular, write};
 
 /// Threads that generate at once.
 const THREADS_MAX: usize = 8;
@@ -40,8 +41,10 @@ pub fn folder(
         return Ok(place); // by another process, meanwhile
     }
     if place.exists() {
-        let advice = "the generated data set is damaged; delete this folder, and it is generated again";
-        return Err(DataError::file(&place, format!("{advice} (it has no {last})")));
+        let message = format!(
+            "the generated data set is damaged: it has no {last}; delete this folder, and it is generated again"
+        );
+        return Err(DataError::file(&place, message));
     }
     let failed = |error: io::Error| not_made(&place, &error);
     let temporary = temporary(&prefix).tempdir_in(cache).map_err(failed)?;
@@ -103,7 +106,7 @@ pub fn digest(place: &Path) -> Result<Option<String>, DataError> {
 pub fn expect(place: &Path, written: &str, found: &str) -> Result<(), DataError> {
     match written == found {
         true => Ok(()),
-        false => Err(damaged(place, DataError::file(place, seal::DAMAGED))),
+        false => Err(damaged(place, DataError::file(place, CHANGED))),
     }
 }
 
@@ -117,7 +120,7 @@ fn noted(place: &Path) -> Result<Option<String>, DataError> {
     let text = regular::bytes(&sums, LIST_BYTES_MAX).map_err(|error| unknown(format!("cannot be read: {error}")))?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let digest = text.strip_suffix('\n').and_then(|line| line.split_once("  ")).filter(|(_, of)| *of == name_of(place));
-    digest.map(|(digest, _)| Some(digest.to_owned())).ok_or_else(|| unknown(seal::DAMAGED.into()))
+    digest.map(|(digest, _)| Some(digest.to_owned())).ok_or_else(|| unknown(CHANGED.into()))
 }
 
 /// Beside a file, as `sha256sum -c` reads it.

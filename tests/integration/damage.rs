@@ -275,7 +275,7 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
 
 /// Generated data of each kind, small. A build without Burn prepares it and then refuses to train.
 const GENERATED: [&str; 4] = [
-    "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\nimage_size = 32\n\
+    "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n\
      [dataset.reference-video.generated]\nvideos_per_class = 1\nframes_per_video = 4\nframe_size = 32\n",
     "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \"tiny\"\n[dataset.question-answers]\nvocabulary_size = 300\n\
      [dataset.question-answers.generated]\narticles = 4\n",
@@ -303,7 +303,7 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
         // What is remembered of the data has its own check, and is hashed again.
         let made = |path: &PathBuf| !path.starts_with(kept.join("digests")) && !path.ends_with("CACHEDIR.TAG");
         let made: Vec<PathBuf> = files(&kept).into_iter().filter(made).collect();
-        let (step, mut told) = (made.len().div_ceil(12), 0);
+        let (step, mut told) = (made.len().div_ceil(6), 0);
         // The lists and texts are few, the pictures and sounds are many.
         let few =
             |path: &PathBuf| !["png", "jpg", "wav"].iter().any(|word| path.extension().is_some_and(|it| it == *word));

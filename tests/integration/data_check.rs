@@ -64,7 +64,7 @@ fn words_that_are_cut_for_the_vocabulary_are_told_of() {
             .map(|command| workplace.xrun(command))
     };
     let words = "1 word that is longer than 1.0 KiB";
-    let [check, as_json, dry_run] = said_of(1_000_000);
+    let [check, as_json, dry_run] = said_of(200_000);
     assert!(check.code == 0 && check.err.contains(words), "{check:?}");
     let answer: Value = serde_json::from_str(&as_json.out).unwrap();
     assert!(answer[0]["data"]["notes"][0].as_str().unwrap().contains(words), "{answer}");

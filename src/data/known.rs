@@ -25,8 +25,7 @@ const HEAD: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, 
 /// File systems count time in steps of up to two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
 /// What is said of a file that is made again when it is deleted.
-pub const CHANGED: &str =
-    "its bytes are not those that were written (the checksum differs): the disk or a copy damaged \
+pub const CHANGED: &str = "its bytes are not those that were written (the checksum differs): the disk or a copy damaged \
                            it, or it was edited";
 /// The list of a generated set, as `sha256sum` writes and checks it.
 pub const SUMS: &str = "SHA256SUMS";

@@ -293,7 +293,7 @@ mod tests {
         assert!(failed.is_err() && !place.exists() && !sums_of(&place).exists());
         for (age, name) in [(30, "b"), (20, "c"), (10, "d")] {
             let place = cache.path().join(name);
-            file::<DataError>(&place, |path| Ok(write::replace(path, b"x").unwrap())).unwrap();
+            file(&place, |path| write::replace(path, b"x").map_err(|error| not_made(path, &error.source))).unwrap();
             let then = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
             OpenOptions::new().append(true).open(&place).unwrap().set_modified(then).unwrap();
         }

@@ -160,7 +160,9 @@ fn data_are_generated_where_the_system_gives_no_threads() {
         let file = format!("{name}.toml");
         workplace.file(&file, experiment);
         let mut command = workplace.command(&[&file, "--dry-run"]);
-        let Some(mut limited) = as_another(command.env("XRUN_CACHE", workplace.path("limited")), "ulimit -u 1") else {
+        let Some(mut limited) =
+            as_another(command.env("XRUN_CACHE", workplace.path("limited")), "ulimit -u 1 2> /dev/null || ulimit -p 1")
+        else {
             return;
         };
         let limited = said(limited.output().unwrap());

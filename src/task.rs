@@ -6,7 +6,7 @@
 
 pub mod predict;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::predict::Predict;
 use crate::data::error::{Broken, DataError};
@@ -89,13 +89,15 @@ pub struct TaskFacts {
     pub learned_from_data: Option<&'static str>,
     /// What is smaller than the experiment asks.
     pub smaller: Vec<Smaller>,
+    /// What else there is to say about the data, for people; a few lines.
+    pub notes: Vec<String>,
     /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
     /// model has.
     pub trained_parameters: Option<u64>,
     /// The last steps of phases that another one follows, ascending. The schedule begins anew after them.
     pub phase_ends: Vec<u64>,
-    /// What has to be made when the task is opened and takes long, for people; `None` where there is nothing to wait for.
-    pub made_first: Option<String>,
+    /// A file that the task makes out of its data when it is opened, or finds in the cache.
+    pub made: Option<Made>,
     /// Items of a batch that `limits.batch_size` splits into parts.
     pub batch_items: u64,
     /// Keys that give a batch its number of items where `limits.batch_size` is larger; empty where that alone does.
@@ -164,6 +166,17 @@ impl Metric {
     }
 }
 
+/// A file of the cache that a task is opened with, and makes first where it is not there. Numbers depend on it as on data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Made {
+    /// What it is called among the digests of the data.
+    pub name: &'static str,
+    /// Where it is kept.
+    pub path: PathBuf,
+    /// What has to be done to make it, which takes long, for people.
+    pub how: String,
+}
+
 impl TaskFacts {
     /// Of a task with so many batches in a pass over its data. What it says beside that, its author adds: buffers first of all.
     pub fn new(batches_per_epoch: u64, metrics: &[Metric]) -> Self {
@@ -174,9 +187,10 @@ impl TaskFacts {
             data_left_out: Broken::default(),
             learned_from_data: None,
             smaller: Vec::new(),
+            notes: Vec::new(),
             trained_parameters: None,
             phase_ends: Vec::new(),
-            made_first: None,
+            made: None,
             batch_items: 1,
             batch_keys: &[],
             whole_batches: false,

@@ -96,6 +96,9 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 for smaller in &look.smaller {
                     terminal.say(&format!("{name}: {smaller}"));
                 }
+                for note in &look.notes {
+                    terminal.say(&format!("{name}: {note}"));
+                }
             }
             Found::Wrong { problems, checked } => {
                 if let Some(checked) = checked.filter(|_| arguments.resolved || arguments.origins) {
@@ -190,7 +193,11 @@ fn as_json(name: &str, found: &Found, moved: Option<&Problems>) -> serde_json::V
 fn as_json_without_contract(name: &str, found: &Found) -> serde_json::Value {
     match found {
         Found::Correct { look, .. } => {
-            let data = serde_json::json!({ "left_out": look.left_out.counts, "smaller": look.smaller });
+            let data = serde_json::json!({
+                "left_out": look.left_out.counts,
+                "smaller": look.smaller,
+                "notes": look.notes,
+            });
             serde_json::json!({ "file": name, "problems": [], "data": data })
         }
         Found::Wrong { problems, .. } => serde_json::json!({ "file": name, "problems": render::json(problems) }),

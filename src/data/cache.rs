@@ -87,19 +87,35 @@ fn private(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 
-/// Takes away all but the newest files of a folder of the cache.
+/// What the list of a file's digest ends with, which stands beside the file.
+pub const SUM: &str = "sha256";
+
+/// The lock of whoever makes this file or folder, in the same folder.
+pub fn lock_of(name: &str) -> String {
+    format!(".{name}.lock")
+}
+
+/// Takes away all but the newest files of a folder of the cache, each with its digest and its lock.
 pub fn forget_oldest(folder: &Path, most: usize) {
+    let is_counted = |path: &Path| {
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        !hidden && path.extension().is_none_or(|extension| extension != SUM)
+    };
     let mut files: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .filter(|(_, path)| is_counted(path))
         .collect();
     files.sort();
     let surplus = files.len().saturating_sub(most);
     for (_, path) in &files[..surplus] {
-        // What cannot be removed harms nobody.
-        let _ = std::fs::remove_file(path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        for name in [name.to_string(), format!("{name}.{SUM}"), lock_of(&name)] {
+            // What cannot be removed harms nobody.
+            let _ = std::fs::remove_file(path.with_file_name(name));
+        }
     }
 }
 

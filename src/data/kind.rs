@@ -63,6 +63,8 @@ pub trait DatasetKind: Send + Sync + 'static {
 pub struct Look<T> {
     /// What was left out of it, and why.
     pub left_out: Broken,
+    /// What else there is to say about it, for people; a few lines.
+    pub notes: Vec<String>,
     /// What a pipeline wants to know of it.
     pub seen: T,
 }
@@ -152,9 +154,9 @@ impl<D: DatasetKind> AnyDataset for Of<D> {
     }
 
     fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError> {
-        let Look { left_out, seen } = D::look(typed(settings))?;
+        let Look { left_out, notes, seen } = D::look(typed(settings))?;
         // What was seen always serialises: it is written into a file next.
-        Ok(Look { left_out, seen: serde_json::to_value(seen).unwrap_or_default() })
+        Ok(Look { left_out, notes, seen: serde_json::to_value(seen).unwrap_or_default() })
     }
 }
 

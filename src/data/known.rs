@@ -24,6 +24,9 @@ const SETS_MAX: usize = 256;
 const HEAD: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, name";
 /// File systems count time in steps of up to two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
+/// What is said of a file that is made again when it is deleted.
+pub const CHANGED: &str = "its bytes are not those that were written (the checksum differs): the disk or a copy damaged \
+                           it, or it was edited";
 /// The list of a generated set, as `sha256sum` writes and checks it.
 pub const SUMS: &str = "SHA256SUMS";
 
@@ -35,10 +38,11 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Takes a line for people.
 type Told = dyn Fn(&str) + Send + Sync;
 
-/// Who is told of hashing that takes long.
+/// Who is told of hashing that takes long, and of what is made again.
 static TOLD: OnceLock<Box<Told>> = OnceLock::new();
 
-/// From now on hashing that takes long is told, a line at a time, for people. The first who asks is told.
+/// From now on hashing that takes long, and what is made again because it was damaged, is told, a line at a time, for people.
+/// The first who asks is told.
 pub fn tell(told: impl Fn(&str) + Send + Sync + 'static) {
     let _ = TOLD.set(Box::new(told));
 }
@@ -89,8 +93,8 @@ pub struct Known {
     kept_in: PathBuf,
     before: BTreeMap<String, (Stamp, String)>,
     now: BTreeMap<String, (Stamp, String)>,
-    /// What a generated set was written as; nothing of other sets.
-    expected: BTreeMap<String, String>,
+    /// What a generated set was written as; `None` of other sets.
+    expected: Option<BTreeMap<String, String>>,
     began: i128,
     /// Files that were read to the end, and their bytes.
     pub hashed: u64,
@@ -110,16 +114,16 @@ impl Known {
     }
 
     fn of(kept_in: PathBuf, before: BTreeMap<String, (Stamp, String)>, began: i128) -> Self {
-        let (now, expected) = (BTreeMap::new(), BTreeMap::new());
+        let (now, expected) = (BTreeMap::new(), None);
         let (since, next_word) = (Instant::now(), SILENT);
         Self { kept_in, before, now, expected, began, hashed: 0, bytes: 0, since, next_word }
     }
 
-    /// Of a generated set: its files must be those that were written.
+    /// Of a generated set: its files must be those that were written, each of them in the list.
     pub fn of_generated(root: &Path) -> Self {
         let sums = file::bytes(&root.join(SUMS), FILE_BYTES_MAX).unwrap_or_default();
         let line = |line: &str| line.split_once("  ").map(|(digest, name)| (name.to_owned(), digest.to_owned()));
-        let expected = String::from_utf8_lossy(&sums).lines().filter_map(line).collect();
+        let expected = Some(String::from_utf8_lossy(&sums).lines().filter_map(line).collect());
         Self { expected, ..Self::open(root) }
     }
 
@@ -169,8 +173,10 @@ impl Known {
     /// # Errors
     /// It is not.
     pub fn expect(&self, name: &str, digest: &str, path: &Path) -> Result<(), DataError> {
-        match self.expected.get(name) {
-            Some(written) if written != digest => Err(DataError::file(path, seal::DAMAGED)),
+        match &self.expected {
+            Some(written) if written.get(name).is_none_or(|written| written != digest) => {
+                Err(DataError::file(path, CHANGED))
+            }
             _ => Ok(()),
         }
     }
@@ -203,6 +209,11 @@ fn say(word: Option<String>) {
     }
 }
 
+/// Says that what the cache remembered in this file is not as it was written, and what is done about it.
+pub fn say_damaged(path: &Path, instead: &str) {
+    say(Some(format!("{} is damaged: {instead}", path.display())));
+}
+
 /// The files of this data set are hashed again the next time.
 pub fn forget(root: &Path) {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
@@ -216,7 +227,7 @@ fn place(root: &Path) -> PathBuf {
 
 fn read(path: &Path) -> Option<BTreeMap<String, (Stamp, String)>> {
     let bytes = file::bytes(path, FILE_BYTES_MAX).ok()?;
-    seal::check_text(&bytes).ok()?;
+    seal::check_text(&bytes).inspect_err(|_| say_damaged(path, "all files of the data are hashed again")).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let mut lines = text.lines();
     if lines.next() != Some(HEAD) {

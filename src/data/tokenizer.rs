@@ -9,15 +9,20 @@ use std::path::Path;
 
 use tokenizers::models::bpe::{BPE, BpeTrainer, Merges, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::utils::parallelism;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner};
 
 use crate::data::error::DataError;
 use crate::data::json::why;
+use crate::units::{Bytes, counted};
 
 /// What GPT-2 calls the end of a text.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 /// More than this is no vocabulary.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a word that merges are learnt from; longer ones are cut into pieces of so many. Learning takes the square of a word's
+/// length: a minute and more for one of 400 kB. No word of a language is as long, and no token: other texts have the same merges.
+pub const WORD_BYTES_MAX: usize = 1024;
 
 /// Text to tokens and back; used by many threads at once. It keeps nothing of what it has seen.
 #[derive(Clone, Debug)]
@@ -27,6 +32,8 @@ pub struct Tokenizer {
     end: u32,
     /// Bytes of the text that each token stands for.
     bytes: Vec<u32>,
+    /// What there is to say about the words that it was learnt from.
+    note: Option<String>,
 }
 
 impl Tokenizer {
@@ -44,7 +51,7 @@ impl Tokenizer {
 
     /// Learns merges from words, until there are `size` tokens or nothing to merge. The same words give the same tokens,
     /// whatever their order.
-    pub fn learn(counted: &Words, size: usize) -> Result<Self, DataError> {
+    pub fn learn(words: &Words, size: usize) -> Result<Self, DataError> {
         let trainer = BpeTrainer::builder()
             .vocab_size(size)
             .min_frequency(2)
@@ -54,12 +61,15 @@ impl Tokenizer {
             .build();
         let learnt = |error: tokenizers::Error| DataError::content(format!("no vocabulary can be learnt: {error}"));
         let mut model = BPE::builder().cache_capacity(0).build().map_err(learnt)?;
-        let counted = counted.0.iter().map(|(word, count)| (word.as_str().into(), *count)).collect();
+        // Its threads would be Rayon's, which the run has not started yet: with another number than `limits.threads`, and a panic
+        // where the system gives none.
+        parallelism::set_parallelism(false);
+        let counted = words.counts.iter().map(|(word, count)| (word.as_str().into(), *count)).collect();
         trainer.do_train(&counted, &mut model).map_err(learnt)?;
         let inner = around(model);
         let end = inner.token_to_id(END_OF_TEXT).ok_or_else(|| DataError::content("no end of text was learnt"))?;
         let size = inner.get_vocab_size(false);
-        Ok(Self::with(inner, size, end))
+        Ok(Self { note: words.note(), ..Self::with(inner, size, end) })
     }
 
     fn with(inner: Inner, size: usize, end: u32) -> Self {
@@ -67,12 +77,17 @@ impl Tokenizer {
         let bytes =
             |token: u32| inner.id_to_token(token).filter(|_| token != end).map_or(0, |text| text.chars().count());
         let bytes = (0..size as u32).map(|token| bytes(token) as u32).collect();
-        Self { inner, size, end, bytes }
+        Self { inner, size, end, bytes, note: None }
     }
 
     /// Tokens in the vocabulary.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// What there is to say about the words that it was learnt from, for people.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The token that ends a text.
@@ -121,7 +136,11 @@ impl Tokenizer {
 /// How often each word occurs, which is all that merges are learnt from. Each different word is held once, however long
 /// the texts are.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Words(HashMap<String, u64>);
+pub struct Words {
+    counts: HashMap<String, u64>,
+    /// Words that were cut, wherever they stand.
+    cut: u64,
+}
 
 impl Words {
     /// Counts the words of a text that occurs so many times.
@@ -133,12 +152,42 @@ impl Words {
         let failed = |error| DataError::content(format!("a text cannot be cut into words: {error}"));
         splitter().pre_tokenize(&mut split).map_err(failed)?;
         for (word, _, _) in split.get_splits(OffsetReferential::Original, OffsetType::Byte) {
-            match self.0.get_mut(word) {
-                Some(count) => *count += times,
-                None => drop(self.0.insert(word.to_owned(), times)),
+            let mut rest = word;
+            // A letter of GPT-2's alphabet is a byte, and takes up to two.
+            while let Some((end, _)) = rest.char_indices().nth(WORD_BYTES_MAX).filter(|_| rest.len() > WORD_BYTES_MAX) {
+                self.cut += u64::from(rest.len() == word.len());
+                self.count(&rest[..end], times);
+                rest = &rest[end..];
             }
+            self.count(rest, times);
         }
         Ok(())
+    }
+
+    fn count(&mut self, word: &str, times: u64) {
+        match self.counts.get_mut(word) {
+            Some(count) => *count += times,
+            None => drop(self.counts.insert(word.to_owned(), times)),
+        }
+    }
+
+    /// As [`Words::add`], of a text that has room for a word that would be cut; of others nothing is counted. For
+    /// [`Words::note`] alone, without the time that all texts take.
+    ///
+    /// # Errors
+    /// The text cannot be cut into words.
+    pub fn add_long(&mut self, text: &str) -> Result<(), DataError> {
+        if text.len() > WORD_BYTES_MAX { self.add(text, 1) } else { Ok(()) }
+    }
+
+    /// What there is to say about words that were cut, for people; `None` where none was.
+    pub fn note(&self) -> Option<String> {
+        let words = counted(self.cut, "word");
+        let (are, size) = (if self.cut == 1 { "is" } else { "are" }, Bytes(WORD_BYTES_MAX as u64));
+        let it = if self.cut == 1 { "it is" } else { "they are" };
+        (self.cut > 0).then(|| {
+            format!("the text has {words} that {are} longer than {size}; {it} cut for the vocabulary to be learnt")
+        })
     }
 }
 

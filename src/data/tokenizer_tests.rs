@@ -30,6 +30,38 @@ fn a_context_is_counted_once_for_all_its_questions_as_if_each_had_its_own() {
     assert_eq!(parts, all);
 }
 
+/// Merges of words without an end would take hours: DNA, base64, a language without spaces.
+#[test]
+fn words_without_an_end_are_cut_and_told_of_and_others_are_not() {
+    let letters = |count: usize| -> String {
+        let letter = |at: usize| char::from(b"ACGT"[(at * at + at / 7 + at / 1013) % 4]);
+        (0..count).map(letter).collect()
+    };
+    let words_of = |text: &str| {
+        let mut words = Words::default();
+        words.add(text, 2).unwrap();
+        words
+    };
+    // The space in front of a word belongs to it, and a letter may have several bytes.
+    let longest =
+        format!("{} {} {}", letters(WORD_BYTES_MAX), letters(WORD_BYTES_MAX - 1), "ż".repeat(WORD_BYTES_MAX / 2 - 1));
+    assert_eq!(words_of(&longest).note(), None);
+    assert_eq!(words_of(&longest).counts.len(), 3);
+    for (longer, pieces) in [(letters(WORD_BYTES_MAX + 1), 2), ("ż".repeat(WORD_BYTES_MAX), 1), (" ".repeat(5000), 2)]
+    {
+        let words = words_of(&longer);
+        assert_eq!((words.cut, words.counts.len()), (1, pieces), "{}", longer.len());
+        let bytes = words.counts.iter().map(|(word, times)| word.chars().count() as u64 * times).sum::<u64>();
+        assert_eq!(bytes, 2 * longer.len() as u64, "nothing of it is lost");
+    }
+    let mut words = words_of(&format!("{} and {}", letters(100_000), letters(200_000)));
+    assert_eq!(words.cut, 2);
+    words.add_long("short").unwrap();
+    let tokenizer = Tokenizer::learn(&words, 400).unwrap();
+    assert!(tokenizer.size() > 300 && tokenizer.note().is_some());
+    assert_eq!(tokenizer.decode(&tokenizer.encode(&longest).unwrap()), longest);
+}
+
 fn learnt(size: usize) -> Tokenizer {
     Tokenizer::learn(&counted(TEXTS), size).unwrap()
 }

@@ -10,6 +10,8 @@ use crate::results::smaller::Smaller;
 pub struct Look {
     /// Items of the data that a run would leave out.
     pub left_out: Broken,
+    /// What else there is to say about the data, for people.
+    pub notes: Vec<String>,
     /// What a run would have less of than the experiment asks for.
     pub smaller: Vec<Smaller>,
 }
@@ -31,5 +33,5 @@ pub fn look(experiment: &Experiment) -> Result<Look, DataError> {
     let look = pipeline.kind().look(pipeline.any(), experiment, found.seen)?;
     let mut left_out = found.left_out;
     left_out.append(&look.left_out);
-    Ok(Look { left_out, ..look })
+    Ok(Look { left_out, notes: found.notes, ..look })
 }

@@ -4,7 +4,8 @@
 //! A loss is a sum over what it counts (objects, tokens), and is divided by what the whole step counted: so it does not
 //! matter how a step is split into batches and parts. A task keeps its forward pass, its loss, and what it reports.
 
-use std::path::Path;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
 
 use burn::DispatchDevice;
 use burn::module::AutodiffModule;
@@ -14,10 +15,17 @@ use burn_store::ModuleSnapshot;
 
 use super::optimizer::ModuleOptimizer;
 use super::{Backend, Tensor, checkpoint_weights, gradients};
+use crate::panics;
+use crate::panics::words::{self, Cause};
+use crate::results::layout;
 use crate::settings::sections::{Optimizer, Training};
 use crate::task::{StepReport, TaskError};
 
 type Inner = <Backend as AutodiffBackend>::InnerBackend;
+
+/// What is said of running values that the optimiser cannot use.
+const OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser's running values in this file are not those of \
+                                  the run's network; delete this checkpoint, and the run goes on from the one before";
 
 /// A network that is trained, and its optimiser.
 pub struct Trained<M: AutodiffModule<Backend>> {
@@ -28,13 +36,15 @@ pub struct Trained<M: AutodiffModule<Backend>> {
     rule: Optimizer,
     /// The most that the norm of each set of gradients may be.
     pub clip_norm: Option<f64>,
+    /// The file that the optimiser's running values were read from, until they are written again.
+    read_from: Option<PathBuf>,
 }
 
 impl<M: AutodiffModule<Backend>> Trained<M> {
     /// The network, on the device with autodiff, and an optimiser without a past.
     pub fn new(network: M, rule: &Optimizer, training: &Training) -> Self {
         let optimizer = Some(ModuleOptimizer::new(rule));
-        Self { network: Some(network), optimizer, rule: rule.clone(), clip_norm: training.clip_norm }
+        Self { network: Some(network), optimizer, rule: rule.clone(), clip_norm: training.clip_norm, read_from: None }
     }
 
     /// The network as it is trained: forward passes through it are recorded.
@@ -124,11 +134,20 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     /// Moves the parameters that have a gradient; the others stay as they are.
     ///
     /// # Errors
-    /// As [`Self::network`].
+    /// As [`Self::network`]; and running values that were read from a file and are of another network.
     pub fn update(&mut self, learning_rate: f64, gradients: GradientsParams) -> Result<(), TaskError> {
         let optimizer = self.optimizer.as_mut().ok_or_else(TaskError::model_lost)?;
         let network = self.network.take().ok_or_else(TaskError::model_lost)?;
-        self.network = Some(optimizer.step(learning_rate, network, gradients));
+        // Burn looks at the shapes of running values when it uses them, and panics.
+        let step = || optimizer.step(learning_rate, network, gradients);
+        match (panic::catch_unwind(AssertUnwindSafe(step)), &self.read_from) {
+            (Ok(network), _) => self.network = Some(network),
+            (Err(panic), Some(file)) if words::cause(&panics::payload(panic.as_ref())) == Cause::Other => {
+                let why = panics::payload(panic.as_ref());
+                return Err(TaskError::file(file, format!("{OF_ANOTHER_NETWORK} ({why})")));
+            }
+            (Err(panic), _) => panic::resume_unwind(panic),
+        }
         Ok(())
     }
 
@@ -137,7 +156,7 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save(&self, model: &str, directory: &Path) -> Result<(), TaskError>
+    pub fn save(&mut self, model: &str, directory: &Path) -> Result<(), TaskError>
     where
         M::InnerModule: ModuleSnapshot<Inner>,
     {
@@ -149,8 +168,10 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save_optimizer(&self, directory: &Path) -> Result<(), TaskError> {
-        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)
+    pub fn save_optimizer(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.save(directory)?;
+        self.read_from = None;
+        Ok(())
     }
 
     /// Reads what [`Self::save`] wrote. `plain` is the device without autodiff: running values have no graph.
@@ -183,6 +204,7 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     pub fn load_optimizer(&mut self, directory: &Path, plain: &DispatchDevice) -> Result<(), TaskError> {
         let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
         self.optimizer = Some(optimizer.load(directory, plain)?);
+        self.read_from = Some(directory.join(layout::OPTIMIZER));
         Ok(())
     }
 }
@@ -391,6 +413,37 @@ mod tests {
             assert_eq!((report.kind, report.values.len()), ("line", 1));
             assert!((report.loss - 7.0).abs() < 1e-6 && (report.gradient_norm.unwrap() - 5.0).abs() < 1e-5);
         }
+    }
+
+    #[derive(Module, Debug)]
+    struct Plane<B: burn::tensor::backend::Backend> {
+        slope: Param<burn::tensor::Tensor<B, 2>>,
+    }
+
+    /// A checkpoint that somebody sealed with another network's running values: Burn panics in the first step.
+    #[test]
+    fn running_values_of_another_network_are_told_by_the_name_of_their_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let momentum = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::default() });
+        let slope = Tensor::<2>::from_floats([[1.0, 1.0]], &autodiff()).require_grad();
+        let plane = Plane { slope: Param::initialized(ParamId::from(1), slope) };
+        let mut plane = Trained::new(plane, &momentum, &Training::default());
+        let mut gathered = Gathered::new(1);
+        gathered.count(1.0);
+        let network = plane.network().unwrap();
+        gathered.backward(network, network.slope.val().sum());
+        let (gradients, _) = plane.mean_and_clip(&mut gathered).unwrap();
+        plane.update(0.1, gradients).unwrap();
+        plane.save_optimizer(folder.path()).unwrap();
+
+        let mut line = Trained::new(line(None).network().unwrap().clone(), &momentum, &Training::default());
+        line.load_optimizer(folder.path(), &plain()).unwrap();
+        let mut gathered = Gathered::new(1);
+        gathered.count(1.0);
+        gathered.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));
+        let (gradients, _) = line.mean_and_clip(&mut gathered).unwrap();
+        let error = line.update(0.1, gradients).unwrap_err();
+        assert!(matches!(&error, TaskError::File { path, .. } if path.ends_with(layout::OPTIMIZER)), "{error}");
     }
 
     #[test]

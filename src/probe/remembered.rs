@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::Probe;
-use crate::data::cache;
 use crate::data::digest::digest;
 use crate::data::stamp::program;
+use crate::data::{cache, known};
 use crate::experiment::{Experiment, resolved};
 use crate::results::format::{Demand, DiskDemand, VERSION};
 use crate::results::{file, seal, write};
@@ -38,8 +38,9 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
 
 /// The probe of that key, if there was one.
 pub fn recall(key: &str) -> Option<Probe> {
-    let text = file::bytes(&path(key), FILE_BYTES_MAX).ok()?;
-    seal::check_record(&text).ok()?;
+    let path = path(key);
+    let text = file::bytes(&path, FILE_BYTES_MAX).ok()?;
+    seal::check_record(&text).inspect_err(|_| known::say_damaged(&path, "memory is measured again")).ok()?;
     let record: Record = serde_json::from_slice(&text).ok()?;
     let Record { version, parameters, demand, disk } = record;
     (version == VERSION).then_some(Probe { demand, parameters, disk })

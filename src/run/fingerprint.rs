@@ -1,7 +1,7 @@
 //! Are two experiments the same? One digest over what is asked for and the code that answers.
 //!
-//! In it: every value of the resolved experiment but [`LEFT_OUT`], the data sets' digests, xrun's version, the digest of
-//! its sources and of its lock file. Not in it: the machine and the device, which are compared by name.
+//! In it: every value of the resolved experiment but [`LEFT_OUT`], the digests of the data and of what was made of it, xrun's
+//! version, the digest of its sources and of its lock file. Not in it: the machine and the device, which are compared by name.
 
 use super::manifest::lock_digest;
 use std::sync::LazyLock;
@@ -63,7 +63,11 @@ pub fn code_digest() -> String {
 /// The fingerprint of a planned experiment.
 pub fn fingerprint(plan: &Plan) -> String {
     let mut lines = asked(&plan.experiment);
-    lines.extend(plan.facts.data_digests.iter().map(|(name, value)| format!("data {name} = {value}")));
+    // What is made when the task is opened comes behind the others, and what is kept already before them.
+    let mut data: Vec<String> =
+        plan.facts.data_digests.iter().map(|(name, value)| format!("data {name} = {value}")).collect();
+    data.sort();
+    lines.extend(data);
     lines.push(format!("xrun {} {} {}", env!("CARGO_PKG_VERSION"), code_digest(), lock_digest()));
     digest(lines.join("\n").as_bytes())
 }

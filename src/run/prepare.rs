@@ -36,7 +36,7 @@ use super::limits;
 use super::stop::ForAWhile;
 use crate::bounded::ledger::Ledger;
 use crate::data::error::Broken;
-use crate::data::{self, Dataset};
+use crate::data::{self, Dataset, written_once};
 use crate::device::kernels::Kernels;
 use crate::device::{self, Chosen, Kind, Tuning, pages};
 use crate::experiment::Experiment;
@@ -154,12 +154,15 @@ impl Planned {
         for smaller in &facts.smaller {
             listener.say(&smaller.to_string());
         }
-        if let Some(first) = &facts.made_first {
-            listener.say(first);
-        }
+        facts.notes.iter().for_each(|note| listener.say(&format!("data: {note}")));
         let initial = experiment.training.initial_weights.as_deref().map(initial_weights::find).transpose();
         let initial = initial.map_err(NotStarted::Failed)?;
         let mut plan = plan::resolve(experiment, facts);
+        if !of_made(&mut plan)?
+            && let Some(made) = &plan.facts.made
+        {
+            listener.say(&made.how);
+        }
         if let Some(initial) = &initial {
             initial.fit(&plan).map_err(NotStarted::Failed)?;
             listener.say(&initial.words());
@@ -242,7 +245,11 @@ impl Planned {
     }
 
     fn probe_key(&self) -> String {
-        remembered::key(&self.plan.experiment, &self.plan.facts.data_digests, &self.chosen.found.name)
+        let facts = &self.plan.facts;
+        // Memory does not depend on the values of what is made, and before it is made they are not known.
+        let is_made = |name: &str| facts.made.as_ref().is_some_and(|made| made.name == name);
+        let data: Vec<_> = facts.data_digests.iter().filter(|(name, _)| !is_made(name)).cloned().collect();
+        remembered::key(&self.plan.experiment, &data, &self.chosen.found.name)
     }
 
     /// What a few steps of the experiment need, seen now.
@@ -282,7 +289,7 @@ impl Planned {
     /// # Errors
     /// The device has no memory for the model, or fails.
     pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), NotStarted> {
-        let Self { plan, ledger, chosen, kernels, prepared, initial, .. } = self;
+        let Self { mut plan, ledger, chosen, kernels, prepared, initial, .. } = self;
         // A backend may panic where a library of its driver is missing.
         let opened = panics::caught(|| {
             let mut task = prepared.open(&plan.experiment, chosen.kind, &ledger, first_step)?;
@@ -295,8 +302,19 @@ impl Planned {
             TaskError::Device(said) => not_opened(&chosen, &Panic::told(said)),
             other => NotStarted::failed(other),
         })?;
+        of_made(&mut plan)?;
         Ok((Opened { plan, ledger, chosen, kernels }, task))
     }
+}
+
+/// Puts the digest of what the task makes first into the plan. Says whether it is there.
+fn of_made(plan: &mut Plan) -> Result<bool, NotStarted> {
+    let Some(made) = &plan.facts.made else { return Ok(false) };
+    let Some(digest) = written_once::digest(&made.path).map_err(NotStarted::failed)? else { return Ok(false) };
+    let name = made.name;
+    plan.facts.data_digests.retain(|(other, _)| other != name);
+    plan.facts.data_digests.push((name.to_owned(), digest));
+    Ok(true)
 }
 
 /// At the start of a run as many broken items are named; `xrun check` names more.

@@ -10,7 +10,7 @@ use xrun::run::reproduce::Original;
 use xrun::verdict::of_file;
 use xrun::verdict::table::Asked;
 
-use crate::workplace::{Workplace, text, wait_until};
+use crate::workplace::{Workplace, said, text, wait_until};
 
 const EXPERIMENT: &str = "
 [pipeline.dummy]
@@ -271,6 +271,57 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
     });
     assert!(said.code == 0 && said.err.contains("begins again at step 0"), "{said:?}");
     assert_eq!(text(&run.join("metrics.jsonl")), expected);
+}
+
+/// Generated data of each kind, small. A build without Burn prepares it and then refuses to train.
+const GENERATED: [&str; 4] = [
+    "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.reference-video]\n\
+     [dataset.reference-video.generated]\nvideos_per_class = 1\nframes_per_video = 4\nframe_size = 32\n",
+    "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \"tiny\"\n[dataset.question-answers]\nvocabulary_size = 300\n\
+     [dataset.question-answers.generated]\narticles = 4\n",
+    "[pipeline.federated-adapters]\nnodes = 2\n[model.audio-adapters]\nencoder = \"statistics\"\n[dataset.sound-clips]\n\
+     [dataset.sound-clips.generated]\nclips_per_class = 5\nother_clips_per_class = 5\n",
+    "[pipeline.vision-language]\n[model.vision-language]\npreset = \"tiny\"\n[dataset.image-text]\nimage_size = 32\n\
+     [dataset.image-text.generated]\nexamples = 20\nheld_out_examples = 8\nunseen_examples = 8\n",
+];
+
+#[test]
+fn no_flipped_bit_in_the_cache_is_trained_on() {
+    let workplace = Workplace::new();
+    let mut bits = Bits(19);
+    for (number, experiment) in GENERATED.iter().enumerate() {
+        let (file, cache) = (format!("{number}.toml"), workplace.path(&format!("cache-{number}")));
+        workplace.file(&file, &format!("{experiment}[memory]\nprobe = false\n"));
+        let dry_run = || {
+            let mut command = workplace.command(&[&file, "--dry-run"]);
+            said(command.env("XRUN_CACHE", &cache).output().unwrap())
+        };
+        let expected = dry_run();
+        assert!(expected.code == 0 || expected.err.contains("built without Burn"), "{expected:?}");
+        let kept = workplace.path(&format!("kept-{number}"));
+        copy(&cache, &kept);
+        // What is remembered of the data has its own check, and is hashed again.
+        let made = |path: &PathBuf| !path.starts_with(kept.join("digests")) && !path.ends_with("CACHEDIR.TAG");
+        let made: Vec<PathBuf> = files(&kept).into_iter().filter(made).collect();
+        let (step, mut told) = (made.len().div_ceil(6), 0);
+        // The lists and texts are few, the pictures and sounds are many.
+        let few =
+            |path: &PathBuf| !["png", "jpg", "wav"].iter().any(|word| path.extension().is_some_and(|it| it == *word));
+        for (at, file) in made.iter().enumerate().filter(|(at, file)| at % step == 0 || few(file)) {
+            let inside = file.strip_prefix(&kept).unwrap();
+            let bit = flip(&cache.join(inside), &mut bits);
+            let said = dry_run();
+            let place = format!("{at}: bit {bit} of {}: {said:?}", inside.display());
+            assert!(said.code == 1 && said.err.contains("is damaged") && said.err.contains("delete"), "{place}");
+            told += 1;
+            std::fs::copy(file, cache.join(inside)).unwrap();
+            if told == 1 {
+                let again = dry_run();
+                assert_eq!((again.code, again.err.contains("is damaged")), (expected.code, false), "{again:?}");
+            }
+        }
+        assert!(told >= 2, "{number}: {made:?}");
+    }
 }
 
 #[test]

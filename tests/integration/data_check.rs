@@ -42,6 +42,39 @@ fn check(workplace: &Workplace, extra: &[&str]) -> Said {
     workplace.xrun(&[&["check", "mine.toml"], extra].concat())
 }
 
+#[test]
+fn words_that_are_cut_for_the_vocabulary_are_told_of() {
+    let workplace = Workplace::new();
+    let said_of = |letters: usize| {
+        let context = format!("{} End", "ACGTTGCA".repeat(letters / 8));
+        let answer = json!({ "text": "End", "answer_start": letters + 1 });
+        let article = |number: usize| {
+            let asked = json!({ "id": number.to_string(), "question": "Who?", "answers": [answer] });
+            json!({ "title": "t", "paragraphs": [{ "context": context, "qas": [asked] }] })
+        };
+        write(&workplace, "long.json", &json!({ "data": [article(0), article(1)] }));
+        std::fs::write(
+            workplace.path("mine.toml"),
+            "[pipeline.qat-language-model]\npretraining_steps = 0\n[model.gpt2]\npreset = \"tiny\"\n\
+             [dataset.question-answers]\nsource = \"file\"\npath = \"long.json\"\nvalidation_share = 0.5\n\
+             vocabulary_size = 300\n[memory]\nprobe = false\n",
+        )
+        .unwrap();
+        [&["check", "mine.toml"][..], &["check", "mine.toml", "--json"], &["mine.toml", "--dry-run"]]
+            .map(|command| workplace.xrun(command))
+    };
+    let words = "1 word that is longer than 1.0 KiB";
+    let [check, as_json, dry_run] = said_of(200_000);
+    assert!(check.code == 0 && check.err.contains(words), "{check:?}");
+    let answer: Value = serde_json::from_str(&as_json.out).unwrap();
+    assert!(answer[0]["data"]["notes"][0].as_str().unwrap().contains(words), "{answer}");
+    assert!(dry_run.err.contains(words), "{dry_run:?}");
+    let [check, as_json, _] = said_of(800);
+    assert!(check.code == 0 && !check.err.contains("longer than"), "{check:?}");
+    let answer: Value = serde_json::from_str(&as_json.out).unwrap();
+    assert_eq!(answer[0]["data"]["notes"], json!([]));
+}
+
 const HELD_OUT: &str = "dataset.reference-video.validation_classes=[\"fox\", \"owl\"]";
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, json, said, text, unsealed, wait_until};
+use crate::workplace::{Said, Workplace, as_another, json, said, text, unsealed, wait_until};
 
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
 
@@ -139,6 +139,73 @@ fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
     assert!(said.code == 1 && said.out.contains("damaged"), "not all of them finished: {said:?}");
     let row = &json(&sweep.join("table.json"))["rows"][0];
     assert_eq!((&row["outcome"], &row["finished"]), (&"damaged".into(), &0.into()), "{row}");
+}
+
+const SOUNDS: &str = "[pipeline.federated-adapters]\nnodes = 2\n[model.audio-adapters]\nencoder = \"statistics\"\n\
+                      [dataset.sound-clips]\n[dataset.sound-clips.generated]\nclips_per_class = 5\n\
+                      other_clips_per_class = 5\n[limits]\nworkers = 0\n[memory]\nprobe = false\n";
+const QUESTIONS: &str = "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \"tiny\"\n[dataset.question-answers]\n\
+                         vocabulary_size = 300\n[dataset.question-answers.generated]\narticles = 4\n[memory]\n\
+                         probe = false\n";
+
+/// Whether the data were made; a build without Burn says then that it trains nothing.
+fn prepared(said: &Said) -> bool {
+    said.code == 0 || said.err.contains("built without Burn") || said.err.contains("the threads that it computes on")
+}
+
+#[test]
+fn data_are_generated_where_the_system_gives_no_threads() {
+    let workplace = Workplace::new();
+    for (name, experiment) in [("sounds", SOUNDS), ("questions", QUESTIONS)] {
+        let file = format!("{name}.toml");
+        workplace.file(&file, experiment);
+        let mut command = workplace.command(&[&file, "--dry-run"]);
+        let Some(mut limited) =
+            as_another(command.env("XRUN_CACHE", workplace.path("limited")), "ulimit -u 1 2> /dev/null || ulimit -p 1")
+        else {
+            return;
+        };
+        let limited = said(limited.output().unwrap());
+        assert!(prepared(&limited) && !limited.err.contains("bug"), "{limited:?}");
+        let own = said(command.env("XRUN_CACHE", workplace.path("own")).output().unwrap());
+        assert!(prepared(&own), "{own:?}");
+    }
+    let names = |cache: &str| {
+        let mut names: Vec<_> =
+            std::fs::read_dir(workplace.path(cache)).unwrap().map(|one| one.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("limited"), names("own"));
+    for name in names("own").iter().filter(|name| name.to_string_lossy().starts_with("sounds-")) {
+        let list = |cache: &str| text(&workplace.path(cache).join(name).join("SHA256SUMS"));
+        assert_eq!(list("limited"), list("own"), "the same bits on one thread");
+    }
+}
+
+/// A cache that several share, and one of them lets nobody else read what is made there.
+#[test]
+fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() {
+    let workplace = Workplace::new();
+    let cache = workplace.path("cache");
+    for (name, experiment, close) in [("sounds", SOUNDS, "sounds-"), ("questions", QUESTIONS, "questions-")] {
+        let file = format!("{name}.toml");
+        workplace.file(&file, experiment);
+        let mut command = workplace.command(&[&file, "--dry-run"]);
+        command.env("XRUN_CACHE", &cache);
+        let Some(mut other) = as_another(&command, "true") else { return };
+        assert!(prepared(&said(command.output().unwrap())));
+        for entry in std::fs::read_dir(&cache).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(close) {
+                // As under a umask of 077.
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o700;
+                std::fs::set_permissions(entry.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            }
+        }
+        let said = said(other.output().unwrap());
+        assert!(said.code == 1 && said.err.contains("permission denied"), "{said:?}");
+        assert!(!said.err.contains("damaged") && !said.err.contains("delete"), "he cannot: {said:?}");
+    }
 }
 
 #[test]

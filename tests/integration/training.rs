@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, text, wait_until};
+use crate::workplace::{Workplace, json, said, text, wait_until};
 
 /// Few-shot detection as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = r#"
@@ -299,4 +299,62 @@ fn that_an_encoder_is_trained_first_is_said_once() {
     assert!(first.contains(said), "{first}");
     let again = opened();
     assert!(!again.contains(said), "{again}");
+}
+
+/// The encoder is made once and kept in the cache: numbers depend on its bytes.
+#[test]
+fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_fingerprint() {
+    let workplace = Workplace::new();
+    let experiment = "[pipeline.federated-adapters]\nnodes = 2\nlocal_epochs = 1\npretraining_steps = 3\n\
+                      [model.audio-adapters]\nbands = 16\nframes = 96\nwidth = 16\nlayers = 1\nheads = 2\n\
+                      pooled = { hidden = [12], latents = 1, width = 8 }\ntokens = { hidden = [], latents = 3, width = 8 }\n\
+                      pool_heads = 2\n[dataset.sound-clips]\n[dataset.sound-clips.generated]\nclasses = 2\n\
+                      clips_per_class = 5\nother_clips_per_class = 5\n[training]\nepochs = 2\nbatch_size = 4\n\
+                      [validation]\nepisodes = 1\n[memory]\nprobe = false\n";
+    workplace.file("mine.toml", experiment);
+    let xrun = |arguments: &[&str]| {
+        let mut command = workplace.command(arguments);
+        said(command.env("XRUN_CACHE", workplace.path("cache")).output().unwrap())
+    };
+    let run = |name: &str| xrun(&["mine.toml", "--name", name, "-q"]);
+    let of = |name: &str, file: &str| std::fs::read(workplace.latest(name).join(file)).unwrap();
+    let manifest = |name: &str| json(&workplace.latest(name).join("manifest.json"));
+    let said = run("first");
+    assert_eq!(said.code, 0, "{said:?}");
+    let kept = std::fs::read_dir(workplace.path("cache/encoders")).unwrap().flatten().map(|entry| entry.path());
+    let kept = kept.into_iter().find(|path| path.extension().is_some_and(|it| it == "safetensors")).unwrap();
+    let whole = std::fs::read(&kept).unwrap();
+    assert_eq!(manifest("first")["data"]["encoder"], xrun::data::digest::digest(&whole));
+    let unchanged =
+        || xrun(&["mine.toml", "--name", "first", "--if-changed", "--json"]).out.contains("\"skipped\": true");
+    assert!(unchanged());
+
+    let mut flipped = whole.clone();
+    let middle = flipped.len() / 2 + 2;
+    flipped[middle] ^= 0x10;
+    std::fs::write(&kept, &flipped).unwrap();
+    let name = kept.file_name().unwrap().to_str().unwrap().to_owned();
+    for said in [run("second"), xrun(&["reproduce", "first"]), xrun(&["mine.toml", "--name", "first", "--if-changed"])]
+    {
+        assert!(said.code == 1 && said.err.contains(&name) && said.err.contains("delete it"), "{said:?}");
+    }
+    std::fs::remove_file(&kept).unwrap();
+    assert_eq!(run("second").code, 0);
+    assert_eq!(of("second", "metrics.jsonl"), of("first", "metrics.jsonl"));
+    assert_eq!(manifest("second")["fingerprint"], manifest("first")["fingerprint"]);
+    assert_eq!(std::fs::read(&kept).unwrap(), whole);
+    assert!(unchanged());
+
+    // Another encoder, such as one that another machine made: whole, and other numbers.
+    std::fs::write(&kept, &flipped).unwrap();
+    let sum = format!("{}  {name}\n", xrun::data::digest::digest(&flipped));
+    std::fs::write(kept.with_file_name(format!("{name}.sha256")), sum).unwrap();
+    assert!(!unchanged());
+    assert_eq!(run("third").code, 0);
+    assert_ne!(manifest("third")["fingerprint"], manifest("first")["fingerprint"]);
+    assert_ne!(of("third", "metrics.jsonl"), of("first", "metrics.jsonl"));
+    let said = xrun(&["reproduce", "second"]);
+    assert!(said.err.contains("encoder") || said.out.contains("encoder"), "{said:?}");
+    let said = xrun(&["compare", "first", "third"]);
+    assert!(said.code == 0 && said.out.contains("encoder"), "{said:?}");
 }

@@ -81,6 +81,33 @@ pub fn said(output: Output) -> Said {
     }
 }
 
+/// The command of another user than the one who runs the tests, under these limits of the shell, such as `ulimit -u 1`; `None` where
+/// only the superuser could start it.
+pub fn as_another(command: &Command, limits: &str) -> Option<Command> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let folder = command.get_current_dir().unwrap();
+    if std::fs::metadata(folder).unwrap().uid() != 0 {
+        skipped("only the superuser can be another user");
+        return None;
+    }
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    // Where the tests are built, another user may not look.
+    let program = folder.join("xrun");
+    if !program.exists() {
+        std::fs::copy(command.get_program(), &program).unwrap();
+    }
+    let mut other = Command::new("sh");
+    other.args(["-c", &format!("{limits}; exec \"$@\""), "sh"]).arg(program).args(command.get_args());
+    other.current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    other.uid(NOBODY).gid(NOBODY);
+    Some(other)
+}
+
+/// The user `nobody` of Linux, or one that is not there.
+const NOBODY: u32 = 65_534;
+
 /// Generated data is shared by the tests: writing it once is part of what they test.
 pub fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")

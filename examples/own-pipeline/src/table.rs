@@ -48,7 +48,7 @@ impl DatasetKind for Table {
     }
 
     fn look(settings: &Settings) -> Result<Look<u64>, DataError> {
-        Ok(Look { left_out: Broken::default(), seen: read(settings)?.rows.len() as u64 })
+        Ok(Look { left_out: Broken::default(), notes: Vec::new(), seen: read(settings)?.rows.len() as u64 })
     }
 }
 

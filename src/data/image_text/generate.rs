@@ -47,7 +47,7 @@ fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     let folder = cache.join(name(settings));
     let pictures = counts(settings).iter().sum();
     let picture_size = settings.picture_size;
-    (!folder.join(FILES[0]).is_file()).then_some(Pending { pictures, picture_size, folder })
+    written_once::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, picture_size, folder })
 }
 
 /// Where the set is, or will be.
@@ -103,11 +103,13 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
             std::fs::create_dir_all(folder.join(subfolder(split, first)))?;
         }
         let mut text = String::new();
-        for part in written(settings, split, count, folder) {
-            for Written { line, sum } in part? {
-                text += &line;
-                sums += &sum;
-            }
+        // An example is a pure function of its number, so who makes it does not matter.
+        let numbers: Vec<usize> = (0..count).collect();
+        for Written { line, sum } in
+            written_once::side_by_side(&numbers, |number| one(settings, split, *number, folder))?
+        {
+            text += &line;
+            sums += &sum;
         }
         sums += &format!("{}  {}\n", digest(text.as_bytes()), FILES[split]);
         texts.push(text);
@@ -117,22 +119,6 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
         write::replace(&folder.join(name), text.as_bytes()).map_err(|error| error.source)?;
     }
     Ok(())
-}
-
-/// By parts, a thread each. An example is a pure function of its number, so who makes it does not matter.
-fn written(settings: &Generated, split: usize, count: usize, folder: &Path) -> Vec<io::Result<Vec<Written>>> {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
-    let share = count.div_ceil(threads).max(1);
-    std::thread::scope(|scope| {
-        let part = |first: usize| {
-            scope.spawn(move || {
-                (first..count.min(first + share)).map(|number| one(settings, split, number, folder)).collect()
-            })
-        };
-        let workers: Vec<_> = (0..count).step_by(share).map(part).collect();
-        let panicked = |_| Err(io::Error::other("a painting thread panicked"));
-        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
-    })
 }
 
 /// Of the pictures of a thousand examples.

@@ -136,8 +136,9 @@ impl DatasetKind for ImageText {
 
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let library = open::open(settings)?;
-        let texts = library.text_lengths(&library.tokenizer(settings)?)?;
-        let seen = Seen { texts, ..library.seen() };
-        Ok(Look { left_out: library.left_out, seen })
+        let tokenizer = library.tokenizer(settings)?;
+        let seen = Seen { texts: library.text_lengths(&tokenizer)?, ..library.seen() };
+        let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
+        Ok(Look { left_out: library.left_out, notes, seen })
     }
 }

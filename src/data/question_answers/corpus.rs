@@ -10,6 +10,7 @@ use crate::data::error::{Broken, DataError};
 use crate::data::reference_video::raw::Judge;
 use crate::data::reference_video::settings::OnBroken;
 use crate::data::tokenizer::{Tokenizer, Words};
+use crate::data::written_once;
 use crate::units::counted;
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.
@@ -25,7 +26,7 @@ pub enum Split {
 }
 
 impl Split {
-    /// In the order in which [`Corpus::look`] counts.
+    /// In the order in which [`Looked::questions`] counts.
     pub const ALL: [Self; 2] = [Self::Train, Self::Validation];
 }
 
@@ -43,6 +44,17 @@ pub struct Corpus {
     pub digest: String,
     /// What was left out.
     pub left_out: Broken,
+}
+
+/// What a look at a corpus tells.
+#[derive(Debug)]
+pub struct Looked {
+    /// Questions to train on and to validate with.
+    pub questions: [u64; 2],
+    /// What was left out.
+    pub left_out: Broken,
+    /// What there is to say about the words that a vocabulary would be learnt from, for people.
+    pub note: Option<String>,
 }
 
 /// What stands in the files, before anything is cut into tokens.
@@ -64,14 +76,25 @@ impl Corpus {
         Ok(Self { train, validation, train_places, validation_places, tokenizer, digest, left_out })
     }
 
-    /// How many questions there are to train on and to validate with, and what was left out; no text is cut into tokens,
-    /// but a vocabulary that is named is read.
-    pub fn look(settings: &Settings) -> Result<([u64; 2], Broken), DataError> {
-        let found = Found::look(settings)?;
-        if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
-            Tokenizer::read(Path::new(encoder), Path::new(merges))?;
-        }
-        Ok(([found.train_places.len() as u64, found.validation_places.len() as u64], found.left_out))
+    /// What there is to say without a vocabulary that is learnt; one that is named is read.
+    ///
+    /// # Errors
+    /// As [`Corpus::open`].
+    pub fn look(settings: &Settings) -> Result<Looked, DataError> {
+        let Found { train, train_places, validation_places, left_out, .. } = Found::look(settings)?;
+        let questions = [train_places.len() as u64, validation_places.len() as u64];
+        let note = match (&settings.encoder, &settings.merges) {
+            (Some(encoder), Some(merges)) => {
+                Tokenizer::read(Path::new(encoder), Path::new(merges))?;
+                None
+            }
+            _ => {
+                let mut words = Words::default();
+                texts_to_learn(&train, &train_places, |text, _| words.add_long(text))?;
+                words.note()
+            }
+        };
+        Ok(Looked { questions, left_out, note })
     }
 
     /// Where the questions of a split stand, by their number.
@@ -98,22 +121,31 @@ impl Corpus {
 
 impl Found {
     fn look(settings: &Settings) -> Result<Self, DataError> {
-        let (path, policy) = match settings.source {
+        let (path, written, policy) = match settings.source {
             // What xrun wrote itself is never left out in part.
-            Source::Generated => (generate(&settings.generated)?, OnBroken::Fail),
-            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), settings.on_broken),
+            Source::Generated => {
+                let (path, written) = generate(&settings.generated)?;
+                (path, Some(written), OnBroken::Fail)
+            }
+            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), None, settings.on_broken),
         };
         let mut judge = Judge::new(policy);
         let opened = QuestionFile::open(&path, &mut judge);
         // All that is wrong with both files is told at once.
         let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut judge));
-        let told = |error: DataError| damaged(error, settings.source, &path);
+        let told = |error: DataError| match settings.source {
+            Source::Generated => written_once::damaged(&path, error),
+            Source::File => error,
+        };
         let (opened, second) = match (opened, second.transpose()) {
             (Ok(opened), Ok(second)) => (opened, second),
             (Err(fatal), _) | (_, Err(fatal)) => return Err(told(judge.beside(fatal))),
         };
         judge.verdict().map_err(told)?;
         let (train, Index { places, articles }) = opened;
+        if let Some(written) = &written {
+            written_once::expect(&path, written, &train.digest)?;
+        }
         let mut digests = train.digest.clone();
         let (validation, train_places, validation_places) = match second {
             Some((file, index)) => {
@@ -142,40 +174,35 @@ impl Found {
     }
 }
 
-fn damaged(error: DataError, source: Source, path: &Path) -> DataError {
-    let error = match error {
-        DataError::Several(broken) if source == Source::Generated => broken.first[0].error.clone(),
-        other => other,
-    };
-    match (source, error) {
-        // Without the hint: nothing is left out of what xrun wrote.
-        (Source::Generated, DataError::File { message: cause, .. }) => {
-            let message = format!("the generated file is damaged; delete it, and it is written again ({cause})");
-            DataError::file(path, message)
-        }
-        (_, error) => error,
-    }
-}
-
 /// GPT-2's own, or one that is learnt from contexts and questions to train on.
 fn tokenizer(settings: &Settings, file: &QuestionFile, places: &[Place]) -> Result<Tokenizer, DataError> {
     if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
         return Tokenizer::read(Path::new(encoder), Path::new(merges));
     }
+    let mut words = Words::default();
+    texts_to_learn(file, places, |text, times| words.add(text, times))?;
+    Tokenizer::learn(&words, settings.vocabulary_size)
+}
+
+/// Texts that a vocabulary is learnt from, and how often each counts.
+fn texts_to_learn(
+    file: &QuestionFile,
+    places: &[Place],
+    mut each: impl FnMut(&str, u64) -> Result<(), DataError>,
+) -> Result<(), DataError> {
     let first_of_each = places
         .iter()
         .enumerate()
         .filter(|(at, place)| at.checked_sub(1).is_none_or(|before| places[before].offset != place.offset));
-    let mut words = Words::default();
     for (_, place) in first_of_each.take(LEARN_PARAGRAPHS_MAX) {
         let paragraph = file.paragraph(place)?;
         // As if each question stood before a context of its own, which it does in an example.
         let questions = paragraph.qas.len() as u64;
-        words.add(&format!("Context: {}\nAnswer:", paragraph.context), questions)?;
-        words.add("\n", questions.saturating_sub(1))?;
+        each(&format!("Context: {}\nAnswer:", paragraph.context), questions)?;
+        each("\n", questions.saturating_sub(1))?;
         for asked in &paragraph.qas {
-            words.add(&format!("Question: {}\n", asked.question), 1)?;
+            each(&format!("Question: {}\n", asked.question), 1)?;
         }
     }
-    Tokenizer::learn(&words, settings.vocabulary_size)
+    Ok(())
 }

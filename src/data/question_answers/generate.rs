@@ -9,13 +9,14 @@ use rand::seq::SliceRandom;
 use serde_json::{Value, json};
 
 use super::settings::Generated;
-use crate::data::cache;
+use crate::data::digest::digest;
 use crate::data::error::DataError;
+use crate::data::{cache, written_once};
 use crate::results::write;
 use crate::seed::generator;
 
 /// A change to what is written needs a new number: old files stay valid for old code.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Who, what, and of which trade.
 pub const QUESTIONS_PER_SENTENCE: usize = 3;
@@ -34,27 +35,21 @@ const ANIMALS: [&str; 12] =
 const FIRST: [&str; 8] = ["Nor", "Sal", "Ber", "Kal", "Mon", "Tur", "Vel", "Ost"];
 const LAST: [&str; 6] = ["burg", "stad", "heim", "wick", "ford", "mouth"];
 
-/// The generated file, written now if it is not there yet.
-pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
+/// The generated file, written now if it is not there yet, and the digest that it was written with.
+pub fn generate(settings: &Generated) -> Result<(PathBuf, String), DataError> {
     generate_in(settings, &cache::folder())
 }
 
-/// As [`generate`], with the cache folder named. The file is put in place as a whole; two processes write the same bytes.
-pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
+/// As [`generate`], with the cache folder named.
+pub fn generate_in(settings: &Generated, cache: &Path) -> Result<(PathBuf, String), DataError> {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    let name = format!("questions-{}.json", &crate::data::digest::digest(identity.as_bytes())[..16]);
-    let place = cache.join(name);
-    let failed = |error: std::io::Error| {
-        DataError::file(&place, format!("cannot generate the questions: {error}{}", cache::advice(&error)))
-    };
-    cache::make(cache).map_err(failed)?;
-    if place.is_file() {
-        return Ok(place);
-    }
-    let articles: Vec<Value> = (0..settings.articles).map(|number| article(settings, number)).collect();
-    let text = serde_json::to_vec(&json!({ "data": articles, "version": "1.1" })).unwrap_or_default();
-    write::replace(&place, &text).map_err(|error| failed(error.source))?;
-    Ok(place)
+    let place = cache.join(format!("questions-{}.json", &digest(identity.as_bytes())[..16]));
+    let written = written_once::file(&place, |path| {
+        let articles: Vec<Value> = (0..settings.articles).map(|number| article(settings, number)).collect();
+        let text = serde_json::to_vec(&json!({ "data": articles, "version": "1.1" })).unwrap_or_default();
+        write::replace(path, &text).map_err(|error| written_once::not_made(&place, &error.source))
+    })?;
+    Ok((place, written))
 }
 
 fn article(settings: &Generated, number: usize) -> Value {
@@ -104,13 +99,14 @@ mod tests {
     fn the_same_settings_give_the_same_sound_file() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Generated { articles: 3, paragraphs_per_article: 4, ..Generated::default() };
-        let path = generate_in(&settings, folder.path()).unwrap();
+        let (path, written) = generate_in(&settings, folder.path()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(written, digest(&bytes));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(generate_in(&settings, folder.path()).unwrap(), path);
+        assert_eq!(generate_in(&settings, folder.path()).unwrap(), (path.clone(), written.clone()));
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
-        let other = generate_in(&Generated { seed: 1, ..settings.clone() }, folder.path()).unwrap();
-        assert_ne!(std::fs::read(other).unwrap(), bytes);
+        let (_, other) = generate_in(&Generated { seed: 1, ..settings.clone() }, folder.path()).unwrap();
+        assert_ne!(other, written);
         let mut judge =
             crate::data::reference_video::raw::Judge::new(crate::data::reference_video::settings::OnBroken::Fail);
         let index = super::super::squad::index(&bytes, &path, &mut judge).unwrap();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::error::DataError;
 use super::kind::{DatasetKind, Look};
 use crate::problem::Problems;
-use corpus::Corpus;
+use corpus::{Corpus, Looked};
 use settings::{Settings, Source};
 
 /// `[dataset.question-answers]`.
@@ -60,7 +60,7 @@ impl DatasetKind for QuestionAnswers {
     }
 
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
-        let ([train, held_out], left_out) = Corpus::look(settings)?;
-        Ok(Look { left_out, seen: Seen { train, held_out } })
+        let Looked { questions: [train, held_out], left_out, note } = Corpus::look(settings)?;
+        Ok(Look { left_out, notes: note.into_iter().collect(), seen: Seen { train, held_out } })
     }
 }

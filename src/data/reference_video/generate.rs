@@ -50,7 +50,7 @@ pub fn pending(settings: &Generated) -> Option<Pending> {
 fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     let folder = cache.join(name(settings));
     let classes = settings.train_classes + settings.validation_classes;
-    (!folder.join(ANNOTATIONS).is_file()).then(|| Pending {
+    written_once::is_missing(&folder.join(ANNOTATIONS)).then(|| Pending {
         frames: classes * settings.videos_per_class * settings.frames_per_video,
         references: classes * settings.references_per_class,
         frame_size: settings.frame_size,
@@ -96,26 +96,9 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
     for folder in [folder.join("frames"), folder.join("references")] {
         std::fs::create_dir_all(folder)?;
     }
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
-    let share = videos.len().div_ceil(threads);
     // Each video is a pure function of its number, so who paints it does not matter.
-    let painted: Vec<io::Result<Vec<Video>>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = videos
-            .chunks(share)
-            .map(|part| {
-                let classes = &classes;
-                scope.spawn(move || {
-                    part.iter().map(|(class, video)| paint_video(settings, classes, *class, *video, folder)).collect()
-                })
-            })
-            .collect();
-        let panicked = |_| Err(io::Error::other("a painting thread panicked"));
-        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
-    });
-    let mut all = Vec::with_capacity(videos.len());
-    for part in painted {
-        all.extend(part?);
-    }
+    let paint = |(class, video): &(usize, usize)| paint_video(settings, &classes, *class, *video, folder);
+    let all = written_once::side_by_side(&videos, paint)?;
     let references = paint_references(settings, &classes, folder)?;
     let pictures = all.iter().flat_map(|video| video.frames.iter().map(|(file, _)| file.as_str()));
     let pictures = pictures.chain(references.iter().filter_map(|reference| reference["file_name"].as_str()));

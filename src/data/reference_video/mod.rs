@@ -78,6 +78,6 @@ impl DatasetKind for ReferenceVideo {
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let library = open::open(settings)?;
         let seen = Seen { drawn: drawn_classes(&library), largest: library.largest };
-        Ok(Look { left_out: library.left_out, seen })
+        Ok(Look { left_out: library.left_out, notes: Vec::new(), seen })
     }
 }

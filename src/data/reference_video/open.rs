@@ -15,6 +15,7 @@ use super::{coco, coco_files, voc};
 use crate::data::digest::digest as digest_of;
 use crate::data::error::{Broken, DataError, UNUSABLE_CLASS};
 use crate::data::known::Known;
+use crate::data::written_once;
 use crate::results::printable;
 
 /// More than this is no annotation file.
@@ -43,20 +44,7 @@ pub fn root(settings: &Settings) -> PathBuf {
 /// What xrun wrote itself is never left out in part: results on it would not compare.
 fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
-    open_folder(&strict, root.clone(), Format::Coco).map_err(|error| {
-        let first = match error {
-            DataError::Several(broken) => broken.first.into_iter().next().map(|item| item.error),
-            other => Some(other),
-        };
-        match first {
-            // Without the hint: nothing is left out of what xrun wrote.
-            Some(DataError::File { path, message: cause, hint: _ }) => {
-                let advice = "the generated data set is damaged; delete this folder, and it is generated again";
-                DataError::file(&root, format!("{advice} ({path}: {cause})"))
-            }
-            other => DataError::content(other.map_or_else(String::new, |error| error.to_string())),
-        }
-    })
+    open_folder(&strict, root.clone(), Format::Coco).map_err(|error| written_once::damaged(&root, error))
 }
 
 fn open_folder(settings: &Settings, root: PathBuf, format: Format) -> Result<Library, DataError> {

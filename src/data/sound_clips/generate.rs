@@ -42,7 +42,7 @@ pub fn pending(settings: &Generated) -> Option<Pending> {
 fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
     let folder = cache.join(name(settings));
     let clips = classes(settings).map(|(_, clips)| clips).sum();
-    (!folder.join(TABLE).is_file()).then_some(Pending { clips, folder })
+    written_once::is_missing(&folder.join(TABLE)).then_some(Pending { clips, folder })
 }
 
 /// Where the set is, or will be.
@@ -130,29 +130,12 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
             })
         })
         .collect();
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
     // Each recording is a pure function of its number, so who makes it does not matter.
-    let made: Vec<io::Result<Vec<Written>>> = std::thread::scope(|scope| {
-        let share = jobs.len().div_ceil(threads);
-        let one = |job: &Job| write_recording(settings, job, folder);
-        let workers: Vec<_> = jobs
-            .chunks(share)
-            .map(|part| {
-                scope.spawn(move || {
-                    let all: io::Result<Vec<Vec<Written>>> = part.iter().map(one).collect();
-                    all.map(|all| all.into_iter().flatten().collect())
-                })
-            })
-            .collect();
-        let panicked = |_| Err(io::Error::other("a thread that makes sounds panicked"));
-        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
-    });
+    let made = written_once::side_by_side(&jobs, |job| write_recording(settings, job, folder))?;
     let (mut table, mut sums) = (String::from("filename,fold,target,category,src_file,take\n"), String::new());
-    for part in made {
-        for Written { line, sum } in part? {
-            table.push_str(&line);
-            sums.push_str(&sum);
-        }
+    for Written { line, sum } in made.into_iter().flatten() {
+        table.push_str(&line);
+        sums.push_str(&sum);
     }
     sums.push_str(&format!("{}  {TABLE}\n", digest(table.as_bytes())));
     write::replace(&folder.join(known::SUMS), sums.as_bytes()).map_err(|error| error.source)?;

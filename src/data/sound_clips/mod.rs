@@ -78,6 +78,6 @@ impl DatasetKind for SoundClips {
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let library = open::open(settings)?;
         let seen = library.seen();
-        Ok(Look { left_out: library.left_out, seen })
+        Ok(Look { left_out: library.left_out, notes: Vec::new(), seen })
     }
 }

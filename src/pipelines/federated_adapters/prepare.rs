@@ -76,7 +76,7 @@ pub fn prepare(
     let rounds = Rounds::new(settings, clips, size, seed);
     let left_out = library.left_out.clone();
     let smaller = smaller(settings, experiment, &library.seen());
-    let made_first = trained_encoder::pending(settings, model, &library.digest, seed);
+    let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, data, model.bands, model.frames, ledger);
     let mut owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
@@ -96,7 +96,7 @@ pub fn prepare(
         // Whole rounds of one step each: a round has its sum, and what nodes keep.
         probe_steps: PROBE_STEPS_MIN.div_ceil(of_round) * of_round,
         stages: &["round", "local_epoch"],
-        made_first,
+        made,
         probe_overrides: vec!["pipeline.federated-adapters.local_steps=1".into()],
         ..TaskFacts::new(rounds.steps(), METRICS)
     };

@@ -18,10 +18,9 @@ use super::prepare::Prepared;
 use super::settings::{EncoderKind, Model, Settings};
 use super::sounds::Sounds;
 use super::trained_encoder;
-use crate::data::cache;
 use crate::data::digest::digest_of_numbers;
-use crate::data::error::DataError;
 use crate::data::sound_clips::library::{Role, Split};
+use crate::data::{cache, written_once};
 use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
 use crate::nn::parameters::initialise_linear;
@@ -83,35 +82,23 @@ pub fn encoder(
 /// The file of the encoder, made now if it is not there yet.
 fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<PathBuf, TaskError> {
     let path = trained_encoder::path(settings, model, &sounds.store().library().digest, seed);
-    if path.is_file() {
-        return Ok(path);
-    }
-    let root = cache::folder();
-    let folder = path.parent().map_or_else(|| root.clone(), Path::to_path_buf);
-    let failed = |error: std::io::Error| {
-        DataError::file(&folder, format!("cannot keep the encoder: {error}{}", cache::advice(&error)))
-    };
-    cache::make(&root).and_then(|()| std::fs::create_dir_all(&folder)).map_err(failed)?;
-    let trained = train(settings, model, sounds, seed)?;
-    // As a whole or not at all: another run may make the same one.
-    let writing =
-        tempfile::Builder::new().suffix(".safetensors").tempfile_in(&folder).map_err(failed)?.into_temp_path();
-    let mut store = checkpoint_weights::to_file(&*writing, "model", "spectrogram-transformer").overwrite(true);
-    trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
-    writing.persist(&path).map_err(|error| failed(error.error))?;
-    cache::forget_oldest(&folder, ENCODERS_MAX);
+    written_once::file(&path, |at| {
+        let trained = train(settings, model, sounds, seed)?;
+        let mut store = checkpoint_weights::to_file(at, "model", "spectrogram-transformer");
+        trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
+        path.parent().iter().for_each(|folder| cache::forget_oldest(folder, ENCODERS_MAX - 1));
+        Ok::<(), TaskError>(())
+    })?;
     Ok(path)
 }
 
 fn load(encoder: &mut Encoder<Backend>, path: &Path) -> Result<(), TaskError> {
-    let advice = "take the file away, and it is made again";
-    let failed = |error: String| TaskError::file(path, format!("{error}; {advice}"));
-    crate::results::tensors::described(path).map_err(failed)?;
-    let applied =
-        encoder.load_from(&mut SafetensorsStore::from_file(path)).map_err(|error| failed(error.to_string()))?;
+    written_once::digest(path)?;
+    let applied = encoder.load_from(&mut SafetensorsStore::from_file(path));
+    let applied = applied.map_err(|error| TaskError::file(path, error))?;
     match applied.missing.is_empty() && applied.errors.is_empty() {
         true => Ok(()),
-        false => Err(failed("does not fit the model".into())),
+        false => Err(TaskError::file(path, "does not fit the model; take the file away, and it is made again")),
     }
 }
 

@@ -1,14 +1,15 @@
-//! Which encoder does a run without `weights` train on public classes, and is it kept already?
+//! Which encoder does a run without `weights` train on public classes, and where is it kept?
 
 use std::path::PathBuf;
 
 use super::settings::{EncoderKind, Model, Settings};
 use crate::data::cache;
 use crate::data::digest::digest;
+use crate::task::Made;
 use crate::units::counted;
 
 /// A change to what is trained needs a new number.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const FOLDER: &str = "encoders";
 
 /// What identifies the encoder before it is made; `data` is the digest of the clips.
@@ -24,11 +25,13 @@ pub fn path(settings: &Settings, model: &Model, data: &str, seed: u32) -> PathBu
     cache::folder().join(FOLDER).join(format!("{}.safetensors", &identity[..16]))
 }
 
-/// What has to be made before the first step, for people; `None` where it is kept, or there is nothing to make.
-pub fn pending(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<String> {
+/// The encoder, where it is trained and not read from a file.
+pub fn made(settings: &Settings, model: &Model, data: &str, seed: u32) -> Option<Made> {
     let is_trained = model.encoder != EncoderKind::Statistics && model.weights.is_none();
-    (is_trained && !path(settings, model, data, seed).is_file()).then(|| {
+    is_trained.then(|| {
         let steps = counted(settings.pretraining_steps, "step");
-        format!("the encoder is trained on public classes first, {steps}; it is kept, and later runs take it")
+        let how =
+            format!("the encoder is trained on public classes first, {steps}; it is kept, and later runs take it");
+        Made { name: "encoder", path: path(settings, model, data, seed), how }
     })
 }

@@ -14,7 +14,7 @@ use crate::seed::generator;
 fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, Batches) {
     let folder = tempfile::tempdir().unwrap();
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
-    let path = crate::data::question_answers::generate::generate_in(&generated, folder.path()).unwrap();
+    let (path, _) = crate::data::question_answers::generate::generate_in(&generated, folder.path()).unwrap();
     let data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..Data::default() };
     let corpus = Corpus::open(&data).unwrap();
     let store = ExampleStore::new(corpus, &data, settings.sequence_length, 1, &Ledger::default()).unwrap();

@@ -108,6 +108,7 @@ pub fn prepare(
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));
     let tokens = store.corpus().tokenizer.size();
+    let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
     if dataset.encoder.is_none() {
         let key = "dataset.question-answers.vocabulary_size";
         let because = "the articles to train on have no more pairs to merge";
@@ -121,6 +122,7 @@ pub fn prepare(
         data_left_out: left_out,
         learned_from_data: dataset.encoder.is_none().then_some(LEARNED),
         smaller,
+        notes,
         trained_parameters: Some(trained),
         phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: size as u64,

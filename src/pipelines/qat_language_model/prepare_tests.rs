@@ -13,7 +13,7 @@ use crate::results::write;
 
 fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
-    let path = generate_in(&generated, folder).unwrap();
+    let (path, _) = generate_in(&generated, folder).unwrap();
     let text = format!(
         "[pipeline.qat-language-model]\n{pipeline}\n[model.gpt2]\n[training]\nbatch_size = 4\n\
          [dataset.question-answers]\nsource = \"file\"\npath = {path:?}\n{dataset}"
@@ -131,7 +131,7 @@ fn the_small_experiment_shows_every_context_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut experiment: Experiment = toml::from_str(include_str!("../../../experiments/qat_gpt2.toml")).unwrap();
     let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();
-    let path = generate_in(&data.generated, folder.path()).unwrap();
+    let (path, _) = generate_in(&data.generated, folder.path()).unwrap();
     *data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..data.clone() };
     let (_, prepared) = experiment.prepare(&Ledger::default()).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();

@@ -20,7 +20,7 @@ fn opened(folder: &Path, policy: &str) -> QatLanguageModel {
 /// `pipeline` are more of its keys, and `sections` stand at the end.
 fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageModel {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
-    let path = generate_in(&generated, folder).unwrap();
+    let (path, _) = generate_in(&generated, folder).unwrap();
     let text = format!(
         "[pipeline.qat-language-model]
         sequence_length = 48

@@ -81,7 +81,7 @@ impl PipelineKind for VisionLanguage {
         if let (Ok(model), Ok(data)) = (experiment.model_settings::<Model>(), experiment.dataset_settings::<Data>()) {
             left_out = seen.fit(settings.tokens_that_fit(&model.shape(), data.image_size), data.on_broken)?;
         }
-        Ok(Look { left_out, smaller: prepare::smaller(experiment, &seen) })
+        Ok(Look { left_out, smaller: prepare::smaller(experiment, &seen), ..Look::default() })
     }
 
     fn prepare(

@@ -83,6 +83,7 @@ pub fn prepare(
     let (left_out, seen) = (library.left_out.clone(), library.seen());
     let mut smaller = smaller(experiment, &seen);
     let tokens = tokenizer.size();
+    let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
     if data.encoder.is_none() {
         let because = "the texts to train on have no more pairs to merge";
         let asked = data.vocabulary_size as u64;
@@ -111,6 +112,7 @@ pub fn prepare(
         data_left_out: left_out,
         learned_from_data: data.encoder.is_none().then_some(LEARNED),
         smaller,
+        notes,
         trained_parameters: Some(trained),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],

@@ -1,7 +1,7 @@
 //! A build without `cuda`: says so.
 
 #[cfg(feature = "train")]
-pub use tensors::{capability, clean, dispatch, memory, stream};
+pub use tensors::{capability, dispatch};
 
 use std::path::Path;
 
@@ -39,31 +39,16 @@ pub fn opens(_: u32) -> Result<(), Missing> {
 
 #[cfg(feature = "train")]
 mod tensors {
-    use crate::results::format::DeviceMemory;
-
-    /// `None`: there is no pool.
-    pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
-        None
-    }
-
     /// `None`: there is no GPU.
     pub fn capability(_: u32) -> Option<u32> {
         None
     }
 
-    /// 0: there are no streams.
-    pub fn stream() -> u64 {
-        0
-    }
-
-    /// Does nothing.
-    pub fn clean(_: u32) {}
-
     /// Opens nothing.
     ///
     /// # Errors
     /// Always: the feature is missing.
-    pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
+    pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
         super::probe()
             .map_err(|missing| missing.to_string())
             .map(|_| unreachable!("a device that is absent is never found"))

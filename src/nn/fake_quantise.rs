@@ -3,7 +3,6 @@
 //! `q = clamp(round(x / s) + z, least, most)`, `x' = (q - z) s` (Jacob et al. 2018). The gradient is one inside the grid and
 //! zero outside (Bengio et al. 2013). The grid follows from the least and the greatest value.
 
-use burn::DispatchDevice;
 use burn::tensor::TensorData;
 use rayon::prelude::*;
 use wide::f32x8;
@@ -56,7 +55,7 @@ impl Bounds {
 
 /// Whether operations on this tensor are recorded.
 pub fn has_graph<const D: usize>(tensor: &Tensor<D>) -> bool {
-    matches!(tensor.device(), DispatchDevice::Autodiff(_))
+    tensor.is_autodiff()
 }
 
 /// The same values on the plain device.
@@ -305,7 +304,7 @@ mod tests {
     fn values_and_gradients_are_those_of_pytorch() {
         let text = include_str!("../../tests/reference/fake_quantise.json");
         let all: Value = serde_json::from_str(text).unwrap();
-        let tensor = |value: &Value, device: &DispatchDevice| {
+        let tensor = |value: &Value, device: &burn::tensor::Device| {
             let data = burn::tensor::TensorData::new(numbers(value), [4, 3]);
             Tensor::<2>::from_data(data, device)
         };

@@ -8,7 +8,7 @@
 //! share T (p_T − q_T))`, with the chances p of the model and q of the teacher, and y one at the target. It is all that the
 //! graph keeps, one tensor as large as the logits; of Burn's operations it keeps two when there is a teacher.
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, TensorData};
 use rayon::prelude::*;
@@ -16,9 +16,9 @@ use wide::f32x8;
 
 use super::fake_quantise::{beside, has_graph};
 use super::rows::Rows;
-use super::{Backend, Tensor, one_pass};
+use super::{Tensor, one_pass};
 
-type Targets = burn::tensor::Tensor<Backend, 1, Int>;
+type Targets = burn::tensor::Tensor<1, Int>;
 
 /// Rows that one thread takes at a time.
 const ROWS: usize = 16;
@@ -66,7 +66,7 @@ impl Aim {
     }
 
     /// The losses of logits in host memory, without a graph, on the CPU. In the place of each logit comes its gradient.
-    pub fn slopes(self, logits: &mut Rows, plain: &DispatchDevice) -> NextTokenLoss {
+    pub fn slopes(self, logits: &mut Rows, plain: &Device) -> NextTokenLoss {
         let targets = self.targets.into_iter().map(|target| target as usize).collect();
         slopes(&mut logits.values, logits.width, targets, self.weights, self.teacher, plain)
     }
@@ -130,7 +130,7 @@ fn slopes(
     targets: Vec<usize>,
     weights: Vec<f32>,
     teacher: Option<Teacher>,
-    device: &DispatchDevice,
+    device: &Device,
 ) -> NextTokenLoss {
     let count = targets.len();
     let (teacher, share, temperature) = match teacher {
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_model_that_says_what_its_teacher_says_does_not_diverge() {
         let logits = Tensor::<2>::from_floats([[0.3, -2.0, 1.0]], &plain());
-        let targets = burn::tensor::Tensor::<Backend, 1, Int>::from_ints([2], &plain());
+        let targets = burn::tensor::Tensor::<1, Int>::from_ints([2], &plain());
         let weights = Tensor::<1>::from_floats([1.0], &plain());
         let teacher = Teacher { logits: logits.clone(), share: 1.0, temperature: 1.0 };
         let loss = next_token_loss(logits, targets, weights, Some(teacher));

@@ -27,12 +27,12 @@ use crate::experiment::Experiment;
 use crate::nn::proximal::Start;
 use crate::nn::side_by_side::SideBySide;
 use crate::nn::step::{Gathered, Trained};
-use crate::nn::{Backend, checkpoint_weights, flat};
+use crate::nn::{checkpoint_weights, flat};
 use crate::settings::sections::CleanupAction;
 use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
-type Network = Adapters<Backend>;
+type Network = Adapters;
 
 /// Which model it is, in the file of its weights.
 const MODEL: &str = "audio-adapters";
@@ -124,7 +124,7 @@ impl FederatedAdapters {
         let adapters = self.federation.adapters_of(place.node);
         self.trained.replace(|network| flat::from_host(network, &adapters))?;
         match self.federation.running_values(place.node) {
-            Some(kept) => self.trained.go_on_with(kept, &self.device.plain)?,
+            Some(kept) => self.trained.go_on_with(kept)?,
             None => drop(self.trained.forget()),
         }
         if let Some((start, held)) = &mut self.start {
@@ -273,7 +273,7 @@ impl Task for FederatedAdapters {
             *start = Start::of(&network);
             held.set(1, self.parameters * 4);
         }
-        self.trained.load_optimizer(directory, &self.device.plain)
+        self.trained.load_optimizer(directory)
     }
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 use burn::tensor::activation::sigmoid;
 
 use super::assignment::{Cell, cells};
@@ -29,7 +29,7 @@ use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
 use crate::metrics::separation::Separation;
 use crate::nn::side_by_side::SideBySide;
-use crate::nn::{Backend, Tensor};
+use crate::nn::Tensor;
 use crate::settings::sections::Validation as Cadence;
 use crate::task::{Phases, TaskError, ValidationReport};
 
@@ -102,7 +102,7 @@ impl Validation {
     /// All episodes. `model` is the plain one, without autodiff.
     pub fn run(
         &mut self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         device: &TensorDevice,
         phases: &mut dyn Phases,
     ) -> Result<ValidationReport, TaskError> {
@@ -137,7 +137,7 @@ impl Validation {
 
     fn episode(
         &mut self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         device: &TensorDevice,
         number: u64,
         batch: &DetectionBatch,
@@ -171,10 +171,10 @@ impl Validation {
     /// What the model says of these squares, part by part: of which of them, and the answers.
     pub(super) fn answers(
         &self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         squares: &[u8],
         prototypes: &Tensor<2>,
-        device: &DispatchDevice,
+        device: &Device,
     ) -> impl Iterator<Item = (Range<usize>, Answers)> + use<> {
         let (side, cells, ways) = (self.settings.image_size, self.cells.len(), prototypes.dims()[0]);
         let picture_bytes = side.pow(2) * 3;
@@ -198,9 +198,9 @@ impl Validation {
     /// Embeddings `[n, D]` of reference pictures.
     pub(super) fn embeddings(
         &self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         pixels: &[u8],
-        device: &DispatchDevice,
+        device: &Device,
     ) -> Tensor<2> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
@@ -266,7 +266,7 @@ impl Validation {
     /// Similarity of the embeddings of held-out reference pictures within a class, and between classes.
     fn compare(
         &mut self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         device: &TensorDevice,
     ) -> Result<(Option<f64>, Option<f64>), DataError> {
         let side = self.settings.reference_size;

@@ -55,7 +55,11 @@ impl TensorDevice {
     /// The memory pools of all streams; the CPU has none.
     pub fn memory(&self) -> Option<DeviceMemory> {
         let usage = self.plain.memory_pool_usage().filter(|_| self.kind.has_pool())?;
-        Some(DeviceMemory { in_use: usage.bytes_in_use, reserved: usage.bytes_reserved, allocations: usage.number_allocs })
+        Some(DeviceMemory {
+            in_use: usage.bytes_in_use,
+            reserved: usage.bytes_reserved,
+            allocations: usage.number_allocs,
+        })
     }
 
     /// Bytes in use where tensors are: in the pool, after all that was asked for; on the CPU, on the heap.

@@ -7,9 +7,9 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients as LeafGradients, TensorData};
 
+use super::Tensor;
 use super::planes::Planes;
 use super::tape::{Gradients, Place, Tape, Value};
-use super::Tensor;
 
 /// What lies behind the leaves of a graph. Whoever keeps a graph keeps this, too.
 #[derive(Debug)]

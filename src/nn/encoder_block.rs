@@ -5,10 +5,10 @@
 //! x += attention(norm(x)), x += mlp(norm(x))
 //! ```
 
-use burn::tensor::Device;
 use burn::module::Module;
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::Device;
 use burn::tensor::activation::gelu;
 
 use super::Tensor;

@@ -66,11 +66,13 @@ pub fn without_graph<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     }
 }
 
-/// A tensor of the plain device where `like` is: untracked on the device that records.
+/// A tensor of the plain device where `like` is: untracked on the device that records. Operations take plain tensors as
+/// constants, too; this is for what is returned or becomes a leaf.
 pub fn beside<const D: usize, const E: usize>(plain: Tensor<D>, like: &Tensor<E>) -> Tensor<D> {
-    match has_graph(like) {
-        true => Tensor::from_inner(plain),
-        false => plain,
+    match like.gradient_checkpointing_strategy() {
+        // Burn refuses to mix strategies, and what is only made recorded has the one that keeps all.
+        Some(strategy) => plain.autodiff().with_gradient_checkpointing_strategy(strategy),
+        None => plain,
     }
 }
 
@@ -191,7 +193,7 @@ impl Grid {
         let (quantised, inside) = self.on_grid(fixed.clone(), bounds);
         let inside = inside();
         let rest = quantised - fixed * inside.clone();
-        values * Tensor::from_inner(inside) + Tensor::from_inner(rest)
+        values * inside + rest
     }
 }
 

@@ -1,8 +1,8 @@
 //! Gradients of parameters that were found in host memory, on their way to an optimiser of Burn.
 
-use burn::tensor::Device;
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
+use burn::tensor::Device;
 
 use super::Tensor;
 use super::rows::Rows;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use burn_store::{ModuleSnapshot, SafetensorsStore};
 
-use super::hugging_face::{self, FileOf};
 use super::Tensor;
+use super::hugging_face::{self, FileOf};
 use crate::task::TaskError;
 
 /// What a file has beside the embedding when the two are not tied, and at times when they are.

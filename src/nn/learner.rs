@@ -6,8 +6,8 @@ use std::path::Path;
 use burn::module::Module;
 use burn_store::ModuleSnapshot;
 
-use super::step::{Gathered, Trained};
 use super::Tensor;
+use super::step::{Gathered, Trained};
 use crate::bounded::HeldBytes;
 use crate::data::feed::Feed;
 use crate::device::dispatch::TensorDevice;

@@ -53,7 +53,7 @@ pub(crate) mod tests {
     }
 
     pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-        tensor.into_data().to_vec().unwrap()
+        tensor.into_data().try_to_vec().unwrap()
     }
 
     pub fn close(found: &[f32], expected: &[f32], tolerance: f32) {

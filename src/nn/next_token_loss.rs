@@ -14,7 +14,7 @@ use burn::tensor::{Int, TensorData};
 use rayon::prelude::*;
 use wide::f32x8;
 
-use super::fake_quantise::{beside, has_graph};
+use super::fake_quantise::has_graph;
 use super::rows::Rows;
 use super::{Tensor, one_pass};
 
@@ -101,8 +101,8 @@ fn by_operations(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teache
     let chance = wanted.clone().exp();
     // The part without the model has no gradient; it makes the divergence zero where both agree.
     let own = (chance.clone() * wanted).sum_dim(1).reshape([count]);
-    let own = (beside(own, &logarithms) * weights.clone()).sum();
-    let crossed = (logarithms.clone() * beside(chance, &logarithms)).sum_dim(1).reshape([count]);
+    let own = (own * weights.clone()).sum();
+    let crossed = (logarithms.clone() * chance).sum_dim(1).reshape([count]);
     let divergence = (own - (crossed * weights).sum()).mul_scalar((temperature * temperature) as f32);
     let share = share as f32;
     let total = cross_entropy.clone().mul_scalar(1.0 - share) + divergence.clone().mul_scalar(share);
@@ -117,9 +117,9 @@ fn at_once(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teacher: Opt
     let weights: Vec<f32> = weights.into_data().iter::<f32>().collect();
     let mut found = one_pass::own(fixed.clone());
     let loss = slopes(one_pass::floats(&mut found), vocabulary, targets, weights, teacher, &device);
-    let found = Tensor::<2>::from_inner(Tensor::from_data(found, &fixed.device()));
+    let found = Tensor::<2>::from_data(found, &fixed.device());
     // Zero to the bit, with the slopes as its gradient.
-    let zero = ((logits - Tensor::from_inner(fixed)) * found).sum();
+    let zero = ((logits - fixed) * found).sum();
     NextTokenLoss { total: zero + loss.total, ..loss }
 }
 

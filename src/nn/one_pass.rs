@@ -38,14 +38,14 @@ pub fn floats(data: &mut TensorData) -> &mut [f32] {
 
 /// What the graph sees: `values`, whose gradient by each value of `input` is its slope.
 pub fn with_slopes<const D: usize>(input: Tensor<D>, values: Tensor<D>, slopes: Tensor<D>) -> Tensor<D> {
-    let fixed = Tensor::from_inner(input.clone().inner());
-    (input - fixed) * Tensor::from_inner(slopes) + Tensor::from_inner(values)
+    let fixed = input.clone().inner();
+    (input - fixed) * slopes + values
 }
 
 /// What the graph sees: `values`, whose gradient by `input` is one. Nothing is kept for the backward pass.
 pub fn straight_through<const D: usize>(input: Tensor<D>, values: Tensor<D>) -> Tensor<D> {
-    let fixed = Tensor::from_inner(input.clone().inner());
-    (input - fixed) + Tensor::from_inner(values)
+    let fixed = input.clone().inner();
+    (input - fixed) + values
 }
 
 /// A function of each value of a plain tensor.

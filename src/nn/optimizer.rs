@@ -84,7 +84,12 @@ impl<O: Rule> DynOptimizer for OnDevice<O> {
 }
 
 /// `rule` makes an optimiser of a weight decay.
-fn by_shape<O: Rule>(decay: Decay, weight_decay: f64, plain: &Device, rule: impl Fn(f64) -> O) -> optim::ModuleOptimizer {
+fn by_shape<O: Rule>(
+    decay: Decay,
+    weight_decay: f64,
+    plain: &Device,
+    rule: impl Fn(f64) -> O,
+) -> optim::ModuleOptimizer {
     let of_others = if decay == Decay::All { weight_decay } else { 0.0 };
     let rule = ByShape { matrices: rule(weight_decay), others: rule(of_others) };
     let on_device = OnDevice { rule: rule.clone(), plain: plain.clone() };

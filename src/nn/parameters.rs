@@ -7,6 +7,7 @@ use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{DType, TensorData};
 
 use super::Tensor;
+use super::fake_quantise::beside;
 use crate::seed::{generator, normal};
 
 /// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance
@@ -46,7 +47,7 @@ impl ModuleMapper for SinglePrecision {
             return Param::from_mapped_value(id, tensor, mapper);
         }
         let trained = tensor.is_require_grad();
-        let tensor = Tensor::from_inner(tensor.inner().cast(DType::F32)).set_require_grad(trained);
+        let tensor = beside(tensor.clone().inner().cast(DType::F32), &tensor).set_require_grad(trained);
         Param::from_mapped_value(id, tensor, mapper)
     }
 }

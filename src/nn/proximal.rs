@@ -59,9 +59,7 @@ mod tests {
         let network: Linear = LinearConfig::new(2, 1).with_bias(false).init(&autodiff());
         let network = flat::from_host(network, &[1.0, 2.0]);
         let start = Start::of(&network);
-        let pull = |network: &Linear| {
-            values(start.gradients(network, 0.5).get::<2>(network.weight.id).unwrap())
-        };
+        let pull = |network: &Linear| values(start.gradients(network, 0.5).get::<2>(network.weight.id).unwrap());
         close(&pull(&network), &[0.0, 0.0], 0.0);
         close(&pull(&flat::from_host(network.clone(), &[3.0, 2.0])), &[1.0, 0.0], 1e-6);
         assert_eq!(network.num_params(), 2);

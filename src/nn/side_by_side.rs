@@ -14,9 +14,10 @@ use std::ops::Range;
 use burn::module::{Module, ModuleMapper, Param};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::cut::{Cut, back_through};
-use super::step::{Gathered, Note};
 use super::Tensor;
+use super::cut::{Cut, back_through};
+use super::fake_quantise::beside;
+use super::step::{Gathered, Note};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::parts;
@@ -188,8 +189,9 @@ impl<M: Module> Outputs<M> {
 
     /// All rows as a leaf of another graph.
     pub fn leaf(&self) -> Tensor<2> {
-        let rows = self.parts.iter().map(|part| part.rows.clone().inner()).collect();
-        Tensor::from_inner(Tensor::cat(rows, 0)).require_grad()
+        let rows: Vec<_> = self.parts.iter().map(|part| part.rows.clone().inner()).collect();
+        let all = Tensor::cat(rows, 0);
+        self.parts.first().map_or(all.clone(), |part| beside(all, &part.rows)).require_grad()
     }
 }
 
@@ -255,7 +257,7 @@ impl<M: Module> Gathered<M> {
         });
         let one = |(part, gradient): (OutputOf<M>, Tensor<2>)| {
             // The gradient of this sum by the rows is the one that is wanted.
-            let loss = (part.rows * Tensor::from_inner(gradient)).sum();
+            let loss = (part.rows * gradient).sum();
             back_through(loss, part.cut, &part.network, |_| ())
         };
         split.in_waves(parts, one, |computed| {

@@ -13,13 +13,13 @@ use burn::nn::conv::Conv2d;
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 
+use super::Tensor;
 use super::columns::Stride;
 use super::convolution::{Kernels, Point};
 use super::fake_quantise::without_graph;
 use super::one_pass::own;
 use super::planes::{Planes, Sizes};
 use super::rectified_norm::{Moments, Norm};
-use super::Tensor;
 
 /// A result on the tape.
 #[derive(Clone, Debug)]

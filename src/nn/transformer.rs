@@ -3,14 +3,14 @@
 //! Tokens stand one under the other, `[batch * length, width]`, between the parts. The names of the fields are those of
 //! Hugging Face's files.
 
-use burn::tensor::Device;
 use burn::module::{Module, Param, ParamId};
+use burn::tensor::Device;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, TensorData};
 
+use super::Tensor;
 use super::fake_quantise::beside;
 use super::matmul::Factors;
-use super::Tensor;
 
 /// GPT-2's constant.
 pub const EPSILON: f32 = 1e-5;
@@ -57,7 +57,7 @@ pub fn changed<const D: usize>(
     parameter: &Param<Tensor<D>>,
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {
-    parameter.clone().map(|old| Tensor::from_inner(change(old.inner())).require_grad())
+    parameter.clone().map(|old| beside(change(old.clone().inner()), &old).require_grad())
 }
 
 /// The values of a parameter; a constant where it is frozen.
@@ -141,8 +141,7 @@ pub fn attend(
     let scores = factors.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
     // All of a sequence in a row: flex adds a shared row quickly, and what is shared between other dimensions one by one.
     let pairs = at.length * at.length;
-    let future = beside(at.future.clone(), &scores);
-    let scores = scores.reshape([at.batch * heads, pairs]) + future;
+    let scores = scores.reshape([at.batch * heads, pairs]) + at.future.clone();
     let shares = softmax(scores.reshape([at.batch, heads, at.length, at.length]), 3);
     let output = factors.product(shares, by_head(value));
     output.swap_dims(1, 2).reshape([at.batch * at.length, width])

@@ -6,15 +6,15 @@
 //! ```
 //! Attention pooling as in Lee et al. 2019 (Set Transformer), with one cross-attention.
 
-use burn::tensor::Device;
 use burn::module::{Module, Param, ParamId};
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::Device;
 use burn::tensor::activation::gelu;
 
 use super::settings::{AdapterShape, Model};
-use crate::nn::parameters::initialise_linear;
 use crate::nn::Tensor;
+use crate::nn::parameters::initialise_linear;
 
 /// A hidden layer: a linear layer, whose output is normalised.
 #[derive(Module, Debug)]

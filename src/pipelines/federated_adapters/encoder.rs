@@ -7,16 +7,16 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
 use burn::module::{Module, Param, ParamId};
 use burn::nn::LayerNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::tensor::Device;
 
 use super::settings::Model;
+use crate::nn::Tensor;
 use crate::nn::encoder_block::{self, EncoderBlock, norm};
 use crate::nn::hugging_face::{self, FileOf};
 use crate::nn::parameters::initialise_linear;
-use crate::nn::Tensor;
 use crate::task::TaskError;
 
 /// What makes tokens of the spectrogram.

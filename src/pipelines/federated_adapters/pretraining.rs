@@ -58,11 +58,7 @@ impl Classifier {
 ///
 /// # Errors
 /// A file that cannot be read, or a device that fails.
-pub fn encoder(
-    prepared: &Prepared,
-    seed: u32,
-    device: &TensorDevice,
-) -> Result<Option<(Encoder, String)>, TaskError> {
+pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<Option<(Encoder, String)>, TaskError> {
     let model = &prepared.model;
     if model.encoder == EncoderKind::Statistics {
         return Ok(None);

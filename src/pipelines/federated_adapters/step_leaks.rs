@@ -124,14 +124,14 @@ impl StepLeaks {
             );
         }
         self.losses.keep_measured(in_use, weights, || {
-            let (outputs, targets) = (step.network.forward(tokens()), step.targets.for_training(&step.batch.classes));
+            let (outputs, targets) = (step.network.forward(tokens()), step.targets.of(&step.batch.classes));
             loss(outputs.pooled, targets.pooled, step.loss) + loss(outputs.tokens, targets.tokens, step.loss)
         });
         self.targets.keep_measured(
             in_use,
             || 0,
             || {
-                let targets = step.targets.for_training(&step.batch.classes);
+                let targets = step.targets.of(&step.batch.classes);
                 let tracked = |values: Tensor<2>| values.require_grad().mul_scalar(1.0);
                 Conditioning { pooled: tracked(targets.pooled), tokens: tracked(targets.tokens) }
             },
@@ -152,12 +152,7 @@ impl StepLeaks {
     }
 
     /// When a node's turn has ended: its model, and its optimiser's running values, of so many copies of the parameters.
-    pub fn model(
-        &mut self,
-        network: &Adapters,
-        optimizer: Option<ModuleOptimizer>,
-        copies: u64,
-    ) {
+    pub fn model(&mut self, network: &Adapters, optimizer: Option<ModuleOptimizer>, copies: u64) {
         self.models.keep(|| {
             let bytes = parameters::bytes(network) * (1 + copies);
             ((network.valid(), optimizer), bytes)

@@ -6,8 +6,8 @@ use super::adapters::Conditioning;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::sound_clips::targets::Targets;
-use crate::nn::normalise::normalise;
 use crate::nn::Tensor;
+use crate::nn::normalise::normalise;
 
 /// Of all classes of the data, in its order; without a graph.
 #[derive(Debug)]
@@ -38,12 +38,6 @@ impl TargetTensors {
         let at = burn::tensor::Tensor::<1, Int>::from_data(numbers, &self.all.pooled.device());
         let of = |all: &Tensor<2>| all.clone().select(0, at.clone());
         Conditioning { pooled: of(&self.all.pooled), tokens: of(&self.all.tokens) }
-    }
-
-    /// The same on the device with autodiff, as constants: nothing is tracked.
-    pub fn for_training(&self, classes: &[u32]) -> Conditioning {
-        let Conditioning { pooled, tokens } = self.of(classes);
-        Conditioning { pooled: Tensor::from_inner(pooled), tokens: Tensor::from_inner(tokens) }
     }
 
     /// Cosines of outputs with the targets of all classes, `[clips, classes]`; on the plain device.

@@ -168,7 +168,7 @@ impl FederatedAdapters {
         let Settings { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
         gathered.side_by_side(network, &self.split, &self.split.parts(batch.size()), |network, clips, part| {
             let outputs = network.forward(encoding.on_device(tokens, clips.start, clips.end, device));
-            let targets = targets.for_training(&batch.classes[clips.clone()]);
+            let targets = targets.of(&batch.classes[clips.clone()]);
             let pooled = loss(outputs.pooled, targets.pooled, kind);
             let of_tokens = loss(outputs.tokens, targets.tokens, kind);
             part.note("loss_pooled", pooled.clone().inner(), clips.len() as f64);

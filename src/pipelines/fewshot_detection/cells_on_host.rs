@@ -4,11 +4,11 @@
 use burn::tensor::TensorData;
 
 use super::model::{Block, ReferenceDetector};
+use crate::nn::Tensor;
 use crate::nn::cut::{Cut, cut};
 use crate::nn::fake_quantise::has_graph;
 use crate::nn::planes::{Planes, Sizes};
 use crate::nn::tape::{Keeps, Tape, Value};
-use crate::nn::Tensor;
 
 /// What the head says of so many levels of pictures `[n, 3, S, S]`, 32-bit floats on the CPU, as tensors `[n, cells, width]` of
 /// these `widths`, with the number of cells of each level; and what lies behind these tensors, if they are leaves of a graph.

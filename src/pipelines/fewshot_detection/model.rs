@@ -12,16 +12,17 @@
 //! On the CPU everything up to the head's last convolution is computed in host memory, without Burn's operations
 //! ([`super::cells_on_host`]).
 
-use burn::tensor::Device;
 use burn::module::{Module, Param, ParamId};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{GroupNorm, GroupNormConfig, PaddingConfig2d};
+use burn::tensor::Device;
 use burn::tensor::activation::relu;
 
 use super::assignment::strides;
 use super::cells_on_host;
 use super::settings::Model;
 use crate::nn::cut::Cut;
+use crate::nn::fake_quantise::beside;
 use crate::nn::group_normalise::group_normalise;
 use crate::nn::normalise::normalise;
 use crate::nn::{Tensor, one_pass};
@@ -279,7 +280,8 @@ fn double(value: Tensor<4>) -> Tensor<4> {
 
 /// Weak first outputs, and the objectness of [`PRIOR`].
 fn prior(mut outputs: Conv2d, embedding: usize, device: &Device) -> Conv2d {
-    outputs.weight = outputs.weight.map(|weight| Tensor::from_inner(weight.inner().mul_scalar(0.1)).require_grad());
+    outputs.weight =
+        outputs.weight.map(|weight| beside(weight.clone().inner().mul_scalar(0.1), &weight).require_grad());
     let mut bias = vec![0.0f32; 5 + embedding];
     bias[0] = (PRIOR / (1.0 - PRIOR)).ln();
     outputs.bias = outputs.bias.map(|old| old.map(|_| Tensor::from_floats(&bias[..], device).require_grad()));

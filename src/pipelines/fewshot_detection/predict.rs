@@ -161,11 +161,7 @@ fn upright(validation: &Validation, path: &Path, asked: &Asked<'_>) -> Result<Pi
 }
 
 /// The held-out classes and their prototypes.
-fn sought(
-    validation: &Validation,
-    model: &ReferenceDetector,
-    device: &TensorDevice,
-) -> Result<Sought, TaskError> {
+fn sought(validation: &Validation, model: &ReferenceDetector, device: &TensorDevice) -> Result<Sought, TaskError> {
     let episodes = validation.batches.episodes();
     let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.held_out().iter().map(|class| (*class, None)).collect();
     for number in 0..EPISODES_MAX {

@@ -116,12 +116,7 @@ impl StepLeaks {
     }
 
     /// Before the optimiser takes them.
-    pub fn gradients(
-        &mut self,
-        network: &ReferenceDetector,
-        gradients: &GradientsParams,
-        device: &TensorDevice,
-    ) {
+    pub fn gradients(&mut self, network: &ReferenceDetector, gradients: &GradientsParams, device: &TensorDevice) {
         // Their containers are new; the values are shared with those that the optimiser takes.
         self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
     }

@@ -150,7 +150,7 @@ impl FewshotDetection {
         });
         step.unanswered += computed.results.iter().sum::<usize>();
         if let Some(gradient) = computed.gradient {
-            let mut gradients = (prototypes * Tensor::from_inner(gradient)).sum().backward();
+            let mut gradients = (prototypes * gradient).sum().backward();
             if let Some(gradient) = rows.grad_remove(&mut gradients) {
                 gathered.back(network, &self.split, references, gradient);
             }

@@ -28,8 +28,8 @@ use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
 use crate::metrics::separation::Separation;
-use crate::nn::side_by_side::SideBySide;
 use crate::nn::Tensor;
+use crate::nn::side_by_side::SideBySide;
 use crate::settings::sections::Validation as Cadence;
 use crate::task::{Phases, TaskError, ValidationReport};
 
@@ -196,12 +196,7 @@ impl Validation {
     }
 
     /// Embeddings `[n, D]` of reference pictures.
-    pub(super) fn embeddings(
-        &self,
-        model: &ReferenceDetector,
-        pixels: &[u8],
-        device: &Device,
-    ) -> Tensor<2> {
+    pub(super) fn embeddings(&self, model: &ReferenceDetector, pixels: &[u8], device: &Device) -> Tensor<2> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
         let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {

@@ -22,8 +22,8 @@ use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{self, Layer, Settings, Shape};
 use super::weights;
 use crate::data::tokenizer::{END_OF_TEXT, Tokenizer};
-use crate::nn::fake_quantise::Bounds;
 use crate::nn::Tensor;
+use crate::nn::fake_quantise::Bounds;
 use crate::results::write;
 use crate::task::TaskError;
 

@@ -6,8 +6,8 @@
 //! Embeddings, normalisation and the output stay in full precision, as in LLM-QAT (Liu et al. 2023). Tokens stand one under
 //! the other, `[batch * length, width]`, between the parts, so that a pass can stop and go on at any block.
 
-use burn::tensor::Device;
 use burn::module::{Module, ParamId};
+use burn::tensor::Device;
 use burn::tensor::{TensorData, module};
 
 use super::batch::TokenBatch;

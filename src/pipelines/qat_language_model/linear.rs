@@ -6,8 +6,8 @@
 //! Hu et al. 2021 (LoRA); a LoRA of its own for each width, quantised as the weight is. `Q(x) Q(A)` comes first:
 //! the product of A and B is as large as the weight. Quantised weights live as long as the pass that needs them.
 
-use burn::tensor::Device;
 use burn::module::{Module, Param};
+use burn::tensor::Device;
 
 use super::pass::Pass;
 use crate::nn::fake_quantise::{Bounds, without_graph};

@@ -9,9 +9,9 @@
 use super::linear::QuantisedLinear;
 use super::pass::Pass;
 use crate::nn::fake_quantise::without_graph;
+use crate::nn::host_gradients::HostGradients;
 use crate::nn::product::Into;
 use crate::nn::rows::{Rows, numbers};
-use crate::nn::host_gradients::HostGradients;
 
 /// Numbers on a grid, and where it reaches; or as they are.
 #[derive(Debug)]

@@ -215,13 +215,7 @@ fn norm(norm: &LayerNorm, input: &Rows) -> (Rows, Normal) {
     row_norm::forward(input, &scale, &shift)
 }
 
-fn norm_back(
-    norm: &LayerNorm,
-    normal: &Normal,
-    gradient: Rows,
-    pass: &Pass<'_>,
-    into: &mut HostGradients,
-) -> Rows {
+fn norm_back(norm: &LayerNorm, normal: &Normal, gradient: Rows, pass: &Pass<'_>, into: &mut HostGradients) -> Rows {
     let scale = numbers(without_graph(&norm.weight.val()));
     let (gradient, found) = row_norm::back(normal, &scale, gradient, !pass.frozen);
     if let Some(found) = found {

@@ -5,17 +5,17 @@
 //! blocks' inputs. Burn's own checkpointing recomputes single operations, and none whose other operand is a constant,
 //! as frozen and quantised weights are.
 
-use burn::tensor::Device;
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::Device;
 
 use super::batch::TokenBatch;
 use super::gpt2::Gpt2;
 use super::on_host;
 use super::pass::Pass;
+use crate::nn::Tensor;
 use crate::nn::next_token_loss::{Aim, NextTokenLoss};
 use crate::nn::transformer::{Layout, tokens};
-use crate::nn::Tensor;
 
 /// Adds the gradients of one batch's loss to `into`; `aim` is what its logits are held against. Returns the loss as it was in
 /// the pass, and leaves the logits in `teaches`, without a graph. `recompute` chooses between the two ways, which give the same
@@ -78,21 +78,16 @@ pub fn by_burn(
         let Some(input) = inputs.pop() else { break };
         let input = leaf(input);
         let output = network.block(number, input.clone(), &at, pass);
-        gradient = step(network, &input, (output * Tensor::from_inner(gradient)).sum(), into);
+        gradient = step(network, &input, (output * gradient).sum(), into);
     }
     if !pass.frozen {
-        add(network, (network.embed(on(&recorded), pass) * Tensor::from_inner(gradient)).sum(), into);
+        add(network, (network.embed(on(&recorded), pass) * gradient).sum(), into);
     }
     numbers(loss)
 }
 
 /// Goes back from `loss`; returns the gradient of `input`, and adds those of the parameters.
-fn step(
-    network: &Gpt2,
-    input: &Tensor<2>,
-    loss: Tensor<1>,
-    into: &mut GradientsAccumulator<Gpt2>,
-) -> Tensor<2> {
+fn step(network: &Gpt2, input: &Tensor<2>, loss: Tensor<1>, into: &mut GradientsAccumulator<Gpt2>) -> Tensor<2> {
     let mut gradients = loss.backward();
     let gradient = input.grad_remove(&mut gradients).unwrap_or_else(|| input.clone().inner().zeros_like());
     into.accumulate(network, GradientsParams::from_module(&mut gradients, network));

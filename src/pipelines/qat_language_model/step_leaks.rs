@@ -14,11 +14,11 @@ use crate::bounded::kept::Kept;
 use crate::bounded::ledger::Ledger;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::Leaks;
+use crate::nn::Tensor;
 use crate::nn::fake_quantise::Bounds;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::parameters;
 use crate::nn::transformer::{Layout, Tokens, tokens};
-use crate::nn::Tensor;
 
 /// What the training steps keep.
 #[derive(Debug)]

@@ -18,8 +18,8 @@ use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::metrics::answers::Answers;
 use crate::metrics::perplexity::perplexity;
-use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::Tensor;
+use crate::nn::transformer::{Tokens, tokens};
 use crate::task::{Phases, TaskError, ValidationReport};
 
 /// What every validation uses again.

@@ -7,8 +7,8 @@ use burn::tensor::TensorData;
 
 use super::network::{KeptTokens, Rules, VisionLanguage};
 use crate::bounded::ledger::Holding;
-use crate::nn::transformer::{Tokens, hidden_after, tokens};
 use crate::nn::Tensor;
+use crate::nn::transformer::{Tokens, hidden_after, tokens};
 
 /// What an answer may be.
 #[derive(Clone, Copy, Debug)]

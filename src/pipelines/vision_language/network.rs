@@ -7,10 +7,10 @@
 //! Dosovitskiy et al. 2021 (ViT, here without a class token), Shi et al. 2016 (pixel shuffle), Radford et al. 2019 (GPT-2), Hu
 //! et al. 2021 (LoRA).
 
-use burn::tensor::Device;
 use burn::module::{Module, Param};
 use burn::nn::LayerNorm as VisionNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::tensor::Device;
 use burn::tensor::{TensorData, module};
 
 use super::settings::{Part, Settings, Shape};
@@ -347,7 +347,7 @@ impl VisionLanguage {
     /// Pictures, as [`pictures`] makes them, to `[batch, image tokens, width]`. A frozen vision part builds no graph.
     pub fn image_tokens(&self, pictures: Tensor<4>, rules: &Rules) -> Tensor<3> {
         let features = match rules.vision_frozen && has_graph(&self.projector.weight.val()) {
-            true => Tensor::from_inner(self.vision.valid().forward(pictures.inner())),
+            true => self.vision.valid().forward(pictures.inner()),
             false => self.vision.forward(pictures),
         };
         let features = pixel_shuffle(features, self.projector.shuffle);

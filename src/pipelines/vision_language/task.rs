@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::Device;
 use burn::module::Module;
+use burn::tensor::Device;
 use burn::tensor::TensorData;
 
 use super::batch::ExampleBatch;
@@ -135,13 +135,7 @@ impl VisionLanguage {
 }
 
 /// The sum of the weighted losses of some examples, `[1]`; `None` where no token weighs anything.
-fn loss(
-    network: &Network,
-    batch: &ExampleBatch,
-    rules: &Rules,
-    logits: Logits,
-    device: &Device,
-) -> Option<Tensor<1>> {
+fn loss(network: &Network, batch: &ExampleBatch, rules: &Rules, logits: Logits, device: &Device) -> Option<Tensor<1>> {
     let weighted = batch.selected();
     if weighted.is_empty() {
         return None;

@@ -22,9 +22,9 @@ use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::metrics::fields::{Fields, Judged, Share};
 use crate::metrics::perplexity::perplexity;
+use crate::nn::Tensor;
 use crate::nn::side_by_side::SideBySide;
 use crate::nn::transformer::{Tokens, tokens};
-use crate::nn::Tensor;
 use crate::task::{Metric, Phases, TaskError, ValidationReport};
 
 type Network = VisionLanguage;

@@ -46,7 +46,7 @@ use crate::pipelines::qat_language_model::{Gpt2, QatLanguageModel};
 use crate::pipelines::vision_language::{VisionLanguage, VisionLanguageModel};
 use crate::run::fingerprint::has_other_kinds;
 use crate::settings::chosen::Family;
-use crate::{child, cli, data, device, invocation};
+use crate::{child, cli, invocation};
 
 /// What a program knows. A kind of a name that is there already takes its place.
 #[derive(Default)]
@@ -141,7 +141,7 @@ impl Program {
     }
 }
 
-/// Sets the variables that number GPUs as `nvidia-smi` does and that say where CUDA's headers are, unless they are set. A
+/// Sets the variable that numbers GPUs as `nvidia-smi` does, unless it is set. A
 /// program that trains on a GPU without [`Program::main`] calls it first of all.
 ///
 /// # Safety
@@ -150,11 +150,6 @@ pub unsafe fn prepare_environment() {
     if std::env::var_os(ORDER_VARIABLE).is_none() {
         // SAFETY: as the caller promised.
         unsafe { std::env::set_var(ORDER_VARIABLE, ORDER_BY_BUS) };
-    }
-    // For CubeCL, which looks nowhere else.
-    if let Some(toolkit) = device::toolkit_of_environment(data::cache::folder) {
-        // SAFETY: as the caller promised.
-        unsafe { std::env::set_var(device::toolkit::ROOT_VARIABLE, toolkit) };
     }
 }
 

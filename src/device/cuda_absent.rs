@@ -3,30 +3,25 @@
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
 
-use std::path::Path;
-
 use super::missing::Missing;
 use super::{Found, Tuning};
+use crate::memory::sources;
 
 /// No GPU is looked for.
 ///
 /// # Errors
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    Err(Missing::absent("this program was built without the feature `cuda`", "cargo build --release --features cuda"))
+    let (what, cure) = ("this program was built without the feature `cuda`", "cargo build --release --features cuda");
+    Err(match sources::gpus() {
+        Ok(gpus) if !gpus.is_empty() => Missing::unusable(what, cure),
+        _ => Missing::absent(what, cure),
+    })
 }
 
-/// `true`: nothing is compiled, whatever the headers are.
-///
-/// # Errors
-/// Never.
-pub fn choose_headers(_: Tuning, _: &Path) -> std::io::Result<bool> {
-    Ok(true)
-}
-
-/// `false`: nothing is compiled.
-pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {
-    false
+/// `true`: nothing is tuned.
+pub fn tune(_: Tuning) -> bool {
+    true
 }
 
 /// Opens nothing.

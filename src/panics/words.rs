@@ -13,16 +13,12 @@ pub enum Cause {
     },
     /// An error of CUDA, by its name in the manual.
     Cuda(String),
-    /// The way that was tuned for one size of an operation cannot do another size that counts as the same.
-    Tuned,
     /// Anything else: a bug, or words that are not known.
     Other,
 }
 
 /// What CubeCL 0.10 says of a page that was refused; `Debug` and `Display` of the same error.
 const REFUSED_PAGE: [&str; 2] = ["can't allocate buffer of size: ", "BufferTooBig { size: "];
-/// What CubeCL 0.10 says where a kernel that was found fastest refuses a size that has the same key.
-const REFUSED_SIZE: [&str; 2] = ["Can't compile cpp kernel", "Should run when selected by autotune"];
 const OUT_OF_MEMORY: &str = "CUDA_ERROR_OUT_OF_MEMORY";
 /// What CubeCL's kernel source stands behind in a message.
 const SOURCE: &str = "[Source]";
@@ -44,7 +40,6 @@ pub fn cause(said: &str) -> Cause {
     }
     match named {
         Some(name) => Cause::Cuda(name.to_owned()),
-        None if REFUSED_SIZE.iter().any(|words| said.contains(words)) => Cause::Tuned,
         None => Cause::Other,
     }
 }
@@ -164,16 +159,6 @@ mod tests {
         let short = short(said);
         assert!(short.starts_with("DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, \"an illegal memory"), "{short}");
         assert!(short.ends_with("until the program starts again"), "{short}");
-    }
-
-    #[test]
-    fn a_kernel_that_was_tuned_for_another_size_is_no_fault_of_the_device() {
-        let said = "Error while reading data: use `try_execute` to handle error at runtime: ServerUnhealthy { errors: \
-                    [Launch(A compilation error happened during launch\nCaused by:\n  A validation error caused the \
-                    compilation to fail\nCaused by:\n  Can't compile cpp kernel\nCaused by:\n  Too many data will be \
-                    loaded, resulting in out of bounds.\n";
-        assert_eq!(cause(said), Cause::Tuned);
-        assert_eq!(cause("[Compilation Error] default_program(6): catastrophic error"), Cause::Other);
     }
 
     #[test]

@@ -30,8 +30,6 @@ const NO_LIMIT: &str = "4 PiB";
 
 /// How often it is looked whether the probe has ended, or is to.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often it is looked whether it has compiled kernels: that reads files.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// More of what it says is not read.
 const SAID_BYTES_MAX: u64 = 16 << 20;
 
@@ -82,15 +80,8 @@ pub fn words_of_limit(experiment: &Experiment) -> String {
     seconds(if experiment.command().is_some() { OF_COMMAND } else { ENDED_AFTER }.as_secs_f64())
 }
 
-/// What is asked while a probe works.
-pub struct Meanwhile<'a> {
-    /// Whether nobody waits for it any more.
-    pub stopped: &'a dyn Fn() -> bool,
-    /// How many kernels were compiled. While their number rises, the clock of the time limit stands still.
-    pub compiled: &'a dyn Fn() -> u64,
-}
-
-/// Does `steps` steps of the experiment that `file` and the overrides declare.
+/// Does `steps` steps of the experiment that `file` and the overrides declare. `stopped` says whether nobody waits for it any
+/// more.
 ///
 /// # Errors
 /// The process does not start, or does not come to an end of its own.
@@ -99,7 +90,7 @@ pub fn probe(
     overrides: &[String],
     experiment: &Experiment,
     steps: u64,
-    meanwhile: &Meanwhile<'_>,
+    stopped: &dyn Fn() -> bool,
 ) -> Result<Probe, ProbeError> {
     let results = tempfile::tempdir().map_err(ProbeError::Start)?;
     let mut command = child::of_this_program().map_err(ProbeError::Start)?;
@@ -107,7 +98,7 @@ pub fn probe(
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| as_words(&text)));
     child::ends_with_us(&mut command, Farewell::Kill);
-    let ended = output(command.stdin(Stdio::null()), meanwhile, ENDED_AFTER)?;
+    let ended = output(command.stdin(Stdio::null()), stopped, ENDED_AFTER)?;
     let output = ended.ok_or(ProbeError::TooSlow { after: ENDED_AFTER, steps })?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
@@ -135,27 +126,20 @@ fn did_all(summary: &Summary, answer: &serde_json::Value) -> bool {
 
 /// Runs the command to its end; `None` where that does not come within `limit`, and the process was killed. What it says
 /// goes into files, so that a pipe cannot fill up while nobody reads.
-fn output(command: &mut Command, meanwhile: &Meanwhile<'_>, limit: Duration) -> Result<Option<Output>, ProbeError> {
+fn output(command: &mut Command, stopped: &dyn Fn() -> bool, limit: Duration) -> Result<Option<Output>, ProbeError> {
     let files = || Ok((tempfile::tempfile()?, tempfile::tempfile()?));
     let (answer, said) = files().map_err(ProbeError::Start)?;
     let ours = |file: &File| file.try_clone().map_err(ProbeError::Start);
     command.stdout(ours(&answer)?).stderr(ours(&said)?);
     let mut child = command.spawn().map_err(ProbeError::Start)?;
-    let (mut since, mut counted, mut kernels) = (Instant::now(), Instant::now(), (meanwhile.compiled)());
+    let since = Instant::now();
     let status = loop {
-        let stopped = (meanwhile.stopped)();
-        if counted.elapsed() >= COUNT_EVERY {
-            counted = Instant::now();
-            let now = (meanwhile.compiled)();
-            if now != kernels {
-                (since, kernels) = (counted, now);
-            }
-        }
-        if stopped || since.elapsed() >= limit {
+        let nobody_waits = stopped();
+        if nobody_waits || since.elapsed() >= limit {
             // It may have ended by itself: the signal went to it, too.
             let _ = child.kill();
             let _ = child.wait();
-            return if stopped { Err(ProbeError::Stopped) } else { Ok(None) };
+            return if nobody_waits { Err(ProbeError::Stopped) } else { Ok(None) };
         }
         if let Some(status) = child.try_wait().map_err(ProbeError::Start)? {
             break status;
@@ -163,7 +147,7 @@ fn output(command: &mut Command, meanwhile: &Meanwhile<'_>, limit: Duration) -> 
         std::thread::sleep(LOOK_EVERY);
     };
     // The signal that ended it may come here a moment later.
-    if (meanwhile.stopped)() {
+    if stopped() {
         return Err(ProbeError::Stopped);
     }
     let read = |mut file: File| -> std::io::Result<Vec<u8>> {

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use super::manifest;
 use crate::child::{self, Farewell};
-use crate::device::headers;
 use crate::results::format::{Outcome, Summary, VERSION};
 use crate::results::hook::{HookDocument, HookName, HookVerdict};
 use crate::results::verdict::{Judgement, Verdict};
@@ -185,7 +184,6 @@ fn start(words: &[String], document: &HookDocument) -> Result<Started, String> {
     let (program, arguments) = words.split_first().ok_or("it names no program")?;
     let wrong = |error: io::Error| format!("`{program}` cannot be started: {error}");
     let mut command = Command::new(program);
-    headers::give_all(&mut command);
     command.args(arguments).stdin(given(document).map_err(wrong)?).stdout(Stdio::null()).stderr(Stdio::piped());
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);

@@ -10,6 +10,7 @@ use super::session::Session;
 use super::stop::{Ending, StopSignal};
 use super::{RunError, manifest, train};
 use crate::bounded::ledger::Ledger;
+use crate::invocation;
 use crate::memory::killed;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
@@ -115,6 +116,15 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
     }
     let ended = match panic.cause() {
         Cause::OutOfMemory { asked } => session.device_is_full(asked, task.parameters()).ok(),
+        Cause::Tuned => {
+            let (program, run) = (invocation::program(), &session.state.run);
+            let message = format!(
+                "step {step} failed on the device: an operation was tuned for one size, and the kernel that was fastest \
+                 cannot do another size that counts as the same; `{program} resume {run} -s device.autotune=\"full\"` tunes \
+                 each size by itself; the last checkpoint is whole"
+            );
+            Some(Ending::new(Outcome::Failed, message))
+        }
         _ => None,
     };
     ended.unwrap_or_else(|| {

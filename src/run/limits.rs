@@ -199,9 +199,6 @@ mod tests {
             with(40 * MIB).unwrap().sentence(),
             "device memory reserved would be 65.0 MiB in the next step, and others on the device leave 60.0 MiB"
         );
-        let page = [PoolPage { bytes: 20 << 30, tensor_max: 20 << 30 }];
-        assert_eq!(larger_than_a_page(20 << 30, &page), None);
-        assert!(larger_than_a_page(21 << 30, &page).unwrap().starts_with("a tensor of 21.0 GiB was asked for"));
     }
 
     #[test]

@@ -308,7 +308,7 @@ pub fn left_out(what: &str, left_out: &Broken, named: usize) -> Vec<String> {
 pub fn not_opened(chosen: &Chosen, panic: &Panic) -> NotStarted {
     match panic.cause() {
         Cause::OutOfMemory { asked } => {
-            let page = asked.map_or_else(String::new, |bytes| format!("; {} were refused", Bytes(bytes)));
+            let page = asked.map_or_else(String::new, |bytes| format!("; a page of {} was refused", Bytes(bytes)));
             let memory = chosen.found.memory.zip(chosen.found.free);
             let memory = memory.map_or_else(String::new, |(all, free)| {
                 format!("; {} of {} were free when the program began", Bytes(free), Bytes(all))

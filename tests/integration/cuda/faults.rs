@@ -49,7 +49,7 @@ fn a_device_without_room_for_the_model_is_a_memory_limit() {
     let Some(machine) = Machine::new() else { return };
     let said = machine.with("STAND_IN_FAIL_ALLOCATION", 1).trained(&[]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("has no memory for the model; "), "{said:?}");
+    assert!(said.err.contains("has no memory for the model; a page of "), "{said:?}");
     assert!(!said.err.contains("CallError") && !said.err.contains("RecvError"), "{said:?}");
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use burn::data::dataloader::DataLoaderBuilder;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset;
-use burn::tensor::TensorData;
+use burn::tensor::{Device, Tensor, TensorData};
 use xrun::Program;
 use xrun::bounded::ledger::Ledger;
 use xrun::device::Kind;
@@ -21,9 +21,6 @@ use xrun::device::dispatch::TensorDevice;
 use xrun::experiment::read;
 use xrun::pipelines::fewshot_detection::batch::{Batches, HostBatch};
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
-
-type Tensor<const D: usize> = Tensor<D>;
-type Device = burn::tensor::Device;
 
 /// The numbers of the batches; the batcher does the work, as the feed's workers do.
 struct Numbers(usize);
@@ -66,7 +63,7 @@ fn main() {
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().expect("the main job is of that kind");
     println!("before: resident peak {} MiB", resident_peak());
-    let loader = DataLoaderBuilder::<_, _>::new(ToTensors(prepared.batches.clone()))
+    let loader = DataLoaderBuilder::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)
         .num_workers(1)
         .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().plain)

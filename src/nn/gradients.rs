@@ -1,6 +1,6 @@
 //! From sums of gradients to what an optimiser takes: divided by what was counted, and clipped by the norm over all.
 //!
-//! Burn 0.21 clips each tensor by its own norm; here it is the norm over all of them (Pascanu et al. 2013), computed and
+//! Burn 0.22 clips each tensor by its own norm; here it is the norm over all of them (Pascanu et al. 2013), computed and
 //! applied on the device. The sum is taken in the order of the module, so it is the same in every run.
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};

@@ -1,6 +1,6 @@
 //! How is a value computed in one pass over a tensor on the CPU, with a gradient that is known rather than derived?
 //!
-//! Flex 0.21 computes each operation of a formula by itself, on one thread, and the graph keeps what goes into each; its
+//! Flex 0.22 computes each operation of a formula by itself, on one thread, and the graph keeps what goes into each; its
 //! exp and tanh take one value at a time. Here a formula is one pass over eight values at a time, by all threads. Pieces
 //! have a fixed size and each value depends on its own piece alone, so the bits do not depend on the threads.
 //!

@@ -1,7 +1,7 @@
 //! What a network computes in host memory, and how gradients go back through it: what Burn's graph does, for few operations that
 //! are each written as one.
 //!
-//! Burn 0.21 computes a block of a convolution, a normalisation and a rectifier in some twenty operations, forward and backward,
+//! Burn 0.22 computes a block of a convolution, a normalisation and a rectifier in some twenty operations, forward and backward,
 //! each with a result of its own. Here such a block is one operation. Its way back is written by hand, and what it needs is kept on
 //! a tape. A tape is used by one thread, and every sum has a fixed order.
 

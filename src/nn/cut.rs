@@ -1,7 +1,7 @@
 //! Where a graph of Burn is cut: its leaves are the results of a network that was computed in host memory.
 //!
-//! Burn's `Dispatch` backend takes no operation with a way back from outside. So what a network says enters Burn's graph as
-//! leaves. Burn computes losses and goes back to these leaves, and the tape takes their gradients back through the network.
+//! The network is no operation of Burn's `Dispatch` backend, which takes some from outside since 0.22. So what it says enters
+//! Burn's graph as leaves. Burn computes losses and goes back to these leaves, and the tape takes their gradients back through the network.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;

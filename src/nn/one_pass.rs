@@ -4,7 +4,7 @@
 //! exp and tanh take one value at a time. Here a formula is one pass over eight values at a time, by all threads. Pieces
 //! have a fixed size and each value depends on its own piece alone, so the bits do not depend on the threads.
 //!
-//! Burn's dispatch backend takes no operations from outside it, so the graph sees `values + slopes · (x − x₀)`, where x₀ is
+//! These are no operations of Burn's dispatch backend, which takes some from outside since 0.22. So the graph sees `values + slopes · (x − x₀)`, where x₀ is
 //! x without its graph: `values` to the bit, and `slopes` are all that is kept for the backward pass.
 
 use burn::tensor::{DType, TensorData};

@@ -6,8 +6,8 @@
 //! same on any number of threads. On a GPU the parts of a batch come one after another on the training thread.
 //!
 //! Each of these threads is a pool of one, so that what Burn computes in it is computed there. Were they threads of one pool, one
-//! that waits in a backward pass for the rest of an operation would take up another part meanwhile: Burn locks every graph once
-//! at the end of a backward pass, and would wait there for the one that the same thread holds.
+//! that waits in a backward pass for the rest of an operation would take up another part meanwhile, and more parts would be held
+//! than there are threads.
 
 use std::ops::Range;
 

@@ -94,7 +94,7 @@ pub fn backward(
     loss
 }
 
-/// Each parameter that the optimiser makes is a leaf of a graph. Burn 0.21 forgets those that are gone when some graph is gone
+/// Each parameter that the optimiser makes is a leaf of a graph. Burn 0.22 forgets those that are gone when some graph is gone
 /// back through, and no other time: without this, each step would leave its leaves behind.
 fn forget_old_leaves(loss: &NextTokenLoss) {
     Tensor::<1>::from_inner(loss.total.clone()).require_grad().mul_scalar(1.0).backward();

@@ -37,7 +37,7 @@ fn first() -> Option<Found> {
         power_preference: wgpu::PowerPreference::HighPerformance,
         ..wgpu::RequestAdapterOptions::default()
     };
-    let info = cubecl::future::block_on(instance.request_adapter(&fastest)).ok()?.get_info();
+    let info = burn::tensor::read_sync(instance.request_adapter(&fastest)).ok()?.get_info();
     Some(Found {
         kind: Kind::Vulkan(0),
         name: info.name,

@@ -96,7 +96,7 @@ pub struct HostMemory {
     pub file: Option<u64>,
     /// Swapped out; only at the slower cadence.
     pub swap: Option<u64>,
-    /// What C libraries have from `malloc`, such as CUDA's run-time compiler, which keeps what it made of each kernel; only
+    /// What C libraries have from `malloc`, such as LLVM, which makes CUDA's kernels; only
     /// on a GPU, at the slower cadence, where the C library tells (glibc 2.33). To some hundred KiB.
     #[serde(default)]
     pub libraries: Option<u64>,

@@ -102,7 +102,7 @@ pub struct HostMemory {
     pub libraries: Option<u64>,
 }
 
-/// The device's memory pool on the training thread's stream as it describes itself, in bytes.
+/// The device's memory pools as they describe themselves, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceMemory {
     /// Held by live tensors.

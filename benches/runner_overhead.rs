@@ -71,8 +71,6 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
         state: LoopState::default(),
         segment: 0,
         gpu: None,
-        kernels: None,
-        tell: None,
         stop_after: None,
         until: None,
         started: Instant::now(),

@@ -13,18 +13,14 @@ use std::time::Duration;
 use burn::data::dataloader::DataLoaderBuilder;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset;
-use burn::tensor::TensorData;
+use burn::tensor::{Device, Tensor, TensorData};
 use xrun::Program;
 use xrun::bounded::ledger::Ledger;
 use xrun::device::Kind;
 use xrun::device::dispatch::TensorDevice;
 use xrun::experiment::read;
-use xrun::nn::Backend;
 use xrun::pipelines::fewshot_detection::batch::{Batches, HostBatch};
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
-
-type Tensor<const D: usize> = burn::tensor::Tensor<Backend, D>;
-type Device = burn::tensor::Device<Backend>;
 
 /// The numbers of the batches; the batcher does the work, as the feed's workers do.
 struct Numbers(usize);
@@ -41,7 +37,7 @@ impl Dataset<u64> for Numbers {
 
 struct ToTensors(Batches);
 
-impl Batcher<Backend, u64, (Tensor<1>, u64)> for ToTensors {
+impl Batcher<u64, (Tensor<1>, u64)> for ToTensors {
     fn batch(&self, items: Vec<u64>, device: &Device) -> (Tensor<1>, u64) {
         let bytes = match self.0.prepare(items[0]).unwrap() {
             HostBatch::Detection(batch) => [&batch.query_pixels[..], &batch.reference_pixels[..]].concat(),
@@ -67,7 +63,7 @@ fn main() {
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().expect("the main job is of that kind");
     println!("before: resident peak {} MiB", resident_peak());
-    let loader = DataLoaderBuilder::<Backend, _, _>::new(ToTensors(prepared.batches.clone()))
+    let loader = DataLoaderBuilder::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)
         .num_workers(1)
         .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().plain)

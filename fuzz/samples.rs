@@ -166,7 +166,7 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
     let fingerprint = fingerprint::fingerprint(&plan);
     let path = place.join("results/sample").join(if killed { "killed" } else { "whole" });
     let directory = directory::create_at(&path).unwrap();
-    let manifest = manifest::manifest(&plan, &directory.id, &fingerprint, &chosen, None, &[], &checked.origins);
+    let manifest = manifest::manifest(&plan, &directory.id, &fingerprint, &chosen, &[], &checked.origins);
     let resolved = resolved::to_toml(&plan.experiment, None);
     launch::describe(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
     let task = prepared.open(&plan.experiment, chosen.kind, &ledger, 1).unwrap();
@@ -178,8 +178,6 @@ pub fn run(place: &Path, killed: bool) -> PathBuf {
         state,
         segment: 0,
         gpu: None,
-        kernels: None,
-        tell: None,
         started: Instant::now(),
         stop_after: killed.then_some(20),
         until: None,

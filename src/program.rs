@@ -47,7 +47,7 @@ use crate::pipelines::vision_language::{VisionLanguage, VisionLanguageModel};
 use crate::run::fingerprint::has_other_kinds;
 use crate::run::stop::EXIT_OUT_OF_MEMORY;
 use crate::settings::chosen::Family;
-use crate::{child, cli, data, device, invocation};
+use crate::{child, cli, invocation};
 
 /// What a program knows. A kind of a name that is there already takes its place.
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl Program {
 const REFUSED: &str = "error: out of memory: the system gave no more (`ulimit -v`, or no room in memory and swap); what was written so \
     far is whole. With more memory, or a smaller `training.batch_size`, `xrun resume` goes on with a run from its last checkpoint\n";
 
-/// Sets the variables that number GPUs as `nvidia-smi` does and that say where CUDA's headers are, unless they are set. A
+/// Sets the variable that numbers GPUs as `nvidia-smi` does, unless it is set. A
 /// program that trains on a GPU without [`Program::main`] calls it first of all.
 ///
 /// # Safety
@@ -156,11 +156,6 @@ pub unsafe fn prepare_environment() {
     if std::env::var_os(ORDER_VARIABLE).is_none() {
         // SAFETY: as the caller promised.
         unsafe { std::env::set_var(ORDER_VARIABLE, ORDER_BY_BUS) };
-    }
-    // For CubeCL, which looks nowhere else.
-    if let Some(toolkit) = device::toolkit_of_environment(data::cache::folder) {
-        // SAFETY: as the caller promised.
-        unsafe { std::env::set_var(device::toolkit::ROOT_VARIABLE, toolkit) };
     }
 }
 

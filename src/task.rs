@@ -1,8 +1,8 @@
 //! What must a pipeline offer, so that the loop can train it?
 //!
 //! The trait speaks of numbers and bytes, never of tensors: the loop, the stop rules, the trace and the crash behaviour
-//! are tested with the `dummy` pipeline, which needs no Burn. A task lives on the training thread; in CubeCL 0.10
-//! pool statistics and cleanup concern the calling thread's stream only.
+//! are tested with the `dummy` pipeline, which needs no Burn. A task lives on the training thread: each thread that
+//! uses a GPU has a stream and a memory pool of its own there.
 
 pub mod predict;
 

@@ -58,21 +58,6 @@ impl<T> Kept<T> {
             (value, left() + in_use().saturating_sub(before))
         });
     }
-
-    /// Keeps what `make` makes, unless it is kept already, and asks `held` of all that is kept: for what may be given back
-    /// by others.
-    pub fn keep_once<E>(&mut self, make: impl FnOnce() -> Result<T, E>, held: impl Fn(&T) -> u64) -> Result<(), E>
-    where
-        T: PartialEq,
-    {
-        let Some((holding, list)) = &mut self.0 else { return Ok(()) };
-        let value = make()?;
-        if !list.contains(&value) {
-            list.push(value);
-        }
-        holding.set(list.len() as u64, list.iter().map(held).sum());
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -90,17 +75,5 @@ mod tests {
         let readings = ledger.read();
         assert_eq!(readings.len(), 1);
         assert_eq!((readings[0].name, readings[0].items, readings[0].bytes), ("leak_on", 2, 20));
-    }
-
-    #[test]
-    fn what_is_kept_once_is_asked_again_for_its_bytes() {
-        let ledger = Ledger::default();
-        let mut kept = Kept::new(true, &leak("leak_on"), &ledger);
-        let mut keep = |value: u8, each: u64| kept.keep_once(|| Ok::<_, ()>(value), |_| each).unwrap();
-        keep(1, 10);
-        keep(2, 10);
-        keep(1, 7);
-        let readings = ledger.read();
-        assert_eq!((readings[0].items, readings[0].bytes), (2, 14));
     }
 }

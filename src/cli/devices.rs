@@ -60,8 +60,8 @@ fn line(found: &Found) -> String {
     };
     let driver = found.driver.as_ref().map_or_else(String::new, |driver| format!("  driver {driver}"));
     let capability = found.capability_words().map_or_else(String::new, |of| format!("  compute capability {of}"));
-    let compiler = found.compiler.as_ref().map_or_else(String::new, |of| format!("  compiler {of}"));
-    format!("{:<10} {}{memory}{driver}{capability}{compiler}", found.kind.to_string(), found.name)
+    let llvm = found.llvm.as_ref().map_or_else(String::new, |of| format!("  LLVM {of}"));
+    format!("{:<10} {}{memory}{driver}{capability}{llvm}", found.kind.to_string(), found.name)
 }
 
 fn as_json(found: &Found) -> serde_json::Value {
@@ -72,6 +72,6 @@ fn as_json(found: &Found) -> serde_json::Value {
         "memory": found.memory,
         "free": found.free,
         "compute_capability": found.capability_words(),
-        "compiler": found.compiler,
+        "llvm": found.llvm,
     })
 }

@@ -7,7 +7,7 @@ use clap::Parser;
 use super::terminal::{self, Failure, Terminal};
 use super::{
     Command, CommandLine, Progress, check, compare, completions, devices, eval, export, init, leaks, list, man, new,
-    note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, warm, watch,
+    note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, watch,
 };
 use crate::run::stop::listen_for_saves;
 use crate::{invocation, panics};
@@ -67,7 +67,6 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Watch(arguments) => watch::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
-        Command::Warm(arguments) => warm::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Init(arguments) => init::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use super::terminal::Terminal;
 use crate::run::hooks::Told;
 use crate::run::observer::{Event, Observer};
-use crate::run::start::Teller;
 use crate::run::stop::Ending;
 use crate::settings::sections::Hooks;
 
@@ -52,10 +51,6 @@ impl Observer for Observing {
             told.growing(&self.run, step, self.steps, verdict);
         }
         self.inner.event(event);
-    }
-
-    fn aside(&self) -> Option<Teller> {
-        self.inner.aside()
     }
 }
 

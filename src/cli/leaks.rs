@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::LeaksArguments;
 use super::leaks_runs::{Ran, Runs};
 use super::terminal::{Failure, Terminal};
-use crate::device::{self, Kind, pages};
+use crate::device::{self, Kind};
 use crate::experiment::leaks::{Expected, Grows, On};
 use crate::experiment::read;
 use crate::report::junit::junit;
@@ -89,11 +89,10 @@ fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(Expected, On), F
         )));
     };
     let chosen = device::choose(&experiment.experiment.device).map_err(Failure::failed)?;
-    let smallest_page = || pages::of_cuda(chosen.found.memory?).first().map(|page| page.bytes);
-    let place = match (chosen.kind, smallest_page()) {
-        (Kind::Cpu, _) => On::Cpu,
-        (Kind::Cuda(_), Some(smallest_page)) => On::Cuda { smallest_page },
-        _ => On::Pool,
+    let place = match chosen.kind {
+        Kind::Cpu => On::Cpu,
+        Kind::Cuda(_) => On::Cuda,
+        Kind::Vulkan(_) => On::Pool,
     };
     Ok((expected, place))
 }

@@ -41,7 +41,6 @@ mod training;
 mod typo;
 mod until;
 mod verdict;
-mod warm;
 mod watch;
 
 use std::path::PathBuf;
@@ -109,8 +108,6 @@ enum Command {
     /// Say what memory an experiment will need, whether that fits, and what the largest value is that fits.
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
-    /// Compile and tune what an experiment needs on a GPU, so that its first run starts in seconds.
-    Warm(WarmArguments),
     /// Print a commented experiment file to start from.
     New(NewArguments),
     /// Make a folder to begin with: an experiment, a workflow that checks it, what git leaves out.
@@ -337,15 +334,6 @@ pub struct PlanArguments {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct WarmArguments {
-    /// The experiment to warm up for.
-    #[arg(value_hint = ValueHint::FilePath)]
-    file: PathBuf,
-    #[command(flatten)]
-    overrides: Overrides,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -1,13 +1,11 @@
 //! How is progress shown? Bars, lines, JSON or nothing.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Progress;
 use super::terminal::{self, Terminal};
-use crate::device::kernels::Kernels;
 use crate::plan::Plan;
 use crate::report::axes::number;
 use crate::results::format::MemoryLine;
@@ -17,7 +15,6 @@ use crate::results::metric::PlannedMetric;
 use crate::results::verdict::OWNER;
 use crate::run::manifest;
 use crate::run::observer::{Event, Observer};
-use crate::run::start::{Aside, Teller};
 use crate::task::Metric;
 use crate::units::{Bytes, seconds};
 
@@ -86,37 +83,6 @@ impl Again {
         std::thread::Builder::new().name("xrun waiting".into()).spawn(again).ok()?;
         Some(Self(end))
     }
-}
-
-/// Says that a probe is measuring, and how many kernels it has compiled, until it is dropped.
-pub fn measuring(terminal: Terminal, kernels: Option<Kernels>) -> Option<Measuring> {
-    let waiting = waiting(terminal, "measuring what memory a step needs")?;
-    let bar = waiting.bar.clone();
-    let counting = kernels.and_then(|kernels| {
-        let (begun, at_begin, mut said) = (Instant::now(), kernels.new_ones(), 0);
-        Again::every(LINE_EVERY, move || {
-            let count = kernels.new_ones() - at_begin;
-            if count > said {
-                said = count;
-                let text = compiling(count, begun.elapsed());
-                match &bar {
-                    Some(bar) => bar.set_message(text),
-                    None => terminal.say(&text),
-                }
-            }
-        })
-    });
-    Some(Measuring { _counting: counting, _waiting: waiting })
-}
-
-/// Ends the counting when it is dropped.
-pub struct Measuring {
-    _counting: Option<Again>,
-    _waiting: Waiting,
-}
-
-fn compiling(kernels: u64, time: Duration) -> String {
-    format!("compiling kernels: {kernels} so far, {}; the next start takes seconds", seconds(time.as_secs_f64()))
 }
 
 /// As often it is said what is waited for, where nothing else is to be seen.
@@ -221,16 +187,6 @@ impl People {
 }
 
 impl Observer for People {
-    fn aside(&self) -> Option<Teller> {
-        let (terminal, bar) = (self.terminal, self.bar.clone());
-        Some(Arc::new(move |aside: Aside<'_>| match (aside, &bar) {
-            (Aside::Compiling { kernels, time }, Some(bar)) => bar.set_message(compiling(kernels, time)),
-            (Aside::Compiling { kernels, time }, None) => terminal.say(&compiling(kernels, time)),
-            (Aside::Ended { .. }, Some(bar)) => bar.finish_and_clear(),
-            (Aside::Ended { .. }, None) => {}
-        }))
-    }
-
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
@@ -375,17 +331,6 @@ struct Json {
 }
 
 impl Observer for Json {
-    fn aside(&self) -> Option<Teller> {
-        let terminal = self.terminal;
-        Some(Arc::new(move |aside: Aside<'_>| {
-            // The ending is told with all that is known of it, by whoever writes the report.
-            if let Aside::Compiling { kernels, time } = aside {
-                let seconds = time.as_secs_f64();
-                terminal.event(&serde_json::json!({ "event": "compiling", "kernels": kernels, "seconds": seconds }));
-            }
-        }))
-    }
-
     fn event(&mut self, event: Event<'_>) {
         let seconds = self.begun.elapsed().as_secs_f64();
         let value = match event {

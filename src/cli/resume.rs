@@ -206,8 +206,6 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         state: continuation.state,
         segment: continuation.segment,
         gpu: opened.gpu(),
-        kernels: opened.kernels.clone(),
-        tell: None,
         started,
         stop_after: None,
         until: arguments.until.step,

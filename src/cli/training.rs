@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::hooks::{Ask, Observing};
@@ -16,9 +15,7 @@ use crate::results::{printable, read};
 use crate::run::begin::NewRun;
 use crate::run::hooks::Told;
 use crate::run::launch::Launch;
-use crate::run::observer::Observer;
 use crate::run::prepare::{Listener, NotStarted, Opened, Work, left_out};
-use crate::run::start::Aside;
 use crate::run::stop::{Ending, StopSignal, exit_code};
 use crate::run::{manifest, post_mortem};
 use crate::task::Task;
@@ -37,7 +34,7 @@ impl Listener for Terminal {
     fn begin(&self, work: Work) -> Box<dyn std::any::Any> {
         match work {
             Work::GeneratingData => Box::new(progress::waiting(*self, "generating data")),
-            Work::Measuring(kernels) => Box::new(progress::measuring(*self, kernels)),
+            Work::Measuring => Box::new(progress::waiting(*self, "measuring what memory a step needs")),
         }
     }
 }
@@ -86,7 +83,7 @@ pub fn listen(display: &Display, terminal: Terminal) -> Result<StopSignal, Failu
 
 /// Trains, writes the report, says how it ended.
 pub fn train(
-    mut launch: Launch<'_>,
+    launch: Launch<'_>,
     task: Box<dyn Task>,
     stop: &StopSignal,
     display: &Display,
@@ -99,17 +96,6 @@ pub fn train(
     let told = Rc::new(RefCell::new(Some(Told::new(&asked_hooks, ask == Ask::Run))));
     let shown = progress::observer(display.progress, terminal);
     let mut observer = Observing::new(shown, told.clone(), &run, launch.plan.steps);
-    let (aside, shown) = (observer.aside(), display.clone());
-    launch.tell = Some(Arc::new(move |what: Aside<'_>| {
-        if let Some(aside) = &aside {
-            aside(what.clone());
-        }
-        if let Aside::Ended { ending, run } = what {
-            tell(run, ending, false, &shown, terminal);
-            // The process ends here, so what was started before is not waited for.
-            hooks::tell(Told::new(&asked_hooks, ask == Ask::Run), run, ending, ending.exit_code(), terminal);
-        }
-    }));
     let ending = launch.train(task, stop, &mut observer);
     drop(observer);
     let reported = report::write(&run);

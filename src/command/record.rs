@@ -329,8 +329,7 @@ fn unknown_device() -> Device {
         memory: None,
         compute_capability: None,
         float32_products: None,
-        tuning: None,
-        compiler: None,
+        llvm: None,
     }
 }
 

@@ -1,22 +1,19 @@
-//! NVIDIA GPUs: are they usable, and how does their memory pool do?
+//! NVIDIA GPUs: are they usable, and which LLVM makes their kernels?
 
-use std::path::{Path, PathBuf};
+use std::ffi::c_uint;
+use std::path::PathBuf;
 use std::sync::Once;
 
-use burn_cuda::CudaDevice;
-use cubecl::Runtime;
 use cubecl::config::autotune::AutotuneLevel;
-use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
-use cubecl::cuda::CudaRuntime;
 
 use super::driver::Driver;
 use super::missing::Missing;
-pub use super::streams::current as stream;
-use super::toolkit::Toolkit;
-use super::{Found, Kind, Tuning, headers, streams, visible};
+use super::{Found, Kind, Tuning, visible};
 use crate::memory::sources;
-use crate::results::format::DeviceMemory;
+
+/// The oldest GPUs for which CubeCL's kernels are tried, as 60 for 6.0.
+const CAPABILITY_MIN: u32 = 60;
 
 /// The GPUs that can be used, or what is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
@@ -33,7 +30,6 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
         ));
     }
     let driver = Driver::start()?;
-    let toolkit = Toolkit::find(driver.version)?;
     let count = driver.count()?;
     if count == 0 {
         return Err(Missing::absent("the NVIDIA driver counts no GPU", ""));
@@ -51,8 +47,8 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
         let (name, memory) = driver.name_and_memory(number)?;
         let capability = driver.capability(number)?;
         // Numbers are CUDA's: one that cannot be used keeps its own, and those before it are still counted.
-        if let Err(missing) = toolkit.compiles_for(capability) {
-            unusable.get_or_insert(missing);
+        if capability < CAPABILITY_MIN {
+            unusable.get_or_insert_with(|| too_old(&name, capability));
             break;
         }
         let gpu = certain.then(|| &gpus[listed[number as usize]]);
@@ -64,7 +60,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
             free: gpu.map(|gpu| gpu.free),
             driver_number: gpu.map(|gpu| gpu.index),
             capability: Some(capability),
-            compiler: Some(toolkit.compiler.to_string()),
+            llvm: Some(llvm()),
         });
     }
     match unusable {
@@ -73,8 +69,31 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     }
 }
 
+fn too_old(name: &str, capability: u32) -> Missing {
+    let words = |of: u32| format!("{}.{}", of / 10, of % 10);
+    Missing::unusable(
+        format!(
+            "{name} has compute capability {}, and this program makes kernels from {} on",
+            words(capability),
+            words(CAPABILITY_MIN)
+        ),
+        "use a newer GPU, or the CPU",
+    )
+}
+
 fn uuids(gpus: &[sources::Gpu]) -> Vec<String> {
     gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
+}
+
+/// The version of the LLVM that is linked into this program, and makes the kernels.
+fn llvm() -> String {
+    unsafe extern "C" {
+        fn LLVMGetVersion(major: *mut c_uint, minor: *mut c_uint, patch: *mut c_uint);
+    }
+    let (mut major, mut minor, mut patch) = (0, 0, 0);
+    // SAFETY: the signature of `llvm-c/Core.h`; each points to an unsigned int.
+    unsafe { LLVMGetVersion(&raw mut major, &raw mut minor, &raw mut patch) };
+    format!("{major}.{minor}.{patch}")
 }
 
 /// Whether a GPU that was found opens: it may have no memory left for a context, or be somebody's alone.
@@ -87,22 +106,9 @@ pub fn capability(index: u32) -> Option<u32> {
     Driver::start().ok()?.capability(index).ok()
 }
 
-/// How finely CubeCL tunes: it wins over the experiment.
-const LEVEL_VARIABLE: &str = "CUBECL_AUTOTUNE_LEVEL";
-
-/// Which headers kernels are compiled with: the least tuning leaves asynchronous copies out, unless the environment asks for
-/// more. Says whether it is so now. See [`headers::choose`].
-///
-/// # Errors
-/// The folder of headers cannot be made.
-pub fn choose_headers(tuning: Tuning, cache: &Path) -> std::io::Result<bool> {
-    let more = std::env::var(LEVEL_VARIABLE).is_ok_and(|level| !level.eq_ignore_ascii_case("minimal"));
-    headers::choose(tuning != Tuning::Minimal || more, cache)
-}
-
-/// Tells CubeCL where to keep compiled kernels and what it tuned; nowhere without a folder. Once in a process, and before
-/// the device is opened. A user's own file for CubeCL wins: says whether ours is used.
-pub fn keep_kernels(folder: Option<&Path>, tuning: Tuning) -> bool {
+/// Tells CubeCL how finely to tune. Once in a process, and before the device is opened. A user's own file for CubeCL wins:
+/// says whether this is what holds.
+pub fn tune(tuning: Tuning) -> bool {
     static SET: Once = Once::new();
     if has_own_configuration() {
         return false;
@@ -114,15 +120,6 @@ pub fn keep_kernels(folder: Option<&Path>, tuning: Tuning) -> bool {
             Tuning::Balanced => AutotuneLevel::Balanced,
             Tuning::Full => AutotuneLevel::Full,
         };
-        config.compilation.cache = folder.map(|folder| CacheConfig::File(folder.to_owned()));
-        // What was tuned among fewer ways is not what is fastest of all.
-        // Where nothing can be made, CubeCL keeps what it tuned in memory only. Its own folder does not tell GPUs apart.
-        let nowhere = || CacheConfig::File("/dev/null".into());
-        let place = match tuning {
-            Tuning::Minimal => "tuning/minimal",
-            Tuning::Balanced | Tuning::Full => "tuning/more",
-        };
-        config.autotune.cache = folder.map_or_else(nowhere, |folder| CacheConfig::File(folder.join(place)));
         CubeClRuntimeConfig::set(config.override_from_env());
     });
     true
@@ -141,17 +138,7 @@ fn has_own_configuration() -> bool {
     })
 }
 
-/// The pool of a stream, or of the calling thread's own.
-pub fn memory(index: u32, stream: Option<u64>) -> Option<DeviceMemory> {
-    streams::memory(&CudaRuntime::client(&CudaDevice::new(index as usize)), stream)
-}
-
-/// Frees the pages of the pool that hold nothing. Burn's dispatch backend would ignore the request.
-pub fn clean(index: u32) {
-    CudaRuntime::client(&CudaDevice::new(index as usize)).memory_cleanup();
-}
-
 /// Burn's device of this GPU.
-pub fn dispatch(index: u32) -> Result<burn::DispatchDevice, String> {
-    Ok(burn::DispatchDevice::Cuda(CudaDevice::new(index as usize)))
+pub fn dispatch(index: u32) -> Result<burn::tensor::Device, String> {
+    Ok(burn::tensor::Device::cuda(index))
 }

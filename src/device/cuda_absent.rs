@@ -1,32 +1,27 @@
 //! A build without `cuda`: says so.
 
 #[cfg(feature = "train")]
-pub use tensors::{capability, clean, dispatch, memory, stream};
-
-use std::path::Path;
+pub use tensors::{capability, dispatch};
 
 use super::missing::Missing;
 use super::{Found, Tuning};
+use crate::memory::sources;
 
 /// No GPU is looked for.
 ///
 /// # Errors
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    Err(Missing::absent("this program was built without the feature `cuda`", "cargo build --release --features cuda"))
+    let (what, cure) = ("this program was built without the feature `cuda`", "cargo build --release --features cuda");
+    Err(match sources::gpus() {
+        Ok(gpus) if !gpus.is_empty() => Missing::unusable(what, cure),
+        _ => Missing::absent(what, cure),
+    })
 }
 
-/// `true`: nothing is compiled, whatever the headers are.
-///
-/// # Errors
-/// Never.
-pub fn choose_headers(_: Tuning, _: &Path) -> std::io::Result<bool> {
-    Ok(true)
-}
-
-/// `false`: nothing is compiled.
-pub fn keep_kernels(_: Option<&Path>, _: Tuning) -> bool {
-    false
+/// `true`: nothing is tuned.
+pub fn tune(_: Tuning) -> bool {
+    true
 }
 
 /// Opens nothing.
@@ -39,31 +34,16 @@ pub fn opens(_: u32) -> Result<(), Missing> {
 
 #[cfg(feature = "train")]
 mod tensors {
-    use crate::results::format::DeviceMemory;
-
-    /// `None`: there is no pool.
-    pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
-        None
-    }
-
     /// `None`: there is no GPU.
     pub fn capability(_: u32) -> Option<u32> {
         None
     }
 
-    /// 0: there are no streams.
-    pub fn stream() -> u64 {
-        0
-    }
-
-    /// Does nothing.
-    pub fn clean(_: u32) {}
-
     /// Opens nothing.
     ///
     /// # Errors
     /// Always: the feature is missing.
-    pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
+    pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
         super::probe()
             .map_err(|missing| missing.to_string())
             .map(|_| unreachable!("a device that is absent is never found"))

@@ -1,17 +1,16 @@
 //! The device of a run as Burn's dispatch backend sees it: one instantiation of the code for all devices.
 
-use burn::tensor::backend::Backend;
-use burn::{CheckpointingStrategy, Dispatch, DispatchDevice};
-use burn_flex::FlexDevice;
+use burn::backend::{Backend, Dispatch};
+use burn::tensor::Device;
 
 use super::{Kind, cuda, vulkan};
 use crate::memory::heap;
 use crate::panics;
 use crate::task::{DeviceMemory, TaskError};
 
-/// Whether tensors of this plain device lie in the memory of the process.
-pub fn is_cpu(plain: &DispatchDevice) -> bool {
-    matches!(plain, DispatchDevice::Flex(_))
+/// Whether tensors of this device lie in the memory of the process.
+pub fn is_cpu(device: &Device) -> bool {
+    *device == Device::flex()
 }
 
 /// Where tensors live, with and without automatic differentiation.
@@ -19,14 +18,10 @@ pub fn is_cpu(plain: &DispatchDevice) -> bool {
 pub struct TensorDevice {
     kind: Kind,
     /// For validation and for everything that is not trained.
-    pub plain: DispatchDevice,
+    pub plain: Device,
     /// For training.
-    pub autodiff: DispatchDevice,
+    pub autodiff: Device,
 }
-
-/// The stream of a thread that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeftStream(u64);
 
 impl TensorDevice {
     /// Opens a device. With `activation_checkpointing` a graph keeps fewer activations and computes the others again.
@@ -35,15 +30,12 @@ impl TensorDevice {
     /// The device cannot be opened.
     pub fn open(kind: Kind, activation_checkpointing: bool) -> Result<Self, TaskError> {
         let plain = match kind {
-            Kind::Cpu => DispatchDevice::Flex(FlexDevice),
+            Kind::Cpu => Device::flex(),
             Kind::Cuda(index) => cuda::dispatch(index).map_err(TaskError::Device)?,
             Kind::Vulkan(index) => vulkan::dispatch(index).map_err(TaskError::Device)?,
         };
-        let strategy = match activation_checkpointing {
-            true => CheckpointingStrategy::Balanced,
-            false => CheckpointingStrategy::None,
-        };
-        let autodiff = DispatchDevice::autodiff_checkpointed(plain.clone(), strategy);
+        let autodiff = plain.clone().autodiff();
+        let autodiff = if activation_checkpointing { autodiff.gradient_checkpointing() } else { autodiff };
         Ok(Self { kind, plain, autodiff })
     }
 
@@ -57,20 +49,17 @@ impl TensorDevice {
 
     /// Waits until the device has done what it was asked.
     pub fn synchronise(&self) -> Result<(), TaskError> {
-        Dispatch::sync(&self.plain).map_err(|error| TaskError::Device(format!("{error:?}")))
+        self.plain.sync().map_err(|error| TaskError::Device(format!("{error:?}")))
     }
 
-    /// The memory pool of the calling thread's stream, which is the training thread; the CPU has none.
+    /// The memory pools of all streams; the CPU has none.
     pub fn memory(&self) -> Option<DeviceMemory> {
-        self.memory_of(None)
-    }
-
-    fn memory_of(&self, stream: Option<u64>) -> Option<DeviceMemory> {
-        match self.kind {
-            Kind::Cpu => None,
-            Kind::Cuda(index) => cuda::memory(index, stream),
-            Kind::Vulkan(index) => vulkan::memory(index, stream),
-        }
+        let usage = self.plain.memory_pool_usage().filter(|_| self.kind.has_pool())?;
+        Some(DeviceMemory {
+            in_use: usage.bytes_in_use,
+            reserved: usage.bytes_reserved,
+            allocations: usage.number_allocs,
+        })
     }
 
     /// Bytes in use where tensors are: in the pool, after all that was asked for; on the CPU, on the heap.
@@ -81,48 +70,35 @@ impl TensorDevice {
         self.memory().map_or_else(|| heap::read().bytes, |pool| pool.in_use)
     }
 
-    /// Does `work` on a new thread, waits until it has ended, and gives the stream that the device had for it.
-    pub fn on_new_thread(&self, work: impl FnOnce() + Send) -> Result<LeftStream, TaskError> {
+    /// Does `work` on a new thread, waits until it has ended, and returns the bytes that the pools took for it and kept.
+    pub fn on_new_thread(&self, work: impl FnOnce() + Send) -> Result<u64, TaskError> {
         let failed = |why: String| TaskError::Device(format!("a thread that used it failed: {why}"));
+        let before = self.reserved();
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("xrun device".into()).spawn_scoped(scope, || {
                 work();
-                let done = self.synchronise();
-                done.map(|()| LeftStream(self.stream()))
+                self.synchronise()
             });
             let ended = thread.map_err(|error| failed(error.to_string()))?.join();
             ended.map_err(|panic| failed(panics::payload(panic.as_ref())))?
-        })
+        })?;
+        Ok(self.reserved().saturating_sub(before))
     }
 
-    /// What the pool of a thread that is gone has taken from the driver; nothing if the calling thread has its stream now.
-    pub fn left_behind(&self, stream: &LeftStream) -> u64 {
-        if stream.0 == self.stream() {
+    /// What the pools have taken from the driver, in bytes.
+    fn reserved(&self) -> u64 {
+        self.memory().map_or(0, |pool| pool.reserved)
+    }
+
+    /// Asks the pools to free what holds nothing; returns the bytes of reserved memory that went.
+    pub fn clean_pool(&self) -> u64 {
+        if !self.kind.has_pool() {
             return 0;
         }
-        self.memory_of(Some(stream.0)).map_or(0, |pool| pool.reserved)
-    }
-
-    /// The number of the calling thread's stream.
-    fn stream(&self) -> u64 {
-        match self.kind {
-            Kind::Cpu => 0,
-            Kind::Cuda(_) => cuda::stream(),
-            Kind::Vulkan(_) => vulkan::stream(),
-        }
-    }
-
-    /// Asks the pool to free what holds nothing; returns the bytes of reserved memory that went. The pool is asked
-    /// here and not through Burn, whose dispatch backend ignores the request in 0.21.
-    pub fn clean_pool(&self) -> u64 {
-        let before = self.memory().map_or(0, |pool| pool.reserved);
-        match self.kind {
-            Kind::Cpu => return 0,
-            Kind::Cuda(index) => cuda::clean(index),
-            Kind::Vulkan(index) => vulkan::clean(index),
-        }
+        let before = self.reserved();
+        self.plain.memory_cleanup();
         let _ = self.synchronise(); // a failed device shows itself at the next step
-        before.saturating_sub(self.memory().map_or(0, |pool| pool.reserved))
+        before.saturating_sub(self.reserved())
     }
 
     /// What it is called in an experiment's file, or what Burn calls the backend of a GPU.
@@ -130,7 +106,7 @@ impl TensorDevice {
         if self.kind == Kind::Cpu {
             return self.kind.to_string();
         }
-        let name = Dispatch::name(&self.plain);
+        let name = Dispatch::name(self.plain.as_dispatch());
         // `dispatch<flex>`: the backend behind it is what people know.
         name.strip_prefix("dispatch<").and_then(|name| name.strip_suffix('>')).unwrap_or(&name).to_owned()
     }

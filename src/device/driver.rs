@@ -6,7 +6,6 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::library::Library;
 use super::missing::Missing;
-use super::toolkit::Version;
 use crate::panics::words;
 
 const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
@@ -20,9 +19,10 @@ const NAME_BYTES: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     library: Library,
-    /// The newest CUDA whose code it takes.
-    pub version: Version,
 }
+
+/// The oldest that is tried, by the CUDA that it is of, as 12000 for 12.0.
+const VERSION_MIN: c_int = 12_000;
 
 type Get1 = unsafe extern "C" fn(*mut c_int) -> c_int;
 type Start = unsafe extern "C" fn(c_uint) -> c_int;
@@ -47,13 +47,18 @@ impl Driver {
             ));
         };
         let mut number = 0;
-        let mut driver = Self { library, version: Version::from_number(0) };
+        let driver = Self { library };
         // SAFETY: the signatures of the driver's manual; the pointer is to an int.
         unsafe {
             driver.call::<Get1>(c"cuDriverGetVersion", |get| get(&raw mut number))?;
             driver.call::<Start>(c"cuInit", |start| start(0))?;
         }
-        driver.version = Version::from_number(u32::try_from(number).unwrap_or_default());
+        if number < VERSION_MIN {
+            return Err(Missing::unusable(
+                format!("the NVIDIA driver is of CUDA {}.{}", number / 1000, number % 1000 / 10),
+                "update it: CUDA 12.0 or newer is needed, which is driver 525",
+            ));
+        }
         Ok(driver)
     }
 
@@ -67,7 +72,7 @@ impl Driver {
         let shown = name.to_string_lossy();
         let Some(function) = function else {
             let what = format!("the NVIDIA driver has no {shown}");
-            return Err(Missing::unusable(what, "update the driver: CUDA 11.2 or newer is needed"));
+            return Err(Missing::unusable(what, "update the driver: CUDA 12.0 or newer is needed"));
         };
         match call(function) {
             0 => Ok(()),

@@ -11,17 +11,10 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 pub mod driver;
-pub mod headers;
-mod kept;
-pub mod kernels;
 pub mod library;
 pub mod missing;
-pub mod pages;
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-mod streams;
 #[cfg(feature = "train")]
 pub mod threads;
-pub mod toolkit;
 pub mod visible;
 #[cfg(not(feature = "vulkan"))]
 #[path = "vulkan_absent.rs"]
@@ -30,7 +23,6 @@ pub mod vulkan;
 pub mod vulkan;
 
 use std::fmt;
-use std::path::PathBuf;
 
 use crate::invocation;
 use missing::Missing;
@@ -100,8 +92,8 @@ pub struct Found {
     pub driver_number: Option<u32>,
     /// NVIDIA's compute capability, as 90 for 9.0.
     pub capability: Option<u32>,
-    /// The version of the run-time compiler of its kernels.
-    pub compiler: Option<String>,
+    /// The version of the LLVM that makes its kernels.
+    pub llvm: Option<String>,
 }
 
 impl Found {
@@ -111,7 +103,7 @@ impl Found {
     }
 }
 
-/// From Ampere on there are units for TF32, and CubeCL 0.10 uses them wherever tuning finds them fastest.
+/// From Ampere on there are units for TF32, and CubeCL uses them wherever tuning finds them fastest.
 pub fn multiplies_in_tf32(capability: u32) -> bool {
     capability >= 80
 }
@@ -144,16 +136,6 @@ pub struct Listing {
     pub kind: &'static str,
     /// The devices of the kind that work; an error says why there are none.
     pub found: Result<Vec<Found>, Missing>,
-}
-
-/// For `main`, before there is a second thread: the folder that `CUDA_PATH` should be set to, if wheels in the active
-/// virtual environment have CUDA's headers and nothing else says where they are.
-pub fn toolkit_of_environment(cache: impl FnOnce() -> PathBuf) -> Option<PathBuf> {
-    if toolkit::root().is_some() {
-        return None;
-    }
-    let environment = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().find_map(std::env::var_os)?;
-    toolkit::of_virtual_environment(environment.as_ref(), cache)
 }
 
 /// All kinds, in the order in which `auto` tries them. Of each GPU it is tried whether it opens.
@@ -191,7 +173,7 @@ fn cpu() -> Found {
         free: memory.map(|(_, free)| free),
         driver_number: None,
         capability: None,
-        compiler: None,
+        llvm: None,
     }
 }
 

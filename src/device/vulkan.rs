@@ -1,15 +1,9 @@
-//! Vulkan devices, software ones among them: is one usable, and how does its memory pool do?
-
-use burn::backend::wgpu::WgpuDevice;
-use cubecl::Runtime;
-use cubecl::wgpu::WgpuRuntime;
+//! Vulkan devices, software ones among them: is one usable?
 
 use super::library::Library;
 use super::missing::Missing;
-pub use super::streams::current as stream;
-use super::{Found, Kind, streams};
+use super::{Found, Kind};
 use crate::panics;
-use crate::results::format::DeviceMemory;
 
 /// The loader of Vulkan drivers.
 const LOADER: &[&str] = &["libvulkan.so.1", "libvulkan.so"];
@@ -43,7 +37,7 @@ fn first() -> Option<Found> {
         power_preference: wgpu::PowerPreference::HighPerformance,
         ..wgpu::RequestAdapterOptions::default()
     };
-    let info = cubecl::future::block_on(instance.request_adapter(&fastest)).ok()?.get_info();
+    let info = burn::tensor::read_sync(instance.request_adapter(&fastest)).ok()?.get_info();
     Some(Found {
         kind: Kind::Vulkan(0),
         name: info.name,
@@ -52,21 +46,11 @@ fn first() -> Option<Found> {
         free: None,
         driver_number: None,
         capability: None,
-        compiler: None,
+        llvm: None,
     })
 }
 
-/// See [`super::cuda::memory`].
-pub fn memory(_: u32, stream: Option<u64>) -> Option<DeviceMemory> {
-    streams::memory(&WgpuRuntime::client(&WgpuDevice::DefaultDevice), stream)
-}
-
-/// See [`super::cuda::clean`].
-pub fn clean(_: u32) {
-    WgpuRuntime::client(&WgpuDevice::DefaultDevice).memory_cleanup();
-}
-
 /// Burn's device of the Vulkan device that it chooses by itself.
-pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
-    Ok(burn::DispatchDevice::Vulkan(WgpuDevice::DefaultDevice))
+pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
+    Ok(burn::tensor::Device::vulkan(burn::tensor::DeviceKind::DefaultDevice))
 }

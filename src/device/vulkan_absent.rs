@@ -1,7 +1,7 @@
 //! A build without `vulkan`: says so.
 
 #[cfg(feature = "train")]
-pub use tensors::{clean, dispatch, memory, stream};
+pub use tensors::dispatch;
 
 use super::Found;
 use super::missing::Missing;
@@ -19,26 +19,11 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
 
 #[cfg(feature = "train")]
 mod tensors {
-    use crate::results::format::DeviceMemory;
-
-    /// `None`: there is no pool.
-    pub fn memory(_: u32, _: Option<u64>) -> Option<DeviceMemory> {
-        None
-    }
-
-    /// 0: there are no streams.
-    pub fn stream() -> u64 {
-        0
-    }
-
-    /// Does nothing.
-    pub fn clean(_: u32) {}
-
     /// Opens nothing.
     ///
     /// # Errors
     /// Always: the feature is missing.
-    pub fn dispatch(_: u32) -> Result<burn::DispatchDevice, String> {
+    pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
         super::probe()
             .map_err(|missing| missing.to_string())
             .map(|_| unreachable!("a device that is absent is never found"))

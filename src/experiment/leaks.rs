@@ -142,11 +142,6 @@ pub struct Expected {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 1e15))]
     pub bytes_per_step_on_cuda: Option<f64>,
-    /// Pages a step of the smallest kind that the device's pool has, where its pages are known, as on CUDA; in place of
-    /// bytes, since they are a share of the device's memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1e-6, max = 1e6))]
-    pub pages_per_step: Option<f64>,
     /// Bytes that the owner comes to hold, of a leak whose growth ends by itself, in place of `bytes_per_step`: it must not be
     /// called growing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,7 +161,6 @@ impl Default for Expected {
             bytes_per_step: 1.0,
             bytes_per_step_in_pool: None,
             bytes_per_step_on_cuda: None,
-            pages_per_step: None,
             bytes_in_all: None,
             tolerance: 0.1,
             owner: String::new(),
@@ -181,11 +175,8 @@ pub enum On {
     Cpu,
     /// A device with a memory pool.
     Pool,
-    /// One whose pages are known.
-    Cuda {
-        /// The smallest page of the device's pool, in bytes; a leaked tensor may take a whole one.
-        smallest_page: u64,
-    },
+    /// CUDA, whose pool rounds tensors up.
+    Cuda,
 }
 
 /// What a leak makes grow, and so on which devices it is seen.
@@ -200,8 +191,8 @@ pub enum Grows {
     /// The pool's memory in use, of tensors that are too small to be told from the rest of the heap. Only on a device with a
     /// memory pool.
     Pool,
-    /// Pools of threads that are gone. Only on a device with a memory pool, and in no series but that of the owner: CubeCL
-    /// tells of the pool of the thread that asks.
+    /// Pools of threads that are gone. Only on a device with a memory pool, and in no series but that of the owner: what they
+    /// have reserved is not in use.
     PoolsOfThreads,
 }
 
@@ -209,13 +200,8 @@ impl Expected {
     /// The series that grows and its bytes a step, on the CPU or on a device with a memory pool; `None` where there is
     /// nothing to be seen, or nothing that is not seen on the CPU.
     pub fn on(&self, place: On) -> Option<(String, f64)> {
-        let (pool, cuda_page) = match place {
-            On::Cpu => (false, None),
-            On::Pool => (true, None),
-            On::Cuda { smallest_page } => (true, Some(smallest_page as f64)),
-        };
-        let of_pages = cuda_page.zip(self.pages_per_step).map(|(page, pages)| page * pages);
-        let on_cuda = of_pages.or(self.bytes_per_step_on_cuda).filter(|_| cuda_page.is_some());
+        let pool = place != On::Cpu;
+        let on_cuda = self.bytes_per_step_on_cuda.filter(|_| place == On::Cuda);
         let in_pool = on_cuda.or(self.bytes_per_step_in_pool).unwrap_or(self.bytes_per_step);
         match (self.grows, pool) {
             (Grows::Heap | Grows::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
@@ -277,17 +263,12 @@ mod tests {
         assert_eq!(seen(&expected(Grows::PoolsOfThreads)), [None, series("owner:leak_it", 10.0)]);
         let other = Expected { bytes_per_step_in_pool: Some(12.0), ..expected(Grows::Tensors) };
         assert_eq!(seen(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
-        let on_cuda = |expected: &Expected| expected.on(On::Cuda { smallest_page: 1000 });
+        let on_cuda = |expected: &Expected| expected.on(On::Cuda);
         assert_eq!(on_cuda(&other), series("device_in_use", 12.0));
         let rounded = Expected { bytes_per_step_on_cuda: Some(14.0), ..other };
         assert_eq!(
             (on_cuda(&rounded), rounded.on(On::Pool)),
             (series("device_in_use", 14.0), series("device_in_use", 12.0))
-        );
-        let pages = Expected { pages_per_step: Some(0.1), ..expected(Grows::PoolsOfThreads) };
-        assert_eq!(
-            (on_cuda(&pages), pages.on(On::Pool)),
-            (series("owner:leak_it", 100.0), series("owner:leak_it", 10.0))
         );
     }
 }

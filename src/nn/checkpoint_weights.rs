@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use burn_store::{ApplyError, ModuleSnapshot, SafetensorsStore};
 
-use super::Backend;
 use crate::results::{layout, tensors};
 use crate::task::TaskError;
 
@@ -15,14 +14,14 @@ pub fn to_file(path: impl Into<PathBuf>, key: &str, word: &str) -> SafetensorsSt
 }
 
 /// Writes the weights of a plain network into a checkpoint's folder; `model` says in the file which kind it is.
-pub fn save(network: &impl ModuleSnapshot<Backend>, model: &str, directory: &Path) -> Result<(), TaskError> {
+pub fn save(network: &impl ModuleSnapshot, model: &str, directory: &Path) -> Result<(), TaskError> {
     let path = directory.join(layout::WEIGHTS);
     let mut store = to_file(path.clone(), "model", model);
     network.save_into(&mut store).map_err(|error| TaskError::file(&path, error))
 }
 
 /// Reads what [`save`] wrote. All weights must be there and fit.
-pub fn load(network: &mut impl ModuleSnapshot<Backend>, directory: &Path) -> Result<(), TaskError> {
+pub fn load(network: &mut impl ModuleSnapshot, directory: &Path) -> Result<(), TaskError> {
     load_file(network, &directory.join(layout::WEIGHTS))
 }
 
@@ -30,7 +29,7 @@ pub fn load(network: &mut impl ModuleSnapshot<Backend>, directory: &Path) -> Res
 ///
 /// # Errors
 /// The file does not read, or is of another model: then it names the first tensor that does not fit.
-pub fn load_file(network: &mut impl ModuleSnapshot<Backend>, path: &Path) -> Result<(), TaskError> {
+pub fn load_file(network: &mut impl ModuleSnapshot, path: &Path) -> Result<(), TaskError> {
     tensors::described(path).map_err(|error| TaskError::file(path, error))?;
     let mut store = SafetensorsStore::from_file(path.to_path_buf()).allow_partial(true).validate(false);
     let applied = network.load_from(&mut store).map_err(|error| TaskError::file(path, error))?;

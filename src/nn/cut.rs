@@ -1,20 +1,15 @@
 //! Where a graph of Burn is cut: its leaves are the results of a network that was computed in host memory.
 //!
-//! Burn's `Dispatch` backend takes no operation with a way back from outside. So what a network says enters Burn's graph as
-//! leaves. Burn computes losses and goes back to these leaves, and the tape takes their gradients back through the network.
+//! The network is no operation of Burn's `Dispatch` backend, which takes some from outside since 0.22. So what it says enters
+//! Burn's graph as leaves. Burn computes losses and goes back to these leaves, and the tape takes their gradients back through the network.
 
-use burn::DispatchDevice;
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::TensorData;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Device, Gradients as LeafGradients, TensorData};
 
+use super::Tensor;
 use super::planes::Planes;
 use super::tape::{Gradients, Place, Tape, Value};
-use super::{Backend, Tensor};
-
-/// What Burn's backward pass gives.
-type LeafGradients = <Backend as AutodiffBackend>::Gradients;
 
 /// What lies behind the leaves of a graph. Whoever keeps a graph keeps this, too.
 #[derive(Debug)]
@@ -27,7 +22,7 @@ pub struct Cut {
 /// Ends what a tape computed: levels of the same pictures and channels, of different height and width, become rows of cells
 /// `[pictures, cells, channels]`, the cells of the first level first. The channels are split into tensors of these `widths`,
 /// whose sum is their number. On a `device` with autodiff these are leaves, and the cut leads on from them.
-pub fn cut(tape: Tape, levels: Vec<Value>, widths: &[usize], device: &DispatchDevice) -> (Vec<Tensor<3>>, Option<Cut>) {
+pub fn cut(tape: Tape, levels: Vec<Value>, widths: &[usize], device: &Device) -> (Vec<Tensor<3>>, Option<Cut>) {
     let mut from = 0;
     let leaves = widths.iter().map(|&width| {
         let leaf = rows(&levels, from, width, device);
@@ -66,7 +61,7 @@ impl Cut {
 }
 
 /// Goes back from a loss, `[1]`, and on through what lies behind the leaves of its graph. `take` sees the gradients before.
-pub fn back_through<M: AutodiffModule<Backend>>(
+pub fn back_through<M: Module>(
     loss: Tensor<1>,
     cuts: impl IntoIterator<Item = Cut>,
     network: &M,
@@ -81,7 +76,7 @@ pub fn back_through<M: AutodiffModule<Backend>>(
 }
 
 /// Some channels of all cells of all pictures.
-fn rows(levels: &[Value], from: usize, width: usize, device: &DispatchDevice) -> Tensor<3> {
+fn rows(levels: &[Value], from: usize, width: usize, device: &Device) -> Tensor<3> {
     let pictures = levels.first().map_or(0, |level| level.planes.sizes.pictures);
     let cells: usize = levels.iter().map(|level| level.planes.sizes.pixels()).sum();
     let mut values = vec![0.0; pictures * cells * width];

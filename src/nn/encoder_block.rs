@@ -5,14 +5,13 @@
 //! x += attention(norm(x)), x += mlp(norm(x))
 //! ```
 
-use burn::DispatchDevice;
 use burn::module::Module;
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::Device;
 use burn::tensor::activation::gelu;
-use burn::tensor::backend::Backend as BurnBackend;
 
-use super::{Backend, Tensor};
+use super::Tensor;
 
 /// As Hugging Face's `ViTConfig` and `ASTConfig` have it.
 const EPSILON: f64 = 1e-12;
@@ -21,12 +20,12 @@ pub const MLP_RATIO: usize = 4;
 
 /// See the file's head.
 #[derive(Module, Debug)]
-pub struct EncoderBlock<B: BurnBackend> {
-    layernorm_before: LayerNorm<B>,
-    attention: MultiHeadAttention<B>,
-    layernorm_after: LayerNorm<B>,
-    intermediate: Linear<B>,
-    output: Linear<B>,
+pub struct EncoderBlock {
+    layernorm_before: LayerNorm,
+    attention: MultiHeadAttention,
+    layernorm_after: LayerNorm,
+    intermediate: Linear,
+    output: Linear,
 }
 
 /// Names in Hugging Face's files, as patterns, and ours: of blocks in a list `layer`, and of normalisation.
@@ -40,9 +39,9 @@ pub const NAMES: [(&str, &str); 6] = [
     (r"(layernorm|layernorm_before|layernorm_after)\.bias$", "$1.beta"),
 ];
 
-impl EncoderBlock<Backend> {
+impl EncoderBlock {
     /// All but the first values, which are to be drawn.
-    pub fn new(width: usize, heads: usize, device: &DispatchDevice) -> Self {
+    pub fn new(width: usize, heads: usize, device: &Device) -> Self {
         let wide = MLP_RATIO * width;
         Self {
             layernorm_before: norm(width, device),
@@ -63,6 +62,6 @@ impl EncoderBlock<Backend> {
 }
 
 /// The normalisation of these encoders.
-pub fn norm(width: usize, device: &DispatchDevice) -> LayerNorm<Backend> {
+pub fn norm(width: usize, device: &Device) -> LayerNorm {
     LayerNormConfig::new(width).with_epsilon(EPSILON).init(device)
 }

@@ -3,7 +3,6 @@
 //! `q = clamp(round(x / s) + z, least, most)`, `x' = (q - z) s` (Jacob et al. 2018). The gradient is one inside the grid and
 //! zero outside (Bengio et al. 2013). The grid follows from the least and the greatest value.
 
-use burn::DispatchDevice;
 use burn::tensor::TensorData;
 use rayon::prelude::*;
 use wide::f32x8;
@@ -56,7 +55,7 @@ impl Bounds {
 
 /// Whether operations on this tensor are recorded.
 pub fn has_graph<const D: usize>(tensor: &Tensor<D>) -> bool {
-    matches!(tensor.device(), DispatchDevice::Autodiff(_))
+    tensor.is_autodiff()
 }
 
 /// The same values on the plain device.
@@ -67,11 +66,13 @@ pub fn without_graph<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     }
 }
 
-/// A tensor of the plain device where `like` is: untracked on the device that records.
+/// A tensor of the plain device where `like` is: untracked on the device that records. Operations take plain tensors as
+/// constants, too; this is for what is returned or becomes a leaf.
 pub fn beside<const D: usize, const E: usize>(plain: Tensor<D>, like: &Tensor<E>) -> Tensor<D> {
-    match has_graph(like) {
-        true => Tensor::from_inner(plain),
-        false => plain,
+    match like.gradient_checkpointing_strategy() {
+        // Burn refuses to mix strategies, and what is only made recorded has the one that keeps all.
+        Some(strategy) => plain.autodiff().with_gradient_checkpointing_strategy(strategy),
+        None => plain,
     }
 }
 
@@ -192,7 +193,7 @@ impl Grid {
         let (quantised, inside) = self.on_grid(fixed.clone(), bounds);
         let inside = inside();
         let rest = quantised - fixed * inside.clone();
-        values * Tensor::from_inner(inside) + Tensor::from_inner(rest)
+        values * inside + rest
     }
 }
 
@@ -305,7 +306,7 @@ mod tests {
     fn values_and_gradients_are_those_of_pytorch() {
         let text = include_str!("../../tests/reference/fake_quantise.json");
         let all: Value = serde_json::from_str(text).unwrap();
-        let tensor = |value: &Value, device: &DispatchDevice| {
+        let tensor = |value: &Value, device: &burn::tensor::Device| {
             let data = burn::tensor::TensorData::new(numbers(value), [4, 3]);
             Tensor::<2>::from_data(data, device)
         };

@@ -5,11 +5,11 @@ use std::ops::Range;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::TensorData;
 
-use super::{Backend, Tensor};
+use super::Tensor;
 
 /// The parameters one after the other, in 32-bit floats. They cross from the device one by one, so that it needs no memory for
 /// a second copy.
-pub fn to_host<M: Module<Backend>>(module: &M) -> Vec<f32> {
+pub fn to_host<M: Module>(module: &M) -> Vec<f32> {
     let mut values = Values(Vec::with_capacity(module.num_params()));
     module.visit(&mut values);
     values.0
@@ -17,7 +17,7 @@ pub fn to_host<M: Module<Backend>>(module: &M) -> Vec<f32> {
 
 struct Values(Vec<f32>);
 
-impl ModuleVisitor<Backend> for Values {
+impl ModuleVisitor for Values {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         self.0.extend(param.val().into_data().iter::<f32>());
     }
@@ -27,7 +27,7 @@ impl ModuleVisitor<Backend> for Values {
 ///
 /// # Panics
 /// When there are fewer numbers than parameters.
-pub fn from_host<M: Module<Backend>>(module: M, values: &[f32]) -> M {
+pub fn from_host<M: Module>(module: M, values: &[f32]) -> M {
     module.map(&mut Replace { values, from: 0 })
 }
 
@@ -36,7 +36,7 @@ struct Replace<'a> {
     from: usize,
 }
 
-impl ModuleMapper<Backend> for Replace<'_> {
+impl ModuleMapper for Replace<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, mapper) = param.consume();
         let (shape, trained) = (tensor.shape(), tensor.is_require_grad());
@@ -49,7 +49,7 @@ impl ModuleMapper<Backend> for Replace<'_> {
 }
 
 /// Where each parameter is in the row: its path, such as `pooled.output.weight`, and its numbers.
-pub fn places<M: Module<Backend>>(module: &M) -> Vec<(String, Range<usize>)> {
+pub fn places<M: Module>(module: &M) -> Vec<(String, Range<usize>)> {
     let mut places = Places { names: Vec::new(), all: Vec::new(), from: 0 };
     module.visit(&mut places);
     places.all
@@ -61,7 +61,7 @@ struct Places {
     from: usize,
 }
 
-impl ModuleVisitor<Backend> for Places {
+impl ModuleVisitor for Places {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.names.push(name.to_owned());
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_module_comes_back_to_the_bit_and_is_still_trained() {
-        let made = || -> Linear<Backend> { LinearConfig::new(3, 2).init(&autodiff()) };
+        let made = || -> Linear { LinearConfig::new(3, 2).init(&autodiff()) };
         let (one, other) = (made(), made());
         let row = to_host(&one);
         assert_eq!(row.len(), 8);

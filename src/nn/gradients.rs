@@ -1,16 +1,16 @@
 //! From sums of gradients to what an optimiser takes: divided by what was counted, and clipped by the norm over all.
 //!
-//! Burn 0.21 clips each tensor by its own norm; here it is the norm over all of them (Pascanu et al. 2013), computed and
+//! Burn 0.22 clips each tensor by its own norm; here it is the norm over all of them (Pascanu et al. 2013), computed and
 //! applied on the device. The sum is taken in the order of the module, so it is the same in every run.
 
-use burn::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 
-use super::{Backend, Tensor};
+use super::Tensor;
 
 /// Divides sums of gradients by `counted`, at least one, and clips to `most`, if it is given. Returns the gradients and
 /// their norm before clipping, `[1]`, still on the device.
-pub fn mean_and_clip<M: AutodiffModule<Backend>>(
+pub fn mean_and_clip<M: Module>(
     module: &M,
     sums: GradientsParams,
     counted: f64,
@@ -47,7 +47,7 @@ pub fn norm_of(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tensor<1>> 
 pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsParams {
     let mut taken = GradientsParams::new();
     for id in vectors {
-        if let Some(gradient) = gradients.remove::<Backend, 1>(*id) {
+        if let Some(gradient) = gradients.remove::<1>(*id) {
             taken.register(*id, gradient);
         }
     }
@@ -55,7 +55,7 @@ pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsPa
 }
 
 /// A container of its own for the same gradients: they share their values.
-pub fn shared<M: AutodiffModule<Backend>>(module: &M, gradients: &GradientsParams) -> GradientsParams {
+pub fn shared<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
     let mut shared = Shared { of: gradients, shared: GradientsParams::new() };
     module.visit(&mut shared);
     shared.shared
@@ -66,10 +66,10 @@ struct Shared<'a> {
     shared: GradientsParams,
 }
 
-impl ModuleVisitor<Backend> for Shared<'_> {
+impl ModuleVisitor for Shared<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.of.get::<Backend, D>(param.id) {
-            self.shared.register::<Backend, D>(param.id, gradient);
+        if let Some(gradient) = self.of.get::<D>(param.id) {
+            self.shared.register::<D>(param.id, gradient);
         }
     }
 }
@@ -79,9 +79,9 @@ struct Squares<'a> {
     sum: Option<Tensor<1>>,
 }
 
-impl ModuleVisitor<Backend> for Squares<'_> {
+impl ModuleVisitor for Squares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(gradient) = self.gradients.get::<Backend, D>(param.id) else { return };
+        let Some(gradient) = self.gradients.get::<D>(param.id) else { return };
         let square = (gradient.clone() * gradient).sum();
         self.sum = Some(match self.sum.take() {
             Some(sum) => sum + square,
@@ -96,9 +96,9 @@ struct Scale {
     factor: Tensor<1>,
 }
 
-impl ModuleVisitor<Backend> for Scale {
+impl ModuleVisitor for Scale {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(gradient) = self.old.remove::<Backend, D>(param.id) else { return };
+        let Some(gradient) = self.old.remove::<D>(param.id) else { return };
         let factor = self.factor.clone().reshape([1; D]);
         self.new.register(param.id, gradient * factor);
     }
@@ -112,15 +112,15 @@ mod tests {
     use super::*;
 
     #[derive(Module, Debug)]
-    struct Two<B: burn::tensor::backend::Backend> {
-        one: Param<burn::tensor::Tensor<B, 1>>,
-        two: Param<burn::tensor::Tensor<B, 2>>,
+    struct Two {
+        one: Param<Tensor<1>>,
+        two: Param<Tensor<2>>,
     }
 
     /// Gradients 3, 0 and 4: the norm over all is 5.
-    fn gradients() -> (Two<Backend>, GradientsParams) {
+    fn gradients() -> (Two, GradientsParams) {
         let device = autodiff();
-        let module = Two::<Backend> {
+        let module = Two {
             one: Param::initialized(ParamId::from(1), Tensor::from_floats([1.0, 1.0], &device).require_grad()),
             two: Param::initialized(ParamId::from(2), Tensor::from_floats([[1.0]], &device).require_grad()),
         };
@@ -143,8 +143,8 @@ mod tests {
         ] {
             let (module, sums) = gradients();
             let (gradients, norm) = mean_and_clip(&module, sums, counted, most);
-            let one = gradients.get::<Backend, 1>(ParamId::from(1)).unwrap();
-            let two = gradients.get::<Backend, 2>(ParamId::from(2)).unwrap();
+            let one = gradients.get::<1>(ParamId::from(1)).unwrap();
+            let two = gradients.get::<2>(ParamId::from(2)).unwrap();
             close(&values(norm.unwrap()), &[5.0 / f64::max(counted, 1.0) as f32], 1e-5);
             close(&values(one), &[3.0 * scale, 0.0], 1e-5);
             close(&values(two), &[4.0 * scale], 1e-5);
@@ -156,7 +156,7 @@ mod tests {
         let (_, mut all) = gradients();
         let taken = take(&mut all, &[ParamId::from(1), ParamId::from(7)]);
         assert_eq!((taken.len(), all.len()), (1, 1));
-        close(&values(taken.get::<Backend, 1>(ParamId::from(1)).unwrap()), &[3.0, 0.0], 0.0);
+        close(&values(taken.get::<1>(ParamId::from(1)).unwrap()), &[3.0, 0.0], 0.0);
     }
 
     #[test]

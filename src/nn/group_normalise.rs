@@ -7,11 +7,11 @@
 
 use burn::nn::GroupNorm;
 
-use super::{Backend, Tensor};
+use super::Tensor;
 
 /// `input` `[n, c, h, w]` with mean 0 and variance 1 over each group of channels, scaled and shifted by channel if `norm` does
 /// that.
-pub fn group_normalise(norm: &GroupNorm<Backend>, input: Tensor<4>) -> Tensor<4> {
+pub fn group_normalise(norm: &GroupNorm, input: Tensor<4>) -> Tensor<4> {
     let [count, channels, height, width] = input.dims();
     let (groups, pixels) = (norm.num_groups, height * width);
     let each = (channels / groups * pixels) as f32;
@@ -53,10 +53,10 @@ mod tests {
 
     /// Values and gradients by input, scale and shift.
     fn found(
-        forward: impl Fn(&GroupNorm<Backend>, Tensor<4>) -> Tensor<4>,
+        forward: impl Fn(&GroupNorm, Tensor<4>) -> Tensor<4>,
         [count, channels, groups]: [usize; 3],
     ) -> [Vec<f32>; 4] {
-        let mut norm: GroupNorm<Backend> = GroupNormConfig::new(groups, channels).init(&autodiff());
+        let mut norm: GroupNorm = GroupNormConfig::new(groups, channels).init(&autodiff());
         let (scale, shift) = (tensor([channels], 1.0), tensor([channels], 2.0));
         norm.gamma = Some(Param::initialized(ParamId::new(), scale.clone()));
         norm.beta = Some(Param::initialized(ParamId::new(), shift.clone()));
@@ -86,7 +86,7 @@ mod tests {
     /// By hand: of 1, 2, 3 and 4 the mean is 2.5 and the variance 1.25.
     #[test]
     fn a_group_has_mean_0_and_variance_1() {
-        let norm: GroupNorm<Backend> = GroupNormConfig::new(1, 2).with_epsilon(0.0).init(&autodiff());
+        let norm: GroupNorm = GroupNormConfig::new(1, 2).with_epsilon(0.0).init(&autodiff());
         let input = Tensor::from_floats([[[[1.0, 2.0]], [[3.0, 4.0]]]], &autodiff());
         let at = |value: f32| (value - 2.5) / 1.25f32.sqrt();
         close(&values(group_normalise(&norm, input)), &[at(1.0), at(2.0), at(3.0), at(4.0)], 1e-6);

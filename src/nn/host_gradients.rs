@@ -1,8 +1,8 @@
 //! Gradients of parameters that were found in host memory, on their way to an optimiser of Burn.
 
-use burn::DispatchDevice;
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
+use burn::tensor::Device;
 
 use super::Tensor;
 use super::rows::Rows;
@@ -11,12 +11,12 @@ use super::rows::Rows;
 #[derive(Debug)]
 pub struct HostGradients {
     found: GradientsParams,
-    plain: DispatchDevice,
+    plain: Device,
 }
 
 impl HostGradients {
     /// None yet. `plain` is the device without autodiff: the CPU.
-    pub fn new(plain: DispatchDevice) -> Self {
+    pub fn new(plain: Device) -> Self {
         Self { found: GradientsParams::new(), plain }
     }
 

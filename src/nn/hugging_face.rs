@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use burn_store::{ApplyResult, ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsStore};
+use burn::tensor::TensorData;
+use burn_store::{ApplyResult, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter, SafetensorsStore};
 
-use super::Backend;
 use super::parameters::single_precision;
 use crate::results::tensors;
 use crate::task::TaskError;
@@ -39,7 +39,7 @@ pub fn read<M>(
     look: impl FnOnce(&mut M, &mut SafetensorsStore, &ApplyResult) -> Result<(), String>,
 ) -> Result<(), TaskError>
 where
-    M: ModuleSnapshot<Backend>,
+    M: ModuleSnapshot,
 {
     let failed = |message: String| TaskError::File { path: path.display().to_string(), message };
     // Before Burn maps the file into memory: a pipe, a device, or a file that is not whole is refused by what it is.
@@ -76,4 +76,14 @@ where
             Ok(())
         }
     }
+}
+
+/// A tensor of a file by its name there, if the file has it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn tensor(store: &mut SafetensorsStore, name: &str) -> Result<Option<TensorData>, String> {
+    let Some(found) = store.get_tensor(name).map_err(|error| error.to_string())? else { return Ok(None) };
+    let bytes = found.to_bytes().map_err(|error| format!("`{name}` cannot be read: {error:?}"))?;
+    Ok(Some(TensorData::from_bytes(bytes, found.shape.clone(), found.dtype)))
 }

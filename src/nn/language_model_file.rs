@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore};
+use burn_store::{ModuleSnapshot, SafetensorsStore};
 
+use super::Tensor;
 use super::hugging_face::{self, FileOf};
-use super::{Backend, Tensor};
 use crate::task::TaskError;
 
 /// What a file has beside the embedding when the two are not tied, and at times when they are.
@@ -29,7 +29,7 @@ pub fn read<M>(
     words: impl Fn(&M) -> Tensor<2>,
 ) -> Result<(), TaskError>
 where
-    M: ModuleSnapshot<Backend>,
+    M: ModuleSnapshot,
 {
     let file = FileOf {
         // A file of the whole language model has a prefix that one of the transformer alone has not.
@@ -54,9 +54,7 @@ where
 
 /// Whether the output in a file is the embedding that the module has from it.
 fn is_tied(store: &mut SafetensorsStore, words: Tensor<2>) -> Result<bool, String> {
-    let snapshot = store.get_snapshot(OUTPUT).map_err(|error| error.to_string())?;
-    let Some(snapshot) = snapshot else { return Ok(true) };
-    let output = snapshot.to_data().map_err(|error| format!("`{OUTPUT}` cannot be read: {error:?}"))?;
+    let Some(output) = hugging_face::tensor(store, OUTPUT)? else { return Ok(true) };
     let words = words.into_data();
-    Ok(output.shape == words.shape && output.iter::<f32>().eq(words.iter::<f32>()))
+    Ok(output.shape() == words.shape() && output.iter::<f32>().eq(words.iter::<f32>()))
 }

@@ -11,7 +11,7 @@
 //! where the base is trained it follows the weight, without a gradient of its own.
 
 use super::Tensor;
-use super::fake_quantise::{beside, without_graph};
+use super::fake_quantise::without_graph;
 
 /// Keeps the division finite where all weights are zero.
 const SCALE_MIN: f32 = 1e-8;
@@ -42,7 +42,7 @@ pub fn quantise(weight: Tensor<2>, logarithm: Tensor<1>, bits: u32) -> Tensor<2>
     let channels = logarithm.dims()[0];
     let sharing = weight.shape().num_elements() / channels;
     let share = 1.0 / (sharing as f32 * most).sqrt();
-    let first = beside(first_scale(&weight, channels > 1, bits), &logarithm);
+    let first = first_scale(&weight, channels > 1, bits);
     let scale = (first * logarithm.exp()).reshape([1, channels]);
     // The same value, with a share of the gradient.
     let scaled = scale.clone().mul_scalar(share);

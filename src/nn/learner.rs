@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn_store::ModuleSnapshot;
 
+use super::Tensor;
 use super::step::{Gathered, Trained};
-use super::{Backend, Tensor};
 use crate::bounded::HeldBytes;
 use crate::data::feed::Feed;
 use crate::device::dispatch::TensorDevice;
@@ -20,7 +20,7 @@ pub trait Lesson {
     /// What a worker prepares for a step.
     type Batch: HeldBytes + Send + 'static;
     /// What is trained, with autodiff and without it.
-    type Network: AutodiffModule<Backend, InnerModule = Self::Network> + ModuleSnapshot<Backend>;
+    type Network: ModuleSnapshot;
     /// What the report calls a step.
     const STEP: &'static str;
     /// The model, in the file of its weights.
@@ -41,7 +41,7 @@ pub trait Lesson {
 }
 
 /// A training step while its batches go through.
-pub struct Step<'a, M: AutodiffModule<Backend>> {
+pub struct Step<'a, M: Module> {
     trained: &'a Trained<M>,
     gathered: Gathered<M>,
     phases: &'a mut dyn Phases,
@@ -49,7 +49,7 @@ pub struct Step<'a, M: AutodiffModule<Backend>> {
     pub device: &'a TensorDevice,
 }
 
-impl<M: AutodiffModule<Backend>> Step<'_, M> {
+impl<M: Module> Step<'_, M> {
     /// Says what is in a batch, for the message when its loss is not a number.
     pub fn describe(&mut self, batch: &str) {
         self.gathered.describe(batch);
@@ -128,7 +128,7 @@ impl<L: Lesson> Task for Learner<L> {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.load(directory, &self.device.plain)
+        self.trained.load(directory)
     }
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {

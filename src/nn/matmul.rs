@@ -3,8 +3,7 @@
 //! As PyTorch's autocast: factors are rounded to 16 bits, and so is their product, which then goes on in 32; inside a product
 //! sums are wider. The gradient takes the same way back. What the graph keeps of a product is half as large.
 
-use burn::tensor::{DType, FloatDType};
-use burn::{Dispatch, DispatchDevice};
+use burn::tensor::{DType, Device, FloatDType};
 
 use super::Tensor;
 use crate::device::dispatch::TensorDevice;
@@ -37,7 +36,7 @@ impl Factors {
     }
 
     /// As [`Self::asked`], of a device whose 32-bit products are of 32 bits.
-    pub fn of(asked: MatmulDtype, plain: &DispatchDevice) -> Result<Self, TaskError> {
+    pub fn of(asked: MatmulDtype, plain: &Device) -> Result<Self, TaskError> {
         match asked {
             MatmulDtype::Auto => Ok(Self::fastest(plain)),
             MatmulDtype::Float32 | MatmulDtype::Tf32 => Ok(Self::Float32),
@@ -46,12 +45,12 @@ impl Factors {
     }
 
     /// bfloat16 where the device has units for it, which a GPU of today has and the CPU backend has not.
-    pub fn fastest(plain: &DispatchDevice) -> Self {
+    pub fn fastest(plain: &Device) -> Self {
         if fits(plain, true) { Self::Bfloat16 } else { Self::Float32 }
     }
 
     /// bfloat16, or the reason against it.
-    pub fn bfloat16(plain: &DispatchDevice) -> Result<Self, TaskError> {
+    pub fn bfloat16(plain: &Device) -> Result<Self, TaskError> {
         match fits(plain, false) {
             true => Ok(Self::Bfloat16),
             false => Err(TaskError::Device("it cannot multiply in bfloat16; write \"float32\", or \"auto\"".into())),
@@ -89,10 +88,10 @@ impl Factors {
 }
 
 /// Whether the device computes in bfloat16, and with units made for it.
-fn fits(plain: &DispatchDevice, fast: bool) -> bool {
-    use burn::tensor::backend::{Backend, DTypeUsage};
-    let usage = Dispatch::dtype_usage(plain, DType::BF16);
-    Dispatch::supports_dtype(plain, DType::BF16) && (!fast || usage.contains(DTypeUsage::Accelerated))
+fn fits(plain: &Device, fast: bool) -> bool {
+    use burn::backend::{Backend, DTypeUsage, Dispatch};
+    let usage = Dispatch::dtype_usage(plain.as_dispatch(), DType::BF16);
+    plain.supports_dtype(DType::BF16) && (!fast || usage.contains(DTypeUsage::Accelerated))
 }
 
 #[cfg(test)]

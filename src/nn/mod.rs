@@ -1,4 +1,4 @@
-//! Which building blocks does Burn 0.21 lack? One a file, each checked against an independent source.
+//! Which building blocks does Burn lack? One a file, each checked against an independent source.
 
 pub mod box_loss;
 pub mod causal_attention;
@@ -37,28 +37,23 @@ pub mod tape;
 pub mod transformer;
 pub mod triplet_loss;
 
-/// The backend: one instantiation of the code for all devices, chosen at run time.
-pub type Backend = burn::Dispatch;
-
-/// A tensor of that backend.
-pub type Tensor<const D: usize> = burn::tensor::Tensor<Backend, D>;
+pub use burn::tensor::Tensor;
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::Tensor;
-    use burn::DispatchDevice;
-    use burn_flex::FlexDevice;
+    use burn::tensor::Device;
 
-    pub fn plain() -> DispatchDevice {
-        DispatchDevice::Flex(FlexDevice)
+    pub fn plain() -> Device {
+        Device::flex()
     }
 
-    pub fn autodiff() -> DispatchDevice {
-        DispatchDevice::autodiff(plain())
+    pub fn autodiff() -> Device {
+        plain().autodiff()
     }
 
     pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-        tensor.into_data().to_vec().unwrap()
+        tensor.into_data().try_to_vec().unwrap()
     }
 
     pub fn close(found: &[f32], expected: &[f32], tolerance: f32) {

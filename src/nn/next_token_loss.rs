@@ -8,17 +8,17 @@
 //! share T (p_T − q_T))`, with the chances p of the model and q of the teacher, and y one at the target. It is all that the
 //! graph keeps, one tensor as large as the logits; of Burn's operations it keeps two when there is a teacher.
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, TensorData};
 use rayon::prelude::*;
 use wide::f32x8;
 
-use super::fake_quantise::{beside, has_graph};
+use super::fake_quantise::has_graph;
 use super::rows::Rows;
-use super::{Backend, Tensor, one_pass};
+use super::{Tensor, one_pass};
 
-type Targets = burn::tensor::Tensor<Backend, 1, Int>;
+type Targets = burn::tensor::Tensor<1, Int>;
 
 /// Rows that one thread takes at a time.
 const ROWS: usize = 16;
@@ -66,7 +66,7 @@ impl Aim {
     }
 
     /// The losses of logits in host memory, without a graph, on the CPU. In the place of each logit comes its gradient.
-    pub fn slopes(self, logits: &mut Rows, plain: &DispatchDevice) -> NextTokenLoss {
+    pub fn slopes(self, logits: &mut Rows, plain: &Device) -> NextTokenLoss {
         let targets = self.targets.into_iter().map(|target| target as usize).collect();
         slopes(&mut logits.values, logits.width, targets, self.weights, self.teacher, plain)
     }
@@ -101,8 +101,8 @@ fn by_operations(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teache
     let chance = wanted.clone().exp();
     // The part without the model has no gradient; it makes the divergence zero where both agree.
     let own = (chance.clone() * wanted).sum_dim(1).reshape([count]);
-    let own = (beside(own, &logarithms) * weights.clone()).sum();
-    let crossed = (logarithms.clone() * beside(chance, &logarithms)).sum_dim(1).reshape([count]);
+    let own = (own * weights.clone()).sum();
+    let crossed = (logarithms.clone() * chance).sum_dim(1).reshape([count]);
     let divergence = (own - (crossed * weights).sum()).mul_scalar((temperature * temperature) as f32);
     let share = share as f32;
     let total = cross_entropy.clone().mul_scalar(1.0 - share) + divergence.clone().mul_scalar(share);
@@ -117,9 +117,9 @@ fn at_once(logits: Tensor<2>, targets: Targets, weights: Tensor<1>, teacher: Opt
     let weights: Vec<f32> = weights.into_data().iter::<f32>().collect();
     let mut found = one_pass::own(fixed.clone());
     let loss = slopes(one_pass::floats(&mut found), vocabulary, targets, weights, teacher, &device);
-    let found = Tensor::<2>::from_inner(Tensor::from_data(found, &fixed.device()));
+    let found = Tensor::<2>::from_data(found, &fixed.device());
     // Zero to the bit, with the slopes as its gradient.
-    let zero = ((logits - Tensor::from_inner(fixed)) * found).sum();
+    let zero = ((logits - fixed) * found).sum();
     NextTokenLoss { total: zero + loss.total, ..loss }
 }
 
@@ -130,7 +130,7 @@ fn slopes(
     targets: Vec<usize>,
     weights: Vec<f32>,
     teacher: Option<Teacher>,
-    device: &DispatchDevice,
+    device: &Device,
 ) -> NextTokenLoss {
     let count = targets.len();
     let (teacher, share, temperature) = match teacher {
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_model_that_says_what_its_teacher_says_does_not_diverge() {
         let logits = Tensor::<2>::from_floats([[0.3, -2.0, 1.0]], &plain());
-        let targets = burn::tensor::Tensor::<Backend, 1, Int>::from_ints([2], &plain());
+        let targets = burn::tensor::Tensor::<1, Int>::from_ints([2], &plain());
         let weights = Tensor::<1>::from_floats([1.0], &plain());
         let teacher = Teacher { logits: logits.clone(), share: 1.0, temperature: 1.0 };
         let loss = next_token_loss(logits, targets, weights, Some(teacher));

@@ -1,10 +1,10 @@
 //! How is a value computed in one pass over a tensor on the CPU, with a gradient that is known rather than derived?
 //!
-//! Flex 0.21 computes each operation of a formula by itself, on one thread, and the graph keeps what goes into each; its
+//! Flex 0.22 computes each operation of a formula by itself, on one thread, and the graph keeps what goes into each; its
 //! exp and tanh take one value at a time. Here a formula is one pass over eight values at a time, by all threads. Pieces
 //! have a fixed size and each value depends on its own piece alone, so the bits do not depend on the threads.
 //!
-//! Burn's dispatch backend takes no operations from outside it, so the graph sees `values + slopes · (x − x₀)`, where x₀ is
+//! These are no operations of Burn's dispatch backend, which takes some from outside since 0.22. So the graph sees `values + slopes · (x − x₀)`, where x₀ is
 //! x without its graph: `values` to the bit, and `slopes` are all that is kept for the backward pass.
 
 use burn::tensor::{DType, TensorData};
@@ -38,14 +38,14 @@ pub fn floats(data: &mut TensorData) -> &mut [f32] {
 
 /// What the graph sees: `values`, whose gradient by each value of `input` is its slope.
 pub fn with_slopes<const D: usize>(input: Tensor<D>, values: Tensor<D>, slopes: Tensor<D>) -> Tensor<D> {
-    let fixed = Tensor::from_inner(input.clone().inner());
-    (input - fixed) * Tensor::from_inner(slopes) + Tensor::from_inner(values)
+    let fixed = input.clone().inner();
+    (input - fixed) * slopes + values
 }
 
 /// What the graph sees: `values`, whose gradient by `input` is one. Nothing is kept for the backward pass.
 pub fn straight_through<const D: usize>(input: Tensor<D>, values: Tensor<D>) -> Tensor<D> {
-    let fixed = Tensor::from_inner(input.clone().inner());
-    (input - fixed) + Tensor::from_inner(values)
+    let fixed = input.clone().inner();
+    (input - fixed) + values
 }
 
 /// A function of each value of a plain tensor.

@@ -7,110 +7,133 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use burn::module::AutodiffModule;
-use burn::optim::adaptor::OptimizerAdaptor;
+use burn::module::{Module, ParamGroup};
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::momentum::MomentumConfig;
-use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer as _, Sgd, SgdConfig, SimpleOptimizer};
-use burn::record::{BinBytesRecorder, FullPrecisionSettings, NamedMpkFileRecorder, Recorder};
+use burn::optim::{
+    self, AdamWConfig, DynOptimizer, DynState, GradientsParams, Optimizer as Rule, SgdConfig, StateSink, StateSource,
+};
+use burn::store::RecordError;
+use burn::tensor::kind::BridgeTensor;
+use burn::tensor::{Bytes, Device};
 
-use super::Backend;
+use super::Tensor;
 use crate::results::layout;
 use crate::settings::sections::{Decay, Optimizer};
 use crate::task::TaskError;
 
-/// An optimiser of module `M`.
-pub enum ModuleOptimizer<M: AutodiffModule<Backend>> {
-    /// AdamW (Loshchilov and Hutter 2019).
-    AdamW(OptimizerAdaptor<ByShape<AdamW>, M, Backend>),
-    /// Stochastic gradient descent, with momentum where it is asked for.
-    Sgd(OptimizerAdaptor<ByShape<Sgd<Backend>>, M, Backend>),
-}
+/// An optimiser of a module.
+#[derive(Clone)]
+pub struct ModuleOptimizer(optim::ModuleOptimizer);
 
 /// One rule for parameters of two or more dimensions, and one for the others.
 #[derive(Clone)]
-pub struct ByShape<O> {
+struct ByShape<O> {
     matrices: O,
     others: O,
 }
 
-impl<O: SimpleOptimizer<Backend>> SimpleOptimizer<Backend> for ByShape<O> {
+impl<O: Rule> Rule for ByShape<O> {
     type State<const D: usize> = O::State<D>;
 
     fn step<const D: usize>(
         &self,
         learning_rate: f64,
-        parameter: super::Tensor<D>,
-        gradient: super::Tensor<D>,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
         state: Option<Self::State<D>>,
-    ) -> (super::Tensor<D>, Option<Self::State<D>>) {
+    ) -> (Tensor<D>, Option<Self::State<D>>) {
         let rule = if D >= 2 { &self.matrices } else { &self.others };
         rule.step(learning_rate, parameter, gradient, state)
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &burn::DispatchDevice) -> Self::State<D> {
+    fn to_device<const D: usize>(state: Self::State<D>, device: &Device) -> Self::State<D> {
         O::to_device(state, device)
     }
 }
 
-/// `rule` makes an optimiser of a weight decay.
-fn by_shape<O>(decay: Decay, weight_decay: f64, rule: impl Fn(f64) -> O) -> ByShape<O> {
-    let of_others = if decay == Decay::All { weight_decay } else { 0.0 };
-    ByShape { matrices: rule(weight_decay), others: rule(of_others) }
+/// A rule whose loaded state goes to the device of the run. Burn 0.22 loads it to its default device, which in a build with
+/// CUDA is the first GPU, whether there is one or not.
+struct OnDevice<O> {
+    rule: O,
+    plain: Device,
 }
 
-/// Full precision: a loaded state continues bit for bit.
-type StateRecorder = NamedMpkFileRecorder<FullPrecisionSettings>;
+impl<O: Rule> DynOptimizer for OnDevice<O> {
+    fn step_dyn(
+        &self,
+        rank: usize,
+        learning_rate: f64,
+        parameter: BridgeTensor,
+        gradient: BridgeTensor,
+        state: Option<DynState>,
+    ) -> (BridgeTensor, Option<DynState>) {
+        self.rule.step_dyn(rank, learning_rate, parameter, gradient, state)
+    }
 
-/// The same in memory, on the host.
-type BytesRecorder = BinBytesRecorder<FullPrecisionSettings>;
+    fn to_device_dyn(&self, state: DynState, device: &Device) -> DynState {
+        self.rule.to_device_dyn(state, device)
+    }
 
-impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
-    /// One without a past.
-    pub fn new(settings: &Optimizer) -> Self {
-        match settings {
-            Optimizer::AdamW(adamw) => {
-                let rule = |weight_decay: f64| {
-                    AdamWConfig::new()
-                        .with_beta_1(adamw.beta_1 as f32)
-                        .with_beta_2(adamw.beta_2 as f32)
-                        .with_epsilon(adamw.epsilon as f32)
-                        .with_weight_decay(weight_decay as f32)
-                        .build()
-                };
-                Self::AdamW(OptimizerAdaptor::from(by_shape(adamw.decay, adamw.weight_decay, rule)))
-            }
+    fn state_flatten(&self, prefix: &str, state: &DynState, out: &mut StateSink) {
+        self.rule.state_flatten(prefix, state, out);
+    }
+
+    fn state_unflatten(&self, rank: usize, prefix: &str, from: &mut StateSource, _: &Device) -> Option<DynState> {
+        self.rule.state_unflatten(rank, prefix, from, &self.plain)
+    }
+}
+
+/// `rule` makes an optimiser of a weight decay.
+fn by_shape<O: Rule>(
+    decay: Decay,
+    weight_decay: f64,
+    plain: &Device,
+    rule: impl Fn(f64) -> O,
+) -> optim::ModuleOptimizer {
+    let of_others = if decay == Decay::All { weight_decay } else { 0.0 };
+    let rule = ByShape { matrices: rule(weight_decay), others: rule(of_others) };
+    let on_device = OnDevice { rule: rule.clone(), plain: plain.clone() };
+    optim::ModuleOptimizer::from(rule).with_group(ParamGroup::all(), on_device, None)
+}
+
+impl ModuleOptimizer {
+    /// One without a past. `plain` is the device without autodiff: running values have no graph.
+    pub fn new(settings: &Optimizer, plain: &Device) -> Self {
+        Self(match settings {
+            Optimizer::AdamW(adamw) => by_shape(adamw.decay, adamw.weight_decay, plain, |weight_decay| {
+                AdamWConfig::new()
+                    .with_beta_1(adamw.beta_1 as f32)
+                    .with_beta_2(adamw.beta_2 as f32)
+                    .with_epsilon(adamw.epsilon as f32)
+                    .with_weight_decay(weight_decay as f32)
+                    .build()
+            }),
             Optimizer::Sgd(sgd) => {
                 // Without dampening, as PyTorch has it; Burn's default is 0.1.
                 let momentum = (sgd.momentum > 0.0).then(|| {
                     MomentumConfig::new().with_momentum(sgd.momentum).with_dampening(0.0).with_nesterov(sgd.nesterov)
                 });
-                let rule = |weight_decay: f64| -> Sgd<Backend> {
+                by_shape(sgd.decay, sgd.weight_decay, plain, |weight_decay| {
                     let decay = (weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay as f32));
                     SgdConfig::new().with_momentum(momentum.clone()).with_weight_decay(decay).build()
-                };
-                Self::Sgd(OptimizerAdaptor::from(by_shape(sgd.decay, sgd.weight_decay, rule)))
+                })
             }
-        }
+        })
     }
 
     /// Moves the parameters that have a gradient; the others stay as they are, and so does what is kept of them.
-    pub fn step(&mut self, learning_rate: f64, module: M, gradients: GradientsParams) -> M {
-        match self {
-            Self::AdamW(adamw) => adamw.step(learning_rate, module, gradients),
-            Self::Sgd(sgd) => sgd.step(learning_rate, module, gradients),
-        }
+    pub fn step<M: Module>(&mut self, learning_rate: f64, module: M, gradients: GradientsParams) -> M {
+        self.0.step(learning_rate, module, gradients)
     }
 
     /// Writes the running values into a checkpoint's folder.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn save(&self, directory: &Path) -> Result<(), TaskError> {
-        let recorder = StateRecorder::new();
         let path = directory.join(layout::OPTIMIZER);
-        let written = match self {
-            Self::AdamW(adamw) => recorder.record(adamw.to_record(), path.clone()),
-            Self::Sgd(sgd) => recorder.record(sgd.to_record(), path.clone()),
-        };
-        written.map_err(|error| not_written(&path, &error))
+        self.0.save(&path).map_err(|error| not_written(&path, &error))
     }
 
     /// The running values on the host.
@@ -118,53 +141,30 @@ impl<M: AutodiffModule<Backend>> ModuleOptimizer<M> {
     /// # Errors
     /// They cannot be fetched from the device.
     pub fn to_bytes(&self) -> Result<Vec<u8>, TaskError> {
-        let recorder = BytesRecorder::new();
-        let bytes = match self {
-            Self::AdamW(adamw) => recorder.record(adamw.to_record(), ()),
-            Self::Sgd(sgd) => recorder.record(sgd.to_record(), ()),
-        };
-        bytes.map_err(|error| TaskError::Device(error.to_string()))
+        self.0.into_bytes().map(|bytes| bytes.to_vec()).map_err(|error| TaskError::Device(error.to_string()))
     }
 
-    /// With the running values that [`Self::to_bytes`] gave. `device` is the plain one.
+    /// With the running values that [`Self::to_bytes`] gave.
     ///
     /// # Errors
     /// They are of another optimiser or module.
-    pub fn with_bytes(self, bytes: Vec<u8>, device: &burn::DispatchDevice) -> Result<Self, TaskError> {
-        let recorder = BytesRecorder::new();
-        let failed = |error: burn::record::RecorderError| TaskError::Device(error.to_string());
-        Ok(match self {
-            Self::AdamW(adamw) => {
-                let record = recorder.load(bytes, device).map_err(failed)?;
-                Self::AdamW(adamw.load_record(record))
-            }
-            Self::Sgd(sgd) => {
-                let record = recorder.load(bytes, device).map_err(failed)?;
-                Self::Sgd(sgd.load_record(record))
-            }
-        })
+    pub fn with_bytes(self, bytes: Vec<u8>) -> Result<Self, TaskError> {
+        let failed = |error: RecordError| TaskError::Device(error.to_string());
+        self.0.from_bytes(Bytes::from_bytes_vec(bytes)).map(Self).map_err(failed)
     }
 
-    /// Reads what [`Self::save`] wrote. `device` is the plain one: running values have no graph.
-    pub fn load(self, directory: &Path, device: &burn::DispatchDevice) -> Result<Self, TaskError> {
-        let recorder = StateRecorder::new();
+    /// Reads what [`Self::save`] wrote.
+    ///
+    /// # Errors
+    /// The file is missing or is none.
+    pub fn load(self, directory: &Path) -> Result<Self, TaskError> {
         let path = directory.join(layout::OPTIMIZER);
-        let failed = |error| TaskError::file(&path, error);
-        Ok(match self {
-            Self::AdamW(adamw) => {
-                let record = recorder.load(path.clone(), device).map_err(failed)?;
-                Self::AdamW(adamw.load_record(record))
-            }
-            Self::Sgd(sgd) => {
-                let record = recorder.load(path.clone(), device).map_err(failed)?;
-                Self::Sgd(sgd.load_record(record))
-            }
-        })
+        self.0.load(&path).map(Self).map_err(|error| TaskError::file(&path, error))
     }
 }
 
 /// Burn keeps no answer of the system, only that a value could not be written: the system is asked again.
-fn not_written(path: &Path, error: &burn::record::RecorderError) -> TaskError {
+fn not_written(path: &Path, error: &RecordError) -> TaskError {
     let more = || {
         let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
         file.write_all(&[0; PROBE_BYTES])?;
@@ -185,16 +185,15 @@ mod tests {
     use burn::tensor::TensorData;
     use serde_json::Value;
 
-    use super::super::Tensor;
     use super::super::tests::{autodiff, close, plain, values};
     use super::*;
     use crate::settings::sections::{AdamW as AdamWSettings, Sgd as SgdSettings};
 
     #[derive(Module, Debug)]
-    struct Three<B: burn::tensor::backend::Backend> {
-        vector: Param<burn::tensor::Tensor<B, 1>>,
-        matrix: Param<burn::tensor::Tensor<B, 2>>,
-        kernel: Param<burn::tensor::Tensor<B, 4>>,
+    struct Three {
+        vector: Param<Tensor<1>>,
+        matrix: Param<Tensor<2>>,
+        kernel: Param<Tensor<4>>,
     }
 
     fn numbers(value: &Value) -> Vec<f32> {
@@ -234,12 +233,12 @@ mod tests {
                 }),
             };
             let start = &all["parameters"];
-            let mut module = Three::<Backend> {
+            let mut module = Three {
                 vector: parameter(1, &start["vector"], [3]),
                 matrix: parameter(2, &start["matrix"], [2, 3]),
                 kernel: parameter(3, &start["kernel"], [2, 1, 2, 2]),
             };
-            let mut optimizer = ModuleOptimizer::new(&settings);
+            let mut optimizer = ModuleOptimizer::new(&settings, &plain());
             for (step, expected) in all["gradients"].as_array().unwrap().iter().zip(case["after"].as_array().unwrap()) {
                 let mut gradients = GradientsParams::new();
                 gradient(1, &step["vector"], [3], &mut gradients);

@@ -6,47 +6,48 @@
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{DType, TensorData};
 
-use super::{Backend, Tensor};
+use super::Tensor;
+use super::fake_quantise::beside;
 use crate::seed::{generator, normal};
 
 /// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance
 /// 2 / fan-in (He et al. 2015). Vectors of one value (scales of 1, shifts of 0) keep it; biases, which Burn draws from its
 /// own generator, become 0.
-pub fn initialise<M: Module<Backend>>(module: M, seed: u32) -> M {
+pub fn initialise<M: Module>(module: M, seed: u32) -> M {
     module.map(&mut Initialise { seed, next: 1, deviation: Deviation::FanIn, names: Vec::new() })
 }
 
 /// As [`initialise`], for modules of Burn's linear layers, whose matrices are `[inputs, outputs]`: those have variance 1 / inputs
 /// (LeCun et al. 1998), as layers between normalisations do.
-pub fn initialise_linear<M: Module<Backend>>(module: M, seed: u32) -> M {
+pub fn initialise_linear<M: Module>(module: M, seed: u32) -> M {
     module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Inputs, names: Vec::new() })
 }
 
 /// As [`initialise`], with one standard deviation for all matrices (GPT-2's is 0.02).
-pub fn initialise_normal<M: Module<Backend>>(module: M, seed: u32, deviation: f64) -> M {
+pub fn initialise_normal<M: Module>(module: M, seed: u32, deviation: f64) -> M {
     module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Of(deviation), names: Vec::new() })
 }
 
 /// Bytes of all parameters, and so of their gradients.
-pub fn bytes<M: Module<Backend>>(module: &M) -> u64 {
+pub fn bytes<M: Module>(module: &M) -> u64 {
     (module.num_params() * size_of::<f32>()) as u64
 }
 
 /// All parameters as 32-bit floats, whatever a file held them as.
-pub fn single_precision<M: Module<Backend>>(module: M) -> M {
+pub fn single_precision<M: Module>(module: M) -> M {
     module.map(&mut SinglePrecision)
 }
 
 struct SinglePrecision;
 
-impl ModuleMapper<Backend> for SinglePrecision {
+impl ModuleMapper for SinglePrecision {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, mapper) = param.consume();
         if tensor.dtype() == DType::F32 {
             return Param::from_mapped_value(id, tensor, mapper);
         }
         let trained = tensor.is_require_grad();
-        let tensor = Tensor::from_inner(tensor.inner().cast(DType::F32)).set_require_grad(trained);
+        let tensor = beside(tensor.clone().inner().cast(DType::F32), &tensor).set_require_grad(trained);
         Param::from_mapped_value(id, tensor, mapper)
     }
 }
@@ -82,7 +83,7 @@ impl Deviation {
 /// What Burn's modules call theirs.
 const BIAS: &str = "bias";
 
-impl ModuleMapper<Backend> for Initialise {
+impl ModuleMapper for Initialise {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.names.push(name.to_owned());
     }
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_what_burn_drew_not_even_a_bias_of_one_number() {
-        let made = || -> Linear<Backend> { initialise(LinearConfig::new(3, 1).init(&autodiff()), 7) };
+        let made = || -> Linear { initialise(LinearConfig::new(3, 1).init(&autodiff()), 7) };
         let (one, other) = (made(), made());
         assert_eq!(values(one.weight.val()), values(other.weight.val()));
         assert_eq!(values(one.bias.unwrap().val()), [0.0]);

@@ -1,32 +1,32 @@
 //! A pull back to where training began: half of a factor times the squared distance (FedProx, Li et al. 2020).
 
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
-use super::{Backend, Tensor};
+use super::Tensor;
 
 /// Where parameters were.
 pub struct Start(GradientsParams);
 
 impl Start {
     /// Of a module that will be trained; it shares the values until they change.
-    pub fn of<M: AutodiffModule<Backend>>(module: &M) -> Self {
+    pub fn of<M: Module>(module: &M) -> Self {
         let mut start = Self(GradientsParams::new());
         module.visit(&mut start);
         start
     }
 
     /// The gradient of `factor / 2` times the squared distance of the parameters from here.
-    pub fn gradients<M: AutodiffModule<Backend>>(&self, module: &M, factor: f64) -> GradientsParams {
+    pub fn gradients<M: Module>(&self, module: &M, factor: f64) -> GradientsParams {
         let mut pull = Pull { start: &self.0, factor, gradients: GradientsParams::new() };
         module.visit(&mut pull);
         pull.gradients
     }
 }
 
-impl ModuleVisitor<Backend> for Start {
+impl ModuleVisitor for Start {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0.register::<Backend, D>(param.id, param.val().inner());
+        self.0.register::<D>(param.id, param.val().inner());
     }
 }
 
@@ -36,11 +36,11 @@ struct Pull<'a> {
     gradients: GradientsParams,
 }
 
-impl ModuleVisitor<Backend> for Pull<'_> {
+impl ModuleVisitor for Pull<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(start) = self.start.get::<Backend, D>(param.id) {
+        if let Some(start) = self.start.get::<D>(param.id) {
             let gradient = (param.val().inner() - start).mul_scalar(self.factor);
-            self.gradients.register::<Backend, D>(param.id, gradient);
+            self.gradients.register::<D>(param.id, gradient);
         }
     }
 }
@@ -56,12 +56,10 @@ mod tests {
 
     #[test]
     fn the_pull_grows_with_the_distance_and_is_none_at_the_start() {
-        let network: Linear<Backend> = LinearConfig::new(2, 1).with_bias(false).init(&autodiff());
+        let network: Linear = LinearConfig::new(2, 1).with_bias(false).init(&autodiff());
         let network = flat::from_host(network, &[1.0, 2.0]);
         let start = Start::of(&network);
-        let pull = |network: &Linear<Backend>| {
-            values(start.gradients(network, 0.5).get::<Backend, 2>(network.weight.id).unwrap())
-        };
+        let pull = |network: &Linear| values(start.gradients(network, 0.5).get::<2>(network.weight.id).unwrap());
         close(&pull(&network), &[0.0, 0.0], 0.0);
         close(&pull(&flat::from_host(network.clone(), &[3.0, 2.0])), &[1.0, 0.0], 1e-6);
         assert_eq!(network.num_params(), 2);

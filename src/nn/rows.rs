@@ -3,7 +3,7 @@
 //! Work is split into pieces whose size follows from no number of threads, and sums over pieces are taken in their order. So
 //! any number of threads gives the same bits.
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 use burn::tensor::TensorData;
 use rayon::prelude::*;
 use wide::f32x8;
@@ -50,7 +50,7 @@ impl Rows {
     }
 
     /// As a tensor `[count, width]`.
-    pub fn tensor(self, plain: &DispatchDevice) -> Tensor<2> {
+    pub fn tensor(self, plain: &Device) -> Tensor<2> {
         let shape = [self.count(), self.width];
         Tensor::from_data(TensorData::new(self.values, shape), plain)
     }
@@ -129,13 +129,13 @@ pub fn in_order(vectors: Vec<Vec<f32>>, length: usize) -> Vec<f32> {
 }
 
 /// Where tensors of such rows are.
-pub fn cpu() -> DispatchDevice {
-    DispatchDevice::Flex(burn_flex::FlexDevice)
+pub fn cpu() -> Device {
+    Device::flex()
 }
 
 /// A copy of the numbers of a tensor of 32-bit floats on the CPU, without a graph.
 pub fn numbers<const D: usize>(plain: Tensor<D>) -> Vec<f32> {
-    own(plain).into_vec().unwrap_or_else(|error| unreachable!("32-bit floats were asked for: {error:?}"))
+    own(plain).try_into_vec().unwrap_or_else(|error| unreachable!("32-bit floats were asked for: {error:?}"))
 }
 
 /// Changes each value by another at the same place.

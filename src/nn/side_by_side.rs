@@ -6,17 +6,18 @@
 //! same on any number of threads. On a GPU the parts of a batch come one after another on the training thread.
 //!
 //! Each of these threads is a pool of one, so that what Burn computes in it is computed there. Were they threads of one pool, one
-//! that waits in a backward pass for the rest of an operation would take up another part meanwhile: Burn locks every graph once
-//! at the end of a backward pass, and would wait there for the one that the same thread holds.
+//! that waits in a backward pass for the rest of an operation would take up another part meanwhile, and more parts would be held
+//! than there are threads.
 
 use std::ops::Range;
 
-use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
+use burn::module::{Module, ModuleMapper, Param};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use super::Tensor;
 use super::cut::{Cut, back_through};
+use super::fake_quantise::beside;
 use super::step::{Gathered, Note};
-use super::{Backend, Tensor};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::parts;
@@ -142,7 +143,7 @@ impl SideBySide {
 
     /// What a pass without a graph says of each part, in their order. `each` is called with a copy of the network, which shares
     /// its weights.
-    pub fn passes<M: Module<Backend>, P: Sync, R: Send>(
+    pub fn passes<M: Module, P: Sync, R: Send>(
         &self,
         network: &M,
         parts: &[P],
@@ -168,7 +169,7 @@ struct OutputOf<M> {
     cut: Option<Cut>,
 }
 
-impl<M: AutodiffModule<Backend>> Outputs<M> {
+impl<M: Module> Outputs<M> {
     /// All rows of a forward pass whose parts come side by side. `compute` gives those of a part, and what lies behind them if
     /// their graph was cut.
     pub fn new<P: Sync>(
@@ -188,8 +189,9 @@ impl<M: AutodiffModule<Backend>> Outputs<M> {
 
     /// All rows as a leaf of another graph.
     pub fn leaf(&self) -> Tensor<2> {
-        let rows = self.parts.iter().map(|part| part.rows.clone().inner()).collect();
-        Tensor::from_inner(Tensor::cat(rows, 0)).require_grad()
+        let rows: Vec<_> = self.parts.iter().map(|part| part.rows.clone().inner()).collect();
+        let all = Tensor::cat(rows, 0);
+        self.parts.first().map_or(all.clone(), |part| beside(all, &part.rows)).require_grad()
     }
 }
 
@@ -201,7 +203,7 @@ pub struct Computed<R> {
     pub gradient: Option<Tensor<2>>,
 }
 
-impl<M: AutodiffModule<Backend>> Gathered<M> {
+impl<M: Module> Gathered<M> {
     /// Computes the parts of a batch and adds up their gradients and numbers. `compute` gives the loss of a part, `[1]`, if it
     /// has one, and what else the caller wants of it.
     pub fn side_by_side<P: Sync, R: Send>(
@@ -255,7 +257,7 @@ impl<M: AutodiffModule<Backend>> Gathered<M> {
         });
         let one = |(part, gradient): (OutputOf<M>, Tensor<2>)| {
             // The gradient of this sum by the rows is the one that is wanted.
-            let loss = (part.rows * Tensor::from_inner(gradient)).sum();
+            let loss = (part.rows * gradient).sum();
             back_through(loss, part.cut, &part.network, |_| ())
         };
         split.in_waves(parts, one, |computed| {
@@ -280,14 +282,14 @@ fn spread<'a, T: Send, R: Send + 'a>(
 }
 
 /// A copy of the network for each item, which shares its weights and has leaves of a graph of its own.
-fn own_leaves<'a, M: AutodiffModule<Backend>, P>(network: &M, items: &'a [P]) -> impl Iterator<Item = (M, &'a P)> {
+fn own_leaves<'a, M: Module, P>(network: &M, items: &'a [P]) -> impl Iterator<Item = (M, &'a P)> {
     items.iter().map(|item| (network.clone().map(&mut OwnLeaves), item))
 }
 
 /// Leaves of another graph for the same weights.
 struct OwnLeaves;
 
-impl ModuleMapper<Backend> for OwnLeaves {
+impl ModuleMapper for OwnLeaves {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, mapper) = param.consume();
         // A tensor that is detached is still trained if it was.
@@ -305,11 +307,11 @@ mod tests {
     use crate::data::parts::part_gradients;
 
     #[derive(Module, Debug)]
-    struct Plane<B: burn::tensor::backend::Backend> {
-        slopes: Param<burn::tensor::Tensor<B, 2>>,
+    struct Plane {
+        slopes: Param<Tensor<2>>,
     }
 
-    fn plane() -> Plane<Backend> {
+    fn plane() -> Plane {
         let slopes = Tensor::from_floats([[0.5, -1.0], [2.0, 0.25]], &autodiff()).require_grad();
         Plane { slopes: Param::initialized(ParamId::from(1), slopes) }
     }
@@ -340,7 +342,7 @@ mod tests {
         assert!(!ledger.read()[0].exceeded() && ledger.read()[0].bytes == 0);
         assert_eq!(ledger.read()[0].peak_items, ledger.read()[0].cap.items.min(split.parts(10).len() as u64));
         let items = gathered.items;
-        let gradient = gathered.set(0).grads().get::<Backend, 2>(ParamId::from(1)).unwrap();
+        let gradient = gathered.set(0).grads().get::<2>(ParamId::from(1)).unwrap();
         (values(gradient), gathered.fetch(None).by_name()[0].sum, items)
     }
 
@@ -377,7 +379,7 @@ mod tests {
         let gradient = all.grad_remove(&mut (total.clone() * total).sum().backward()).unwrap();
         let mut gathered = Gathered::new(1);
         gathered.back(&network, &split, outputs, gradient);
-        let found = values(gathered.set(0).grads().get::<Backend, 2>(ParamId::from(1)).unwrap());
+        let found = values(gathered.set(0).grads().get::<2>(ParamId::from(1)).unwrap());
         assert!(found.iter().zip(&direct).all(|(one, other)| (one - other).abs() < 1e-4), "{found:?} {direct:?}");
     }
 

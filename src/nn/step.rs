@@ -7,44 +7,45 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
-use burn::DispatchDevice;
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::Device;
 use burn_store::ModuleSnapshot;
 
 use super::optimizer::ModuleOptimizer;
-use super::{Backend, Tensor, checkpoint_weights, gradients};
+use super::{Tensor, checkpoint_weights, gradients};
 use crate::panics;
 use crate::panics::words::{self, Cause};
 use crate::results::layout;
 use crate::settings::sections::{Optimizer, Training};
 use crate::task::{StepReport, TaskError};
 
-type Inner = <Backend as AutodiffBackend>::InnerBackend;
-
-/// What is said of running values that the optimiser cannot use.
+/// Said of running values that the optimiser cannot use.
 const OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser's running values in this file are not those of \
                                   the run's network; delete this checkpoint, and the run goes on from the one before";
 
 /// A network that is trained, and its optimiser.
-pub struct Trained<M: AutodiffModule<Backend>> {
+pub struct Trained<M: Module> {
     /// `None` only while the optimiser has it: so weights are not held twice.
     network: Option<M>,
     /// `None` only while it is loaded.
-    optimizer: Option<ModuleOptimizer<M>>,
+    optimizer: Option<ModuleOptimizer>,
     rule: Optimizer,
+    /// The device without autodiff: running values have no graph.
+    device: Device,
     /// The most that the norm of each set of gradients may be.
     pub clip_norm: Option<f64>,
     /// The file that the optimiser's running values were read from, until they are written again.
     read_from: Option<PathBuf>,
 }
 
-impl<M: AutodiffModule<Backend>> Trained<M> {
+impl<M: Module> Trained<M> {
     /// The network, on the device with autodiff, and an optimiser without a past.
     pub fn new(network: M, rule: &Optimizer, training: &Training) -> Self {
-        let optimizer = Some(ModuleOptimizer::new(rule));
-        Self { network: Some(network), optimizer, rule: rule.clone(), clip_norm: training.clip_norm, read_from: None }
+        let device = network.devices().pop().unwrap_or_default().inner();
+        let optimizer = Some(ModuleOptimizer::new(rule, &device));
+        let (network, rule, clip_norm) = (Some(network), rule.clone(), training.clip_norm);
+        Self { network, optimizer, rule, device, clip_norm, read_from: None }
     }
 
     /// The network as it is trained: forward passes through it are recorded.
@@ -59,7 +60,7 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub fn plain(&self) -> Result<M::InnerModule, TaskError> {
+    pub fn plain(&self) -> Result<M, TaskError> {
         Ok(self.network()?.valid())
     }
 
@@ -83,8 +84,8 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     }
 
     /// Begins with an optimiser without a past; returns the one that was there.
-    pub fn forget(&mut self) -> Option<ModuleOptimizer<M>> {
-        self.optimizer.replace(ModuleOptimizer::new(&self.rule))
+    pub fn forget(&mut self) -> Option<ModuleOptimizer> {
+        self.optimizer.replace(ModuleOptimizer::new(&self.rule, &self.device))
     }
 
     /// The optimiser's running values on the host.
@@ -95,12 +96,12 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
         self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.to_bytes()
     }
 
-    /// Goes on with the running values that [`Self::running_values`] gave. `plain` is the device without autodiff.
+    /// Goes on with the running values that [`Self::running_values`] gave.
     ///
     /// # Errors
     /// They are of another optimiser or network.
-    pub fn go_on_with(&mut self, running_values: Vec<u8>, plain: &DispatchDevice) -> Result<(), TaskError> {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule).with_bytes(running_values, plain)?);
+    pub fn go_on_with(&mut self, running_values: Vec<u8>) -> Result<(), TaskError> {
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device).with_bytes(running_values)?);
         Ok(())
     }
 
@@ -158,7 +159,7 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     /// The file cannot be written.
     pub fn save(&mut self, model: &str, directory: &Path) -> Result<(), TaskError>
     where
-        M::InnerModule: ModuleSnapshot<Inner>,
+        M: ModuleSnapshot,
     {
         checkpoint_weights::save(&self.plain()?, model, directory)?;
         self.save_optimizer(directory)
@@ -174,16 +175,16 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
         Ok(())
     }
 
-    /// Reads what [`Self::save`] wrote. `plain` is the device without autodiff: running values have no graph.
+    /// Reads what [`Self::save`] wrote.
     ///
     /// # Errors
     /// The files are missing or do not fit.
-    pub fn load(&mut self, directory: &Path, plain: &DispatchDevice) -> Result<(), TaskError>
+    pub fn load(&mut self, directory: &Path) -> Result<(), TaskError>
     where
-        M: ModuleSnapshot<Backend>,
+        M: ModuleSnapshot,
     {
         checkpoint_weights::load(self.network.as_mut().ok_or_else(TaskError::model_lost)?, directory)?;
-        self.load_optimizer(directory, plain)
+        self.load_optimizer(directory)
     }
 
     /// Takes the weights of a file that [`Self::save`] wrote for another run; the optimiser stays new.
@@ -192,7 +193,7 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     /// The file does not read or does not fit the network.
     pub fn start_from(&mut self, weights: &Path) -> Result<(), TaskError>
     where
-        M: ModuleSnapshot<Backend>,
+        M: ModuleSnapshot,
     {
         checkpoint_weights::load_file(self.network.as_mut().ok_or_else(TaskError::model_lost)?, weights)
     }
@@ -201,9 +202,9 @@ impl<M: AutodiffModule<Backend>> Trained<M> {
     ///
     /// # Errors
     /// The file is missing or does not fit.
-    pub fn load_optimizer(&mut self, directory: &Path, plain: &DispatchDevice) -> Result<(), TaskError> {
+    pub fn load_optimizer(&mut self, directory: &Path) -> Result<(), TaskError> {
         let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
-        self.optimizer = Some(optimizer.load(directory, plain)?);
+        self.optimizer = Some(optimizer.load(directory)?);
         self.read_from = Some(directory.join(layout::OPTIMIZER));
         Ok(())
     }
@@ -243,7 +244,7 @@ pub struct Number {
     pub counted: f64,
 }
 
-impl<M: AutodiffModule<Backend>> Gathered<M> {
+impl<M: Module> Gathered<M> {
     /// `sets` is how many gradients are clipped each by itself; one, as a rule.
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
@@ -374,12 +375,12 @@ mod tests {
     use crate::settings::sections::Sgd;
 
     #[derive(Module, Debug)]
-    struct Line<B: burn::tensor::backend::Backend> {
-        slope: Param<burn::tensor::Tensor<B, 1>>,
+    struct Line {
+        slope: Param<Tensor<1>>,
     }
 
     /// A line through 0 with slopes 1 and 1, moved by plain gradient descent.
-    fn line(clip_norm: Option<f64>) -> Trained<Line<Backend>> {
+    fn line(clip_norm: Option<f64>) -> Trained<Line> {
         let slope = Tensor::from_floats([1.0, 1.0], &autodiff()).require_grad();
         let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
         let sgd = Sgd { momentum: 0.0, weight_decay: 0.0, ..Sgd::default() };
@@ -387,11 +388,11 @@ mod tests {
     }
 
     /// The sum of `slope · factors`, whose gradient is the factors.
-    fn loss(trained: &Trained<Line<Backend>>, factors: [f32; 2]) -> Tensor<1> {
+    fn loss(trained: &Trained<Line>, factors: [f32; 2]) -> Tensor<1> {
         (trained.network().unwrap().slope.val() * Tensor::from_floats(factors, &autodiff())).sum()
     }
 
-    fn slope(trained: &Trained<Line<Backend>>) -> Vec<f32> {
+    fn slope(trained: &Trained<Line>) -> Vec<f32> {
         values(trained.plain().unwrap().slope.val())
     }
 
@@ -456,13 +457,13 @@ mod tests {
             gathered.set(set).accumulate(trained.network().unwrap(), gradients);
         }
         let (gradients, norm) = trained.mean_and_clip(&mut gathered).unwrap();
-        close(&values(gradients.get::<Backend, 1>(ParamId::from(1)).unwrap()), &[0.6, 0.8 + 0.5], 1e-5);
+        close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[0.6, 0.8 + 0.5], 1e-5);
         close(&values(norm.unwrap()), &[(25.0f32 + 0.25).sqrt()], 1e-5);
     }
 
     #[test]
     fn numbers_of_one_name_are_added_up_in_the_order_of_the_first() {
-        let mut gathered: Gathered<Line<Backend>> = Gathered::new(1);
+        let mut gathered: Gathered<Line> = Gathered::new(1);
         let note = |value: f32| Tensor::<1>::from_floats([value], &plain());
         gathered.describe("batch 1");
         gathered.describe("batch 2");
@@ -474,6 +475,6 @@ mod tests {
         let of = |name, sum, counted| Number { name, sum, counted };
         assert_eq!(fetched.by_name(), [of("loss", 3.0, 5.0), of("box", 4.0, 1.0)]);
         assert_eq!((fetched.norm, fetched.batch.as_str()), (None, "batch 1 and those after it …"));
-        assert!(Gathered::<Line<Backend>>::new(1).fetch(None).numbers.is_empty());
+        assert!(Gathered::<Line>::new(1).fetch(None).numbers.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! What a network computes in host memory, and how gradients go back through it: what Burn's graph does, for few operations that
 //! are each written as one.
 //!
-//! Burn 0.21 computes a block of a convolution, a normalisation and a rectifier in some twenty operations, forward and backward,
+//! Burn 0.22 computes a block of a convolution, a normalisation and a rectifier in some twenty operations, forward and backward,
 //! each with a result of its own. Here such a block is one operation. Its way back is written by hand, and what it needs is kept on
 //! a tape. A tape is used by one thread, and every sum has a fixed order.
 
@@ -13,13 +13,13 @@ use burn::nn::conv::Conv2d;
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 
+use super::Tensor;
 use super::columns::Stride;
 use super::convolution::{Kernels, Point};
 use super::fake_quantise::without_graph;
 use super::one_pass::own;
 use super::planes::{Planes, Sizes};
 use super::rectified_norm::{Moments, Norm};
-use super::{Backend, Tensor};
 
 /// A result on the tape.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl Tape {
 
     /// A convolution of 3 x 3 with a border of zeros and without a bias, a group normalisation that scales and shifts, and a
     /// rectifier.
-    pub fn block(&mut self, convolution: &Conv2d<Backend>, norm: &GroupNorm<Backend>, input: &Value) -> Value {
+    pub fn block(&mut self, convolution: &Conv2d, norm: &GroupNorm, input: &Value) -> Value {
         let stride = if convolution.stride == [1, 1] { Stride::One } else { Stride::Two };
         let kernels = Weight::of(&convolution.weight);
         let data = kernels.data();
@@ -150,7 +150,7 @@ impl Tape {
     }
 
     /// A convolution of 1 x 1 with a bias.
-    pub fn point(&mut self, convolution: &Conv2d<Backend>, input: &Value) -> Value {
+    pub fn point(&mut self, convolution: &Conv2d, input: &Value) -> Value {
         let (kernels, bias) = (Weight::of(&convolution.weight), Weight::of(trained(&convolution.bias)));
         let (data, bias_data) = (kernels.data(), bias.data());
         let output = kernels.point(floats(&data)).forward(&input.planes, floats(&bias_data));
@@ -258,7 +258,7 @@ impl Weight<4> {
 }
 
 impl NormWeights {
-    fn of(norm: &GroupNorm<Backend>) -> Self {
+    fn of(norm: &GroupNorm) -> Self {
         let (scale, shift) = (Weight::of(trained(&norm.gamma)), Weight::of(trained(&norm.beta)));
         Self { scale, shift, groups: norm.num_groups, epsilon: norm.epsilon as f32 }
     }
@@ -312,7 +312,7 @@ impl Gradients {
     pub fn register(self, into: &mut GradientsParams) {
         for (id, shape, values) in self.0 {
             let data = TensorData::new(values, shape.clone());
-            let device = burn::DispatchDevice::Flex(burn_flex::FlexDevice);
+            let device = burn::tensor::Device::flex();
             match shape.len() {
                 1 => into.register(id, Tensor::<1>::from_data(data, &device)),
                 _ => into.register(id, Tensor::<4>::from_data(data, &device)),

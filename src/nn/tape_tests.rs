@@ -12,12 +12,12 @@ use super::*;
 
 /// Every operation once: a point, a block that keeps the size, a sum, a block of either stride, doubling.
 #[derive(Module, Debug)]
-struct Network<B: burn::tensor::backend::Backend> {
-    point: Conv2d<B>,
-    same: Conv2d<B>,
-    same_norm: GroupNorm<B>,
-    last: Conv2d<B>,
-    last_norm: GroupNorm<B>,
+struct Network {
+    point: Conv2d,
+    same: Conv2d,
+    same_norm: GroupNorm,
+    last: Conv2d,
+    last_norm: GroupNorm,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ struct Case {
 
 const OUTPUTS: usize = 12;
 
-impl Network<Backend> {
+impl Network {
     fn new(case: Case) -> Self {
         let device = autodiff();
         let convolution = |from: usize, to: usize, stride: usize| {
@@ -90,11 +90,11 @@ fn on_host(pictures: &Tensor<4>) -> Planes {
 }
 
 /// The gradients of all parameters.
-fn all(network: &Network<Backend>, gradients: GradientsParams) -> Vec<Vec<f32>> {
+fn all(network: &Network, gradients: GradientsParams) -> Vec<Vec<f32>> {
     struct All(GradientsParams, Vec<Vec<f32>>);
-    impl ModuleVisitor<Backend> for All {
+    impl ModuleVisitor for All {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.push(values(self.0.get::<Backend, D>(param.id).expect("every parameter has a gradient")));
+            self.1.push(values(self.0.get::<D>(param.id).expect("every parameter has a gradient")));
         }
     }
     let mut all = All(gradients, Vec::new());
@@ -171,7 +171,7 @@ fn gradients_of_what_is_used_twice_are_added() {
     let gradients = back_through(leaves[0].clone().sum(), behind, &network, |_| ());
     let direct = network.point.forward(network.point.forward(pictures)).narrow(1, 0, 2).sum();
     let expected = GradientsParams::from_grads(direct.backward(), &network);
-    let of = |gradients: &GradientsParams| values(gradients.get::<Backend, 4>(network.point.weight.id).unwrap());
+    let of = |gradients: &GradientsParams| values(gradients.get::<4>(network.point.weight.id).unwrap());
     near(&of(&gradients), &of(&expected));
 }
 
@@ -181,12 +181,12 @@ fn gradients_of_what_is_used_twice_are_added() {
 fn a_block_is_as_by_hand() {
     let device = autodiff();
     let ones = |shape: [usize; 4]| Tensor::<4>::ones(shape, &device).require_grad();
-    let mut convolution: Conv2d<Backend> = Conv2dConfig::new([1, 1], [3, 3])
+    let mut convolution: Conv2d = Conv2dConfig::new([1, 1], [3, 3])
         .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
         .with_bias(false)
         .init(&device);
     convolution.weight = convolution.weight.map(|_| ones([1, 1, 3, 3]));
-    let norm: GroupNorm<Backend> = GroupNormConfig::new(1, 1).with_epsilon(0.0).init(&device);
+    let norm: GroupNorm = GroupNormConfig::new(1, 1).with_epsilon(0.0).init(&device);
     let (mut tape, input) = Tape::new(on_host(&ones([1, 1, 3, 3])), Keeps::Nothing);
     let output = tape.block(&convolution, &norm, &input);
     // Neighbours: 4 6 4, 6 9 6, 4 6 4. Their mean is 49 / 9, that of their squares 289 / 9.

@@ -3,15 +3,14 @@
 //! Tokens stand one under the other, `[batch * length, width]`, between the parts. The names of the fields are those of
 //! Hugging Face's files.
 
-use burn::DispatchDevice;
 use burn::module::{Module, Param, ParamId};
+use burn::tensor::Device;
 use burn::tensor::activation::softmax;
-use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::{Int, TensorData};
 
+use super::Tensor;
 use super::fake_quantise::beside;
 use super::matmul::Factors;
-use super::{Backend, Tensor};
 
 /// GPT-2's constant.
 pub const EPSILON: f32 = 1e-5;
@@ -21,35 +20,35 @@ pub const DEVIATION: f64 = 0.02;
 const HIDDEN: f32 = -1e9;
 
 /// Token numbers.
-pub type Tokens<const D: usize> = burn::tensor::Tensor<Backend, D, Int>;
+pub type Tokens<const D: usize> = burn::tensor::Tensor<D, Int>;
 
 /// A row for each token, or for each position.
 #[derive(Module, Debug)]
-pub struct Embedding<B: BurnBackend> {
+pub struct Embedding {
     /// `[rows, width]`
-    pub weight: Param<burn::tensor::Tensor<B, 2>>,
+    pub weight: Param<Tensor<2>>,
 }
 
 /// Normalisation over the features of a token.
 #[derive(Module, Debug)]
-pub struct LayerNorm<B: BurnBackend> {
+pub struct LayerNorm {
     /// Scale of each feature, `[width]`; one at first.
-    pub weight: Param<burn::tensor::Tensor<B, 1>>,
+    pub weight: Param<Tensor<1>>,
     /// Shift of each feature, `[width]`; zero at first.
-    pub bias: Param<burn::tensor::Tensor<B, 1>>,
+    pub bias: Param<Tensor<1>>,
 }
 
 /// A change of a linear layer, of low rank (Hu et al. 2021).
 #[derive(Module, Debug)]
-pub struct Lora<B: BurnBackend> {
+pub struct Lora {
     /// `[inputs, rank]`
-    pub a: Param<burn::tensor::Tensor<B, 2>>,
+    pub a: Param<Tensor<2>>,
     /// `[rank, outputs]`; zero at first.
-    pub b: Param<burn::tensor::Tensor<B, 2>>,
+    pub b: Param<Tensor<2>>,
 }
 
 /// A parameter of one value; matrices are drawn later.
-pub fn parameter<const D: usize>(shape: [usize; D], value: f32, device: &DispatchDevice) -> Param<Tensor<D>> {
+pub fn parameter<const D: usize>(shape: [usize; D], value: f32, device: &Device) -> Param<Tensor<D>> {
     Param::initialized(ParamId::new(), Tensor::full(shape, value, device).require_grad())
 }
 
@@ -58,7 +57,7 @@ pub fn changed<const D: usize>(
     parameter: &Param<Tensor<D>>,
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {
-    parameter.clone().map(|old| Tensor::from_inner(change(old.inner())).require_grad())
+    parameter.clone().map(|old| beside(change(old.clone().inner()), &old).require_grad())
 }
 
 /// The values of a parameter; a constant where it is frozen.
@@ -67,27 +66,27 @@ pub fn value<const D: usize>(parameter: &Param<Tensor<D>>, frozen: bool) -> Tens
 }
 
 /// Token numbers `[batch, length]`, row by row, on a device.
-pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &DispatchDevice) -> Tokens<2> {
+pub fn tokens(numbers: &[i32], batch: usize, length: usize, device: &Device) -> Tokens<2> {
     Tokens::from_data(TensorData::new(numbers.to_vec(), [batch, length]), device)
 }
 
-impl Embedding<Backend> {
+impl Embedding {
     /// Of zeros, to be drawn.
-    pub fn new(rows: usize, width: usize, device: &DispatchDevice) -> Self {
+    pub fn new(rows: usize, width: usize, device: &Device) -> Self {
         Self { weight: parameter([rows, width], 0.0, device) }
     }
 }
 
-impl Lora<Backend> {
+impl Lora {
     /// Of zeros, to be drawn.
-    pub fn new(inputs: usize, rank: usize, outputs: usize, device: &DispatchDevice) -> Self {
+    pub fn new(inputs: usize, rank: usize, outputs: usize, device: &Device) -> Self {
         Self { a: parameter([inputs, rank], 0.0, device), b: parameter([rank, outputs], 0.0, device) }
     }
 }
 
-impl LayerNorm<Backend> {
+impl LayerNorm {
     /// Scales of one and shifts of zero.
-    pub fn new(width: usize, device: &DispatchDevice) -> Self {
+    pub fn new(width: usize, device: &Device) -> Self {
         Self { weight: parameter([width], 1.0, device), bias: parameter([width], 0.0, device) }
     }
 
@@ -114,7 +113,7 @@ pub struct Layout {
 
 impl Layout {
     /// Makes what hides the future, on the device without autodiff.
-    pub fn new(batch: usize, length: usize, plain: &DispatchDevice) -> Self {
+    pub fn new(batch: usize, length: usize, plain: &Device) -> Self {
         let hidden = (0..length * length).map(|at| if at % length > at / length { HIDDEN } else { 0.0 });
         let hidden = TensorData::new(hidden.collect::<Vec<f32>>(), [1, length * length]);
         Self { batch, length, future: Tensor::from_data(hidden, plain) }
@@ -142,15 +141,14 @@ pub fn attend(
     let scores = factors.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
     // All of a sequence in a row: flex adds a shared row quickly, and what is shared between other dimensions one by one.
     let pairs = at.length * at.length;
-    let future = beside(at.future.clone(), &scores);
-    let scores = scores.reshape([at.batch * heads, pairs]) + future;
+    let scores = scores.reshape([at.batch * heads, pairs]) + at.future.clone();
     let shares = softmax(scores.reshape([at.batch, heads, at.length, at.length]), 3);
     let output = factors.product(shares, by_head(value));
     output.swap_dims(1, 2).reshape([at.batch * at.length, width])
 }
 
 /// What hides all positions of each sequence but the first `visible`: `[batch, positions]`.
-pub fn hidden_after(visible: &[usize], positions: usize, plain: &DispatchDevice) -> Tensor<2> {
+pub fn hidden_after(visible: &[usize], positions: usize, plain: &Device) -> Tensor<2> {
     let row = |visible: &usize| (0..positions).map(|at| if at < *visible { 0.0 } else { HIDDEN }).collect::<Vec<f32>>();
     let hidden: Vec<f32> = visible.iter().flat_map(row).collect();
     Tensor::from_data(TensorData::new(hidden, [visible.len(), positions]), plain)

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, TensorData};
 
-use super::{Backend, Tensor};
+use super::Tensor;
 
 /// Cosine distance of rows: `[n, d]` and `[n, d]` to `[n]`, 0 to 2.
 fn distance(one: Tensor<2>, other: Tensor<2>) -> Tensor<1> {
@@ -40,7 +40,7 @@ pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> Trip
     let pick = |columns: &[Option<usize>]| {
         let flat: Vec<i64> = rows.iter().map(|row| (row * count + columns[*row].unwrap_or(0)) as i64).collect();
         let length = flat.len();
-        let index = burn::tensor::Tensor::<Backend, 1, Int>::from_data(TensorData::new(flat, [length]), &device);
+        let index = burn::tensor::Tensor::<1, Int>::from_data(TensorData::new(flat, [length]), &device);
         distances.clone().reshape([count * count]).select(0, index)
     };
     let sum = (pick(&partner) - pick(&stranger)).add_scalar(margin as f32).clamp_min(0.0).sum();

@@ -6,9 +6,9 @@
 /// Why a backend failed, as far as its words say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The device had no memory for a page of its pool; how large the page was, where that is said.
+    /// The device had no memory for its pool; how much was asked for, where that is said.
     OutOfMemory {
-        /// Bytes of the page; `None` where the words do not say.
+        /// Bytes; `None` where the words do not say.
         asked: Option<u64>,
     },
     /// An error of CUDA, by its name in the manual.
@@ -19,10 +19,11 @@ pub enum Cause {
     Other,
 }
 
-/// What CubeCL 0.10 says of a page that was refused; `Debug` and `Display` of the same error.
-const REFUSED_PAGE: [&str; 2] = ["can't allocate buffer of size: ", "BufferTooBig { size: "];
-/// What CubeCL 0.10 says where a kernel that was found fastest refuses a size that has the same key.
-const REFUSED_SIZE: [&str; 2] = ["Can't compile cpp kernel", "Should run when selected by autotune"];
+/// What CubeCL says of an allocation that was refused: one that is larger than any page may be, or one for which there is no
+/// memory now.
+const REFUSED: [&str; 2] = ["can't allocate buffer of size: ", "out of device memory allocating "];
+/// What CubeCL says where a kernel that was found fastest refuses a size that has the same key.
+const REFUSED_SIZE: &str = "Should run when selected by autotune";
 const OUT_OF_MEMORY: &str = "CUDA_ERROR_OUT_OF_MEMORY";
 /// What CubeCL's kernel source stands behind in a message.
 const SOURCE: &str = "[Source]";
@@ -31,7 +32,7 @@ const SHORT_CHARACTERS_MAX: usize = 400;
 
 /// What a message of a backend means.
 pub fn cause(said: &str) -> Cause {
-    for words in REFUSED_PAGE {
+    for words in REFUSED {
         if let Some((_, rest)) = said.split_once(words) {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             return Cause::OutOfMemory { asked: digits.parse().ok() };
@@ -44,7 +45,7 @@ pub fn cause(said: &str) -> Cause {
     }
     match named {
         Some(name) => Cause::Cuda(name.to_owned()),
-        None if REFUSED_SIZE.iter().any(|words| said.contains(words)) => Cause::Tuned,
+        None if said.contains(REFUSED_SIZE) => Cause::Tuned,
         None => Cause::Other,
     }
 }
@@ -116,10 +117,7 @@ pub fn meaning(name: &str) -> Option<&'static str> {
         "CUDA_ERROR_ECC_UNCORRECTABLE" => "the device's memory is broken; ask for another device",
         "CUDA_ERROR_LAUNCH_TIMEOUT" => "a kernel ran too long on a device that also drives a display",
         "CUDA_ERROR_NO_BINARY_FOR_GPU" => "a kernel was compiled for another GPU",
-        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION" => {
-            "CUDA's run-time compiler (NVRTC) is newer than the driver; install one that is as old as the driver, or a \
-             newer driver"
-        }
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION" => "kernels are of a newer CUDA than the driver; install a newer driver",
         "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" => {
             "libcuda.so.1 and the kernel's driver are of different versions; after an update of the driver, restart the \
              machine or the container"
@@ -147,7 +145,7 @@ mod tests {
     fn a_page_that_was_refused_is_out_of_memory_in_all_words_of_the_backend() {
         let asked = |bytes| Cause::OutOfMemory { asked: Some(bytes) };
         let error =
-            "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 21474836480, backtrace:    0: a\n}";
+            "called `Result::unwrap()` on an `Err` value: out of device memory allocating 21474836480 bytes\n   0: a";
         assert_eq!(cause(error), asked(21_474_836_480));
         assert_eq!(cause("can't allocate buffer of size: 4096\nNo backtrace available"), asked(4096));
         let driver = "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\") (storage.rs:3)";
@@ -168,11 +166,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_was_tuned_for_another_size_is_no_fault_of_the_device() {
-        let said = "Error while reading data: use `try_execute` to handle error at runtime: ServerUnhealthy { errors: \
-                    [Launch(A compilation error happened during launch\nCaused by:\n  A validation error caused the \
-                    compilation to fail\nCaused by:\n  Can't compile cpp kernel\nCaused by:\n  Too many data will be \
-                    loaded, resulting in out of bounds.\n";
-        assert_eq!(cause(said), Cause::Tuned);
+        assert_eq!(cause("Should run when selected by autotune.: Unknown(\"shape\") (local.rs:207)"), Cause::Tuned);
         assert_eq!(cause("[Compilation Error] default_program(6): catastrophic error"), Cause::Other);
     }
 

@@ -35,7 +35,7 @@ pub const THREAD_POOLS: Leak = leak!(
     "thread_pools",
     with_tensors,
     "Start a thread each epoch that puts a batch on the device and ends: its memory pool stays (burn #4792, in the loader \
-     of Burn 0.21). Does nothing on the CPU, which has no pools."
+     of Burn). Does nothing on the CPU, which has no pools."
 );
 /// Outputs of validations that are kept with their graph.
 pub const VALIDATION_WITH_GRAPH: Leak = leak!(

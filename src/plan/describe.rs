@@ -7,7 +7,7 @@ use crate::bounded::ledger::Policy;
 use crate::experiment::Experiment;
 use crate::experiment::command::Words;
 use crate::report::width::{fold, table};
-use crate::results::format::{Basis, Forecast, ForecastRow, Place, PlannedOwner, PoolPage};
+use crate::results::format::{Basis, Forecast, ForecastRow, Place, PlannedOwner};
 use crate::results::printable;
 use crate::settings::command::Command;
 use crate::units::Bytes;
@@ -61,12 +61,6 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
     let besides = if leaks.is_empty() { "" } else { ", and what leaks" };
     let total = format!("all buffers together hold at most {total}, besides weights and activations{besides}");
     let _ = writeln!(text, "\n{}", fold(&total, width, 2));
-    if !plan.pool_pages.is_empty() {
-        let page = |page: &PoolPage| format!("{} (to {})", Bytes(page.bytes), Bytes(page.tensor_max));
-        let pages: Vec<String> = plan.pool_pages.iter().map(page).collect();
-        let pages = format!("the device's pool takes pages of (for tensors up to) {}", pages.join(", "));
-        let _ = writeln!(text, "{}", fold(&pages, width, 2));
-    }
     text
 }
 

@@ -14,7 +14,7 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
-use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, PoolPage, VERSION};
+use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, VERSION};
 use crate::results::metric::PlannedMetric;
 use crate::results::write;
 use crate::settings::sections::Limits;
@@ -34,8 +34,6 @@ pub struct Plan {
     pub steps: u64,
     /// Every buffer of the run, sorted by name; the ledger of the run has the same names.
     pub owners: Vec<PlannedOwner>,
-    /// In which pages the device's pool takes memory, where that is known.
-    pub pool_pages: Vec<PoolPage>,
     /// What memory it will need, where a probe was made.
     pub forecast: Option<Forecast>,
 }
@@ -91,13 +89,12 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
         owners.extend(Buffers::new(&experiment.limits).all().map(PlannedOwner::from));
     }
     owners.sort_by(|a, b| a.name.cmp(&b.name));
-    Plan { steps_per_epoch, steps, owners, pool_pages: Vec::new(), forecast: None, experiment, facts }
+    Plan { steps_per_epoch, steps, owners, forecast: None, experiment, facts }
 }
 
 impl Plan {
     /// The same on a device with a memory pool: what is kept of tensors is there.
-    pub fn with_pool(mut self, pages: Vec<PoolPage>) -> Self {
-        self.pool_pages = pages;
+    pub fn with_pool(mut self) -> Self {
         let on: Vec<&Leak> = self.experiment.leaks_on().filter(|leak| leak.keeps_tensors).collect();
         let of_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
         for owner in self.owners.iter_mut().filter(|owner| of_tensors(&owner.name)) {
@@ -165,7 +162,6 @@ impl Plan {
             parameters,
             trained_parameters: self.facts.trained_parameters,
             owners: self.owners.clone(),
-            pool_pages: self.pool_pages.clone(),
             metrics: planned.chain(self.facts.declared_metrics.iter().cloned()).collect(),
             best_by: best_by.or_else(|| declared.map(|metric| metric.name.clone())),
             pictures: self.facts.pictures.to_owned(),
@@ -223,7 +219,7 @@ pub(crate) mod tests {
             owners.map(|owner| owner.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(on_device(&plan), [""; 0]);
-        assert_eq!(on_device(&plan.with_pool(Vec::new())), ["leak_gradients"]);
+        assert_eq!(on_device(&plan.with_pool()), ["leak_gradients"]);
     }
 
     #[test]

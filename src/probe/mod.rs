@@ -30,8 +30,6 @@ const NO_LIMIT: &str = "4 PiB";
 
 /// How often it is looked whether the probe has ended, or is to.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often it is looked whether it has compiled kernels: that reads files.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// More of what it says is not read.
 const SAID_BYTES_MAX: u64 = 16 << 20;
 
@@ -82,15 +80,8 @@ pub fn words_of_limit(experiment: &Experiment) -> String {
     seconds(if experiment.command().is_some() { OF_COMMAND } else { ENDED_AFTER }.as_secs_f64())
 }
 
-/// What is asked while a probe works.
-pub struct Meanwhile<'a> {
-    /// Whether nobody waits for it any more.
-    pub stopped: &'a dyn Fn() -> bool,
-    /// How many kernels were compiled. While their number rises, the clock of the time limit stands still.
-    pub compiled: &'a dyn Fn() -> u64,
-}
-
-/// Does `steps` steps of the experiment that `file` and the overrides declare.
+/// Does `steps` steps of the experiment that `file` and the overrides declare. `stopped` says whether nobody waits for it any
+/// more.
 ///
 /// # Errors
 /// The process does not start, or does not come to an end of its own.
@@ -99,7 +90,7 @@ pub fn probe(
     overrides: &[String],
     experiment: &Experiment,
     steps: u64,
-    meanwhile: &Meanwhile<'_>,
+    stopped: &dyn Fn() -> bool,
 ) -> Result<Probe, ProbeError> {
     let results = tempfile::tempdir().map_err(ProbeError::Start)?;
     let mut command = child::of_this_program().map_err(ProbeError::Start)?;
@@ -107,7 +98,7 @@ pub fn probe(
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command.args(overrides.iter().cloned().chain(short(experiment, steps)).flat_map(|text| as_words(&text)));
     child::ends_with_us(&mut command, Farewell::Kill);
-    let ended = output(command.stdin(Stdio::null()), meanwhile, ENDED_AFTER)?;
+    let ended = output(command.stdin(Stdio::null()), stopped, ENDED_AFTER)?;
     let output = ended.ok_or(ProbeError::TooSlow { after: ENDED_AFTER, steps })?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
@@ -135,27 +126,20 @@ fn did_all(summary: &Summary, answer: &serde_json::Value) -> bool {
 
 /// Runs the command to its end; `None` where that does not come within `limit`, and the process was killed. What it says
 /// goes into files, so that a pipe cannot fill up while nobody reads.
-fn output(command: &mut Command, meanwhile: &Meanwhile<'_>, limit: Duration) -> Result<Option<Output>, ProbeError> {
+fn output(command: &mut Command, stopped: &dyn Fn() -> bool, limit: Duration) -> Result<Option<Output>, ProbeError> {
     let files = || Ok((tempfile::tempfile()?, tempfile::tempfile()?));
     let (answer, said) = files().map_err(ProbeError::Start)?;
     let ours = |file: &File| file.try_clone().map_err(ProbeError::Start);
     command.stdout(ours(&answer)?).stderr(ours(&said)?);
     let mut child = command.spawn().map_err(ProbeError::Start)?;
-    let (mut since, mut counted, mut kernels) = (Instant::now(), Instant::now(), (meanwhile.compiled)());
+    let since = Instant::now();
     let status = loop {
-        let stopped = (meanwhile.stopped)();
-        if counted.elapsed() >= COUNT_EVERY {
-            counted = Instant::now();
-            let now = (meanwhile.compiled)();
-            if now != kernels {
-                (since, kernels) = (counted, now);
-            }
-        }
-        if stopped || since.elapsed() >= limit {
+        let nobody_waits = stopped();
+        if nobody_waits || since.elapsed() >= limit {
             // It may have ended by itself: the signal went to it, too.
             let _ = child.kill();
             let _ = child.wait();
-            return if stopped { Err(ProbeError::Stopped) } else { Ok(None) };
+            return if nobody_waits { Err(ProbeError::Stopped) } else { Ok(None) };
         }
         if let Some(status) = child.try_wait().map_err(ProbeError::Start)? {
             break status;
@@ -163,7 +147,7 @@ fn output(command: &mut Command, meanwhile: &Meanwhile<'_>, limit: Duration) -> 
         std::thread::sleep(LOOK_EVERY);
     };
     // The signal that ended it may come here a moment later.
-    if (meanwhile.stopped)() {
+    if stopped() {
         return Err(ProbeError::Stopped);
     }
     let read = |mut file: File| -> std::io::Result<Vec<u8>> {
@@ -232,36 +216,24 @@ fn why(answer: &serde_json::Value, output: &Output) -> String {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::cell::Cell;
 
     /// `script` in a shell, which may take so long.
-    fn within(script: &str, limit: Duration, compiled: &dyn Fn() -> u64) -> Result<Option<Output>, ProbeError> {
+    fn within(script: &str, limit: Duration) -> Result<Option<Output>, ProbeError> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        output(&mut command, &Meanwhile { stopped: &|| false, compiled }, limit)
+        output(&mut command, &|| false, limit)
     }
 
     #[test]
     fn a_probe_that_is_within_one_long_step_is_ended_from_outside() {
         let begun = Instant::now();
         // `exec`: the shell itself is what is killed.
-        let ended = within("exec sleep 60", Duration::from_millis(200), &|| 0).unwrap();
+        let ended = within("exec sleep 60", Duration::from_millis(200)).unwrap();
         assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(20), "{ended:?}");
-        let whole = within("echo done", Duration::from_secs(60), &|| 0).unwrap().unwrap();
+        let whole = within("echo done", Duration::from_secs(60)).unwrap().unwrap();
         assert_eq!((whole.status.code(), whole.stdout.as_slice()), (Some(0), b"done\n".as_slice()));
         let said = ProbeError::TooSlow { after: ENDED_AFTER, steps: 3 }.to_string();
         assert!(said.contains("ended after 2 min 10 s") && said.contains("its 3 steps"), "{said}");
-    }
-
-    #[test]
-    fn the_clock_stands_still_while_kernels_are_compiled() {
-        let count = Cell::new(0);
-        let compiled = || {
-            count.set(count.get() + 1);
-            count.get()
-        };
-        let ended = within("sleep 3", Duration::from_millis(1800), &compiled).unwrap();
-        assert!(ended.is_some_and(|output| output.status.success()));
     }
 
     #[test]

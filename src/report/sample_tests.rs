@@ -141,8 +141,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             memory: Some(6 << 30),
             compute_capability: None,
             float32_products: None,
-            tuning: None,
-            compiler: None,
+            llvm: None,
         },
         data: BTreeMap::new(),
         smaller: vec![Smaller {
@@ -184,7 +183,6 @@ fn plan(names: Names) -> PlanFile {
         parameters: 412_608,
         trained_parameters: None,
         owners: owners.collect(),
-        pool_pages: Vec::new(),
         metrics: [(names.metric, "share"), ("map", "share"), ("recall", "share"), ("embedding_margin", "cosine")]
             .map(|(name, unit)| {
                 let family = if name == "embedding_margin" { "Embeddings" } else { "Average precision" };

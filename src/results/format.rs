@@ -151,12 +151,9 @@ pub struct Device {
     /// How 32-bit floats are multiplied: `float32`, or `tf32` where the device may round them to ten bits of mantissa.
     #[serde(default)]
     pub float32_products: Option<String>,
-    /// SHA-256 of what was tuned on the device when the run began; `null` where xrun keeps nothing of it.
+    /// The version of the LLVM that made CUDA's kernels; `null` on other devices.
     #[serde(default)]
-    pub tuning: Option<String>,
-    /// The version of CUDA's run-time compiler, which made the kernels; `null` on other devices.
-    #[serde(default)]
-    pub compiler: Option<String>,
+    pub llvm: Option<String>,
 }
 
 /// `plan.json`: what was to happen, and who may hold how much.
@@ -180,10 +177,6 @@ pub struct PlanFile {
     pub trained_parameters: Option<u64>,
     /// Every buffer of the run, sorted by name.
     pub owners: Vec<PlannedOwner>,
-    /// In which pages the device's pool takes memory, smallest first; empty where there is no pool, or its pages are not
-    /// known.
-    #[serde(default)]
-    pub pool_pages: Vec<PoolPage>,
     /// The validation metrics that the pipeline may report, in the order in which they are shown.
     #[serde(default)]
     pub metrics: Vec<PlannedMetric>,
@@ -203,15 +196,6 @@ pub struct PlanFile {
     /// What is smaller than the experiment asks, since the data is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub smaller: Vec<Smaller>,
-}
-
-/// A kind of page of a device's memory pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PoolPage {
-    /// The size of a page, in bytes.
-    pub bytes: u64,
-    /// Tensors up to this size go into it.
-    pub tensor_max: u64,
 }
 
 /// One line of the plan: a buffer and its cap.

@@ -102,7 +102,7 @@ pub const PREDICTION: &str = "prediction.json";
 /// Inside a checkpoint: weights in safetensors.
 pub const WEIGHTS: &str = "model.safetensors";
 /// Inside a checkpoint: the optimiser's running values.
-pub const OPTIMIZER: &str = "optimizer.mpk";
+pub const OPTIMIZER: &str = "optimizer.bpk";
 /// Inside a checkpoint: where the loop stood. Written last; its presence says that the checkpoint is whole.
 pub const LOOP_STATE: &str = "state.json";
 

@@ -96,13 +96,13 @@ pub struct HostMemory {
     pub file: Option<u64>,
     /// Swapped out; only at the slower cadence.
     pub swap: Option<u64>,
-    /// What C libraries have from `malloc`, such as CUDA's run-time compiler, which keeps what it made of each kernel; only
+    /// What C libraries have from `malloc`, such as LLVM, which makes CUDA's kernels; only
     /// on a GPU, at the slower cadence, where the C library tells (glibc 2.33). To some hundred KiB.
     #[serde(default)]
     pub libraries: Option<u64>,
 }
 
-/// The device's memory pool on the training thread's stream as it describes itself, in bytes.
+/// The device's memory pools as they describe themselves, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceMemory {
     /// Held by live tensors.

@@ -78,9 +78,8 @@ impl<'a> NewRun<'a> {
         // First of all: what follows takes memory.
         directory.note_process(0);
         let command = manifest::command();
-        let kernels = opened.kernels.as_ref();
         let mut manifest =
-            manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, kernels, &command, self.origins);
+            manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
         manifest.until = self.until;
         launch::describe(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(NotStarted::failed)?;
@@ -105,8 +104,6 @@ impl Begun {
             state: self.state.clone(),
             segment: 0,
             gpu: opened.gpu(),
-            kernels: opened.kernels.clone(),
-            tell: None,
             started,
             stop_after: self.stop_after,
             until: self.until,

@@ -159,7 +159,7 @@ mod tests {
     fn manifest(run: &str, fingerprint: &str) -> Manifest {
         let plan = crate::plan::tests::plan_of("[pipeline.dummy]\n");
         let chosen = crate::device::choose("cpu").unwrap();
-        super::super::manifest::manifest(&plan, run, fingerprint, &chosen, None, &[], &BTreeMap::new())
+        super::super::manifest::manifest(&plan, run, fingerprint, &chosen, &[], &BTreeMap::new())
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use super::manifest;
 use crate::child::{self, Farewell};
-use crate::device::headers;
 use crate::memory::processes;
 use crate::results::format::{Outcome, Summary, VERSION};
 use crate::results::hook::{HookDocument, HookName, HookVerdict};
@@ -196,7 +195,6 @@ fn start(words: &[String], document: &HookDocument) -> Result<Started, String> {
         )
     };
     let mut command = Command::new(program);
-    headers::give_all(&mut command);
     command.args(arguments).stdin(given(document).map_err(no_document)?).stdout(Stdio::null()).stderr(Stdio::piped());
     let mark = Mark::new();
     command.env(Mark::VARIABLE, &mark.0);

@@ -7,11 +7,9 @@ use super::directory::RunDirectory;
 use super::observer::{Event, Observer};
 use super::recorder::Recorder;
 use super::session::Session;
-use super::start::Teller;
 use super::stop::{Ending, StopSignal};
 use super::{RunError, train};
 use crate::bounded::ledger::Ledger;
-use crate::device::kernels::Kernels;
 use crate::invocation;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
@@ -38,10 +36,6 @@ pub struct Launch<'a> {
     pub segment: u32,
     /// The GPU in use, where its driver tells of it.
     pub gpu: Option<GpuInUse>,
-    /// Where the device's kernels are kept, if it compiles any.
-    pub kernels: Option<Kernels>,
-    /// Says what happens while they are compiled.
-    pub tell: Option<Teller>,
     /// When the program began: `training.time_limit` counts from there.
     pub started: Instant,
     /// Ends the run after this many steps, with the plan of all of them: a probe. `None` does them all.
@@ -85,9 +79,8 @@ impl Launch<'_> {
         // That of a process before this one: its limit may be another now.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
         let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
-        session.stop_after = self.stop_after;
         session.until = self.until;
-        session.begins(&self.directory.id, self.kernels, self.tell);
+        session.stops_after(self.stop_after);
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
             Ok(Ok(ending)) => judged(ending, &session),
             Ok(Err(RunError::Task(TaskError::Device(said)))) => {
@@ -121,12 +114,11 @@ fn broken(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn
     let ended = match panic.cause() {
         Cause::OutOfMemory { asked } => session.device_is_full(asked, task.parameters()).ok(),
         Cause::Tuned => {
-            session.forget_tuning();
             let (program, run) = (invocation::program(), &session.state.run);
             let message = format!(
                 "step {step} failed on the device: an operation was tuned for one size, and the kernel that was fastest \
-                 cannot do another size that counts as the same (CubeCL 0.10). What was tuned is forgotten: \
-                 `{program} resume {run} -s device.autotune=\"full\"` tunes each size by itself; the last checkpoint is whole"
+                 cannot do another size that counts as the same; `{program} resume {run} -s device.autotune=\"full\"` tunes \
+                 each size by itself; the last checkpoint is whole"
             );
             Some(Ending::new(Outcome::Failed, message))
         }

@@ -2,7 +2,7 @@
 //! ends by itself and not by the kernel.
 
 use crate::plan::fit;
-use crate::results::format::{Demand, DriverMemory, MemoryLine, Place, PoolPage};
+use crate::results::format::{Demand, DriverMemory, MemoryLine, Place};
 use crate::settings::sections::Limits;
 use crate::units::Bytes;
 
@@ -15,17 +15,6 @@ pub struct Bounds {
     host: Option<u64>,
     device: Option<u64>,
     container: Option<u64>,
-}
-
-/// The words for a tensor that no page of the pool takes; `None` if it was a page that was refused.
-pub fn larger_than_a_page(asked: u64, pages: &[PoolPage]) -> Option<String> {
-    let largest = pages.last().filter(|largest| asked > largest.bytes)?;
-    Some(format!(
-        "a tensor of {} was asked for, and the device's pool has no page above {} (a quarter of its memory), however much is \
-         free; a smaller batch, shorter sequences or smaller pictures make it smaller",
-        Bytes(asked),
-        Bytes(largest.bytes)
-    ))
 }
 
 /// A limit that is reached, or that the next step would pass.
@@ -210,9 +199,6 @@ mod tests {
             with(40 * MIB).unwrap().sentence(),
             "device memory reserved would be 65.0 MiB in the next step, and others on the device leave 60.0 MiB"
         );
-        let page = [PoolPage { bytes: 20 << 30, tensor_max: 20 << 30 }];
-        assert_eq!(larger_than_a_page(20 << 30, &page), None);
-        assert!(larger_than_a_page(21 << 30, &page).unwrap().starts_with("a tensor of 21.0 GiB was asked for"));
     }
 
     #[test]

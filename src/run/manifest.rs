@@ -9,7 +9,6 @@ use chrono::{DateTime, Utc};
 use super::fingerprint::code_digest;
 use super::git;
 use crate::data::digest::digest;
-use crate::device::kernels::Kernels;
 use crate::device::{Chosen, multiplies_in_tf32};
 use crate::invocation;
 use crate::memory::sources;
@@ -31,7 +30,6 @@ pub fn manifest(
     run: &str,
     fingerprint: &str,
     chosen: &Chosen,
-    kernels: Option<&Kernels>,
     command: &[String],
     origins: &BTreeMap<String, String>,
 ) -> Manifest {
@@ -51,7 +49,7 @@ pub fn manifest(
         resumed: Vec::new(),
         resume_commands: Vec::new(),
         host: host(),
-        device: device(chosen, kernels),
+        device: device(chosen),
         data: plan.facts.data_digests.iter().cloned().collect(),
         data_skipped: plan.facts.data_left_out.counts.clone(),
         smaller: plan.facts.smaller.clone(),
@@ -63,7 +61,7 @@ pub fn manifest(
 }
 
 /// The device as it is recorded.
-pub fn device(chosen: &Chosen, kernels: Option<&Kernels>) -> Device {
+pub fn device(chosen: &Chosen) -> Device {
     let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
     Device {
         chosen: chosen.kind.to_string(),
@@ -73,8 +71,7 @@ pub fn device(chosen: &Chosen, kernels: Option<&Kernels>) -> Device {
         memory: chosen.found.memory,
         compute_capability: chosen.found.capability_words(),
         float32_products: Some(if tf32 { "tf32" } else { "float32" }.to_owned()),
-        tuning: kernels.map(|kernels| digest(&kernels.tuned().concat())),
-        compiler: chosen.found.compiler.clone(),
+        llvm: chosen.found.llvm.clone(),
     }
 }
 

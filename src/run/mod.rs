@@ -27,7 +27,6 @@ pub mod reproduce;
 pub mod resume;
 pub mod schedule;
 pub mod session;
-pub mod start;
 pub mod stop;
 pub mod train;
 pub mod trust;

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::prepare::Listener;
-use super::start::Teller;
 use super::stop::Ending;
 use crate::plan::Plan;
 use crate::results::format::MemoryLine;
@@ -80,11 +79,6 @@ pub enum Event<'a> {
 pub trait Observer {
     /// Takes in what happened. What is lent lives until it returns.
     fn event(&mut self, event: Event<'_>);
-
-    /// What shows the compiling of kernels, on a thread of its own; `None` shows nothing.
-    fn aside(&self) -> Option<Teller> {
-        None
-    }
 }
 
 /// Sees nothing.

@@ -32,13 +32,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::initial_weights::{self, InitialWeights};
-use super::limits;
 use super::stop::ForAWhile;
 use crate::bounded::ledger::Ledger;
 use crate::data::error::Broken;
 use crate::data::{self, Dataset, written_once};
-use crate::device::kernels::Kernels;
-use crate::device::{self, Chosen, Kind, Tuning, pages};
+use crate::device::{self, Chosen, Kind, Tuning};
 use crate::experiment::Experiment;
 use crate::experiment::pipeline::Prepared;
 use crate::invocation;
@@ -48,8 +46,8 @@ use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
 use crate::plan::fit::{self, Room};
 use crate::plan::{self, Plan, disk, forecast};
-use crate::probe::{self, Meanwhile, Probe, ProbeError, remembered};
-use crate::results::format::{Forecast, Manifest, PoolPage};
+use crate::probe::{self, Probe, ProbeError, remembered};
+use crate::results::format::{Forecast, Manifest};
 use crate::settings::sections::{Autotune, DeviceUse};
 use crate::task::{Task, TaskError};
 use crate::units::{Bytes, counted, seconds};
@@ -73,8 +71,8 @@ pub trait Listener: Send + Sync {
 pub enum Work {
     /// Data is generated and written, which may take minutes.
     GeneratingData,
-    /// A probe measures; kernels that it compiles are counted there.
-    Measuring(Option<Kernels>),
+    /// A probe measures.
+    Measuring,
 }
 
 /// Why a run did not begin.
@@ -106,8 +104,6 @@ pub struct Planned {
     pub ledger: Ledger,
     /// The device, and why this one.
     pub chosen: Chosen,
-    /// Where the device's kernels are kept, if it compiles any and they can be.
-    pub kernels: Option<Kernels>,
     prepared: Prepared,
     listener: Arc<dyn Listener>,
     initial: Option<InitialWeights>,
@@ -122,15 +118,14 @@ impl Planned {
         let listener: Arc<dyn Listener> = Arc::new(listener);
         // The launcher does not affect the result.
         experiment.launcher = None;
-        if experiment.command().is_none() && experiment.experiment.device != "cpu" {
-            choose_headers(tuning(&experiment.device), listener.as_ref());
-        }
         let chosen = device::choose(&experiment.experiment.device).map_err(NotStarted::failed)?;
         listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         if let Some(missing) = &chosen.instead_of {
             listener.say(&format!("on the CPU, since the GPU cannot be used: {missing}"));
         }
-        let kernels = kept_kernels(&chosen, &experiment.device, listener.as_ref());
+        if matches!(chosen.kind, Kind::Cuda(_)) && !device::cuda::tune(tuning(&experiment.device)) {
+            listener.detail("a file of CubeCL's own (cubecl.toml) says how finely it tunes");
+        }
         let ledger = Ledger::default();
         let begun = Instant::now();
         let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
@@ -168,8 +163,8 @@ impl Planned {
             listener.say(&initial.words());
             plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), initial.digest.clone()));
         }
-        let plan = if chosen.kind.has_pool() { plan.with_pool(pool_pages(&chosen)) } else { plan };
-        Ok(Self { plan, ledger, chosen, kernels, prepared, listener, initial })
+        let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };
+        Ok(Self { plan, ledger, chosen, prepared, listener, initial })
     }
 
     /// Says that the run began with these weights, which its checkpoint has made needless: their file may be gone.
@@ -261,27 +256,19 @@ impl Planned {
             counted(steps, "step"),
             probe::words_of_limit(&self.plan.experiment)
         ));
-        let _measuring = self.listener.begin(Work::Measuring(self.kernels.clone()));
+        let _measuring = self.listener.begin(Work::Measuring);
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
-        let compiled = || self.kernels.as_ref().map_or(0, Kernels::new_ones);
-        let before = compiled();
         let stop = ForAWhile::listen().map_err(ProbeError::Start)?;
-        let meanwhile = Meanwhile { stopped: &|| stop.raised(), compiled: &compiled };
-        let mut probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &meanwhile)?;
-        // The compiler keeps what it compiled until its process ends, and tuning tries what training does not need: a probe
-        // that did either says more than the run will take.
-        if compiled() > before {
-            probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &meanwhile)?;
-        }
+        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &|| stop.raised())?;
         remembered::keep(&self.probe_key(), &probe);
         Ok(probe)
     }
 
     /// The same without a task: a command does the work.
     pub fn without_task(self) -> Opened {
-        let Self { plan, ledger, chosen, kernels, .. } = self;
-        Opened { plan, ledger, chosen, kernels }
+        let Self { plan, ledger, chosen, .. } = self;
+        Opened { plan, ledger, chosen }
     }
 
     /// Opens the task. `first_step` is the first one that it will be asked for. The weights that training starts from are in it.
@@ -289,7 +276,7 @@ impl Planned {
     /// # Errors
     /// The device has no memory for the model, or fails.
     pub fn open(self, first_step: u64) -> Result<(Opened, Box<dyn Task>), NotStarted> {
-        let Self { mut plan, ledger, chosen, kernels, prepared, initial, .. } = self;
+        let Self { mut plan, ledger, chosen, prepared, initial, .. } = self;
         // A backend may panic where a library of its driver is missing.
         let opened = panics::caught(|| {
             let mut task = prepared.open(&plan.experiment, chosen.kind, &ledger, first_step)?;
@@ -303,7 +290,7 @@ impl Planned {
             other => NotStarted::failed(other),
         })?;
         of_made(&mut plan)?;
-        Ok((Opened { plan, ledger, chosen, kernels }, task))
+        Ok((Opened { plan, ledger, chosen }, task))
     }
 }
 
@@ -339,10 +326,6 @@ pub fn left_out(what: &str, left_out: &Broken, named: usize) -> Vec<String> {
 pub fn not_opened(chosen: &Chosen, panic: &Panic) -> NotStarted {
     match panic.cause() {
         Cause::OutOfMemory { asked } => {
-            let pages = pool_pages(chosen);
-            if let Some(words) = asked.and_then(|bytes| limits::larger_than_a_page(bytes, &pages)) {
-                return NotStarted::OutOfMemory(words);
-            }
             let page = asked.map_or_else(String::new, |bytes| format!("; a page of {} was refused", Bytes(bytes)));
             let memory = chosen.found.memory.zip(chosen.found.free);
             let memory = memory.map_or_else(String::new, |(all, free)| {
@@ -366,43 +349,6 @@ fn tuning(device: &DeviceUse) -> Tuning {
     }
 }
 
-/// Decides which ways of computing can be tried. Where it cannot be done, more of them are, which takes longer.
-fn choose_headers(tuning: Tuning, listener: &dyn Listener) {
-    match device::cuda::choose_headers(tuning, &data::cache::folder()) {
-        Ok(true) => {}
-        Ok(false) => listener.detail("this process has threads: kernels are compiled with the headers as they are"),
-        Err(error) => listener.detail(&format!("kernels are compiled with all headers: {error}")),
-    }
-}
-
-/// Where the device's kernels are kept. Before the device is opened: it is not asked again.
-fn kept_kernels(chosen: &Chosen, device: &DeviceUse, listener: &dyn Listener) -> Option<Kernels> {
-    let mut kernels = Kernels::of(&data::cache::folder(), &chosen.found)?;
-    let prepared = kernels.prepare();
-    let ours = device::cuda::keep_kernels(prepared.is_ok().then(|| kernels.folder()), tuning(device));
-    match prepared {
-        _ if !ours => listener.detail("a file of CubeCL's own (cubecl.toml) says where kernels are kept"),
-        Err(why) => listener.say(&format!("kernels are not kept, every start compiles them anew: {why}")),
-        Ok(()) => {
-            if !kernels.damaged.is_empty() {
-                listener
-                    .say(&format!("kernels that were kept were damaged, and are compiled anew: {:?}", kernels.damaged));
-            }
-            return Some(kernels);
-        }
-    }
-    None
-}
-
-/// The pages of the device's pool, where they are known.
-fn pool_pages(chosen: &Chosen) -> Vec<PoolPage> {
-    let pages = match (chosen.kind, chosen.found.memory) {
-        (Kind::Cuda(_), Some(memory)) => pages::of_cuda(memory),
-        _ => Vec::new(),
-    };
-    pages.into_iter().map(|page| PoolPage { bytes: page.bytes, tensor_max: page.tensor_max }).collect()
-}
-
 /// What is left beside an opened task.
 pub struct Opened {
     /// What will happen, with every buffer.
@@ -411,8 +357,6 @@ pub struct Opened {
     pub ledger: Ledger,
     /// The device, and why this one.
     pub chosen: Chosen,
-    /// Kernels that are kept from run to run, on a GPU that has them.
-    pub kernels: Option<Kernels>,
 }
 
 impl Opened {

@@ -4,8 +4,6 @@ use std::path::Path;
 
 use super::manifest;
 use super::stop::exit_code;
-use crate::data::cache;
-use crate::device::kernels::Kernels;
 use crate::device::{Chosen, Kind, multiplies_in_tf32};
 use crate::plan::Plan;
 use crate::results::agreement::{self, Comparison};
@@ -77,16 +75,14 @@ pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
         // Nobody knows what a command works on.
         return changes.0;
     }
-    let kernels = Kernels::of(&cache::folder(), &chosen.found);
-    let (then, now) = (&before.device, manifest::device(chosen, kernels.as_ref()));
+    let (then, now) = (&before.device, manifest::device(chosen));
     changes.note("device", &then.chosen, &now.chosen);
     changes.note("device: name", &then.name, &now.name);
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "none".into());
     changes.note("device: driver", &driver(&then.driver), &driver(&now.driver));
     changes.known("device: compute capability", &then.compute_capability, &now.compute_capability);
-    changes.known("device: compiler", &then.compiler, &now.compiler);
+    changes.known("device: LLVM", &then.llvm, &now.llvm);
     changes.known("device: products of 32-bit floats", &then.float32_products, &now.float32_products);
-    changes.known("device: what was tuned", &then.tuning, &now.tuning);
     // On the CPU the device is the processor, which has been named.
     changes.0.dedup_by(|later, earlier| {
         later.what == "device: name" && (&later.then, &later.now) == (&earlier.then, &earlier.now)

@@ -4,14 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::RunError;
 use super::clock::Clock;
-use super::limits::{Bounds, Reached, larger_than_a_page};
+use super::limits::{Bounds, Reached};
 use super::norms::Norms;
 use super::observer::Observer;
 use super::post_mortem;
 use super::recorder::Recorder;
-use super::start::{AsOfNow, Teller, Until, Watched};
 use super::stop::{Ending, StopSignal};
-use crate::device::kernels::{Kernels, Lengths};
 use crate::panics;
 use crate::plan::{Buffers, Plan, forecast};
 use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, Summary, VERSION};
@@ -55,24 +53,11 @@ pub struct Session<'a> {
     pub until: Option<u64>,
     stop: &'a StopSignal,
     started: Instant,
-    /// When the clock of the time limit began: with the program; in a probe, when it had last compiled kernels.
+    /// When the clock of the time limit began: with the program; in a probe, after its first step, which tunes.
     limit_from: Option<Instant>,
-    run: String,
-    kernels: Option<Kernels>,
-    tell: Option<Teller>,
-    /// Whether kernels were compiled since the newest step was done.
-    compiled: bool,
-    /// How much was kept of compiling and tuning when the device was last looked at.
-    kept: Option<Lengths>,
-    steps_here: u64,
-    newest_step: Duration,
     steps_before: u64,
     items_before: u64,
 }
-
-/// In the first steps kernels are compiled, and in those that take long they may be.
-const WATCHED_STEPS: u64 = 10;
-const LONG_STEP: Duration = Duration::from_secs(2);
 
 impl<'a> Session<'a> {
     /// `state` is where the run stands: all zero for a new one.
@@ -107,33 +92,18 @@ impl<'a> Session<'a> {
             stop,
             started: Instant::now(),
             limit_from: Some(program_started),
-            run: String::new(),
-            kernels: None,
-            tell: None,
-            compiled: false,
-            kept: None,
-            steps_here: 0,
-            newest_step: Duration::ZERO,
             steps_before: state.step,
             items_before: state.items,
             state,
         }
     }
 
-    /// What the run is called, where the device's kernels are kept, and who is told of them.
-    pub fn begins(&mut self, run: &str, kernels: Option<Kernels>, tell: Option<Teller>) {
-        self.run = run.to_owned();
-        self.tell = tell;
-        self.kept = kernels.as_ref().map(Kernels::lengths);
-        self.kernels = kernels;
+    /// Ends after so many steps: as a probe does, whose time is counted from the end of its first step.
+    pub fn stops_after(&mut self, steps: Option<u64>) {
+        self.stop_after = steps;
         if self.is_probe() {
             self.limit_from = None;
         }
-    }
-
-    /// Forgets what was tuned for the device: it led to a kernel that does not run.
-    pub fn forget_tuning(&self) {
-        self.kernels.iter().for_each(Kernels::forget_tuning);
     }
 
     /// Whether it is to say what the experiment needs, and no more.
@@ -143,48 +113,17 @@ impl<'a> Session<'a> {
 
     /// Whether what was asked of the device since the last time was done.
     ///
-    /// CubeCL 0.10 says nothing where its own thread panics in a call that nobody waits for, such as an allocation: the
-    /// kernels that wanted the memory are not run, and all goes on with wrong numbers. Only while it tunes is that in order:
-    /// a way that asks for too much is left out.
+    /// The device's own thread may panic in a call that nobody waits for; all would go on with wrong numbers.
     ///
     /// # Errors
     /// The panic.
     pub fn device_is_well(&mut self) -> Result<(), RunError> {
-        let panic = panics::survived();
-        let Some((kernels, before)) = self.kernels.as_ref().zip(self.kept) else { return Ok(()) };
-        let now = kernels.lengths();
-        self.compiled |= now.compiled_since(&before);
-        self.kept = Some(now);
-        match panic {
-            Some(panic) if now == before => Err(RunError::Device(panic)),
-            _ => Ok(()),
-        }
+        panics::survived().map_or(Ok(()), |panic| Err(RunError::Device(panic)))
     }
 
-    /// A step is done, in so much time.
-    pub fn stepped(&mut self, time: Duration) {
-        self.steps_here += 1;
-        self.newest_step = time;
-        let compiled = std::mem::take(&mut self.compiled);
-        // How long kernels take says nothing of the steps, of which a probe is to do some.
-        if self.is_probe() && (self.limit_from.is_none() || compiled) {
-            self.limit_from = Some(Instant::now());
-        }
-    }
-
-    /// Watches what comes next, if kernels may be compiled in it, until what is returned is dropped.
-    pub fn watch(&mut self, task: &dyn Task) -> Option<Watched> {
-        let expected = self.steps_here < WATCHED_STEPS || self.newest_step >= LONG_STEP;
-        let (kernels, tell) = self.kernels.clone().filter(|_| expected).zip(self.tell.clone())?;
-        self.recorder.sync().ok()?;
-        let ending = Ending::new(Outcome::Interrupted, "");
-        let now = AsOfNow {
-            run: self.recorder.run.clone(),
-            summary: self.summary(task, &ending, &self.run.clone()),
-            verdict: self.recorder.verdict(),
-        };
-        let until = Until { stop: self.stop.clone(), limit: self.time_limit() };
-        Some(Watched::new(kernels, now, until, tell))
+    /// A step is done.
+    pub fn stepped(&mut self) {
+        self.limit_from.get_or_insert_with(Instant::now);
     }
 
     /// When the time limit is reached, and how the run ends then.
@@ -209,12 +148,7 @@ impl<'a> Session<'a> {
     pub fn device_is_full(&mut self, asked: Option<u64>, parameters: u64) -> Result<Ending, RunError> {
         let reserved = self.recorder.seen().0.and_then(|line| line.device).map_or(0, |pool| pool.reserved);
         let reached = Reached::refused(asked, self.recorder.gpu_memory(), reserved);
-        let too_large = asked.and_then(|asked| larger_than_a_page(asked, &self.plan.pool_pages));
-        let ending = self.limit_reached(&reached, parameters)?;
-        Ok(match too_large {
-            Some(words) => Ending { message: format!("{words}; {}", ending.message), ..ending },
-            None => ending,
-        })
+        self.limit_reached(&reached, parameters)
     }
 
     /// Writes the post-mortem of a memory limit; the ending says the most important of it.

@@ -103,14 +103,12 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let steps = Steps { count: plan.steps, phase_ends: &plan.facts.phase_ends };
     let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
     let begun = Instant::now();
-    let watched = session.watch(task);
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
-    drop(watched);
     session.device_is_well()?;
     session.clock.enter(LOOP);
     session.training += begun.elapsed();
-    session.stepped(begun.elapsed());
+    session.stepped();
     if let Some(what) = not_a_number(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
@@ -242,10 +240,8 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
-    let watched = session.watch(task);
     let report = task.validate(&mut session.clock)?;
     task.synchronise()?;
-    drop(watched);
     session.device_is_well()?;
     if !session.tuned_validation {
         session.tuned_validation = true;

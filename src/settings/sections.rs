@@ -56,8 +56,8 @@ impl Default for About {
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceUse {
     /// How finely operations are tuned on a GPU. Each operation is tried in several ways for each group of sizes, and
-    /// each way is compiled first. `minimal` groups most sizes together, `full` none; the more groups, the more minutes
-    /// the first start takes. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
+    /// each way is compiled first. `minimal` groups most sizes together, `full` none; the more groups, the longer
+    /// the start takes. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
     pub autotune: Autotune,
 }
 
@@ -72,8 +72,7 @@ impl DeviceUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Autotune {
-    /// Sizes within a factor of 2.5 count as one, and kernels that copy asynchronously are not tried: they take the
-    /// compiler longest.
+    /// Sizes within a factor of 2.5 count as one.
     #[default]
     Minimal,
     /// Sizes within a factor of 2 count as one.

@@ -10,6 +10,8 @@ mod comparison;
 mod contract;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda;
+#[cfg(not(feature = "cuda"))]
+mod cuda_absent;
 mod damage;
 mod data_check;
 mod disk;

@@ -99,7 +99,7 @@ fn what_the_kernel_kills_is_told_as_such() {
 }
 
 /// A folder with a management library that tells what a file says.
-fn stand_in(workplace: &Workplace) -> Option<PathBuf> {
+pub fn stand_in(workplace: &Workplace) -> Option<PathBuf> {
     let (source, library) = (Path::new(ROOT).join("tests/stand_in/processes.c"), workplace.path("libnvidia-ml.so.1"));
     let built =
         Command::new("cc").args(["-std=c11", "-O1", "-fPIC", "-shared", "-o"]).arg(&library).arg(&source).output();

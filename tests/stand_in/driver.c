@@ -167,6 +167,10 @@ EXPORT int cuDeviceGetName(char *name, int room, int device) {
     return SUCCESS;
 }
 EXPORT int cuDeviceGetUuid_v2(char *bytes, int device) { return memset(bytes, visible[device] + 1, 16), SUCCESS; }
+EXPORT int cuDeviceGetPCIBusId(char *bus, int room, int device) {
+    snprintf(bus, room, "0000:%02X:00.0", visible[device] + 1);
+    return SUCCESS;
+}
 EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     (void)device;
     return *bytes = S.memory, SUCCESS;
@@ -226,11 +230,6 @@ EXPORT int cuCtxGetCurrent(void **context) { return *context = (void *)(uintptr_
 EXPORT int cuCtxSynchronize(void) { return fault; }
 EXPORT int cuProfilerStart(void) { return SUCCESS; }
 EXPORT int cuProfilerStop(void) { return SUCCESS; }
-/* A real NVRTC asks for its cache in this way, and crashes where the function is missing. */
-EXPORT int cuGetExportTable(const void **table, const void *uuid) {
-    (void)uuid;
-    return *table = NULL, NOT_FOUND;
-}
 
 /* ---- streams and events: everything is done at once */
 

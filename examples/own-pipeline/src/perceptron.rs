@@ -3,7 +3,6 @@
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::relu;
-use burn::tensor::backend::Backend;
 use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,13 +31,13 @@ impl ModelKind for Perceptron {
 }
 
 #[derive(Module, Debug)]
-pub struct Network<B: Backend> {
-    hidden: Linear<B>,
-    output: Linear<B>,
+pub struct Network {
+    hidden: Linear,
+    output: Linear,
 }
 
-impl<B: Backend> Network<B> {
-    pub fn new(inputs: usize, settings: &Settings, device: &Device<B>) -> Self {
+impl Network {
+    pub fn new(inputs: usize, settings: &Settings, device: &Device) -> Self {
         Self {
             hidden: LinearConfig::new(inputs, settings.hidden).init(device),
             output: LinearConfig::new(settings.hidden, 1).init(device),
@@ -46,7 +45,7 @@ impl<B: Backend> Network<B> {
     }
 
     /// `[rows, inputs]` to `[rows]`.
-    pub fn forward(&self, inputs: Tensor<B, 2>) -> Tensor<B, 1> {
+    pub fn forward(&self, inputs: Tensor<2>) -> Tensor<1> {
         let rows = inputs.dims()[0];
         self.output.forward(relu(self.hidden.forward(inputs))).reshape([rows])
     }

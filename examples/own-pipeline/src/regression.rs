@@ -15,7 +15,7 @@ use xrun::device::dispatch::TensorDevice;
 use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun::nn::learner::{Learner, Lesson, Step};
-use xrun::nn::{Backend, Tensor, parameters};
+use xrun::nn::{Tensor, parameters};
 use xrun::results::format::PlannedOwner;
 use xrun::results::smaller::Smaller;
 use xrun::seed::generator;
@@ -131,7 +131,7 @@ struct Regressor {
 }
 
 /// `[1]`: the sum of squared errors of some rows, whose last column is predicted from the others.
-fn squared_error(network: &Network<Backend>, rows: &[Vec<f32>], device: &Device<Backend>) -> Tensor<1> {
+fn squared_error(network: &Network, rows: &[Vec<f32>], device: &Device) -> Tensor<1> {
     let columns = rows[0].len() - 1;
     let inputs: Vec<f32> = rows.iter().flat_map(|row| &row[..columns]).copied().collect();
     let targets: Vec<f32> = rows.iter().map(|row| row[columns]).collect();
@@ -141,7 +141,7 @@ fn squared_error(network: &Network<Backend>, rows: &[Vec<f32>], device: &Device<
 
 impl Lesson for Regressor {
     type Batch = Vec<Vec<f32>>;
-    type Network = Network<Backend>;
+    type Network = Network;
     const STEP: &'static str = "regression";
     const MODEL: &'static str = Perceptron::NAME;
 

@@ -6,44 +6,43 @@
 //! ```
 //! Attention pooling as in Lee et al. 2019 (Set Transformer), with one cross-attention.
 
-use burn::DispatchDevice;
 use burn::module::{Module, Param, ParamId};
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::Device;
 use burn::tensor::activation::gelu;
-use burn::tensor::backend::Backend as BurnBackend;
 
 use super::settings::{AdapterShape, Model};
+use crate::nn::Tensor;
 use crate::nn::parameters::initialise_linear;
-use crate::nn::{Backend, Tensor};
 
 /// A hidden layer: a linear layer, whose output is normalised.
 #[derive(Module, Debug)]
-pub struct Hidden<B: BurnBackend> {
-    linear: Linear<B>,
-    norm: LayerNorm<B>,
+pub struct Hidden {
+    linear: Linear,
+    norm: LayerNorm,
 }
 
 /// Attention by which a fixed number of latents looks at all tokens.
 #[derive(Module, Debug)]
-pub struct Pooling<B: BurnBackend> {
-    latents: Param<burn::tensor::Tensor<B, 2>>,
-    attention: MultiHeadAttention<B>,
+pub struct Pooling {
+    latents: Param<Tensor<2>>,
+    attention: MultiHeadAttention,
 }
 
 /// One of the two adapters: hidden layers, a linear layer and the pooling over tokens.
 #[derive(Module, Debug)]
-pub struct Adapter<B: BurnBackend> {
-    hidden: Vec<Hidden<B>>,
-    output: Linear<B>,
-    pooling: Pooling<B>,
+pub struct Adapter {
+    hidden: Vec<Hidden>,
+    output: Linear,
+    pooling: Pooling,
 }
 
 /// See the file's head. The names of the fields are the names in `model.safetensors`.
 #[derive(Module, Debug)]
-pub struct Adapters<B: BurnBackend> {
-    pooled: Adapter<B>,
-    tokens: Adapter<B>,
+pub struct Adapters {
+    pooled: Adapter,
+    tokens: Adapter,
 }
 
 /// What comes out of both.
@@ -62,8 +61,8 @@ impl Conditioning {
     }
 }
 
-impl Adapter<Backend> {
-    fn new(inputs: usize, shape: &AdapterShape, heads: usize, device: &DispatchDevice) -> Self {
+impl Adapter {
+    fn new(inputs: usize, shape: &AdapterShape, heads: usize, device: &Device) -> Self {
         let mut width = inputs;
         let mut hidden = Vec::with_capacity(shape.hidden.len());
         for wide in &shape.hidden {
@@ -91,9 +90,9 @@ impl Adapter<Backend> {
     }
 }
 
-impl Adapters<Backend> {
+impl Adapters {
     /// All first values follow from the seed.
-    pub fn new(model: &Model, seed: u32, device: &DispatchDevice) -> Self {
+    pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
         let adapter = |shape: &AdapterShape| Adapter::new(model.encoder_width(), shape, model.pool_heads, device);
         initialise_linear(Self { pooled: adapter(&model.pooled), tokens: adapter(&model.tokens) }, seed)
     }

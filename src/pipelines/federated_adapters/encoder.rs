@@ -7,34 +7,33 @@
 
 use std::path::Path;
 
-use burn::DispatchDevice;
 use burn::module::{Module, Param, ParamId};
 use burn::nn::LayerNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::tensor::backend::Backend as BurnBackend;
+use burn::tensor::Device;
 
 use super::settings::Model;
+use crate::nn::Tensor;
 use crate::nn::encoder_block::{self, EncoderBlock, norm};
 use crate::nn::hugging_face::{self, FileOf};
 use crate::nn::parameters::initialise_linear;
-use crate::nn::{Backend, Tensor};
 use crate::task::TaskError;
 
 /// What makes tokens of the spectrogram.
 #[derive(Module, Debug)]
-pub struct Embeddings<B: BurnBackend> {
-    cls_token: Param<burn::tensor::Tensor<B, 3>>,
-    distillation_token: Param<burn::tensor::Tensor<B, 3>>,
-    position_embeddings: Param<burn::tensor::Tensor<B, 3>>,
-    patches: Conv2d<B>,
+pub struct Embeddings {
+    cls_token: Param<Tensor<3>>,
+    distillation_token: Param<Tensor<3>>,
+    position_embeddings: Param<Tensor<3>>,
+    patches: Conv2d,
 }
 
 /// See the file's head.
 #[derive(Module, Debug)]
-pub struct Encoder<B: BurnBackend> {
-    embeddings: Embeddings<B>,
-    layer: Vec<EncoderBlock<B>>,
-    layernorm: LayerNorm<B>,
+pub struct Encoder {
+    embeddings: Embeddings,
+    layer: Vec<EncoderBlock>,
+    layernorm: LayerNorm,
 }
 
 /// What the file has that is of no use here: a classifier's last layer.
@@ -58,9 +57,9 @@ const FILE: FileOf = FileOf {
     layers: "layers",
 };
 
-impl Encoder<Backend> {
+impl Encoder {
     /// All first values follow from the seed.
-    pub fn new(model: &Model, seed: u32, device: &DispatchDevice) -> Self {
+    pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
         let learnt = |tokens: usize| {
             let shape = [1, tokens, model.width];
             Param::initialized(ParamId::new(), Tensor::zeros(shape, device).require_grad())

@@ -6,20 +6,20 @@ use super::encoder::{Encoder, statistics};
 use super::settings::Model;
 use super::sizes;
 use super::sounds::{ClipBatch, Sound, Sounds};
-use crate::nn::{Backend, Tensor, flat};
+use crate::nn::{Tensor, flat};
 
 /// The frozen encoder on the plain device.
 #[derive(Debug)]
 pub struct Encoding {
     /// `None` takes statistics.
-    encoder: Option<Encoder<Backend>>,
+    encoder: Option<Encoder>,
     model: Model,
-    plain: burn::DispatchDevice,
+    plain: burn::tensor::Device,
 }
 
 impl Encoding {
     /// Takes over an encoder, which is frozen; `plain` is the device without autodiff.
-    pub fn new(encoder: Option<Encoder<Backend>>, model: &Model, plain: &burn::DispatchDevice) -> Self {
+    pub fn new(encoder: Option<Encoder>, model: &Model, plain: &burn::tensor::Device) -> Self {
         Self { encoder, model: model.clone(), plain: plain.clone() }
     }
 
@@ -41,7 +41,7 @@ impl Encoding {
 
     /// The encoder's tokens of one clip, `[1, tokens, width]`. On a device with autodiff they have no graph as long as the
     /// encoder has none.
-    pub fn encode(&self, spectrum: &[f32], device: &burn::DispatchDevice) -> Tensor<3> {
+    pub fn encode(&self, spectrum: &[f32], device: &burn::tensor::Device) -> Tensor<3> {
         let Model { frames, bands, .. } = self.model;
         let spectrum = Tensor::from_data(TensorData::new(spectrum.to_vec(), [1, frames, bands]), device);
         match &self.encoder {
@@ -51,7 +51,7 @@ impl Encoding {
     }
 
     /// Those rows of a batch that are clips `from` to `to`, on a device.
-    pub fn on_device(&self, row: &[f32], from: usize, to: usize, device: &burn::DispatchDevice) -> Tensor<3> {
+    pub fn on_device(&self, row: &[f32], from: usize, to: usize, device: &burn::tensor::Device) -> Tensor<3> {
         let (tokens, width) = (self.model.encoder_tokens(), self.model.encoder_width());
         let each = tokens * width;
         let numbers = row[from * each..to * each].to_vec();
@@ -59,15 +59,15 @@ impl Encoding {
     }
 
     /// The plain device.
-    pub fn device(&self) -> &burn::DispatchDevice {
+    pub fn device(&self) -> &burn::tensor::Device {
         &self.plain
     }
 
     /// The same with weights that are tracked, on a device with autodiff; for the leak that keeps their graph.
-    pub fn tracked(&self, autodiff: &burn::DispatchDevice) -> Self {
+    pub fn tracked(&self, autodiff: &burn::tensor::Device) -> Self {
         let encoder = self.encoder.clone().map(|encoder| {
             let weights = flat::to_host(&encoder);
-            let tracked: Encoder<Backend> = Encoder::new(&self.model, 0, autodiff);
+            let tracked: Encoder = Encoder::new(&self.model, 0, autodiff);
             flat::from_host(tracked, &weights)
         });
         Self { encoder, ..Self::new(None, &self.model, &self.plain) }

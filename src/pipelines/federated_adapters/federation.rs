@@ -17,7 +17,7 @@ use super::server::{RoundSum, Server};
 use super::settings::NodeOptimizer;
 use super::sizes::part_of;
 use crate::bounded::ledger::{Holding, Ledger};
-use crate::nn::{Backend, flat};
+use crate::nn::flat;
 use crate::results::{file, write};
 use crate::task::TaskError;
 
@@ -85,7 +85,7 @@ struct Held {
 
 impl Federation {
     /// A federation before its first round: the server has the adapters of `network`. Its buffers enter the ledger.
-    pub fn new<M: Module<Backend>>(
+    pub fn new<M: Module>(
         prepared: &Prepared,
         network: &M,
         classes: usize,

@@ -9,7 +9,7 @@ use super::encoding::Encoding;
 use super::sounds::Sounds;
 use super::target_tensors::TargetTensors;
 use crate::data::sound_clips::library::Role;
-use crate::nn::{Backend, Tensor};
+use crate::nn::Tensor;
 use crate::task::TaskError;
 use crate::task::predict::{Asked, Item, Told};
 
@@ -20,7 +20,7 @@ const NEAREST: usize = 5;
 #[derive(Debug)]
 pub struct Model<'a> {
     /// Of the server, on the plain device.
-    pub network: Adapters<Backend>,
+    pub network: Adapters,
     /// Makes the tokens that the adapters see.
     pub encoding: &'a Encoding,
     /// Of all classes of the data.

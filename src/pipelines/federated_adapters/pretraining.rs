@@ -5,10 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::module::{AutodiffModule, Module};
+use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::log_softmax;
-use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::{Int, TensorData};
 use burn_store::{ModuleSnapshot, SafetensorsStore};
 use rand::seq::SliceRandom;
@@ -25,7 +24,7 @@ use crate::device::Kind;
 use crate::device::dispatch::TensorDevice;
 use crate::nn::parameters::initialise_linear;
 use crate::nn::step::{Gathered, Trained};
-use crate::nn::{Backend, Tensor, checkpoint_weights, flat};
+use crate::nn::{Tensor, checkpoint_weights, flat};
 use crate::seed::generator;
 use crate::settings::sections::{AdamW, Optimizer, Training};
 use crate::task::TaskError;
@@ -36,12 +35,12 @@ const ENCODERS_MAX: usize = 16;
 
 /// The encoder with a layer on top that tells classes apart.
 #[derive(Module, Debug)]
-struct Classifier<B: BurnBackend> {
-    encoder: Encoder<B>,
-    head: Linear<B>,
+struct Classifier {
+    encoder: Encoder,
+    head: Linear,
 }
 
-impl Classifier<Backend> {
+impl Classifier {
     /// The sum over clips of the cross-entropy; `[1]`. `spectra` are `[clips, frames, bands]`.
     fn loss(&self, spectra: Tensor<3>, classes: Vec<i32>) -> Tensor<1> {
         let clips = classes.len();
@@ -49,7 +48,7 @@ impl Classifier<Backend> {
         let device = tokens.device();
         // The mean over all tokens, so that those of patches learn something, too.
         let logits = self.head.forward(tokens.mean_dim(1).flatten::<2>(1, 2));
-        let classes = burn::tensor::Tensor::<Backend, 2, Int>::from_data(TensorData::new(classes, [clips, 1]), &device);
+        let classes = burn::tensor::Tensor::<2, Int>::from_data(TensorData::new(classes, [clips, 1]), &device);
         log_softmax(logits, 1).gather(1, classes).sum().neg()
     }
 }
@@ -58,11 +57,7 @@ impl Classifier<Backend> {
 ///
 /// # Errors
 /// A file that cannot be read, or a device that fails.
-pub fn encoder(
-    prepared: &Prepared,
-    seed: u32,
-    device: &TensorDevice,
-) -> Result<Option<(Encoder<Backend>, String)>, TaskError> {
+pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<Option<(Encoder, String)>, TaskError> {
     let model = &prepared.model;
     if model.encoder == EncoderKind::Statistics {
         return Ok(None);
@@ -92,7 +87,7 @@ fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Resul
     Ok(path)
 }
 
-fn load(encoder: &mut Encoder<Backend>, path: &Path) -> Result<(), TaskError> {
+fn load(encoder: &mut Encoder, path: &Path) -> Result<(), TaskError> {
     written_once::digest(path)?;
     let applied = encoder.load_from(&mut SafetensorsStore::from_file(path));
     let applied = applied.map_err(|error| TaskError::file(path, error))?;
@@ -103,7 +98,7 @@ fn load(encoder: &mut Encoder<Backend>, path: &Path) -> Result<(), TaskError> {
 }
 
 /// Trains the encoder to tell public classes apart.
-fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<Encoder<Backend>, TaskError> {
+fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<Encoder, TaskError> {
     let device = TensorDevice::open(Kind::Cpu, false)?;
     let store = sounds.store();
     let (clips, classes) =

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 
@@ -16,15 +16,15 @@ use super::sounds::{ClipBatch, Sounds};
 use super::target_tensors::TargetTensors;
 use crate::bounded::kept::Kept;
 use crate::bounded::ledger::Ledger;
-use crate::device::dispatch::{LeftStream, TensorDevice};
+use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::Leaks;
 use crate::nn::gradients::shared;
 use crate::nn::optimizer::ModuleOptimizer;
-use crate::nn::{Backend, Tensor, parameters};
+use crate::nn::{Tensor, parameters};
 use crate::task::TaskError;
 
 /// A node's plain model and its optimiser.
-type NodeModel = (Adapters<Backend>, Option<ModuleOptimizer<Adapters<Backend>>>);
+type NodeModel = (Adapters, Option<ModuleOptimizer>);
 
 /// What the training steps keep.
 pub struct StepLeaks {
@@ -39,7 +39,7 @@ pub struct StepLeaks {
     models: Kept<NodeModel>,
     results: Kept<Vec<f32>>,
     validation: Kept<Vec<Conditioning>>,
-    threads: Kept<LeftStream>,
+    threads: Kept<()>,
 }
 
 /// A step as leaks see it.
@@ -51,7 +51,7 @@ pub struct Step<'a> {
     /// The encoder's tokens on the host.
     pub tokens: &'a [f32],
     /// The adapters, with autodiff.
-    pub network: &'a Adapters<Backend>,
+    pub network: &'a Adapters,
     /// What makes tokens of clips.
     pub encoding: &'a Encoding,
     /// The clips of the data set.
@@ -124,14 +124,14 @@ impl StepLeaks {
             );
         }
         self.losses.keep_measured(in_use, weights, || {
-            let (outputs, targets) = (step.network.forward(tokens()), step.targets.for_training(&step.batch.classes));
+            let (outputs, targets) = (step.network.forward(tokens()), step.targets.of(&step.batch.classes));
             loss(outputs.pooled, targets.pooled, step.loss) + loss(outputs.tokens, targets.tokens, step.loss)
         });
         self.targets.keep_measured(
             in_use,
             || 0,
             || {
-                let targets = step.targets.for_training(&step.batch.classes);
+                let targets = step.targets.of(&step.batch.classes);
                 let tracked = |values: Tensor<2>| values.require_grad().mul_scalar(1.0);
                 Conditioning { pooled: tracked(targets.pooled), tokens: tracked(targets.tokens) }
             },
@@ -140,7 +140,7 @@ impl StepLeaks {
     }
 
     /// Before the optimiser takes them.
-    pub fn gradients(&mut self, network: &Adapters<Backend>, gradients: &GradientsParams, device: &TensorDevice) {
+    pub fn gradients(&mut self, network: &Adapters, gradients: &GradientsParams, device: &TensorDevice) {
         // Their containers are new; the values are shared with those that the optimiser takes.
         let bytes = || parameters::bytes(network);
         self.gradients.keep_measured(|| device.in_use(), bytes, || shared(network, gradients));
@@ -152,12 +152,7 @@ impl StepLeaks {
     }
 
     /// When a node's turn has ended: its model, and its optimiser's running values, of so many copies of the parameters.
-    pub fn model(
-        &mut self,
-        network: &Adapters<Backend>,
-        optimizer: Option<ModuleOptimizer<Adapters<Backend>>>,
-        copies: u64,
-    ) {
+    pub fn model(&mut self, network: &Adapters, optimizer: Option<ModuleOptimizer>, copies: u64) {
         self.models.keep(|| {
             let bytes = parameters::bytes(network) * (1 + copies);
             ((network.valid(), optimizer), bytes)
@@ -185,7 +180,11 @@ impl StepLeaks {
     /// Once a round: what a loader leaves behind whose threads put batches on the device and live for a round.
     pub fn round(&mut self, numbers: usize, device: &TensorDevice) -> Result<(), TaskError> {
         let put = || drop(Tensor::<1>::from_data(TensorData::new(vec![0f32; numbers], [numbers]), &device.plain));
-        self.threads.keep_once(|| device.on_new_thread(put), |stream| device.left_behind(stream))
+        if self.threads.is_on() {
+            let left = device.on_new_thread(put)?;
+            self.threads.keep(|| ((), left));
+        }
+        Ok(())
     }
 }
 

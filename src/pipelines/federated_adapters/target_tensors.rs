@@ -6,8 +6,8 @@ use super::adapters::Conditioning;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::sound_clips::targets::Targets;
+use crate::nn::Tensor;
 use crate::nn::normalise::normalise;
-use crate::nn::{Backend, Tensor};
 
 /// Of all classes of the data, in its order; without a graph.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct TargetTensors {
 
 impl TargetTensors {
     /// Moves them to the plain device.
-    pub fn new(targets: Targets, plain: &burn::DispatchDevice, buffer: &Buffer, ledger: &Ledger) -> Self {
+    pub fn new(targets: Targets, plain: &burn::tensor::Device, buffer: &Buffer, ledger: &Ledger) -> Self {
         let held = buffer.register(ledger);
         held.set(buffer.cap.items, buffer.cap.bytes);
         let (pooled, tokens) = (targets.shape.pooled_width, targets.shape.token_numbers());
@@ -35,15 +35,9 @@ impl TargetTensors {
     pub fn of(&self, classes: &[u32]) -> Conditioning {
         let numbers: Vec<i32> = classes.iter().map(|class| *class as i32).collect();
         let numbers = TensorData::new(numbers, [classes.len()]);
-        let at = burn::tensor::Tensor::<Backend, 1, Int>::from_data(numbers, &self.all.pooled.device());
+        let at = burn::tensor::Tensor::<1, Int>::from_data(numbers, &self.all.pooled.device());
         let of = |all: &Tensor<2>| all.clone().select(0, at.clone());
         Conditioning { pooled: of(&self.all.pooled), tokens: of(&self.all.tokens) }
-    }
-
-    /// The same on the device with autodiff, as constants: nothing is tracked.
-    pub fn for_training(&self, classes: &[u32]) -> Conditioning {
-        let Conditioning { pooled, tokens } = self.of(classes);
-        Conditioning { pooled: Tensor::from_inner(pooled), tokens: Tensor::from_inner(tokens) }
     }
 
     /// Cosines of outputs with the targets of all classes, `[clips, classes]`; on the plain device.

@@ -27,12 +27,12 @@ use crate::experiment::Experiment;
 use crate::nn::proximal::Start;
 use crate::nn::side_by_side::SideBySide;
 use crate::nn::step::{Gathered, Trained};
-use crate::nn::{Backend, checkpoint_weights, flat};
+use crate::nn::{checkpoint_weights, flat};
 use crate::settings::sections::CleanupAction;
 use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
-type Network = Adapters<Backend>;
+type Network = Adapters;
 
 /// Which model it is, in the file of its weights.
 const MODEL: &str = "audio-adapters";
@@ -124,7 +124,7 @@ impl FederatedAdapters {
         let adapters = self.federation.adapters_of(place.node);
         self.trained.replace(|network| flat::from_host(network, &adapters))?;
         match self.federation.running_values(place.node) {
-            Some(kept) => self.trained.go_on_with(kept, &self.device.plain)?,
+            Some(kept) => self.trained.go_on_with(kept)?,
             None => drop(self.trained.forget()),
         }
         if let Some((start, held)) = &mut self.start {
@@ -168,7 +168,7 @@ impl FederatedAdapters {
         let Settings { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
         gathered.side_by_side(network, &self.split, &self.split.parts(batch.size()), |network, clips, part| {
             let outputs = network.forward(encoding.on_device(tokens, clips.start, clips.end, device));
-            let targets = targets.for_training(&batch.classes[clips.clone()]);
+            let targets = targets.of(&batch.classes[clips.clone()]);
             let pooled = loss(outputs.pooled, targets.pooled, kind);
             let of_tokens = loss(outputs.tokens, targets.tokens, kind);
             part.note("loss_pooled", pooled.clone().inner(), clips.len() as f64);
@@ -273,7 +273,7 @@ impl Task for FederatedAdapters {
             *start = Start::of(&network);
             held.set(1, self.parameters * 4);
         }
-        self.trained.load_optimizer(directory, &self.device.plain)
+        self.trained.load_optimizer(directory)
     }
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {

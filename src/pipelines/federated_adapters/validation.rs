@@ -14,7 +14,7 @@ use crate::bounded::HeldBytes;
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::sound_clips::library::{Role, Split};
 use crate::experiment::Experiment;
-use crate::nn::{Backend, Tensor};
+use crate::nn::Tensor;
 use crate::task::{Phases, TaskError};
 
 /// What every validation uses again.
@@ -116,7 +116,7 @@ impl Validation {
     fn each(
         &self,
         clips: &[u32],
-        network: &Adapters<Backend>,
+        network: &Adapters,
         means: Means<'_>,
         mut keep: Option<&mut Vec<Conditioning>>,
         mut see: impl FnMut(&Rows<'_>),
@@ -154,7 +154,7 @@ impl Validation {
     }
 
     /// What a node's own model knows: answers for all held-out clips, by the pooled output.
-    pub fn of_node(&self, network: &Adapters<Backend>, means: Means<'_>) -> Result<Answers, TaskError> {
+    pub fn of_node(&self, network: &Adapters, means: Means<'_>) -> Result<Answers, TaskError> {
         let mut answers = Answers::new(self.classes, self.classes);
         self.each(&self.held_out, network, means, None, |rows| {
             for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
@@ -167,7 +167,7 @@ impl Validation {
     /// What a model knows of held-out clips and of unheard classes.
     pub fn look(
         &self,
-        network: &Adapters<Backend>,
+        network: &Adapters,
         means: Means<'_>,
         keep: Option<&mut Vec<Conditioning>>,
         phases: &mut dyn Phases,

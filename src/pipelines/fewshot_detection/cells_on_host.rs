@@ -4,16 +4,16 @@
 use burn::tensor::TensorData;
 
 use super::model::{Block, ReferenceDetector};
+use crate::nn::Tensor;
 use crate::nn::cut::{Cut, cut};
 use crate::nn::fake_quantise::has_graph;
 use crate::nn::planes::{Planes, Sizes};
 use crate::nn::tape::{Keeps, Tape, Value};
-use crate::nn::{Backend, Tensor};
 
 /// What the head says of so many levels of pictures `[n, 3, S, S]`, 32-bit floats on the CPU, as tensors `[n, cells, width]` of
 /// these `widths`, with the number of cells of each level; and what lies behind these tensors, if they are leaves of a graph.
 pub fn cells(
-    network: &ReferenceDetector<Backend>,
+    network: &ReferenceDetector,
     pictures: Tensor<4>,
     levels: usize,
     widths: &[usize],
@@ -44,12 +44,12 @@ fn planes(pictures: Tensor<4>) -> Planes {
     Planes::of_pictures(values, Sizes { channels, pictures: count, height, width })
 }
 
-fn block(tape: &mut Tape, block: &Block<Backend>, input: &Value) -> Value {
+fn block(tape: &mut Tape, block: &Block, input: &Value) -> Value {
     tape.block(&block.convolution, &block.norm, input)
 }
 
 /// Levels of strides 8 and 16.
-fn pyramid(network: &ReferenceDetector<Backend>, tape: &mut Tape, pictures: Value) -> [Value; 2] {
+fn pyramid(network: &ReferenceDetector, tape: &mut Tape, pictures: Value) -> [Value; 2] {
     let mut value = pictures;
     let mut before = value.clone();
     for stage in &network.stages {
@@ -66,7 +66,7 @@ fn pyramid(network: &ReferenceDetector<Backend>, tape: &mut Tape, pictures: Valu
     [tape.sum(&fine, &doubled), coarse]
 }
 
-fn head(network: &ReferenceDetector<Backend>, tape: &mut Tape, level: Value) -> Value {
+fn head(network: &ReferenceDetector, tape: &mut Tape, level: Value) -> Value {
     let value = network.tower.iter().fold(level, |value, convolution| block(tape, convolution, &value));
     tape.point(&network.outputs, &value)
 }
@@ -83,12 +83,12 @@ mod tests {
     use crate::nn::cut::back_through;
     use crate::nn::tests::{autodiff, close, plain, values};
 
-    fn numbers<const D: usize>(shape: [usize; D], seed: f32, device: &burn::DispatchDevice) -> Tensor<D> {
+    fn numbers<const D: usize>(shape: [usize; D], seed: f32, device: &burn::tensor::Device) -> Tensor<D> {
         let numbers = (0..shape.iter().product::<usize>()).map(|at| (at as f32 * 0.731 + seed).sin()).collect();
         Tensor::from_data(TensorData::new::<f32, _>(numbers, shape), device)
     }
 
-    fn model(image_size: usize) -> ReferenceDetector<Backend> {
+    fn model(image_size: usize) -> ReferenceDetector {
         let settings = Model {
             channels: vec![4, 6, 8, 10],
             blocks_per_stage: 1,
@@ -102,13 +102,13 @@ mod tests {
 
     struct Gradients(GradientsParams, Vec<Vec<f32>>);
 
-    impl ModuleVisitor<Backend> for Gradients {
+    impl ModuleVisitor for Gradients {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.extend(self.0.get::<Backend, D>(param.id).map(values));
+            self.1.extend(self.0.get::<D>(param.id).map(values));
         }
     }
 
-    fn gradients(network: &ReferenceDetector<Backend>, found: GradientsParams) -> Vec<Vec<f32>> {
+    fn gradients(network: &ReferenceDetector, found: GradientsParams) -> Vec<Vec<f32>> {
         let mut gradients = Gradients(found, Vec::new());
         burn::module::Module::visit(network, &mut gradients);
         gradients.1
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn activation_checkpointing_changes_no_bit() {
         let input = || numbers([3, 3, 32, 32], 0.5, &autodiff());
-        let of = |network: ReferenceDetector<Backend>| {
+        let of = |network: ReferenceDetector| {
             let mut dense = network.dense(input());
             let cut = dense.cut.take();
             gradients(&network, back_through(weighed(dense), cut, &network, |_| ()))
@@ -178,7 +178,7 @@ mod tests {
             near(found, expected);
         }
         // Without a graph nothing lies behind, and the values are the same.
-        let network = burn::module::AutodiffModule::valid(&network);
+        let network = burn::module::Module::valid(&network);
         let (plainly, cut) = network.embed(numbers([3, 3, 16, 16], 0.5, &plain()));
         assert!(cut.is_none());
         assert_eq!(values(plainly), values(ours));

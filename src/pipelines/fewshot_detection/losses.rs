@@ -4,15 +4,15 @@
 //! object. Box: CIoU or GIoU over the same cells. Each is a sum; a step divides by the number of such cells in all its
 //! batches, so a batch that is split, or batches that make one step, have the gradients of one large batch.
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 
 use super::assignment::{Cell, Targets};
 use super::model::Dense;
 use super::pixels::tensor;
 use super::settings::{BoxLoss, Settings};
+use crate::nn::Tensor;
 use crate::nn::box_loss::{ciou_loss, giou_loss};
 use crate::nn::focal_loss::{cross_entropy, focal_loss};
-use crate::nn::{Backend, Tensor};
 
 /// Weighted parts, sums, each `[1]`; their sum, over the cells with an object of the step, is what is minimised.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct DetectionLoss {
 }
 
 /// Cell centres twice, `[1, cells, 4]`: what sides are measured from.
-pub fn centres(cells: &[Cell], device: &DispatchDevice) -> Tensor<3> {
+pub fn centres(cells: &[Cell], device: &Device) -> Tensor<3> {
     let values: Vec<f32> = cells.iter().flat_map(|cell| [cell.x, cell.y, cell.x, cell.y]).collect();
     tensor(values, [1, cells.len(), 4], device)
 }
@@ -81,7 +81,7 @@ impl DetectionLoss {
     }
 
     /// Without their graph.
-    pub fn parts(&self) -> [burn::tensor::Tensor<Backend, 1>; 3] {
+    pub fn parts(&self) -> [Tensor<1>; 3] {
         [&self.object, &self.class, &self.sides].map(|part| part.clone().inner())
     }
 }

@@ -12,30 +12,30 @@
 //! On the CPU everything up to the head's last convolution is computed in host memory, without Burn's operations
 //! ([`super::cells_on_host`]).
 
-use burn::DispatchDevice;
 use burn::module::{Module, Param, ParamId};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{GroupNorm, GroupNormConfig, PaddingConfig2d};
+use burn::tensor::Device;
 use burn::tensor::activation::relu;
-use burn::tensor::backend::Backend as BurnBackend;
 
 use super::assignment::strides;
 use super::cells_on_host;
 use super::settings::Model;
 use crate::nn::cut::Cut;
+use crate::nn::fake_quantise::beside;
 use crate::nn::group_normalise::group_normalise;
 use crate::nn::normalise::normalise;
-use crate::nn::{Backend, Tensor, one_pass};
+use crate::nn::{Tensor, one_pass};
 
 /// Convolution, group normalisation, rectifier.
 #[derive(Module, Debug)]
-pub struct Block<B: BurnBackend> {
-    pub(super) convolution: Conv2d<B>,
-    pub(super) norm: GroupNorm<B>,
+pub struct Block {
+    pub(super) convolution: Conv2d,
+    pub(super) norm: GroupNorm,
 }
 
-impl Block<Backend> {
-    fn new(channels: [usize; 2], stride: usize, groups: usize, device: &DispatchDevice) -> Self {
+impl Block {
+    fn new(channels: [usize; 2], stride: usize, groups: usize, device: &Device) -> Self {
         let convolution = Conv2dConfig::new(channels, [3, 3])
             .with_stride([stride, stride])
             .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
@@ -51,25 +51,25 @@ impl Block<Backend> {
 
 /// Halves the picture, then adds to it.
 #[derive(Module, Debug)]
-pub struct Stage<B: BurnBackend> {
-    pub(super) halve: Block<B>,
-    pub(super) residual: Vec<Block<B>>,
+pub struct Stage {
+    pub(super) halve: Block,
+    pub(super) residual: Vec<Block>,
 }
 
 /// See the file's head. The names of the fields are the names in `model.safetensors`.
 #[derive(Module, Debug)]
-pub struct ReferenceDetector<B: BurnBackend> {
-    pub(super) stages: Vec<Stage<B>>,
-    pub(super) lateral_fine: Conv2d<B>,
-    pub(super) lateral_coarse: Conv2d<B>,
-    pub(super) tower: Vec<Block<B>>,
+pub struct ReferenceDetector {
+    pub(super) stages: Vec<Stage>,
+    pub(super) lateral_fine: Conv2d,
+    pub(super) lateral_coarse: Conv2d,
+    pub(super) tower: Vec<Block>,
     /// Objectness, four sides, embedding: `1 + 4 + D` channels.
-    pub(super) outputs: Conv2d<B>,
+    pub(super) outputs: Conv2d,
     /// What the cosine is multiplied by is the softplus of this, so that likeness always counts for a class.
-    similarity_scale: Param<burn::tensor::Tensor<B, 1>>,
-    similarity_bias: Param<burn::tensor::Tensor<B, 1>>,
+    similarity_scale: Param<Tensor<1>>,
+    similarity_bias: Param<Tensor<1>>,
     /// From the level of stride 16 to that of 32, and so on; for large pictures.
-    pub(super) coarser: Vec<Block<B>>,
+    pub(super) coarser: Vec<Block>,
     #[module(skip)]
     embedding: usize,
     /// Convolutions are computed again on the way back, in place of keeping what they gave. On the CPU.
@@ -112,9 +112,9 @@ const LOG_SIDE_MAX: f32 = 4.0;
 /// What a cosine is multiplied by at first.
 const SCALE: f32 = 8.0;
 
-impl ReferenceDetector<Backend> {
+impl ReferenceDetector {
     /// For query pictures of side `image_size`. All first values follow from the seed.
-    pub fn new(settings: &Model, image_size: usize, seed: u32, device: &DispatchDevice) -> Self {
+    pub fn new(settings: &Model, image_size: usize, seed: u32, device: &Device) -> Self {
         let groups = settings.norm_groups;
         let block = |from, to, stride| Block::new([from, to], stride, groups, device);
         let point = |from, to, bias| Conv2dConfig::new([from, to], [1, 1]).with_bias(bias).init(device);
@@ -279,8 +279,9 @@ fn double(value: Tensor<4>) -> Tensor<4> {
 }
 
 /// Weak first outputs, and the objectness of [`PRIOR`].
-fn prior(mut outputs: Conv2d<Backend>, embedding: usize, device: &DispatchDevice) -> Conv2d<Backend> {
-    outputs.weight = outputs.weight.map(|weight| Tensor::from_inner(weight.inner().mul_scalar(0.1)).require_grad());
+fn prior(mut outputs: Conv2d, embedding: usize, device: &Device) -> Conv2d {
+    outputs.weight =
+        outputs.weight.map(|weight| beside(weight.clone().inner().mul_scalar(0.1), &weight).require_grad());
     let mut bias = vec![0.0f32; 5 + embedding];
     bias[0] = (PRIOR / (1.0 - PRIOR)).ln();
     outputs.bias = outputs.bias.map(|old| old.map(|_| Tensor::from_floats(&bias[..], device).require_grad()));

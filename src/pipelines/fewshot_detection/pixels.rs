@@ -1,16 +1,16 @@
 //! From bytes on the host to a tensor on the device; called on the training thread only.
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 use burn::tensor::{TensorData, Transaction};
 
-use crate::nn::{Backend, Tensor};
+use crate::nn::Tensor;
 
 /// About the mean and the spread of photographs, so that inputs are around zero.
 const MEAN: f32 = 114.0;
 const SPREAD: f32 = 64.0;
 
 /// `count` square pictures `[count, side, side, 3]` of 8 bits to `[count, 3, side, side]`.
-pub fn pictures(rgb: &[u8], side: usize, device: &DispatchDevice) -> Tensor<4> {
+pub fn pictures(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
     let plane = side * side;
     let count = rgb.len() / (plane * 3);
     let mut values = vec![0.0f32; count * plane * 3];
@@ -25,13 +25,13 @@ pub fn pictures(rgb: &[u8], side: usize, device: &DispatchDevice) -> Tensor<4> {
 }
 
 /// Numbers to a tensor of a shape.
-pub fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &DispatchDevice) -> Tensor<D> {
+pub fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
 /// Brings several tensors to the host in one transfer.
 pub fn fetch<const D: usize>(tensors: Vec<Tensor<D>>) -> Vec<Vec<f32>> {
     let transaction =
-        tensors.into_iter().fold(Transaction::<Backend>::default(), |transaction, tensor| transaction.register(tensor));
+        tensors.into_iter().fold(Transaction::default(), |transaction, tensor| transaction.register(tensor));
     transaction.execute().iter().map(|data| data.iter::<f32>().collect()).collect()
 }

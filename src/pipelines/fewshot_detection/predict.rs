@@ -18,7 +18,7 @@ use crate::data::reference_video::frames::decode_bytes;
 use crate::data::sample::Picture;
 use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
-use crate::nn::{Backend, Tensor};
+use crate::nn::Tensor;
 use crate::results::{layout, write};
 use crate::task::TaskError;
 use crate::task::predict::{Asked, Item, Told};
@@ -73,7 +73,7 @@ struct Sought {
 /// References of the data set that cannot be read, or an answer that cannot be written.
 pub fn predict(
     validation: &Validation,
-    model: &ReferenceDetector<Backend>,
+    model: &ReferenceDetector,
     device: &TensorDevice,
     asked: &Asked<'_>,
     told: &mut dyn Told,
@@ -161,11 +161,7 @@ fn upright(validation: &Validation, path: &Path, asked: &Asked<'_>) -> Result<Pi
 }
 
 /// The held-out classes and their prototypes.
-fn sought(
-    validation: &Validation,
-    model: &ReferenceDetector<Backend>,
-    device: &TensorDevice,
-) -> Result<Sought, TaskError> {
+fn sought(validation: &Validation, model: &ReferenceDetector, device: &TensorDevice) -> Result<Sought, TaskError> {
     let episodes = validation.batches.episodes();
     let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.held_out().iter().map(|class| (*class, None)).collect();
     for number in 0..EPISODES_MAX {

@@ -9,11 +9,11 @@ use super::pixels::pictures;
 use super::settings::Settings;
 use crate::bounded::kept::Kept;
 use crate::bounded::ledger::Ledger;
-use crate::device::dispatch::{LeftStream, TensorDevice};
+use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::Leaks;
 use crate::nn::cut::Cut;
 use crate::nn::gradients::shared;
-use crate::nn::{Backend, Tensor, parameters};
+use crate::nn::{Tensor, parameters};
 use crate::task::TaskError;
 
 /// Query frames in the forward pass whose outputs are kept: of a step, and of a validation, which comes seldom.
@@ -29,7 +29,7 @@ pub struct StepLeaks {
     log: Kept<String>,
     validation: Kept<(Tensor<3>, Option<Cut>)>,
     total: Kept<Tensor<1>>,
-    threads: Kept<LeftStream>,
+    threads: Kept<()>,
 }
 
 impl StepLeaks {
@@ -50,7 +50,7 @@ impl StepLeaks {
     /// After a detection batch: what a trainer keeps that collects outputs, caches embeddings, or moves all its data.
     pub fn batch(
         &mut self,
-        network: &ReferenceDetector<Backend>,
+        network: &ReferenceDetector,
         batch: &DetectionBatch,
         settings: &Settings,
         device: &TensorDevice,
@@ -74,7 +74,11 @@ impl StepLeaks {
         let side = settings.image_size;
         let pixels = settings.n_way * settings.n_query * side.pow(2) * 3;
         let put = || drop(pictures(&vec![0; pixels], side, &device.plain));
-        self.threads.keep_once(|| device.on_new_thread(put), |stream| device.left_behind(stream))
+        if self.threads.is_on() {
+            let left = device.on_new_thread(put)?;
+            self.threads.keep(|| ((), left));
+        }
+        Ok(())
     }
 
     /// Whether losses are added up with their graphs.
@@ -97,7 +101,7 @@ impl StepLeaks {
     /// A validation episode with autodiff, of which nothing is released: there is no backward pass.
     pub fn validation(
         &mut self,
-        network: &ReferenceDetector<Backend>,
+        network: &ReferenceDetector,
         batch: impl FnOnce() -> Result<DetectionBatch, TaskError>,
         settings: &Settings,
         device: &TensorDevice,
@@ -112,12 +116,7 @@ impl StepLeaks {
     }
 
     /// Before the optimiser takes them.
-    pub fn gradients(
-        &mut self,
-        network: &ReferenceDetector<Backend>,
-        gradients: &GradientsParams,
-        device: &TensorDevice,
-    ) {
+    pub fn gradients(&mut self, network: &ReferenceDetector, gradients: &GradientsParams, device: &TensorDevice) {
         // Their containers are new; the values are shared with those that the optimiser takes.
         self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
     }
@@ -137,7 +136,7 @@ fn with_graph(dense: Dense) -> (Tensor<3>, Option<Cut>) {
     (dense.embeddings, dense.cut)
 }
 
-fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &burn::DispatchDevice) -> Tensor<4> {
+fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &burn::tensor::Device) -> Tensor<4> {
     let bytes = count * settings.image_size.pow(2) * 3;
     let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
     pictures(frames, settings.image_size, device)

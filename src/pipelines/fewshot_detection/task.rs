@@ -26,12 +26,12 @@ use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
 use crate::nn::side_by_side::{Outputs, SideBySide};
 use crate::nn::step::{Gathered, Trained};
-use crate::nn::{Backend, Tensor, triplet_loss};
+use crate::nn::{Tensor, triplet_loss};
 use crate::settings::sections::CleanupAction;
 use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
-type Network = ReferenceDetector<Backend>;
+type Network = ReferenceDetector;
 
 /// Training of a [`ReferenceDetector`].
 pub struct FewshotDetection {
@@ -150,7 +150,7 @@ impl FewshotDetection {
         });
         step.unanswered += computed.results.iter().sum::<usize>();
         if let Some(gradient) = computed.gradient {
-            let mut gradients = (prototypes * Tensor::from_inner(gradient)).sum().backward();
+            let mut gradients = (prototypes * gradient).sum().backward();
             if let Some(gradient) = rows.grad_remove(&mut gradients) {
                 gathered.back(network, &self.split, references, gradient);
             }
@@ -270,7 +270,7 @@ impl Task for FewshotDetection {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.load(directory, &self.device.plain)
+        self.trained.load(directory)
     }
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {

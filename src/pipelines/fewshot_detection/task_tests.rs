@@ -96,9 +96,9 @@ struct All {
     found: Vec<f32>,
 }
 
-impl ModuleVisitor<Backend> for All {
+impl ModuleVisitor for All {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let gradient = self.gradients.get::<Backend, D>(param.id);
+        let gradient = self.gradients.get::<D>(param.id);
         self.found.extend(gradient.map(values).unwrap_or_default());
     }
 }

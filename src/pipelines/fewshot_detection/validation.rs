@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 use burn::tensor::activation::sigmoid;
 
 use super::assignment::{Cell, cells};
@@ -28,8 +28,8 @@ use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::Experiment;
 use crate::metrics::separation::Separation;
+use crate::nn::Tensor;
 use crate::nn::side_by_side::SideBySide;
-use crate::nn::{Backend, Tensor};
 use crate::settings::sections::Validation as Cadence;
 use crate::task::{Phases, TaskError, ValidationReport};
 
@@ -102,7 +102,7 @@ impl Validation {
     /// All episodes. `model` is the plain one, without autodiff.
     pub fn run(
         &mut self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         device: &TensorDevice,
         phases: &mut dyn Phases,
     ) -> Result<ValidationReport, TaskError> {
@@ -137,7 +137,7 @@ impl Validation {
 
     fn episode(
         &mut self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         device: &TensorDevice,
         number: u64,
         batch: &DetectionBatch,
@@ -171,10 +171,10 @@ impl Validation {
     /// What the model says of these squares, part by part: of which of them, and the answers.
     pub(super) fn answers(
         &self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         squares: &[u8],
         prototypes: &Tensor<2>,
-        device: &DispatchDevice,
+        device: &Device,
     ) -> impl Iterator<Item = (Range<usize>, Answers)> + use<> {
         let (side, cells, ways) = (self.settings.image_size, self.cells.len(), prototypes.dims()[0]);
         let picture_bytes = side.pow(2) * 3;
@@ -196,12 +196,7 @@ impl Validation {
     }
 
     /// Embeddings `[n, D]` of reference pictures.
-    pub(super) fn embeddings(
-        &self,
-        model: &ReferenceDetector<Backend>,
-        pixels: &[u8],
-        device: &DispatchDevice,
-    ) -> Tensor<2> {
+    pub(super) fn embeddings(&self, model: &ReferenceDetector, pixels: &[u8], device: &Device) -> Tensor<2> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
         let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {
@@ -266,7 +261,7 @@ impl Validation {
     /// Similarity of the embeddings of held-out reference pictures within a class, and between classes.
     fn compare(
         &mut self,
-        model: &ReferenceDetector<Backend>,
+        model: &ReferenceDetector,
         device: &TensorDevice,
     ) -> Result<(Option<f64>, Option<f64>), DataError> {
         let side = self.settings.reference_size;

@@ -8,7 +8,6 @@ use burn::tensor::activation::log_softmax;
 
 use super::gpt2::Gpt2;
 use super::pass::Pass;
-use crate::nn::Backend;
 use crate::nn::transformer::{Tokens, tokens};
 
 /// What was said after a prompt.
@@ -22,7 +21,7 @@ pub struct Said {
 
 /// At most `most` tokens after each prompt, without the `end`. The network is the plain one.
 pub fn answers(
-    network: &Gpt2<Backend>,
+    network: &Gpt2,
     prompts: &[&[u32]],
     length: usize,
     most: usize,

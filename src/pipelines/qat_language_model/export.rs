@@ -22,15 +22,15 @@ use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{self, Layer, Settings, Shape};
 use super::weights;
 use crate::data::tokenizer::{END_OF_TEXT, Tokenizer};
+use crate::nn::Tensor;
 use crate::nn::fake_quantise::Bounds;
-use crate::nn::{Backend, Tensor};
 use crate::results::write;
 use crate::task::TaskError;
 
 /// What is written of, and how it is called.
 pub struct Export<'a> {
     /// The plain one.
-    pub network: Gpt2<Backend>,
+    pub network: Gpt2,
     /// What may be set of the task.
     pub settings: &'a Settings,
     /// How things are quantised.
@@ -94,7 +94,7 @@ impl Export<'_> {
         &mut self,
         folder: &Path,
         at: Option<(usize, Precision)>,
-        change: impl FnOnce(Gpt2<Backend>, &Pass<'_>) -> Gpt2<Backend>,
+        change: impl FnOnce(Gpt2, &Pass<'_>) -> Gpt2,
     ) -> Result<(), TaskError> {
         create(folder)?;
         let network = self.network.clone();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use burn::module::{AutodiffModule, Param};
+use burn::module::{Module, Param};
 use burn::tensor::TensorData;
 use safetensors::SafeTensors;
 
@@ -37,19 +37,19 @@ fn numbers(value: &Value) -> Vec<f32> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
 }
 
-fn model(settings: &Settings) -> Gpt2<Backend> {
+fn model(settings: &Settings) -> Gpt2 {
     let tiny = Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() };
     Gpt2::new(settings, &tiny, 11, 1, &autodiff())
 }
 
-fn read(settings: &Settings, path: &Path) -> Gpt2<Backend> {
+fn read(settings: &Settings, path: &Path) -> Gpt2 {
     let mut network = model(settings);
     weights::read(&mut network, path).unwrap();
     network.valid()
 }
 
 /// The reference model with the LoRA of the script.
-fn network(settings: &Settings) -> Gpt2<Backend> {
+fn network(settings: &Settings) -> Gpt2 {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/gpt2_tiny.safetensors");
     let mut network = read(settings, &path);
     let drawn = |[rows, columns]: [usize; 2], factor: f64, function: fn(f64) -> f64, phase: f64| {

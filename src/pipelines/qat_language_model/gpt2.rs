@@ -6,9 +6,8 @@
 //! Embeddings, normalisation and the output stay in full precision, as in LLM-QAT (Liu et al. 2023). Tokens stand one under
 //! the other, `[batch * length, width]`, between the parts, so that a pass can stop and go on at any block.
 
-use burn::DispatchDevice;
 use burn::module::{Module, ParamId};
-use burn::tensor::backend::Backend as BurnBackend;
+use burn::tensor::Device;
 use burn::tensor::{TensorData, module};
 
 use super::batch::TokenBatch;
@@ -19,62 +18,62 @@ use super::settings::{Layer, Model, Settings, Shape};
 use crate::nn::fake_quantise::without_graph;
 use crate::nn::gelu::gelu;
 use crate::nn::transformer::{DEVIATION, Embedding, LayerNorm, Layout, Tokens, attend, changed};
-use crate::nn::{Backend, Tensor, parameters};
+use crate::nn::{Tensor, parameters};
 
 /// Attention of a block.
 #[derive(Module, Debug)]
-pub struct Attention<B: BurnBackend> {
+pub struct Attention {
     /// To queries, keys and values at once: `[width, 3 * width]`.
-    pub c_attn: QuantisedLinear<B>,
+    pub c_attn: QuantisedLinear,
     /// From all heads back: `[width, width]`.
-    pub c_proj: QuantisedLinear<B>,
+    pub c_proj: QuantisedLinear,
 }
 
 /// The two layers of a block that see one token each.
 #[derive(Module, Debug)]
-pub struct Mlp<B: BurnBackend> {
+pub struct Mlp {
     /// To four widths: `[width, 4 * width]`.
-    pub c_fc: QuantisedLinear<B>,
+    pub c_fc: QuantisedLinear,
     /// Back to one: `[4 * width, width]`.
-    pub c_proj: QuantisedLinear<B>,
+    pub c_proj: QuantisedLinear,
 }
 
 /// Attention and the layers after it, each normalised before and added to what went in.
 #[derive(Module, Debug)]
-pub struct Block<B: BurnBackend> {
+pub struct Block {
     /// Before attention.
-    pub ln_1: LayerNorm<B>,
+    pub ln_1: LayerNorm,
     /// Attention over the tokens so far.
-    pub attn: Attention<B>,
+    pub attn: Attention,
     /// Before the layers of each token.
-    pub ln_2: LayerNorm<B>,
+    pub ln_2: LayerNorm,
     /// Layers of each token by itself.
-    pub mlp: Mlp<B>,
+    pub mlp: Mlp,
 }
 
 /// See the file's head. The names of the fields are those of Hugging Face's files.
 #[derive(Module, Debug)]
-pub struct Gpt2<B: BurnBackend> {
+pub struct Gpt2 {
     /// A row for each token; the output multiplies by it, too.
-    pub wte: Embedding<B>,
+    pub wte: Embedding,
     /// A row for each position.
-    pub wpe: Embedding<B>,
+    pub wpe: Embedding,
     /// The blocks, in the order in which a token goes through them.
-    pub h: Vec<Block<B>>,
+    pub h: Vec<Block>,
     /// Before the output.
-    pub ln_f: LayerNorm<B>,
+    pub ln_f: LayerNorm,
     #[module(skip)]
     heads: usize,
 }
 
 /// The tokens of a batch that are text, as [`super::pass::Observe`] takes them.
-pub fn text(batch: &TokenBatch, plain: &DispatchDevice) -> Tokens<1> {
+pub fn text(batch: &TokenBatch, plain: &Device) -> Tokens<1> {
     let numbers = batch.text();
     let count = numbers.len();
     Tokens::from_data(TensorData::new(numbers, [count]), plain)
 }
 
-impl Attention<Backend> {
+impl Attention {
     fn forward(&self, input: Tensor<2>, heads: usize, at: &Layout, block: usize, pass: &mut Pass<'_>) -> Tensor<2> {
         let width = input.dims()[1];
         let all = self.c_attn.forward(input, block, 0, pass);
@@ -87,8 +86,8 @@ impl Attention<Backend> {
     }
 }
 
-impl Block<Backend> {
-    fn linears(&mut self) -> [(Layer, &mut QuantisedLinear<Backend>); 4] {
+impl Block {
+    fn linears(&mut self) -> [(Layer, &mut QuantisedLinear); 4] {
         [
             (Layer::AttentionInput, &mut self.attn.c_attn),
             (Layer::AttentionOutput, &mut self.attn.c_proj),
@@ -98,9 +97,9 @@ impl Block<Backend> {
     }
 }
 
-impl Gpt2<Backend> {
+impl Gpt2 {
     /// All first values follow from the seed.
-    pub fn new(settings: &Settings, model: &Model, vocabulary: usize, seed: u32, device: &DispatchDevice) -> Self {
+    pub fn new(settings: &Settings, model: &Model, vocabulary: usize, seed: u32, device: &Device) -> Self {
         let Shape { layers, heads, width, context } = model.shape();
         let (count, rules) = (precisions(settings).len(), Rules::new(settings));
         let linear = |layer: Layer| {
@@ -142,7 +141,7 @@ impl Gpt2<Backend> {
     }
 
     /// The device without a graph.
-    pub fn plain_device(&self) -> DispatchDevice {
+    pub fn plain_device(&self) -> Device {
         without_graph(&self.ln_f.bias.val()).device()
     }
 
@@ -175,7 +174,7 @@ impl Gpt2<Backend> {
         self.with_weights(|linear| linear.grid_weight(pass))
     }
 
-    fn with_weights(mut self, weight: impl Fn(&QuantisedLinear<Backend>) -> Tensor<2>) -> Self {
+    fn with_weights(mut self, weight: impl Fn(&QuantisedLinear) -> Tensor<2>) -> Self {
         for block in &mut self.h {
             for (_, linear) in block.linears() {
                 let weight = weight(linear);
@@ -188,7 +187,7 @@ impl Gpt2<Backend> {
     }
 
     /// The linear layers of a block, in the order of [`Layer::ALL`].
-    pub fn layers(&self, block: usize) -> [(Layer, &QuantisedLinear<Backend>); 4] {
+    pub fn layers(&self, block: usize) -> [(Layer, &QuantisedLinear); 4] {
         let Block { attn, mlp, .. } = &self.h[block];
         [
             (Layer::AttentionInput, &attn.c_attn),

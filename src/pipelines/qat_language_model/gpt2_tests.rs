@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn reference_values() -> Value {
 }
 
 /// The reference model with the LoRA of the settings, whose second matrices are not zero.
-fn network(settings: &Settings) -> Gpt2<Backend> {
+fn network(settings: &Settings) -> Gpt2 {
     let mut network = Gpt2::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
     weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
     for block in &mut network.h {
@@ -87,7 +87,7 @@ fn batch() -> TokenBatch {
 
 /// Loss and gradients by parameter number.
 fn gradients(
-    network: &Gpt2<Backend>,
+    network: &Gpt2,
     settings: &Settings,
     at: Option<usize>,
     ranges: &mut Ranges,
@@ -98,19 +98,19 @@ fn gradients(
 
 /// One of the two ways of [`recompute`].
 type Way = fn(
-    &Gpt2<Backend>,
+    &Gpt2,
     &TokenBatch,
     &mut Pass<'_>,
     bool,
     Aim,
     Option<&mut Option<Tensor<2>>>,
-    &mut GradientsAccumulator<Gpt2<Backend>>,
+    &mut GradientsAccumulator<Gpt2>,
 ) -> NextTokenLoss;
 
 fn gradients_by(
     way: Way,
     batch: &TokenBatch,
-    network: &Gpt2<Backend>,
+    network: &Gpt2,
     settings: &Settings,
     at: Option<usize>,
     ranges: &mut Ranges,
@@ -135,7 +135,7 @@ struct Named {
     found: Vec<(String, Vec<f32>)>,
 }
 
-impl ModuleVisitor<Backend> for Named {
+impl ModuleVisitor for Named {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.path.push(name.to_owned());
     }
@@ -145,7 +145,7 @@ impl ModuleVisitor<Backend> for Named {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.get::<Backend, D>(param.id) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
             self.found.push((self.path.join("."), values(gradient)));
         }
     }

@@ -6,26 +6,25 @@
 //! Hu et al. 2021 (LoRA); a LoRA of its own for each width, quantised as the weight is. `Q(x) Q(A)` comes first:
 //! the product of A and B is as large as the weight. Quantised weights live as long as the pass that needs them.
 
-use burn::DispatchDevice;
 use burn::module::{Module, Param};
-use burn::tensor::backend::Backend as BurnBackend;
+use burn::tensor::Device;
 
 use super::pass::Pass;
 use crate::nn::fake_quantise::{Bounds, without_graph};
 use crate::nn::transformer::{Lora, parameter};
-use crate::nn::{Backend, Tensor, learned_scale};
+use crate::nn::{Tensor, learned_scale};
 
 /// See the file's head. The names of the fields are those in the files of weights.
 #[derive(Module, Debug)]
-pub struct QuantisedLinear<B: BurnBackend> {
+pub struct QuantisedLinear {
     /// `[inputs, outputs]`; frozen or trained, as the settings say.
-    pub weight: Param<burn::tensor::Tensor<B, 2>>,
+    pub weight: Param<Tensor<2>>,
     /// `[outputs]`
-    pub bias: Param<burn::tensor::Tensor<B, 1>>,
+    pub bias: Param<Tensor<1>>,
     /// One a precision, or none.
-    pub lora: Vec<Lora<B>>,
+    pub lora: Vec<Lora>,
     /// Logarithms of the weight's learnt scales over their first values, `[1]` or `[outputs]`; one a precision, or none.
-    pub scale_logarithms: Vec<Param<burn::tensor::Tensor<B, 1>>>,
+    pub scale_logarithms: Vec<Param<Tensor<1>>>,
 }
 
 /// What a layer is made from.
@@ -43,9 +42,9 @@ pub struct LinearShape {
     pub scales: usize,
 }
 
-impl QuantisedLinear<Backend> {
+impl QuantisedLinear {
     /// Of zeros, to be drawn.
-    pub fn new(shape: LinearShape, device: &DispatchDevice) -> Self {
+    pub fn new(shape: LinearShape, device: &Device) -> Self {
         let LinearShape { inputs, outputs, rank, precisions, scales } = shape;
         let loras = if rank == 0 { 0 } else { precisions };
         let lora = || Lora::new(inputs, rank, outputs, device);

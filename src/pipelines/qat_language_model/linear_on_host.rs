@@ -9,9 +9,9 @@
 use super::linear::QuantisedLinear;
 use super::pass::Pass;
 use crate::nn::fake_quantise::without_graph;
+use crate::nn::host_gradients::HostGradients;
 use crate::nn::product::Into;
 use crate::nn::rows::{Rows, numbers};
-use crate::nn::{Backend, host_gradients::HostGradients};
 
 /// Numbers on a grid, and where it reaches; or as they are.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl OnGrid {
 
 /// `[tokens, inputs]` to `[tokens, outputs]`; `quantiser` is the number of the input's range in the block.
 pub fn forward(
-    linear: &QuantisedLinear<Backend>,
+    linear: &QuantisedLinear,
     mut input: Rows,
     block: usize,
     quantiser: usize,
@@ -83,7 +83,7 @@ pub fn forward(
 
 /// The gradient of the input, from that of the output; those of the parameters are added to `into`.
 pub fn back(
-    linear: &QuantisedLinear<Backend>,
+    linear: &QuantisedLinear,
     kept: LinearKept,
     gradient: &Rows,
     pass: &Pass<'_>,

@@ -18,9 +18,9 @@ use crate::nn::product::Into;
 use crate::nn::row_norm::{self, Normal};
 use crate::nn::rows::{Rows, numbers};
 use crate::nn::transformer::LayerNorm;
-use crate::nn::{Backend, Tensor, gelu, one_pass};
+use crate::nn::{Tensor, gelu, one_pass};
 
-type Network = Gpt2<Backend>;
+type Network = Gpt2;
 
 /// Whether a pass is computed here: in 32-bit floats on the CPU. Learnt scales of weights are Burn's.
 pub fn takes(network: &Network, pass: &Pass<'_>) -> bool {
@@ -94,7 +94,7 @@ pub fn backward(
     loss
 }
 
-/// Each parameter that the optimiser makes is a leaf of a graph. Burn 0.21 forgets those that are gone when some graph is gone
+/// Each parameter that the optimiser makes is a leaf of a graph. Burn 0.22 forgets those that are gone when some graph is gone
 /// back through, and no other time: without this, each step would leave its leaves behind.
 fn forget_old_leaves(loss: &NextTokenLoss) {
     Tensor::<1>::from_inner(loss.total.clone()).require_grad().mul_scalar(1.0).backward();
@@ -132,7 +132,7 @@ struct Last {
 
 /// One block of the network, and how tokens lie in it.
 struct Place<'a> {
-    block: &'a Block<Backend>,
+    block: &'a Block,
     number: usize,
     heads: Heads,
 }
@@ -210,18 +210,12 @@ fn looked<'a>(all: &'a Rows, key: Option<&'a OnGrid>, value: Option<&'a OnGrid>)
     Looked { queries: part(0, None), keys: part(1, key), values: part(2, value) }
 }
 
-fn norm(norm: &LayerNorm<Backend>, input: &Rows) -> (Rows, Normal) {
+fn norm(norm: &LayerNorm, input: &Rows) -> (Rows, Normal) {
     let [scale, shift] = [&norm.weight, &norm.bias].map(|parameter| numbers(without_graph(&parameter.val())));
     row_norm::forward(input, &scale, &shift)
 }
 
-fn norm_back(
-    norm: &LayerNorm<Backend>,
-    normal: &Normal,
-    gradient: Rows,
-    pass: &Pass<'_>,
-    into: &mut HostGradients,
-) -> Rows {
+fn norm_back(norm: &LayerNorm, normal: &Normal, gradient: Rows, pass: &Pass<'_>, into: &mut HostGradients) -> Rows {
     let scale = numbers(without_graph(&norm.weight.val()));
     let (gradient, found) = row_norm::back(normal, &scale, gradient, !pass.frozen);
     if let Some(found) = found {

@@ -10,7 +10,6 @@ use super::precision::{Precision, names};
 use super::ranges::Ranges;
 use super::validation::Validation;
 use crate::data::question_answers::asked::{Asked as Question, Questions};
-use crate::nn::Backend;
 use crate::task::TaskError;
 use crate::task::predict::{Asked, Item, Told};
 
@@ -18,7 +17,7 @@ use crate::task::predict::{Asked, Item, Told};
 #[derive(Debug)]
 pub struct Model<'a> {
     /// On the plain device.
-    pub network: Gpt2<Backend>,
+    pub network: Gpt2,
     /// Those that it was trained at, the widest first.
     pub precisions: &'a [Precision],
     /// How things are quantised.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 
 use super::ranges_file;
 pub use super::ranges_file::FILE;
@@ -44,7 +44,7 @@ impl Ranges {
     }
 
     /// Reads what [`Self::to_json`] wrote; `device` is the plain one.
-    pub fn read(&mut self, path: &Path, device: &DispatchDevice) -> Result<(), String> {
+    pub fn read(&mut self, path: &Path, device: &Device) -> Result<(), String> {
         let saved = ranges_file::read(path, self.0.len(), self.0.first().map_or(0, Vec::len))?;
         for (own, saved) in self.0.iter_mut().flatten().zip(saved.into_iter().flatten()) {
             own.set(saved.map(|(low, high)| Bounds {

@@ -5,29 +5,29 @@
 //! blocks' inputs. Burn's own checkpointing recomputes single operations, and none whose other operand is a constant,
 //! as frozen and quantised weights are.
 
-use burn::DispatchDevice;
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::Device;
 
 use super::batch::TokenBatch;
 use super::gpt2::Gpt2;
 use super::on_host;
 use super::pass::Pass;
+use crate::nn::Tensor;
 use crate::nn::next_token_loss::{Aim, NextTokenLoss};
 use crate::nn::transformer::{Layout, tokens};
-use crate::nn::{Backend, Tensor};
 
 /// Adds the gradients of one batch's loss to `into`; `aim` is what its logits are held against. Returns the loss as it was in
 /// the pass, and leaves the logits in `teaches`, without a graph. `recompute` chooses between the two ways, which give the same
 /// numbers. Where [`on_host::takes`] the pass, it is computed in host memory.
 pub fn backward(
-    network: &Gpt2<Backend>,
+    network: &Gpt2,
     batch: &TokenBatch,
     pass: &mut Pass<'_>,
     recompute: bool,
     aim: Aim,
     teaches: Option<&mut Option<Tensor<2>>>,
-    into: &mut GradientsAccumulator<Gpt2<Backend>>,
+    into: &mut GradientsAccumulator<Gpt2>,
 ) -> NextTokenLoss {
     if on_host::takes(network, pass) {
         return on_host::backward(network, batch, pass, recompute, aim, teaches, into);
@@ -37,13 +37,13 @@ pub fn backward(
 
 /// The same by Burn's operations, on any device.
 pub fn by_burn(
-    network: &Gpt2<Backend>,
+    network: &Gpt2,
     batch: &TokenBatch,
     pass: &mut Pass<'_>,
     recompute: bool,
     aim: Aim,
     teaches: Option<&mut Option<Tensor<2>>>,
-    into: &mut GradientsAccumulator<Gpt2<Backend>>,
+    into: &mut GradientsAccumulator<Gpt2>,
 ) -> NextTokenLoss {
     let loss_of = |logits: Tensor<2>| {
         if let Some(teaches) = teaches {
@@ -52,8 +52,8 @@ pub fn by_burn(
         aim.loss(logits)
     };
     let plain_device = network.plain_device();
-    let on = |device: &DispatchDevice| tokens(&batch.inputs, batch.size, batch.length, device);
-    let recorded = DispatchDevice::autodiff(plain_device.clone());
+    let on = |device: &Device| tokens(&batch.inputs, batch.size, batch.length, device);
+    let recorded = plain_device.clone().autodiff();
     if !recompute {
         let loss = loss_of(network.forward(on(&recorded), pass));
         add(network, loss.total.clone(), into);
@@ -78,28 +78,23 @@ pub fn by_burn(
         let Some(input) = inputs.pop() else { break };
         let input = leaf(input);
         let output = network.block(number, input.clone(), &at, pass);
-        gradient = step(network, &input, (output * Tensor::from_inner(gradient)).sum(), into);
+        gradient = step(network, &input, (output * gradient).sum(), into);
     }
     if !pass.frozen {
-        add(network, (network.embed(on(&recorded), pass) * Tensor::from_inner(gradient)).sum(), into);
+        add(network, (network.embed(on(&recorded), pass) * gradient).sum(), into);
     }
     numbers(loss)
 }
 
 /// Goes back from `loss`; returns the gradient of `input`, and adds those of the parameters.
-fn step(
-    network: &Gpt2<Backend>,
-    input: &Tensor<2>,
-    loss: Tensor<1>,
-    into: &mut GradientsAccumulator<Gpt2<Backend>>,
-) -> Tensor<2> {
+fn step(network: &Gpt2, input: &Tensor<2>, loss: Tensor<1>, into: &mut GradientsAccumulator<Gpt2>) -> Tensor<2> {
     let mut gradients = loss.backward();
     let gradient = input.grad_remove(&mut gradients).unwrap_or_else(|| input.clone().inner().zeros_like());
     into.accumulate(network, GradientsParams::from_module(&mut gradients, network));
     gradient
 }
 
-fn add(network: &Gpt2<Backend>, loss: Tensor<1>, into: &mut GradientsAccumulator<Gpt2<Backend>>) {
+fn add(network: &Gpt2, loss: Tensor<1>, into: &mut GradientsAccumulator<Gpt2>) {
     into.accumulate(network, GradientsParams::from_grads(loss.backward(), network));
 }
 

@@ -1,6 +1,6 @@
 //! The leaks of the GPT-2 in docs/origins.md, restored as they can happen with Burn. Off unless `[leaks]` says so.
 
-use burn::module::AutodiffModule;
+use burn::module::Module;
 use burn::tensor::TensorData;
 
 use super::batch::TokenBatch;
@@ -14,11 +14,11 @@ use crate::bounded::kept::Kept;
 use crate::bounded::ledger::Ledger;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::Leaks;
+use crate::nn::Tensor;
 use crate::nn::fake_quantise::Bounds;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::parameters;
 use crate::nn::transformer::{Layout, Tokens, tokens};
-use crate::nn::{Backend, Tensor};
 
 /// What the training steps keep.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl StepLeaks {
     /// After a batch at a precision: what a trainer keeps that has one of the root causes. Its own passes change no range.
     pub fn batch(
         &mut self,
-        network: &Gpt2<Backend>,
+        network: &Gpt2,
         batch: &TokenBatch,
         at: Option<(usize, Precision)>,
         rules: &Rules,
@@ -68,8 +68,8 @@ impl StepLeaks {
     }
 }
 
-fn loss(network: &Gpt2<Backend>, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
-    let (count, device) = (batch.size * batch.length, burn::DispatchDevice::autodiff(network.plain_device()));
+fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
+    let (count, device) = (batch.size * batch.length, network.plain_device().autodiff());
     let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
     let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device);
     let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), &device);
@@ -77,7 +77,7 @@ fn loss(network: &Gpt2<Backend>, batch: &TokenBatch, pass: &mut Pass<'_>) -> Ten
 }
 
 /// What goes into each block, as checkpointing saves it.
-fn inputs(plain: &Gpt2<Backend>, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2>> {
+fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2>> {
     let device = plain.plain_device();
     let at = Layout::new(batch.size, batch.length, &device);
     let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];

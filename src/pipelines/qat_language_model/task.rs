@@ -28,13 +28,13 @@ use crate::nn::matmul::Factors;
 use crate::nn::next_token_loss::{Aim, Teacher};
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::transformer::tokens;
-use crate::nn::{Backend, Tensor, gradients};
+use crate::nn::{Tensor, gradients};
 use crate::results::write;
 use crate::settings::sections::CleanupAction;
 use crate::task::predict::{Asked, Predict, Told};
 use crate::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
 
-type Network = Gpt2<Backend>;
+type Network = Gpt2;
 
 /// Training of a [`Gpt2`] at several precisions.
 pub struct QatLanguageModel {
@@ -320,7 +320,7 @@ impl Task for QatLanguageModel {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.load(directory, &self.device.plain)?;
+        self.trained.load(directory)?;
         let ranges = directory.join(ranges::FILE);
         self.ranges.read(&ranges, &self.device.plain).map_err(|error| TaskError::file(&ranges, error))
     }

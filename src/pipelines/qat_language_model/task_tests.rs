@@ -153,7 +153,7 @@ impl All {
     }
 }
 
-impl ModuleVisitor<Backend> for All {
+impl ModuleVisitor for All {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.1.push(name.to_owned());
     }
@@ -237,7 +237,7 @@ fn mean_gradients(
 
 struct Gradients(burn::optim::GradientsParams, Vec<(String, Vec<f32>)>, Vec<String>);
 
-impl ModuleVisitor<Backend> for Gradients {
+impl ModuleVisitor for Gradients {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.2.push(name.to_owned());
     }
@@ -247,7 +247,7 @@ impl ModuleVisitor<Backend> for Gradients {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.0.get::<Backend, D>(param.id) {
+        if let Some(gradient) = self.0.get::<D>(param.id) {
             self.1.push((self.2.join("."), values(gradient)));
         }
     }

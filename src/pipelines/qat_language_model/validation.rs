@@ -18,8 +18,8 @@ use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::metrics::answers::Answers;
 use crate::metrics::perplexity::perplexity;
+use crate::nn::Tensor;
 use crate::nn::transformer::{Tokens, tokens};
-use crate::nn::{Backend, Tensor};
 use crate::task::{Phases, TaskError, ValidationReport};
 
 /// What every validation uses again.
@@ -68,7 +68,7 @@ impl Validation {
     /// All batches at all precisions. `network` is the plain one.
     pub fn run(
         &self,
-        network: &Gpt2<Backend>,
+        network: &Gpt2,
         precisions: &[Precision],
         rules: &Rules,
         ranges: &mut Ranges,
@@ -96,7 +96,7 @@ impl Validation {
 
     fn look(
         &self,
-        network: &Gpt2<Backend>,
+        network: &Gpt2,
         batch: &TokenBatch,
         examples: &[Arc<Example>],
         pass: &mut Pass<'_>,
@@ -123,7 +123,7 @@ impl Validation {
     }
 
     /// Of each question, with the prompts of its windows, the answer that the model is surest of.
-    pub fn answers(&self, network: &Gpt2<Backend>, prompts: &[Vec<&[u32]>], pass: &mut Pass<'_>) -> Vec<Option<Said>> {
+    pub fn answers(&self, network: &Gpt2, prompts: &[Vec<&[u32]>], pass: &mut Pass<'_>) -> Vec<Option<Said>> {
         let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
         let end = self.batches.store().corpus().tokenizer.end();
         surest(prompts, self.part_size, |prompts| answers(network, prompts, length, most, end, pass))

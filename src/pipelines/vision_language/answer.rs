@@ -7,8 +7,8 @@ use burn::tensor::TensorData;
 
 use super::network::{KeptTokens, Rules, VisionLanguage};
 use crate::bounded::ledger::Holding;
+use crate::nn::Tensor;
 use crate::nn::transformer::{Tokens, hidden_after, tokens};
-use crate::nn::{Backend, Tensor};
 
 /// What an answer may be.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub struct Limits {
 /// The tokens said after each prompt, without the end of text. `image` is `[batch, I, width]` and the network the plain one;
 /// `cache` says what is kept meanwhile.
 pub fn answers(
-    network: &VisionLanguage<Backend>,
+    network: &VisionLanguage,
     image: Tensor<3>,
     prompts: &[&[u32]],
     limits: Limits,

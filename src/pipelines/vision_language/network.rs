@@ -7,11 +7,10 @@
 //! Dosovitskiy et al. 2021 (ViT, here without a class token), Shi et al. 2016 (pixel shuffle), Radford et al. 2019 (GPT-2), Hu
 //! et al. 2021 (LoRA).
 
-use burn::DispatchDevice;
-use burn::module::{AutodiffModule, Module, Param};
+use burn::module::{Module, Param};
 use burn::nn::LayerNorm as VisionNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::tensor::backend::Backend as BurnBackend;
+use burn::tensor::Device;
 use burn::tensor::{TensorData, module};
 
 use super::settings::{Part, Settings, Shape};
@@ -22,7 +21,7 @@ use crate::nn::matmul::Factors;
 use crate::nn::transformer::{
     DEVIATION, Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_to_kept, by_head, changed, parameter, value,
 };
-use crate::nn::{Backend, Tensor, parameters};
+use crate::nn::{Tensor, parameters};
 
 /// Of the first positions of patches, whose first values have about this deviation, too.
 const POSITION_DEVIATION: f64 = 0.5;
@@ -58,84 +57,84 @@ impl Rules {
 
 /// What makes tokens of patches.
 #[derive(Module, Debug)]
-pub struct Embeddings<B: BurnBackend> {
+pub struct Embeddings {
     /// `[1, patches, width]`
-    pub positions: Param<burn::tensor::Tensor<B, 3>>,
-    patches: Conv2d<B>,
+    pub positions: Param<Tensor<3>>,
+    patches: Conv2d,
 }
 
 /// The vision transformer.
 #[derive(Module, Debug)]
-pub struct Vision<B: BurnBackend> {
+pub struct Vision {
     /// What makes tokens of the picture's patches.
-    pub embeddings: Embeddings<B>,
-    layer: Vec<EncoderBlock<B>>,
-    layernorm: VisionNorm<B>,
+    pub embeddings: Embeddings,
+    layer: Vec<EncoderBlock>,
+    layernorm: VisionNorm,
 }
 
 /// A linear layer with a LoRA, or none.
 #[derive(Module, Debug)]
-pub struct Linear<B: BurnBackend> {
-    weight: Param<burn::tensor::Tensor<B, 2>>,
-    bias: Param<burn::tensor::Tensor<B, 1>>,
-    lora: Vec<Lora<B>>,
+pub struct Linear {
+    weight: Param<Tensor<2>>,
+    bias: Param<Tensor<1>>,
+    lora: Vec<Lora>,
 }
 
 /// Attention of a language block, with the names of Hugging Face's files.
 #[derive(Module, Debug)]
-pub struct Attention<B: BurnBackend> {
-    c_attn: Linear<B>,
-    c_proj: Linear<B>,
+pub struct Attention {
+    c_attn: Linear,
+    c_proj: Linear,
 }
 
 /// The two layers of a language block that see one token each.
 #[derive(Module, Debug)]
-pub struct Mlp<B: BurnBackend> {
-    c_fc: Linear<B>,
-    c_proj: Linear<B>,
+pub struct Mlp {
+    c_fc: Linear,
+    c_proj: Linear,
 }
 
 /// A block of the language part.
 #[derive(Module, Debug)]
-pub struct Block<B: BurnBackend> {
-    ln_1: LayerNorm<B>,
-    attn: Attention<B>,
-    ln_2: LayerNorm<B>,
-    mlp: Mlp<B>,
+pub struct Block {
+    ln_1: LayerNorm,
+    attn: Attention,
+    ln_2: LayerNorm,
+    mlp: Mlp,
 }
 
 /// GPT-2, with the names of Hugging Face's files.
 #[derive(Module, Debug)]
-pub struct Language<B: BurnBackend> {
-    wte: Embedding<B>,
-    wpe: Embedding<B>,
-    h: Vec<Block<B>>,
-    ln_f: LayerNorm<B>,
+pub struct Language {
+    wte: Embedding,
+    wpe: Embedding,
+    h: Vec<Block>,
+    ln_f: LayerNorm,
     #[module(skip)]
     heads: usize,
 }
 
 /// From what the vision part sees to tokens of the language part.
 #[derive(Module, Debug)]
-pub struct Projector<B: BurnBackend> {
+pub struct Projector {
     /// `[shuffle² * vision width, width]`
-    weight: Param<burn::tensor::Tensor<B, 2>>,
+    weight: Param<Tensor<2>>,
     #[module(skip)]
     shuffle: usize,
 }
 
 /// See the file's head.
 #[derive(Module, Debug)]
-pub struct VisionLanguage<B: BurnBackend> {
+pub struct VisionLanguage {
     /// Sees the picture.
-    pub vision: Vision<B>,
-    projector: Projector<B>,
+    pub vision: Vision,
+    projector: Projector,
     /// Writes the text.
-    pub language: Language<B>,
+    pub language: Language,
 }
 
 /// Pictures of `side` pixels, 8-bit RGB row by row, as the network takes them: `[batch, 3, side, side]` from -1 to 1.
-pub fn pictures(rgb: &[u8], side: usize, device: &DispatchDevice) -> Tensor<4> {
+pub fn pictures(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
     let pixels = side * side;
     let batch = rgb.len() / (3 * pixels);
     let mut values = vec![0.0_f32; rgb.len()];
@@ -162,8 +161,8 @@ fn pixel_shuffle(tokens: Tensor<3>, shuffle: usize) -> Tensor<3> {
     ])
 }
 
-impl Vision<Backend> {
-    fn new(shape: &Shape, image_size: usize, device: &DispatchDevice) -> Self {
+impl Vision {
+    fn new(shape: &Shape, image_size: usize, device: &Device) -> Self {
         let Shape { patch, vision_width: width, vision_layers, vision_heads, .. } = *shape;
         let embeddings = Embeddings {
             positions: parameter([1, shape.patches(image_size), width], 0.0, device),
@@ -182,8 +181,8 @@ impl Vision<Backend> {
     }
 }
 
-impl Linear<Backend> {
-    fn new(inputs: usize, outputs: usize, rank: usize, device: &DispatchDevice) -> Self {
+impl Linear {
+    fn new(inputs: usize, outputs: usize, rank: usize, device: &Device) -> Self {
         let lora = (rank > 0).then(|| Lora::new(inputs, rank, outputs, device));
         Self {
             weight: parameter([inputs, outputs], 0.0, device),
@@ -228,7 +227,7 @@ enum Sight<'a> {
     Kept(&'a mut KeptTokens, Tensor<2>),
 }
 
-impl Attention<Backend> {
+impl Attention {
     fn forward(&self, input: Tensor<2>, block: usize, heads: usize, sight: &mut Sight<'_>, rules: &Rules) -> Tensor<2> {
         let width = input.dims()[1];
         let all = self.c_attn.forward(input, rules);
@@ -254,8 +253,8 @@ impl Attention<Backend> {
     }
 }
 
-impl Language<Backend> {
-    fn new(shape: &Shape, vocabulary: usize, rank: usize, device: &DispatchDevice) -> Self {
+impl Language {
+    fn new(shape: &Shape, vocabulary: usize, rank: usize, device: &Device) -> Self {
         let Shape { width, layers, heads, context, .. } = *shape;
         let linear = |inputs: usize, outputs: usize| Linear::new(inputs, outputs, rank, device);
         let block = || Block {
@@ -295,7 +294,7 @@ impl Language<Backend> {
     }
 }
 
-impl VisionLanguage<Backend> {
+impl VisionLanguage {
     /// All first values follow from the seed.
     pub fn new(
         shape: &Shape,
@@ -303,7 +302,7 @@ impl VisionLanguage<Backend> {
         vocabulary: usize,
         lora_rank: usize,
         seed: u32,
-        device: &DispatchDevice,
+        device: &Device,
     ) -> Self {
         let shuffle = shape.pixel_shuffle;
         let inputs = shuffle * shuffle * shape.vision_width;
@@ -341,14 +340,14 @@ impl VisionLanguage<Backend> {
     }
 
     /// The device without a graph.
-    pub fn plain_device(&self) -> DispatchDevice {
+    pub fn plain_device(&self) -> Device {
         without_graph(&self.projector.weight.val()).device()
     }
 
     /// Pictures, as [`pictures`] makes them, to `[batch, image tokens, width]`. A frozen vision part builds no graph.
     pub fn image_tokens(&self, pictures: Tensor<4>, rules: &Rules) -> Tensor<3> {
         let features = match rules.vision_frozen && has_graph(&self.projector.weight.val()) {
-            true => Tensor::from_inner(self.vision.valid().forward(pictures.inner())),
+            true => self.vision.valid().forward(pictures.inner()),
             false => self.vision.forward(pictures),
         };
         let features = pixel_shuffle(features, self.projector.shuffle);

@@ -50,7 +50,7 @@ fn rules() -> Rules {
 }
 
 /// The reference's network, with gradients.
-fn network(all: &Value) -> VisionLanguage<Backend> {
+fn network(all: &Value) -> VisionLanguage {
     let mut network = VisionLanguage::new(&SHAPE, SIDE, 13, 0, 1, &autodiff());
     weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap();
     weights::read_language(&mut network.language, &file("gpt2_vl_tiny.safetensors")).unwrap();
@@ -59,7 +59,7 @@ fn network(all: &Value) -> VisionLanguage<Backend> {
     network
 }
 
-fn seen(all: &Value, device: &DispatchDevice) -> Tensor<4> {
+fn seen(all: &Value, device: &Device) -> Tensor<4> {
     let rgb: Vec<u8> = whole(&all["pictures"]).into_iter().map(|byte| byte as u8).collect();
     pictures(&rgb, SIDE, device)
 }
@@ -85,9 +85,9 @@ struct Gradients<'a> {
     found: Vec<(ParamId, Vec<f32>)>,
 }
 
-impl ModuleVisitor<Backend> for Gradients<'_> {
+impl ModuleVisitor for Gradients<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.all.get::<Backend, D>(param.id) {
+        if let Some(gradient) = self.all.get::<D>(param.id) {
             self.found.push((param.id, values(gradient)));
         }
     }
@@ -176,7 +176,7 @@ fn a_file_of_another_shape_is_refused_by_name() {
 fn a_new_network_follows_from_its_seed_and_lora_begins_as_nothing() {
     let made = |rank: usize, seed: u32| VisionLanguage::new(&SHAPE, SIDE, 13, rank, seed, &autodiff()).valid();
     let all = reference();
-    let hidden = |network: &VisionLanguage<Backend>| {
+    let hidden = |network: &VisionLanguage| {
         let image = network.image_tokens(seen(&all, &plain()), &rules());
         values(network.hidden(image, tokens(&inputs(&all), 2, 9, &plain()), &rules()))
     };

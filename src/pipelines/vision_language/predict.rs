@@ -9,7 +9,6 @@ use crate::data::image_text::library::Split;
 use crate::data::image_text::store::{Example, Text};
 use crate::data::image_text::{picture, record};
 use crate::data::named::picture_file;
-use crate::nn::Backend;
 use crate::results::printable;
 use crate::task::TaskError;
 use crate::task::predict::{Asked, Item, Told};
@@ -77,7 +76,7 @@ pub fn question(validation: &Validation, asked: &Asked<'_>) -> Result<Question, 
 /// There is no question, or an answer cannot be written.
 pub fn predict(
     validation: &Validation,
-    network: &VisionLanguage<Backend>,
+    network: &VisionLanguage,
     rules: &Rules,
     asked: &Asked<'_>,
     told: &mut dyn Told,

@@ -13,9 +13,9 @@ use crate::experiment::leaks::Leaks;
 use crate::nn::gradients::shared;
 use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::transformer::{Tokens, tokens};
-use crate::nn::{Backend, Tensor, parameters};
+use crate::nn::{Tensor, parameters};
 
-type Network = VisionLanguage<Backend>;
+type Network = VisionLanguage;
 
 /// A batch as it goes into the network.
 type Inputs = (Tensor<4>, Vec<Tokens<2>>, Tensor<2>);

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::DispatchDevice;
 use burn::module::Module;
+use burn::tensor::Device;
 use burn::tensor::TensorData;
 
 use super::batch::ExampleBatch;
@@ -24,7 +24,6 @@ use crate::data::parts;
 use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
-use crate::nn::Backend;
 use crate::nn::Tensor;
 use crate::nn::matmul::Factors;
 use crate::nn::next_token_loss::next_token_loss;
@@ -47,7 +46,7 @@ pub struct VisionLanguage {
     accumulation: usize,
     cache_low_water: f64,
     device: TensorDevice,
-    trained: Trained<Network<Backend>>,
+    trained: Trained<Network>,
     feed: Feed<ExampleBatch>,
     validation: Validation,
     parameters: u64,
@@ -115,7 +114,7 @@ impl VisionLanguage {
     }
 
     /// Adds the gradients of a batch: of the sum of its weighted losses.
-    fn train(&self, batch: &ExampleBatch, gathered: &mut Gathered<Network<Backend>>) -> Result<(), TaskError> {
+    fn train(&self, batch: &ExampleBatch, gathered: &mut Gathered<Network>) -> Result<(), TaskError> {
         let (rules, logits, device) = (&self.rules, self.logits, &self.device.autodiff);
         gathered.side_by_side(
             self.trained.network()?,
@@ -136,13 +135,7 @@ impl VisionLanguage {
 }
 
 /// The sum of the weighted losses of some examples, `[1]`; `None` where no token weighs anything.
-fn loss(
-    network: &Network<Backend>,
-    batch: &ExampleBatch,
-    rules: &Rules,
-    logits: Logits,
-    device: &DispatchDevice,
-) -> Option<Tensor<1>> {
+fn loss(network: &Network, batch: &ExampleBatch, rules: &Rules, logits: Logits, device: &Device) -> Option<Tensor<1>> {
     let weighted = batch.selected();
     if weighted.is_empty() {
         return None;
@@ -230,7 +223,7 @@ impl Task for VisionLanguage {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.load(directory, &self.device.plain)
+        self.trained.load(directory)
     }
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {

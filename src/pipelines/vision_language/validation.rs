@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::DispatchDevice;
+use burn::tensor::Device;
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
@@ -22,12 +22,12 @@ use crate::data::sample::Picture;
 use crate::experiment::Experiment;
 use crate::metrics::fields::{Fields, Judged, Share};
 use crate::metrics::perplexity::perplexity;
+use crate::nn::Tensor;
 use crate::nn::side_by_side::SideBySide;
 use crate::nn::transformer::{Tokens, tokens};
-use crate::nn::{Backend, Tensor};
 use crate::task::{Metric, Phases, TaskError, ValidationReport};
 
-type Network = VisionLanguage<Backend>;
+type Network = VisionLanguage;
 
 /// A grey that tells nothing: each byte of a picture.
 const GREY: u8 = 128;
@@ -316,7 +316,7 @@ fn forced_pass(
     rules: &Rules,
     part: &ExampleBatch,
     positions: &[usize],
-    device: &DispatchDevice,
+    device: &Device,
 ) -> (Vec<f32>, Vec<i64>) {
     let image = network.image_tokens(pictures(&part.pictures, part.side, device), rules);
     let image_tokens = image.dims()[1];

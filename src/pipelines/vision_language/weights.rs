@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use burn::tensor::TensorData;
-use burn_store::{ModuleStore, SafetensorsStore};
+use burn_store::SafetensorsStore;
 
 use super::network::{Language, Vision};
 use crate::nn::hugging_face::{self, FileOf};
-use crate::nn::{Backend, Tensor, encoder_block, language_model_file};
+use crate::nn::{Tensor, encoder_block, language_model_file};
 use crate::task::TaskError;
 
 /// Positions in a file: that of the class token first, which this model has not.
@@ -35,7 +35,7 @@ const FILE: FileOf = FileOf {
 };
 
 /// Puts the weights of a `ViTModel` in Hugging Face's layout into the vision part, but for its class token.
-pub fn read_vision(vision: &mut Vision<Backend>, path: &Path) -> Result<(), TaskError> {
+pub fn read_vision(vision: &mut Vision, path: &Path) -> Result<(), TaskError> {
     hugging_face::read(vision, path, FILE, |vision, store, _| {
         let positions = &vision.embeddings.positions;
         let data = positions_of(store, positions.dims())?;
@@ -49,12 +49,10 @@ pub fn read_vision(vision: &mut Vision<Backend>, path: &Path) -> Result<(), Task
 
 /// Positions of patches in a file, `[1, patches, width]`.
 fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -> Result<TensorData, String> {
-    let snapshot = store.get_snapshot(FILE_POSITIONS).map_err(|error| error.to_string())?;
-    let snapshot = snapshot.ok_or_else(|| format!("has no `{FILE_POSITIONS}`"))?;
-    let data = snapshot.to_data().map_err(|error| format!("`{FILE_POSITIONS}` cannot be read: {error:?}"))?;
+    let data = hugging_face::tensor(store, FILE_POSITIONS)?.ok_or_else(|| format!("has no `{FILE_POSITIONS}`"))?;
     let expected = [1, patches + 1, width];
-    if data.shape.as_slice() != expected {
-        let found = data.shape.as_slice();
+    if data.shape().as_slice() != expected {
+        let found = data.shape().as_slice();
         return Err(format!("`{FILE_POSITIONS}` is {found:?}, and this model needs {expected:?}; {}", FILE.advice));
     }
     let values: Vec<f32> = data.iter::<f32>().skip(width).collect();
@@ -62,6 +60,6 @@ fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -
 }
 
 /// Puts the weights of GPT-2 in Hugging Face's layout into the language part.
-pub fn read_language(language: &mut Language<Backend>, path: &Path) -> Result<(), TaskError> {
+pub fn read_language(language: &mut Language, path: &Path) -> Result<(), TaskError> {
     language_model_file::read(language, path, |path| path.contains(".lora."), Language::words)
 }

@@ -25,13 +25,13 @@ fn checkpoints(run: &Path) -> usize {
 
 #[test]
 fn a_run_goes_through_and_pool_and_driver_agree() {
-    let Some(machine) = Machine::warm() else { return };
+    let Some(machine) = Machine::new() else { return };
     let said = machine.trained(&["memory.parts_every_samples=1"]);
     assert_eq!(said.code, 0, "{said:?}");
     let run = machine.workplace.latest("tiny");
     let manifest = json(&run.join("manifest.json"));
     assert_eq!(manifest["device"]["compute_capability"], "9.0");
-    assert_eq!(manifest["device"]["compiler"], "13.0");
+    assert!(manifest["device"]["llvm"].as_str().unwrap().starts_with("2"), "{manifest}");
     let lines: Vec<serde_json::Value> =
         text(&run.join("memory.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let with_pool = lines.iter().filter(|line| line["device"]["reserved"].as_u64() > Some(0)).count();
@@ -39,23 +39,23 @@ fn a_run_goes_through_and_pool_and_driver_agree() {
     for line in &lines {
         let (reserved, process) =
             (line["device"]["reserved"].as_u64().unwrap(), line["driver"]["process"].as_u64().unwrap());
-        // 520 MiB are the stand-in's context; CubeCL 0.10 loses a few bytes a step of what it says is reserved.
+        // 520 MiB are the stand-in's context.
         assert!((process - (520 << 20)).abs_diff(reserved) < 4096, "{line}");
     }
 }
 
 #[test]
 fn a_device_without_room_for_the_model_is_a_memory_limit() {
-    let Some(machine) = Machine::warm() else { return };
+    let Some(machine) = Machine::new() else { return };
     let said = machine.with("STAND_IN_FAIL_ALLOCATION", 1).trained(&[]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(said.err.contains("has no memory for the model; a page of 19.9 MiB was refused"), "{said:?}");
+    assert!(said.err.contains("has no memory for the model; a page of "), "{said:?}");
     assert!(!said.err.contains("CallError") && !said.err.contains("RecvError"), "{said:?}");
 }
 
 #[test]
 fn out_of_memory_in_a_step_has_a_post_mortem_and_can_be_resumed() {
-    let Some(machine) = Machine::warm() else { return };
+    let Some(machine) = Machine::new() else { return };
     // Each step takes its larger pages anew, so that the last allocations are those of the last steps.
     let anew = ["cleanup.every_steps=1", LARGE];
     let summary = machine.workplace.path("summary.json");
@@ -78,7 +78,7 @@ fn out_of_memory_in_a_step_has_a_post_mortem_and_can_be_resumed() {
 
 #[test]
 fn out_of_memory_in_a_probe_is_too_large() {
-    let Some(machine) = Machine::warm() else { return };
+    let Some(machine) = Machine::new() else { return };
     // Each size tuned by itself: what is fastest is a matter of chance here.
     let large = ["-s", LARGE, "-s", "device.autotune=\"full\""];
     let plan = |machine: &Machine, more: &[&str]| machine.xrun(&[&["plan", "tiny.toml"], &large[..], more].concat());
@@ -94,10 +94,10 @@ fn out_of_memory_in_a_probe_is_too_large() {
 
 #[test]
 fn a_kernel_that_fails_names_the_error_of_cuda() {
-    let Some(machine) = Machine::warm() else { return };
+    let Some(machine) = Machine::new() else { return };
     let (_, launches) = counted(&machine);
     for (code, name) in [(700, "CUDA_ERROR_ILLEGAL_ADDRESS"), (999, "CUDA_ERROR_UNKNOWN")] {
-        let Some(machine) = Machine::warm() else { return };
+        let Some(machine) = Machine::new() else { return };
         let machine = machine.with("STAND_IN_FAIL_LAUNCH", launches * 3 / 4).with("STAND_IN_FAIL_CODE", code);
         let said = machine.trained(&[]);
         assert!([1, 70].contains(&said.code), "{said:?}");
@@ -112,7 +112,7 @@ fn a_kernel_that_fails_names_the_error_of_cuda() {
 
 #[test]
 fn a_gpu_that_is_lost_in_mid_run_leaves_a_result_that_goes_on() {
-    let Some(machine) = Machine::warm() else { return };
+    let Some(machine) = Machine::new() else { return };
     let (_, launches) = counted(&machine);
     let lost = [("STAND_IN_FAIL_LAUNCH", launches * 3 / 4), ("STAND_IN_FAIL_CODE", 999), ("STAND_IN_LOSE", 1)];
     let machine = lost.into_iter().fold(machine, |machine, (name, value)| machine.with(name, value));
@@ -133,7 +133,7 @@ fn a_gpu_that_is_lost_in_mid_run_leaves_a_result_that_goes_on() {
 
 #[test]
 fn memory_that_others_take_in_mid_run_is_told_as_theirs() {
-    let Some(machine) = Machine::warm() else { return };
+    let Some(machine) = Machine::new() else { return };
     let (_, launches) = counted(&machine);
     let machine = machine.with("STAND_IN_OTHERS_FROM_LAUNCH", launches / 2).with("STAND_IN_OTHERS_THEN_MIB", 81_500);
     let said = machine.trained(&["cleanup.every_steps=1", LARGE]);

@@ -1,9 +1,8 @@
-//! Pieces of a CUDA installation that are missing or do not fit: is each named, with what to do, before anything is begun?
+//! Pieces of a driver that are missing or do not fit: is each named, with what to do, before anything is begun?
 
 use std::path::Path;
-use std::process::Command;
 
-use super::{Machine, stand_in};
+use super::Machine;
 use crate::workplace::skipped;
 
 /// Asked for by name the device is refused, with these words and a cure; `auto` goes on on the CPU and says why.
@@ -39,13 +38,6 @@ fn without_a_driver_there_is_no_gpu_and_auto_says_nothing_of_it() {
 }
 
 #[test]
-fn without_the_run_time_compiler_the_wheels_are_named() {
-    let Some(machine) = Machine::new() else { return };
-    let wheel = "pip install 'nvidia-cuda-nvrtc==13.0.*'";
-    refused(machine.without(&["libnvrtc.so"]), &["run-time compiler (libnvrtc.so) is not there", wheel]);
-}
-
-#[test]
 fn without_the_management_library_it_is_named() {
     let Some(machine) = Machine::new() else { return };
     let words = ["the NVIDIA management library does not load", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"];
@@ -53,35 +45,11 @@ fn without_the_management_library_it_is_named() {
 }
 
 #[test]
-fn without_headers_the_folder_is_named() {
-    if ["/usr/local/cuda", "/opt/cuda", "/usr/bin/nvcc"].iter().any(|path| Path::new(path).exists()) {
-        return skipped("this machine has a CUDA toolkit where everybody looks");
-    }
+fn a_driver_or_a_gpu_that_is_too_old_is_told() {
     let Some(machine) = Machine::new() else { return };
-    refused(machine.with("CUDA_PATH", "(unset)"), &["CUDA_PATH is not set", "set CUDA_PATH to the toolkit's folder"]);
+    refused(machine.with("STAND_IN_DRIVER", 11080), &["the NVIDIA driver is of CUDA 11.8", "driver 525"]);
     let Some(machine) = Machine::new() else { return };
-    refused(
-        machine.with("CUDA_PATH", "/nowhere"),
-        &["/nowhere has no cuda_runtime.h, crt/host_defines.h, cuda/barrier"],
-    );
-    let Some(machine) = Machine::new() else { return };
-    let machine = machine.without(&["include/cuda/barrier"]);
-    refused(machine, &["has no cuda/barrier", "nvidia-cuda-cccl"]);
-}
-
-#[test]
-fn versions_that_do_not_fit_one_another_are_told() {
-    let Some(machine) = Machine::new() else { return };
-    let newer_headers = ["are of 13.0 and its run-time compiler is of 12.4", "LD_LIBRARY_PATH="];
-    refused(machine.with("STAND_IN_NVRTC", "12.4"), &newer_headers);
-    let Some(machine) = Machine::new() else { return };
-    let newer_compiler = ["is of 13.0 and the driver takes code up to 12.4", "'nvidia-cuda-nvrtc-cu12==12.4.*'"];
-    refused(machine.with("STAND_IN_DRIVER", 12040), &newer_compiler);
-    let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_COMPUTE", 5.2), &["compute capability 5.2", "an older toolkit"]);
-    let Some(machine) = Machine::new() else { return };
-    let older = machine.with("STAND_IN_NVRTC", "13.0").with("STAND_IN_DRIVER", 13010).xrun(&["devices"]);
-    assert!(older.out.contains("cuda:0") && older.out.contains("compiler 13.0"), "{older:?}");
+    refused(machine.with("STAND_IN_COMPUTE", 5.2), &["compute capability 5.2", "from 6.0 on"]);
 }
 
 #[test]
@@ -123,26 +91,4 @@ fn visible_devices_are_numbers_or_uuids_and_nothing_else() {
         assert!(out.contains(&format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs")), "{visible}: {out}");
         assert!(out.contains("nvidia-smi -L"), "{visible}: {out}");
     }
-}
-
-#[test]
-fn wheels_in_the_active_virtual_environment_are_found() {
-    if ["/usr/local/cuda", "/opt/cuda", "/usr/bin/nvcc"].iter().any(|path| Path::new(path).exists()) {
-        return skipped("this machine has a CUDA toolkit where everybody looks");
-    }
-    let (Some(machine), Some(built)) = (Machine::new(), stand_in()) else { return };
-    let wheels = machine.workplace.path("venv/lib/python3.12/site-packages/nvidia/cu13");
-    std::fs::create_dir_all(wheels.join("lib")).unwrap();
-    let copy = |from: &Path, to: &Path| {
-        assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
-    };
-    copy(&built.join("include"), &wheels.join("include"));
-    // As in the wheels: a version in the name, and no plain one.
-    copy(&built.join("libnvrtc.so"), &wheels.join("lib/libnvrtc.so.13"));
-    let environment = machine.workplace.path("venv");
-    let machine = machine.without(&["libnvrtc.so"]).with("CUDA_PATH", "(unset)");
-    assert!(machine.xrun(&["devices"]).out.contains("auto is    cpu"));
-    let machine = machine.with("VIRTUAL_ENV", environment.display());
-    let said = machine.xrun(&["devices"]);
-    assert!(said.out.contains("auto is    cuda:0") && said.out.contains("compiler 13.0"), "{said:?}");
 }

@@ -1,12 +1,10 @@
-//! The CUDA build on a GPU that is none: `tests/stand_in`. What is missing, what fails, what is kept.
+//! The CUDA build on a GPU that is none: `tests/stand_in`. What is missing, what fails.
 //!
 //! `XRUN_CI_CUDA=1` asks for them, as `.ci/cuda` does: the first of them compiles and tunes the kernels of a small model. Otherwise, and
 //! without a C compiler, they say SKIPPED and pass.
 
 mod faults;
 mod federated;
-mod headers;
-mod kept;
 mod missing;
 mod vision_language;
 
@@ -57,7 +55,7 @@ every_steps = 2
 probe = false
 "#;
 
-/// The stand-in's folder, which stands for a CUDA toolkit and its driver, too; `None` where it cannot be built.
+/// The stand-in's folder, which has the driver's libraries; `None` where it cannot be built.
 fn stand_in() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -77,7 +75,7 @@ fn stand_in() -> Option<&'static Path> {
 /// A folder with experiments and a cache of its own, on a machine that seems to have a GPU.
 struct Machine {
     workplace: Workplace,
-    toolkit: PathBuf,
+    driver: PathBuf,
     cache: PathBuf,
     variables: Vec<(String, String)>,
 }
@@ -85,25 +83,11 @@ struct Machine {
 impl Machine {
     /// `None`, and says so, where there is no stand-in.
     fn new() -> Option<Self> {
-        let toolkit = stand_in()?.to_owned();
+        let driver = stand_in()?.to_owned();
         let workplace = Workplace::new();
         workplace.file("tiny.toml", TINY);
         let cache = workplace.path("cache");
-        Some(Self { workplace, toolkit, cache, variables: Vec::new() })
-    }
-
-    /// With the kernels and the data of tests before it, so that it starts at once.
-    fn warm() -> Option<Self> {
-        static WARM: OnceLock<Option<PathBuf>> = OnceLock::new();
-        let machine = Self::new()?;
-        let cache = WARM.get_or_init(|| {
-            let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda_cache");
-            let warm = Self { cache: cache.clone(), ..Self::new()? };
-            let said = warm.xrun(&["warm", "tiny.toml"]);
-            assert_eq!(said.code, 0, "{said:?}");
-            Some(cache)
-        });
-        Some(Self { cache: cache.clone()?, ..machine })
+        Some(Self { workplace, driver, cache, variables: Vec::new() })
     }
 
     /// With a variable of the stand-in or of the environment.
@@ -114,13 +98,13 @@ impl Machine {
 
     /// With a copy of the stand-in of which some files are left out.
     fn without(mut self, files: &[&str]) -> Self {
-        let copy = self.workplace.path("toolkit");
-        let copied = Command::new("cp").arg("-r").arg(&self.toolkit).arg(&copy).status().unwrap();
+        let copy = self.workplace.path("driver");
+        let copied = Command::new("cp").arg("-r").arg(&self.driver).arg(&copy).status().unwrap();
         assert!(copied.success());
         for file in files {
             std::fs::remove_file(copy.join(file)).unwrap();
         }
-        self.toolkit = copy;
+        self.driver = copy;
         self
     }
 
@@ -130,7 +114,7 @@ impl Machine {
             command.env_remove(variable);
         }
         command.env("XRUN_CACHE", &self.cache).env("HOME", self.workplace.path("home"));
-        command.env("LD_LIBRARY_PATH", &self.toolkit).env("CUDA_PATH", &self.toolkit);
+        command.env("LD_LIBRARY_PATH", &self.driver);
         for (name, value) in &self.variables {
             match value.as_str() {
                 "(unset)" => command.env_remove(name),

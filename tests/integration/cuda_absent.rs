@@ -1,0 +1,25 @@
+//! A build for the CPU on a machine with a GPU: does it say how to get the other, and go on?
+
+use crate::watch_limits::stand_in;
+use crate::workplace::{Workplace, said};
+
+const CURE: &str = "cargo build --release --features cuda";
+
+#[test]
+fn a_build_without_cuda_says_how_to_get_it() {
+    let workplace = Workplace::new();
+    workplace.file("tiny.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
+    let refused = workplace.xrun(&["tiny.toml", "--device", "cuda"]);
+    assert_eq!((refused.code, refused.err.lines().count()), (1, 1), "{refused:?}");
+    assert!(refused.err.contains("without the feature `cuda`") && refused.err.contains(CURE), "{refused:?}");
+    let Some(folder) = stand_in(&workplace) else { return };
+    let on_gpu = |arguments: &[&str]| {
+        let mut command = workplace.command(arguments);
+        command.env("LD_LIBRARY_PATH", &folder).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
+        said(command.output().unwrap())
+    };
+    let listed = on_gpu(&["devices"]);
+    assert!(listed.out.contains(CURE) && listed.out.contains("auto is    cpu"), "{listed:?}");
+    let auto = on_gpu(&["tiny.toml", "--dry-run", "--device", "auto"]);
+    assert!(auto.code == 0 && auto.err.contains(CURE), "{auto:?}");
+}

@@ -85,7 +85,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     let (workplace, runs) = with_runs(1);
     let mut child = workplace.spawn(&["trial.toml", "-s", "pipeline.dummy.step_microseconds=60000000"]);
     wait_until("the run starts", || {
-        workplace.latest("trial") != runs[0] && workplace.latest("trial").join("process.json").exists()
+        workplace.latest("trial") != runs[0] && workplace.latest("trial").join("manifest.json").exists()
     });
     let said = workplace.xrun(&["rm", "trial", "--yes"]);
     assert!(said.code == 2 && said.err.contains("a process is writing it"), "{said:?}");

@@ -167,7 +167,7 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
     cluster.tell("hold", "");
     wait_until("the fourth job waits", || state(&cluster, 4).is_some());
     let said = interrupt(watcher);
-    assert!(said.code == 8 && script(&cluster, 4).contains("--until 24\n"), "{said:?}");
+    assert!(said.code == 8 && script(&cluster, 4).contains("--until 24 "), "{said:?}");
     let sweep = folder(&cluster);
     assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 8);
     let mut first = outcomes(&sweep)[..4].to_vec();

@@ -40,7 +40,7 @@ fn a_resume_hides_no_leak() {
     let workplace = workplace();
     let leak = "[pipeline.dummy]\nsteps_per_epoch = 100\nleak_per_step = \"512 KiB\"\nleak_in_ledger = true\n";
     let rest = "[training]\nepochs = 3\n[memory]\nfail_on = \"growing\"\nprobe = false\n";
-    workplace.file("leak.toml", &format!("{leak}{rest}[limits]\nhost_memory = \"150 MiB\"\n"));
+    workplace.file("leak.toml", &format!("{leak}{rest}[limits]\nhost_memory = \"160 MiB\"\n"));
     let said = workplace.xrun(&["leak.toml", "-q"]);
     assert_eq!(said.code, 5, "{said:?}");
     let run = workplace.latest("leak");

@@ -7,7 +7,6 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Shape, Tensor};
 use burn_flex::FlexTensor;
-use macerator::{Simd, with_simd};
 use rayon::prelude::*;
 
 use crate::choice::is_fused;
@@ -15,7 +14,7 @@ use crate::flex::{contiguous, shape, tensor};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
 use crate::operation::{Operation, ternary, unary};
-use crate::simd::{LANES, dot, exp, max, reduce};
+use crate::simd::{LANES, dot, exp, max, reduce, vectorize};
 
 /// Queries of a block.
 const BLOCK: usize = 64;
@@ -58,14 +57,16 @@ pub fn attention_packed(query_key_value: Tensor<3>, heads: usize, mask: Mask) ->
 }
 
 fn check(width: usize, heads: usize) {
-    assert!(heads > 0 && width.is_multiple_of(heads), "the width {width} is a multiple of the number of heads, {heads}");
+    assert!(
+        heads > 0 && width.is_multiple_of(heads),
+        "the width {width} is a multiple of the number of heads, {heads}"
+    );
 }
 
 /// The same in Burn's operations.
 fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: Mask) -> Tensor<3> {
     let [batch, length, width] = inputs[0].dims();
-    let [query, key, value] =
-        inputs.map(|input| input.reshape([batch, length, heads, width / heads]).swap_dims(1, 2));
+    let [query, key, value] = inputs.map(|input| input.reshape([batch, length, heads, width / heads]).swap_dims(1, 2));
     let scores = query.matmul(key.transpose()).div_scalar(((width / heads) as f32).sqrt());
     let scores = match mask {
         Mask::None => scores,
@@ -160,12 +161,7 @@ fn forward(views: [View<'_>; 3], sizes: Sizes, save: bool) -> (Vec<f32>, Vec<f32
 }
 
 /// One head of one sequence: `[length, size]` each.
-fn forward_head(
-    [query, key, value]: [Matrix<'_>; 3],
-    sizes: Sizes,
-    output: &mut [f32],
-    mut probabilities: &mut [f32],
-) {
+fn forward_head([query, key, value]: [Matrix<'_>; 3], sizes: Sizes, output: &mut [f32], mut probabilities: &mut [f32]) {
     let Sizes { size, .. } = sizes;
     for (first, queries, keys) in sizes.blocks() {
         let (scores, rest) = std::mem::take(&mut probabilities).split_at_mut(queries * keys);
@@ -212,7 +208,8 @@ fn backward([query, key, value]: [View<'_>; 3], probabilities: &[f32], gradient:
 fn join_heads(by_head: &[f32], output: &mut [f32], sizes: Sizes, parts: usize) {
     let Sizes { length, heads, size, .. } = sizes;
     let width = heads * size;
-    let sequences = output.par_chunks_mut(length * parts * width).zip(by_head.par_chunks(heads * parts * length * size));
+    let sequences =
+        output.par_chunks_mut(length * parts * width).zip(by_head.par_chunks(heads * parts * length * size));
     sequences.for_each(|(output, by_head)| {
         for (number, from) in by_head.chunks_exact(length * size).enumerate() {
             let (head, part) = (number / parts, number % parts);
@@ -241,41 +238,49 @@ fn join_part(by_head: &[f32], sizes: Sizes, part: usize) -> Vec<f32> {
 
 /// Turns rows of scores, times a factor above zero, into probabilities. With `first`, the row of this query, and each after it,
 /// has one key more; the others get zero.
-#[with_simd]
-fn softmax_rows<S: Simd>(scores: &mut [f32], keys: usize, factor: f32, first: Option<usize>) {
-    for (number, row) in scores.chunks_exact_mut(keys).enumerate() {
-        let seen = first.map_or(keys, |first| first + number + 1);
-        let (row, future) = row.split_at_mut(seen);
-        future.fill(0.0);
-        let most = max(row);
-        let mut lanes = [0.0f32; LANES];
-        let (chunks, rest) = row.as_chunks_mut::<LANES>();
-        for chunk in chunks {
-            for lane in 0..LANES {
-                chunk[lane] = exp((chunk[lane] - most) * factor);
-                lanes[lane] += chunk[lane];
+fn softmax_rows(scores: &mut [f32], keys: usize, factor: f32, first: Option<usize>) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for (number, row) in scores.chunks_exact_mut(keys).enumerate() {
+                let seen = first.map_or(keys, |first| first + number + 1);
+                let (row, future) = row.split_at_mut(seen);
+                future.fill(0.0);
+                let most = max(row);
+                let mut lanes = [0.0f32; LANES];
+                let (chunks, rest) = row.as_chunks_mut::<LANES>();
+                for chunk in chunks {
+                    for lane in 0..LANES {
+                        chunk[lane] = exp((chunk[lane] - most) * factor);
+                        lanes[lane] += chunk[lane];
+                    }
+                }
+                for (lane, value) in lanes.iter_mut().zip(rest) {
+                    *value = exp((*value - most) * factor);
+                    *lane += *value;
+                }
+                let share = 1.0 / reduce(lanes);
+                for value in row {
+                    *value *= share;
+                }
             }
-        }
-        for (lane, value) in lanes.iter_mut().zip(rest) {
-            *value = exp((*value - most) * factor);
-            *lane += *value;
-        }
-        let share = 1.0 / reduce(lanes);
-        for value in row {
-            *value *= share;
-        }
-    }
+        },
+    )
 }
 
 /// Turns gradients of probabilities into those of scores.
-#[with_simd]
-fn softmax_backward<S: Simd>(gradients: &mut [f32], probabilities: &[f32], keys: usize, factor: f32) {
-    for (gradients, chances) in gradients.chunks_exact_mut(keys).zip(probabilities.chunks_exact(keys)) {
-        let mean = dot(&*gradients, chances);
-        for (gradient, chance) in gradients.iter_mut().zip(chances) {
-            *gradient = (*gradient - mean) * chance * factor;
-        }
-    }
+fn softmax_backward(gradients: &mut [f32], probabilities: &[f32], keys: usize, factor: f32) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for (gradients, chances) in gradients.chunks_exact_mut(keys).zip(probabilities.chunks_exact(keys)) {
+                let mean = dot(&*gradients, chances);
+                for (gradient, chance) in gradients.iter_mut().zip(chances) {
+                    *gradient = (*gradient - mean) * chance * factor;
+                }
+            }
+        },
+    )
 }
 
 /// A tensor `[batch, length, …]` whose rows are contiguous.
@@ -306,7 +311,8 @@ impl Operation<3> for Attention {
     fn forward(&self, inputs: [FlexTensor; 3], save: bool) -> (FlexTensor, Option<Self::Saved>) {
         let inputs = inputs.map(with_rows);
         let shape = shape(&inputs[0]);
-        let (output, probabilities) = forward(inputs.each_ref().map(|input| view(input, 0)), self.sizes(&shape, 1), save);
+        let (output, probabilities) =
+            forward(inputs.each_ref().map(|input| view(input, 0)), self.sizes(&shape, 1), save);
         (tensor(output, shape), save.then_some((inputs, probabilities)))
     }
 

@@ -18,7 +18,7 @@ use crate::im2col::{Columns, POSITIONS, Stride};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
 use crate::operation::{Apply, Operation, ternary};
-use crate::simd::{lane_sum, sum_in_order};
+use crate::simd::{lane_sum, sum_in_order, vectorize};
 
 /// Values of columns at once, unless one image has more: 256 KiB.
 const COLUMNS: usize = 1 << 16;
@@ -288,7 +288,8 @@ impl Operation<4> for Block {
             sums
         });
         let sums: Vec<Sums> = sums.collect();
-        let [by_weight, by_gamma, by_beta] = parameters(sums, [&weight, &gamma, &beta], [wanted[1], wanted[2], wanted[3]]);
+        let [by_weight, by_gamma, by_beta] =
+            parameters(sums, [&weight, &gamma, &beta], [wanted[1], wanted[2], wanted[3]]);
         [wanted[0].then(|| tensor(by_input, shape(&input))), by_weight, by_gamma, by_beta]
     }
 }
@@ -302,7 +303,11 @@ fn chunks_or_empty(values: &mut [f32], each: usize, count: usize) -> Vec<&mut [f
 }
 
 /// The sums of parts, in their order, of those parameters that are wanted.
-fn parameters<const N: usize>(parts: Vec<[Vec<f32>; N]>, like: [&FlexTensor; N], wanted: [bool; N]) -> [Option<FlexTensor>; N] {
+fn parameters<const N: usize>(
+    parts: Vec<[Vec<f32>; N]>,
+    like: [&FlexTensor; N],
+    wanted: [bool; N],
+) -> [Option<FlexTensor>; N] {
     let mut by_parameter: [Vec<Vec<f32>>; N] = std::array::from_fn(|_| Vec::with_capacity(parts.len()));
     for part in parts {
         by_parameter.iter_mut().zip(part).for_each(|(all, part)| all.push(part));
@@ -366,7 +371,9 @@ impl Operation<3> for Pointwise {
         let sums = parts.zip(&mut by_inputs).map(|((gradient, input), by_input)| {
             let mut sums = [sizes.outputs * sizes.inputs, sizes.outputs].map(|length| vec![0.0; length]);
             let [by_weight, by_bias] = &mut sums;
-            for (image, (gradient, input)) in gradient.chunks_exact(each).zip(input.chunks_exact(each_input)).enumerate() {
+            for (image, (gradient, input)) in
+                gradient.chunks_exact(each).zip(input.chunks_exact(each_input)).enumerate()
+            {
                 by_bias.iter_mut().zip(gradient.chunks_exact(pixels)).for_each(|(sum, plane)| *sum += plane_sum(plane));
                 let gradient = Matrix::new(gradient, sizes.outputs, pixels, pixels);
                 if wanted[1] {
@@ -386,7 +393,9 @@ impl Operation<3> for Pointwise {
     }
 }
 
-#[macerator::with_simd]
-fn plane_sum<S: macerator::Simd>(plane: &[f32]) -> f32 {
-    lane_sum!(plane; |value| value)
+fn plane_sum(plane: &[f32]) -> f32 {
+    vectorize(
+        #[inline(always)]
+        || lane_sum!(plane; |value| value),
+    )
 }

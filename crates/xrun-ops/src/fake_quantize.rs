@@ -5,15 +5,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use burn_flex::{Flex, FlexTensor};
-use macerator::{Simd, with_simd};
 use rayon::prelude::*;
 
 use crate::choice::is_fused;
 use crate::flex::{contiguous, values, width, writable};
 use crate::operation::{Operation, unary};
-use crate::simd::range;
+use crate::simd::{range, vectorize};
 
 /// Keeps the division finite where all values are zero.
 const SCALE_MIN: f32 = 1e-12;
@@ -52,6 +51,12 @@ impl Range {
             return Self { low: inner.clone().min(), high: inner.max() };
         }
         let channels = inner.dims()[D - 1];
+        if is_fused(&inner) && inner.shape().num_elements() > 0 {
+            let device = inner.device();
+            let [low, high] = channel_ranges_of(inner, channels);
+            let tensor = |edge: Vec<f32>| Tensor::from_data(TensorData::new(edge, [channels]), &device);
+            return Self { low: tensor(low), high: tensor(high) };
+        }
         let rows = inner.reshape([-1, channels as isize]);
         let flat = |edge: Tensor<2>| edge.reshape([channels]);
         Self { low: flat(rows.clone().min_dim(0)), high: flat(rows.max_dim(0)) }
@@ -63,9 +68,33 @@ fn inner<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     if tensor.device().is_autodiff() { tensor.clone().inner() } else { tensor.clone() }
 }
 
-fn range_of<const D: usize>(inner: Tensor<D>) -> (f32, f32) {
+fn primitive<const D: usize>(inner: Tensor<D>) -> FlexTensor {
     let tensor = inner.try_into_primitive::<Flex>();
-    let tensor = contiguous(tensor.unwrap_or_else(|error| unreachable!("it is on the CPU: {error:?}")));
+    contiguous(tensor.unwrap_or_else(|error| unreachable!("it is on the CPU: {error:?}")))
+}
+
+/// The least and the greatest of each channel.
+fn channel_ranges_of<const D: usize>(inner: Tensor<D>, channels: usize) -> [Vec<f32>; 2] {
+    let tensor = primitive(inner);
+    let rows = (PIECE / channels).max(1) * channels;
+    let pieces = values(&tensor).par_chunks(rows).map(|rows| {
+        let mut edges = [vec![f32::INFINITY; channels], vec![f32::NEG_INFINITY; channels]];
+        let [low, high] = &mut edges;
+        channel_ranges(rows, low, high);
+        edges
+    });
+    let pieces: Vec<[Vec<f32>; 2]> = pieces.collect();
+    let mut pieces = pieces.into_iter();
+    let [mut low, mut high] = pieces.next().unwrap_or_default();
+    for [lows, highs] in pieces {
+        low.iter_mut().zip(lows).for_each(|(low, other)| *low = low.min(other));
+        high.iter_mut().zip(highs).for_each(|(high, other)| *high = high.max(other));
+    }
+    [low, high]
+}
+
+fn range_of<const D: usize>(inner: Tensor<D>) -> (f32, f32) {
+    let tensor = primitive(inner);
     let pieces: Vec<(f32, f32)> = values(&tensor).par_chunks(PIECE).map(piece_range).collect();
     pieces.into_iter().fold((f32::INFINITY, f32::NEG_INFINITY), |all, piece| (all.0.min(piece.0), all.1.max(piece.1)))
 }
@@ -232,54 +261,81 @@ fn level(value: f32, (least, most): (f32, f32), scale: f32, zero: f32) -> (f32, 
 }
 
 /// Puts values on one grid; returns whether it reaches them all.
-#[with_simd]
-fn on_grid<S: Simd>(values: &mut [f32], inside: &mut [u8], levels: (f32, f32), grid: (f32, f32)) -> bool {
-    for (value, inside) in values.iter_mut().zip(&mut *inside) {
-        (*value, *inside) = level(*value, levels, grid.0, grid.1);
-    }
-    inside.iter().fold(1, |all, inside| all & inside) == 1
+fn on_grid(values: &mut [f32], inside: &mut [u8], levels: (f32, f32), grid: (f32, f32)) -> bool {
+    vectorize(
+        #[inline(always)]
+        || {
+            for (value, inside) in values.iter_mut().zip(&mut *inside) {
+                (*value, *inside) = level(*value, levels, grid.0, grid.1);
+            }
+            inside.iter().fold(1, |all, inside| all & inside) == 1
+        },
+    )
 }
 
-#[with_simd]
-fn on_channel_grids<S: Simd>(
-    values: &mut [f32],
-    inside: &mut [u8],
-    levels: (f32, f32),
-    scale: &[f32],
-    zero: &[f32],
-) -> bool {
-    let rows = values.chunks_exact_mut(scale.len()).zip(inside.chunks_exact_mut(scale.len()));
-    for (values, inside) in rows {
-        for ((value, inside), (scale, zero)) in values.iter_mut().zip(inside).zip(scale.iter().zip(zero)) {
-            (*value, *inside) = level(*value, levels, *scale, *zero);
-        }
-    }
-    inside.iter().fold(1, |all, inside| all & inside) == 1
+fn on_channel_grids(values: &mut [f32], inside: &mut [u8], levels: (f32, f32), scale: &[f32], zero: &[f32]) -> bool {
+    vectorize(
+        #[inline(always)]
+        || {
+            let rows = values.chunks_exact_mut(scale.len()).zip(inside.chunks_exact_mut(scale.len()));
+            for (values, inside) in rows {
+                for ((value, inside), (scale, zero)) in values.iter_mut().zip(inside).zip(scale.iter().zip(zero)) {
+                    (*value, *inside) = level(*value, levels, *scale, *zero);
+                }
+            }
+            inside.iter().fold(1, |all, inside| all & inside) == 1
+        },
+    )
 }
 
-#[with_simd]
-fn on_row_grids<S: Simd>(values: &mut [f32], inside: &mut [u8], width: usize, quantizer: Quantizer) -> bool {
-    let levels = quantizer.levels();
-    for (values, inside) in values.chunks_exact_mut(width).zip(inside.chunks_exact_mut(width)) {
-        let (low, high) = range(values);
-        let (scale, zero) = quantizer.scale_and_zero_of(low, high);
-        for (value, inside) in values.iter_mut().zip(inside) {
-            (*value, *inside) = level(*value, levels, scale, zero);
-        }
-    }
-    inside.iter().fold(1, |all, inside| all & inside) == 1
+fn on_row_grids(values: &mut [f32], inside: &mut [u8], width: usize, quantizer: Quantizer) -> bool {
+    vectorize(
+        #[inline(always)]
+        || {
+            let levels = quantizer.levels();
+            for (values, inside) in values.chunks_exact_mut(width).zip(inside.chunks_exact_mut(width)) {
+                let (low, high) = range(values);
+                let (scale, zero) = quantizer.scale_and_zero_of(low, high);
+                for (value, inside) in values.iter_mut().zip(inside) {
+                    (*value, *inside) = level(*value, levels, scale, zero);
+                }
+            }
+            inside.iter().fold(1, |all, inside| all & inside) == 1
+        },
+    )
 }
 
-#[with_simd]
-fn mask<S: Simd>(gradient: &mut [f32], inside: &[u8]) {
-    for (gradient, inside) in gradient.iter_mut().zip(inside) {
-        *gradient = if *inside == 1 { *gradient } else { 0.0 };
-    }
+fn mask(gradient: &mut [f32], inside: &[u8]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for (gradient, inside) in gradient.iter_mut().zip(inside) {
+                *gradient = if *inside == 1 { *gradient } else { 0.0 };
+            }
+        },
+    )
 }
 
-#[with_simd]
-fn piece_range<S: Simd>(values: &[f32]) -> (f32, f32) {
-    range(values)
+/// Moves the ends of each channel's range to the values of some rows.
+fn channel_ranges(rows: &[f32], low: &mut [f32], high: &mut [f32]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for row in rows.chunks_exact(low.len()) {
+                for ((value, low), high) in row.iter().zip(&mut *low).zip(&mut *high) {
+                    *low = if *value < *low { *value } else { *low };
+                    *high = if *value > *high { *value } else { *high };
+                }
+            }
+        },
+    )
+}
+
+fn piece_range(values: &[f32]) -> (f32, f32) {
+    vectorize(
+        #[inline(always)]
+        || range(values),
+    )
 }
 
 #[cfg(test)]

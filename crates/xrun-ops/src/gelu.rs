@@ -6,13 +6,12 @@
 
 use burn::tensor::{Tensor, activation};
 use burn_flex::FlexTensor;
-use macerator::{Simd, with_simd};
 use rayon::prelude::*;
 
 use crate::choice::is_fused;
 use crate::flex::{contiguous, shape, tensor, values, writable};
 use crate::operation::{Operation, unary};
-use crate::simd::{erf, exp};
+use crate::simd::{erf, exp, vectorize};
 
 /// Values that one thread takes at a time.
 const PIECE: usize = 1 << 13;
@@ -66,49 +65,69 @@ impl Operation<1> for Gelu {
     }
 }
 
-#[with_simd]
-fn erf_values<S: Simd>(values: &mut [f32]) {
-    for value in values {
-        *value *= normal(*value);
-    }
+fn erf_values(values: &mut [f32]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for value in values {
+                *value *= normal(*value);
+            }
+        },
+    )
 }
 
-#[with_simd]
-fn erf_values_and_slopes<S: Simd>(values: &mut [f32], slopes: &mut [f32]) {
-    /// `1 / √(2π)`
-    const DENSITY: f32 = 0.398_942_3;
-    for (value, slope) in values.iter_mut().zip(slopes) {
-        let (x, share) = (*value, normal(*value));
-        *value = x * share;
-        *slope = share + x * DENSITY * exp(-0.5 * x * x);
-    }
+fn erf_values_and_slopes(values: &mut [f32], slopes: &mut [f32]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            /// `1 / √(2π)`
+            const DENSITY: f32 = 0.398_942_3;
+            for (value, slope) in values.iter_mut().zip(slopes) {
+                let (x, share) = (*value, normal(*value));
+                *value = x * share;
+                *slope = share + x * DENSITY * exp(-0.5 * x * x);
+            }
+        },
+    )
 }
 
-#[with_simd]
-fn tanh_values<S: Simd>(values: &mut [f32]) {
-    for value in values {
-        *value = *value / (1.0 + power(near(*value)));
-    }
+fn tanh_values(values: &mut [f32]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for value in values {
+                *value = *value / (1.0 + power(near(*value)));
+            }
+        },
+    )
 }
 
-#[with_simd]
-fn tanh_values_and_slopes<S: Simd>(values: &mut [f32], slopes: &mut [f32]) {
-    for (value, slope) in values.iter_mut().zip(slopes) {
-        let (x, near) = (*value, near(*value));
-        let power = power(near);
-        let share = 1.0 / (1.0 + power);
-        let inner = 2.0 * ROOT * (1.0 + 3.0 * CUBIC * near * near);
-        *value = x * share;
-        // 1 - σ as σ exp(-2u), which keeps its digits where σ is almost one.
-        *slope = share + x * share * share * power * inner;
-    }
+fn tanh_values_and_slopes(values: &mut [f32], slopes: &mut [f32]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for (value, slope) in values.iter_mut().zip(slopes) {
+                let (x, near) = (*value, near(*value));
+                let power = power(near);
+                let share = 1.0 / (1.0 + power);
+                let inner = 2.0 * ROOT * (1.0 + 3.0 * CUBIC * near * near);
+                *value = x * share;
+                // 1 - σ as σ exp(-2u), which keeps its digits where σ is almost one.
+                *slope = share + x * share * share * power * inner;
+            }
+        },
+    )
 }
 
-#[with_simd]
-fn multiply<S: Simd>(values: &mut [f32], factors: &[f32]) {
-    for (value, factor) in values.iter_mut().zip(factors) {
-        *value *= factor;
-    }
+fn multiply(values: &mut [f32], factors: &[f32]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for (value, factor) in values.iter_mut().zip(factors) {
+                *value *= factor;
+            }
+        },
+    )
 }
 
 /// The normal distribution up to `x`.

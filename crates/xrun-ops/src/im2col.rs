@@ -6,9 +6,7 @@
 
 use std::ops::Range;
 
-use macerator::{Simd, with_simd};
-
-use crate::simd::add;
+use crate::simd::{add, vectorize};
 
 /// Positions of a kernel.
 pub const POSITIONS: usize = 9;
@@ -95,50 +93,60 @@ impl Columns {
     }
 }
 
-#[with_simd]
-fn im2col<S: Simd>(columns: &mut Columns, input: &[f32], images: usize) {
-    let Columns { channels, input: size, output: [high, wide], stride, ref mut values, ref mut quarters } = *columns;
-    let (plane, pixels) = (size[0] * size[1], high * wide);
-    let mut rows = values.chunks_exact_mut(pixels * images);
-    for channel in 0..channels {
-        let mut rows: [&mut [f32]; POSITIONS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
-        for image in 0..images {
-            let plane = &input[(image * channels + channel) * plane..][..plane];
-            if stride == Stride::Two {
-                space_to_depth(plane, size[1], wide, quarters);
+fn im2col(columns: &mut Columns, input: &[f32], images: usize) {
+    vectorize(
+        #[inline(always)]
+        || {
+            let Columns { channels, input: size, output: [high, wide], stride, ref mut values, ref mut quarters } =
+                *columns;
+            let (plane, pixels) = (size[0] * size[1], high * wide);
+            let mut rows = values.chunks_exact_mut(pixels * images);
+            for channel in 0..channels {
+                let mut rows: [&mut [f32]; POSITIONS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
+                for image in 0..images {
+                    let plane = &input[(image * channels + channel) * plane..][..plane];
+                    if stride == Stride::Two {
+                        space_to_depth(plane, size[1], wide, quarters);
+                    }
+                    for (position, row) in rows.iter_mut().enumerate() {
+                        let (quarter, down, right) = stride.read(position);
+                        let from = quarter.map_or(plane, |number| &quarters[number]);
+                        copy_shifted(from, &mut row[image * pixels..][..pixels], wide, down, right);
+                    }
+                }
             }
-            for (position, row) in rows.iter_mut().enumerate() {
-                let (quarter, down, right) = stride.read(position);
-                let from = quarter.map_or(plane, |number| &quarters[number]);
-                copy_shifted(from, &mut row[image * pixels..][..pixels], wide, down, right);
-            }
-        }
-    }
+        },
+    )
 }
 
-#[with_simd]
-fn col2im<S: Simd>(columns: &mut Columns, gradient: &mut [f32], images: usize) {
-    let Columns { channels, input: size, output: [high, wide], stride, ref mut values, ref mut quarters } = *columns;
-    let (plane, pixels) = (size[0] * size[1], high * wide);
-    let mut rows = values.chunks_exact_mut(pixels * images);
-    for channel in 0..channels {
-        let mut rows: [&mut [f32]; POSITIONS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
-        for image in 0..images {
-            let plane = &mut gradient[(image * channels + channel) * plane..][..plane];
-            quarters.iter_mut().for_each(|quarter| quarter.fill(0.0));
-            for (position, row) in rows.iter_mut().enumerate() {
-                let (quarter, down, right) = stride.read(position);
-                let to = match quarter {
-                    Some(number) => &mut quarters[number][..],
-                    None => &mut *plane,
-                };
-                add_shifted(to, &mut row[image * pixels..][..pixels], wide, down, right);
+fn col2im(columns: &mut Columns, gradient: &mut [f32], images: usize) {
+    vectorize(
+        #[inline(always)]
+        || {
+            let Columns { channels, input: size, output: [high, wide], stride, ref mut values, ref mut quarters } =
+                *columns;
+            let (plane, pixels) = (size[0] * size[1], high * wide);
+            let mut rows = values.chunks_exact_mut(pixels * images);
+            for channel in 0..channels {
+                let mut rows: [&mut [f32]; POSITIONS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
+                for image in 0..images {
+                    let plane = &mut gradient[(image * channels + channel) * plane..][..plane];
+                    quarters.iter_mut().for_each(|quarter| quarter.fill(0.0));
+                    for (position, row) in rows.iter_mut().enumerate() {
+                        let (quarter, down, right) = stride.read(position);
+                        let to = match quarter {
+                            Some(number) => &mut quarters[number][..],
+                            None => &mut *plane,
+                        };
+                        add_shifted(to, &mut row[image * pixels..][..pixels], wide, down, right);
+                    }
+                    if stride == Stride::Two {
+                        depth_to_space(plane, size[1], wide, quarters);
+                    }
+                }
             }
-            if stride == Stride::Two {
-                depth_to_space(plane, size[1], wide, quarters);
-            }
-        }
-    }
+        },
+    )
 }
 
 /// The values of a plane of `count` that are copied, and their targets, if each is taken from so far behind it.

@@ -5,13 +5,12 @@
 
 use burn::tensor::{Tensor, module};
 use burn_flex::FlexTensor;
-use macerator::{Simd, with_simd};
 use rayon::prelude::*;
 
 use crate::choice::is_fused;
 use crate::flex::{contiguous, shape, tensor, values, width, writable};
 use crate::operation::{Operation, ternary};
-use crate::simd::{dot, lane_sum, sum, sum_in_order};
+use crate::simd::{dot, lane_sum, sum, sum_in_order, vectorize};
 
 /// Rows that one thread takes at a time.
 const ROWS: usize = 64;
@@ -76,51 +75,53 @@ impl Operation<3> for LayerNorm {
     }
 }
 
-#[with_simd]
-fn normalize<S: Simd>(
-    input: &[f32],
-    parameters: [&[f32]; 2],
-    epsilon: f32,
-    output: &mut [f32],
-    moments: &mut [Moments],
-) {
-    let [gamma, beta] = parameters;
-    let width = gamma.len();
-    let rows = input.chunks_exact(width).zip(output.chunks_exact_mut(width));
-    for ((input, output), moments) in rows.zip(moments) {
-        let mean = sum(input) / width as f32;
-        let variance = lane_sum!(input; |value: f32| (value - mean) * (value - mean)) / width as f32;
-        let factor = 1.0 / (variance + epsilon).sqrt();
-        for (((output, value), gamma), beta) in output.iter_mut().zip(input).zip(gamma).zip(beta) {
-            *output = (value - mean) * factor * gamma + beta;
-        }
-        *moments = [mean, factor];
-    }
+fn normalize(input: &[f32], parameters: [&[f32]; 2], epsilon: f32, output: &mut [f32], moments: &mut [Moments]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            let [gamma, beta] = parameters;
+            let width = gamma.len();
+            let rows = input.chunks_exact(width).zip(output.chunks_exact_mut(width));
+            for ((input, output), moments) in rows.zip(moments) {
+                let mean = sum(input) / width as f32;
+                let variance = lane_sum!(input; |value: f32| (value - mean) * (value - mean)) / width as f32;
+                let factor = 1.0 / (variance + epsilon).sqrt();
+                for (((output, value), gamma), beta) in output.iter_mut().zip(input).zip(gamma).zip(beta) {
+                    *output = (value - mean) * factor * gamma + beta;
+                }
+                *moments = [mean, factor];
+            }
+        },
+    )
 }
 
 /// Turns gradients of the output into those of the input, and adds those of the parameters, unless `by` is empty.
-#[with_simd]
-fn backward<S: Simd>(gradient: &mut [f32], input: &[f32], gamma: &[f32], moments: &[Moments], by: [&mut [f32]; 2]) {
-    let width = gamma.len();
-    let [by_gamma, by_beta] = by;
-    let mut normal = vec![0.0; width];
-    let rows = gradient.chunks_exact_mut(width).zip(input.chunks_exact(width));
-    for ((gradient, input), [mean, factor]) in rows.zip(moments) {
-        for (normal, value) in normal.iter_mut().zip(input) {
-            *normal = (value - mean) * factor;
-        }
-        let sums = gradient.iter().zip(&normal).zip(by_gamma.iter_mut().zip(by_beta.iter_mut()));
-        for ((gradient, normal), (by_gamma, by_beta)) in sums {
-            *by_gamma += gradient * normal;
-            *by_beta += gradient;
-        }
-        for (gradient, gamma) in gradient.iter_mut().zip(gamma) {
-            *gradient *= gamma;
-        }
-        let (all, normal) = (&*gradient, &*normal);
-        let (mean, along) = (sum(all) / width as f32, dot(all, normal) / width as f32);
-        for (gradient, normal) in gradient.iter_mut().zip(normal) {
-            *gradient = (*gradient - mean - normal * along) * factor;
-        }
-    }
+fn backward(gradient: &mut [f32], input: &[f32], gamma: &[f32], moments: &[Moments], by: [&mut [f32]; 2]) {
+    vectorize(
+        #[inline(always)]
+        || {
+            let width = gamma.len();
+            let [by_gamma, by_beta] = by;
+            let mut normal = vec![0.0; width];
+            let rows = gradient.chunks_exact_mut(width).zip(input.chunks_exact(width));
+            for ((gradient, input), [mean, factor]) in rows.zip(moments) {
+                for (normal, value) in normal.iter_mut().zip(input) {
+                    *normal = (value - mean) * factor;
+                }
+                let sums = gradient.iter().zip(&normal).zip(by_gamma.iter_mut().zip(by_beta.iter_mut()));
+                for ((gradient, normal), (by_gamma, by_beta)) in sums {
+                    *by_gamma += gradient * normal;
+                    *by_beta += gradient;
+                }
+                for (gradient, gamma) in gradient.iter_mut().zip(gamma) {
+                    *gradient *= gamma;
+                }
+                let (all, normal) = (&*gradient, &*normal);
+                let (mean, along) = (sum(all) / width as f32, dot(all, normal) / width as f32);
+                for (gradient, normal) in gradient.iter_mut().zip(normal) {
+                    *gradient = (*gradient - mean - normal * along) * factor;
+                }
+            }
+        },
+    )
 }

@@ -31,5 +31,5 @@ pub use fake_quantize::{Quantizer, Range};
 pub use gelu::{Gelu, gelu};
 pub use layer_norm::layer_norm;
 pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss};
-#[cfg(test)]
-mod facts;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod instruction_sets;

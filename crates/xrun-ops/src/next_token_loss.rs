@@ -10,13 +10,12 @@
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Shape, Tensor, TensorData};
 use burn_flex::{Flex, FlexTensor};
-use macerator::{Simd, with_simd};
 use rayon::prelude::*;
 
 use crate::choice::is_fused;
 use crate::flex::{contiguous, shape, tensor, values, width, writable};
 use crate::operation::{Operation, unary};
-use crate::simd::{LANES, exp, max, reduce};
+use crate::simd::{LANES, exp, max, reduce, vectorize};
 
 /// Rows that one thread takes at a time.
 const ROWS: usize = 16;
@@ -191,65 +190,78 @@ impl Loss {
 }
 
 /// Turns a row of logits into the gradient of its weighted cross-entropy, which is returned without the weight.
-#[with_simd]
-fn cross_entropy_row<S: Simd>(row: &mut [f32], label: usize, weight: f32) -> f64 {
-    let said = f64::from(row[label]);
-    let most = max(row);
-    let mut lanes = [0.0f32; LANES];
-    let (chunks, rest) = row.as_chunks_mut::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            chunk[lane] = exp(chunk[lane] - most);
-            lanes[lane] += chunk[lane];
-        }
-    }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *value = exp(*value - most);
-        *lane += *value;
-    }
-    let sum = reduce(lanes);
-    let factor = weight / sum;
-    for value in &mut *row {
-        *value *= factor;
-    }
-    row[label] -= weight;
-    f64::from(sum).ln() + f64::from(most) - said
+fn cross_entropy_row(row: &mut [f32], label: usize, weight: f32) -> f64 {
+    vectorize(
+        #[inline(always)]
+        || {
+            let said = f64::from(row[label]);
+            let most = max(row);
+            let mut lanes = [0.0f32; LANES];
+            let (chunks, rest) = row.as_chunks_mut::<LANES>();
+            for chunk in chunks {
+                for lane in 0..LANES {
+                    chunk[lane] = exp(chunk[lane] - most);
+                    lanes[lane] += chunk[lane];
+                }
+            }
+            for (lane, value) in lanes.iter_mut().zip(rest) {
+                *value = exp(*value - most);
+                *lane += *value;
+            }
+            let sum = reduce(lanes);
+            let factor = weight / sum;
+            for value in &mut *row {
+                *value *= factor;
+            }
+            row[label] -= weight;
+            f64::from(sum).ln() + f64::from(most) - said
+        },
+    )
 }
 
 /// The same beside a teacher's logits, which are used up. Returns cross-entropy and divergence.
-#[with_simd]
-fn distilled_row<S: Simd>(row: &mut [f32], label: usize, weight: f32, teacher: &mut [f32], share: f32) -> [f64; 2] {
-    let said = f64::from(row[label]);
-    let (most, teacher_most) = (max(row), max(teacher));
-    // The teacher's logits less the model's, both below their greatest, by the teacher's probabilities.
-    let mut gaps = [0.0f32; LANES];
-    let (mut sums, mut teacher_sums) = ([0.0f32; LANES], [0.0f32; LANES]);
-    for (row, teacher) in row.chunks_mut(LANES).zip(teacher.chunks_mut(LANES)) {
-        let lanes = gaps.iter_mut().zip(sums.iter_mut().zip(teacher_sums.iter_mut()));
-        for ((own, wanted), (gap, (sum, teacher_sum))) in row.iter_mut().zip(teacher).zip(lanes) {
-            let (below, wanted_below) = (*own - most, *wanted - teacher_most);
-            let (chance, wish) = (exp(below), exp(wanted_below));
-            *sum += chance;
-            *teacher_sum += wish;
-            // Where the teacher's probability is zero, both may be infinite.
-            let product = wish * (wanted_below - below);
-            *gap += if wish > 0.0 { product } else { 0.0 };
-            (*own, *wanted) = (chance, wish);
-        }
-    }
-    let (sum, teacher_sum, gap) = (reduce(sums), reduce(teacher_sums), reduce(gaps));
-    let (factor, teacher_factor) = (weight / sum, weight * share / teacher_sum);
-    for (chance, wish) in row.iter_mut().zip(&*teacher) {
-        *chance = *chance * factor - wish * teacher_factor;
-    }
-    row[label] -= weight * (1.0 - share);
-    let divergence = f64::from(gap) / f64::from(teacher_sum) + f64::from(sum).ln() - f64::from(teacher_sum).ln();
-    [f64::from(sum).ln() + f64::from(most) - said, divergence]
+fn distilled_row(row: &mut [f32], label: usize, weight: f32, teacher: &mut [f32], share: f32) -> [f64; 2] {
+    vectorize(
+        #[inline(always)]
+        || {
+            let said = f64::from(row[label]);
+            let (most, teacher_most) = (max(row), max(teacher));
+            // The teacher's logits less the model's, both below their greatest, by the teacher's probabilities.
+            let mut gaps = [0.0f32; LANES];
+            let (mut sums, mut teacher_sums) = ([0.0f32; LANES], [0.0f32; LANES]);
+            for (row, teacher) in row.chunks_mut(LANES).zip(teacher.chunks_mut(LANES)) {
+                let lanes = gaps.iter_mut().zip(sums.iter_mut().zip(teacher_sums.iter_mut()));
+                for ((own, wanted), (gap, (sum, teacher_sum))) in row.iter_mut().zip(teacher).zip(lanes) {
+                    let (below, wanted_below) = (*own - most, *wanted - teacher_most);
+                    let (chance, wish) = (exp(below), exp(wanted_below));
+                    *sum += chance;
+                    *teacher_sum += wish;
+                    // Where the teacher's probability is zero, both may be infinite.
+                    let product = wish * (wanted_below - below);
+                    *gap += if wish > 0.0 { product } else { 0.0 };
+                    (*own, *wanted) = (chance, wish);
+                }
+            }
+            let (sum, teacher_sum, gap) = (reduce(sums), reduce(teacher_sums), reduce(gaps));
+            let (factor, teacher_factor) = (weight / sum, weight * share / teacher_sum);
+            for (chance, wish) in row.iter_mut().zip(&*teacher) {
+                *chance = *chance * factor - wish * teacher_factor;
+            }
+            row[label] -= weight * (1.0 - share);
+            let divergence =
+                f64::from(gap) / f64::from(teacher_sum) + f64::from(sum).ln() - f64::from(teacher_sum).ln();
+            [f64::from(sum).ln() + f64::from(most) - said, divergence]
+        },
+    )
 }
 
-#[with_simd]
-fn scale<S: Simd>(values: &mut [f32], factor: f32) {
-    for value in values {
-        *value *= factor;
-    }
+fn scale(values: &mut [f32], factor: f32) {
+    vectorize(
+        #[inline(always)]
+        || {
+            for value in values {
+                *value *= factor;
+            }
+        },
+    )
 }

@@ -3,6 +3,40 @@
 //! They are inlined into kernels, which `macerator` compiles once for each instruction set. A sum is taken in [`LANES`] lanes on
 //! every machine, and no product is contracted with a sum, so the bits do not depend on the instruction set.
 
+use std::sync::OnceLock;
+
+use macerator::{Arch, Simd, WithSimd};
+
+/// The best instruction set that this processor has, as kernels are compiled for it.
+fn arch() -> Arch {
+    static DETECTED: OnceLock<Arch> = OnceLock::new();
+    #[cfg(test)]
+    if let Some(lower) = *LOWER.lock().unwrap_or_else(|poison| poison.into_inner()) {
+        return lower;
+    }
+    *DETECTED.get_or_init(Arch::detect)
+}
+
+/// Runs a kernel that is compiled for each instruction set, as far as it and all it calls is `#[inline(always)]`.
+#[inline]
+pub fn vectorize<R>(kernel: impl FnOnce() -> R) -> R {
+    struct Kernel<F>(F);
+    impl<R, F: FnOnce() -> R> WithSimd for Kernel<F> {
+        type Output = R;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self) -> R {
+            (self.0)()
+        }
+    }
+    // SAFETY: the processor has this instruction set.
+    unsafe { arch().dispatch(Kernel(kernel)) }
+}
+
+/// An instruction set that this processor has, to be taken in place of the best, by all threads.
+#[cfg(test)]
+pub static LOWER: std::sync::Mutex<Option<Arch>> = std::sync::Mutex::new(None);
+
 /// Lanes of a sum.
 pub const LANES: usize = 32;
 
@@ -43,8 +77,7 @@ pub fn erf(x: f32) -> f32 {
     let square = near * near;
     // The rational approximation of Eigen and XLA.
     let mut above = -2.726_142_3e-10;
-    for coefficient in
-        [2.770_681_4e-8, -2.101_024e-6, -5.692_506_5e-5, -7.349_906e-4, -2.954_599_8e-3, -1.609_603_3e-2]
+    for coefficient in [2.770_681_4e-8, -2.101_024e-6, -5.692_506_5e-5, -7.349_906e-4, -2.954_599_8e-3, -1.609_603_3e-2]
     {
         above = above * square + coefficient;
     }
@@ -52,7 +85,9 @@ pub fn erf(x: f32) -> f32 {
     for coefficient in [-2.133_740_6e-4, -1.682_826_9e-3, -7.373_329e-3, -1.426_473_9e-2] {
         below = below * square + coefficient;
     }
-    near * above / below
+    // From 4 on it is one to the last bit.
+    let value = if x >= 4.0 { 1.0 } else { near * above / below };
+    if x <= -4.0 { -1.0 } else { value }
 }
 
 /// The sum of lanes, by halves.

@@ -5,7 +5,8 @@ mod inputs;
 use burn::tensor::Tensor;
 use inputs::{Case, check, same_bits_on_any_number_of_threads};
 use xrun_ops::{
-    Gelu, GroupNorm, Mask, SaveActivations, attention, attention_packed, conv1x1, conv3x3_group_norm_relu, gelu, layer_norm,
+    Gelu, GroupNorm, Mask, SaveActivations, attention, attention_packed, conv1x1, conv3x3_group_norm_relu, gelu,
+    layer_norm,
 };
 
 /// Images, channels of the input and of the output, groups, height, width, stride.
@@ -50,18 +51,22 @@ fn convolutions_with_group_norm_and_relu() {
 #[test]
 fn a_convolution_that_is_computed_again_has_the_same_bits() {
     for sizes in CONVOLUTIONS {
-        let [all, inputs] = [SaveActivations::All, SaveActivations::Inputs].map(|save| convolution(sizes, save).fused());
+        let [all, inputs] =
+            [SaveActivations::All, SaveActivations::Inputs].map(|save| convolution(sizes, save).fused());
         assert!(all == inputs, "{sizes:?}");
     }
 }
 
 #[test]
 fn convolutions_of_1_x_1() {
-    for [images, inputs, outputs, height, width] in [[1, 1, 1, 1, 1], [3, 5, 4, 6, 7], [11, 16, 9, 12, 12], [8, 64, 53, 3, 3]] {
-        let case = Case::new([images * inputs * height * width, outputs * inputs, outputs], move |[input, weight, bias]| {
-            let input = input.reshape([images, inputs, height, width]);
-            flat(conv1x1(input, weight.reshape([outputs, inputs, 1, 1]), bias))
-        });
+    for [images, inputs, outputs, height, width] in
+        [[1, 1, 1, 1, 1], [3, 5, 4, 6, 7], [11, 16, 9, 12, 12], [8, 64, 53, 3, 3]]
+    {
+        let case =
+            Case::new([images * inputs * height * width, outputs * inputs, outputs], move |[input, weight, bias]| {
+                let input = input.reshape([images, inputs, height, width]);
+                flat(conv1x1(input, weight.reshape([outputs, inputs, 1, 1]), bias))
+            });
         check(&format!("{images} {inputs} {outputs}"), &case, 1e-5);
     }
 }
@@ -95,7 +100,8 @@ fn gelus() {
 /// A view of columns, and a transposed one: neither is contiguous.
 #[test]
 fn operations_take_views() {
-    let case = Case::new([12 * 10], |[input]| flat(gelu(input.reshape([12, 10]).narrow(1, 3, 4).transpose(), Gelu::Tanh)));
+    let case =
+        Case::new([12 * 10], |[input]| flat(gelu(input.reshape([12, 10]).narrow(1, 3, 4).transpose(), Gelu::Tanh)));
     check("gelu", &case, 4e-6);
     let case = Case::new([2 * 5 * 24], |[input]| {
         let all = input.reshape([2, 5, 24]);

@@ -30,7 +30,9 @@ fn values_and_gradients_are_those_of_pytorch() {
     let all = reference(include_str!("../../../tests/reference/fake_quantise.json"));
     let device = Device::flex().autodiff();
     let tensor = |value: &Value| Tensor::<2>::from_data(TensorData::new(numbers(value), [4, 3]), &device);
-    for (case, kernels) in all["cases"].as_array().unwrap().iter().flat_map(|case| KERNELS.map(|kernels| (case, kernels))) {
+    for (case, kernels) in
+        all["cases"].as_array().unwrap().iter().flat_map(|case| KERNELS.map(|kernels| (case, kernels)))
+    {
         let edge = |name: &str| Tensor::<1>::from_floats(numbers(&case[name]).as_slice(), &Device::flex());
         let range = Range { low: edge("low"), high: edge("high") };
         let input = tensor(&all["input"]).require_grad();
@@ -49,7 +51,9 @@ fn rows_and_their_gradients_are_those_of_pytorch() {
     let all = reference(include_str!("../../../tests/reference/fake_quantise_per_token.json"));
     let device = Device::flex().autodiff();
     let tensor = |value: &Value| Tensor::<2>::from_data(TensorData::new(numbers(value), [6, 11]), &device);
-    for (case, kernels) in all["cases"].as_array().unwrap().iter().flat_map(|case| KERNELS.map(|kernels| (case, kernels))) {
+    for (case, kernels) in
+        all["cases"].as_array().unwrap().iter().flat_map(|case| KERNELS.map(|kernels| (case, kernels)))
+    {
         let input = tensor(&all["input"]).require_grad();
         let output = kernels.scope(|| quantizer(case).fake_quantize_rows(input.clone()));
         close("values", &values(output.clone()), &numbers(&case["values"]), 2e-6);
@@ -108,10 +112,8 @@ fn a_row_does_not_depend_on_those_beside_it() {
 
 #[test]
 fn ranges_are_of_all_values_or_of_each_channel() {
-    let input = Tensor::<3>::from_floats(
-        [[[1.0, -5.0], [2.0, 3.0]], [[-1.0, 0.0], [0.5, 7.0]]],
-        &Device::flex().autodiff(),
-    );
+    let input =
+        Tensor::<3>::from_floats([[[1.0, -5.0], [2.0, 3.0]], [[-1.0, 0.0], [0.5, 7.0]]], &Device::flex().autodiff());
     let (all, each) = (Range::of(&input, false), Range::of(&input, true));
     assert!(!each.low.device().is_autodiff());
     assert_eq!((values(all.low), values(all.high)), (vec![-5.0], vec![7.0]));
@@ -145,10 +147,8 @@ fn quantised_networks_agree_but_at_boundaries_between_levels() {
     const REACH: f32 = 1e-3;
     let device = Device::flex().autodiff();
     let quantizer = Quantizer { bits: BITS, symmetric: true };
-    let range = Range {
-        low: Tensor::from_floats([-0.9], &Device::flex()),
-        high: Tensor::from_floats([0.9], &Device::flex()),
-    };
+    let range =
+        Range { low: Tensor::from_floats([-0.9], &Device::flex()), high: Tensor::from_floats([0.9], &Device::flex()) };
     let step = 0.9 / 31.0;
     let mut quiet = 0;
     for seed in 0..40 {
@@ -167,12 +167,17 @@ fn quantised_networks_agree_but_at_boundaries_between_levels() {
             if steps.abs() > 31.5 + REACH { f32::INFINITY } else { between }
         };
         let mut nearest = f32::INFINITY;
-        for ((fused_value, plain_value), (fused, plain)) in fused.0.iter().zip(&plain.0).zip(fused.1.iter().zip(&plain.1)) {
+        for ((fused_value, plain_value), (fused, plain)) in
+            fused.0.iter().zip(&plain.0).zip(fused.1.iter().zip(&plain.1))
+        {
             assert!((fused_value - plain_value).abs() < REACH * step / 2.0, "{fused_value} {plain_value}");
             let away = distance(*plain_value);
             nearest = nearest.min(away);
             let levels = (fused / step).round() - (plain / step).round();
-            assert!(levels == 0.0 || (levels.abs() == 1.0 && away < REACH), "{levels} levels, {away} steps from a boundary");
+            assert!(
+                levels == 0.0 || (levels.abs() == 1.0 && away < REACH),
+                "{levels} levels, {away} steps from a boundary"
+            );
         }
         if nearest >= REACH {
             quiet += 1;
@@ -190,9 +195,8 @@ fn both_parts_of_the_loss_and_the_gradient_are_those_of_pytorch() {
     for (case, kernels) in
         all["distillation"].as_array().unwrap().iter().flat_map(|case| KERNELS.map(|kernels| (case, kernels)))
     {
-        let tensor = |name: &str, device: &Device| {
-            Tensor::<2>::from_data(TensorData::new(numbers(&all[name]), [5, 7]), device)
-        };
+        let tensor =
+            |name: &str, device: &Device| Tensor::<2>::from_data(TensorData::new(numbers(&all[name]), [5, 7]), device);
         let number = |name: &str| case[name].as_f64().unwrap();
         let logits = tensor("logits", &Device::flex().autodiff()).require_grad();
         let targets = LossTargets {
@@ -233,7 +237,9 @@ fn loss_case(rows: usize, vocabulary: usize, factor: f32, temperature: Option<f6
 #[test]
 fn losses_are_those_of_burns_operations() {
     for (rows, vocabulary) in [(1, 2), (70, 37), (33, 512), (20, 1001)] {
-        for (factor, temperature) in [(5.0, Some(1.0)), (5.0, None), (150.0, Some(1.0)), (150.0, None), (150.0, Some(2.5))] {
+        for (factor, temperature) in
+            [(5.0, Some(1.0)), (5.0, None), (150.0, Some(1.0)), (150.0, None), (150.0, Some(2.5))]
+        {
             let case = loss_case(rows, vocabulary, factor, temperature);
             check(&format!("{rows} {vocabulary} {factor} {temperature:?}"), &case, 2e-5);
         }

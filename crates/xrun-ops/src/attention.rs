@@ -28,14 +28,16 @@ pub enum Mask {
     Causal,
 }
 
-/// Attention of `heads` heads: queries, keys and values `[batch, length, heads · size]`, of any strides between rows; the output
-/// is like the queries.
+/// Attention of `heads` heads: queries `[batch, length, heads · size]`, keys and values `[batch, keys, heads · size]`, of any strides
+/// between rows; the output is like the queries.
 ///
 /// # Panics
-/// The last dimension is no multiple of `heads`, or shapes differ.
+/// The last dimension is no multiple of `heads`, shapes do not fit, or a causal sequence has not as many keys as queries.
 pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, heads: usize, mask: Mask) -> Tensor<3> {
     check(query.dims()[2], heads);
-    assert!(query.dims() == key.dims() && key.dims() == value.dims(), "queries, keys and values have one shape");
+    let ([batch, length, width], [key_batch, keys, key_width]) = (query.dims(), key.dims());
+    assert!(key.dims() == value.dims() && [batch, width] == [key_batch, key_width], "keys and values fit the queries");
+    assert!(mask == Mask::None || length == keys, "a causal sequence has a key for each query");
     match is_fused(&query) {
         true => ternary(Attention { heads, mask }, (query, key, value)),
         false => plain([query, key, value], heads, mask),
@@ -66,7 +68,11 @@ fn check(width: usize, heads: usize) {
 /// The same in Burn's operations.
 fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: Mask) -> Tensor<3> {
     let [batch, length, width] = inputs[0].dims();
-    let [query, key, value] = inputs.map(|input| input.reshape([batch, length, heads, width / heads]).swap_dims(1, 2));
+    let by_head = |input: Tensor<3>| {
+        let length = input.dims()[1];
+        input.reshape([batch, length, heads, width / heads]).swap_dims(1, 2)
+    };
+    let [query, key, value] = inputs.map(by_head);
     let scores = query.matmul(key.transpose()).div_scalar(((width / heads) as f32).sqrt());
     let scores = match mask {
         Mask::None => scores,
@@ -88,6 +94,8 @@ struct Attention {
 #[derive(Clone, Copy, Debug)]
 struct View<'a> {
     values: &'a [f32],
+    /// Tokens of a sequence.
+    length: usize,
     /// From a sequence to the next, and from a token to the next.
     strides: [usize; 2],
 }
@@ -95,7 +103,10 @@ struct View<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     batch: usize,
+    /// Queries of a sequence.
     length: usize,
+    /// Keys and values of a sequence.
+    keys: usize,
     heads: usize,
     /// Columns of a head.
     size: usize,
@@ -107,7 +118,7 @@ impl<'a> View<'a> {
     fn head(self, number: usize, sizes: Sizes) -> Matrix<'a> {
         let (sequence, head) = (number / sizes.heads, number % sizes.heads);
         let from = sequence * self.strides[0] + head * sizes.size;
-        Matrix::new(&self.values[from..], sizes.length, sizes.size, self.strides[1])
+        Matrix::new(&self.values[from..], self.length, sizes.size, self.strides[1])
     }
 }
 
@@ -120,7 +131,7 @@ impl Sizes {
     fn blocks(self) -> impl Iterator<Item = (usize, usize, usize)> {
         (0..self.length).step_by(BLOCK).map(move |first| {
             let queries = BLOCK.min(self.length - first);
-            (first, queries, if self.mask == Mask::Causal { first + queries } else { self.length })
+            (first, queries, if self.mask == Mask::Causal { first + queries } else { self.keys })
         })
     }
 
@@ -129,9 +140,10 @@ impl Sizes {
         self.blocks().map(|(_, queries, keys)| queries * keys).sum()
     }
 
-    /// Numbers of one head.
-    fn each(self) -> usize {
-        self.length * self.size
+    /// Queries of one head, keys, and values, one after another: where each begins, and where the last ends.
+    fn parts(self) -> [usize; 4] {
+        let (queries, keys) = (self.length * self.size, self.keys * self.size);
+        [0, queries, queries + keys, queries + 2 * keys]
     }
 
     /// Heads of all sequences.
@@ -142,9 +154,10 @@ impl Sizes {
 
 /// The output `[batch, length, width]`, and if `save` is set the probabilities, block by block of each head.
 fn forward(views: [View<'_>; 3], sizes: Sizes, save: bool) -> (Vec<f32>, Vec<f32>) {
-    let mut by_head = vec![0.0; sizes.count() * sizes.each()];
+    let each = sizes.length * sizes.size;
+    let mut by_head = vec![0.0; sizes.count() * each];
     let mut probabilities = vec![0.0; if save { sizes.count() * sizes.pairs() } else { 0 }];
-    let heads = by_head.par_chunks_mut(sizes.each());
+    let heads = by_head.par_chunks_mut(each);
     let forward = |number, output: &mut [f32], probabilities: &mut [f32]| {
         forward_head(views.map(|view| view.head(number, sizes)), sizes, output, probabilities);
     };
@@ -174,16 +187,17 @@ fn forward_head([query, key, value]: [Matrix<'_>; 3], sizes: Sizes, output: &mut
     }
 }
 
-/// The gradients of queries, keys and values, `[batch, heads, 3, length, size]`.
+/// The gradients of queries, keys and values, one after another for each head.
 fn backward([query, key, value]: [View<'_>; 3], probabilities: &[f32], gradient: View<'_>, sizes: Sizes) -> Vec<f32> {
     let Sizes { size, .. } = sizes;
     let largest = sizes.blocks().map(|(_, queries, keys)| queries * keys).max().unwrap_or(0);
-    let mut by_head = vec![0.0; 3 * sizes.count() * sizes.each()];
-    let heads = by_head.par_chunks_mut(3 * sizes.each()).zip(probabilities.par_chunks(sizes.pairs()));
+    let [_, keys_at, values_at, end] = sizes.parts();
+    let mut by_head = vec![0.0; sizes.count() * end];
+    let heads = by_head.par_chunks_mut(end).zip(probabilities.par_chunks(sizes.pairs()));
     heads.enumerate().for_each(|(number, (found, mut probabilities))| {
         let [query, key, value, gradient] = [query, key, value, gradient].map(|view| view.head(number, sizes));
-        let (by_query, rest) = found.split_at_mut(sizes.each());
-        let (by_key, by_value) = rest.split_at_mut(sizes.each());
+        let (by_query, rest) = found.split_at_mut(keys_at);
+        let (by_key, by_value) = rest.split_at_mut(values_at - keys_at);
         let mut scores = vec![0.0; largest];
         for (first, queries, keys) in sizes.blocks() {
             let (chances, rest) = probabilities.split_at(queries * keys);
@@ -221,14 +235,15 @@ fn join_heads(by_head: &[f32], output: &mut [f32], sizes: Sizes, parts: usize) {
     });
 }
 
-/// Copies one part of `[batch, heads, 3, length, size]` to `[batch, length, heads, size]`.
+/// Copies the gradients of queries, keys or values to `[batch, length, heads, size]`.
 fn join_part(by_head: &[f32], sizes: Sizes, part: usize) -> Vec<f32> {
-    let Sizes { length, heads, size, .. } = sizes;
-    let mut output = vec![0.0; by_head.len() / 3];
-    let sequences = output.par_chunks_mut(length * heads * size).zip(by_head.par_chunks(3 * heads * length * size));
+    let Sizes { heads, size, .. } = sizes;
+    let (parts, end) = (sizes.parts()[part]..sizes.parts()[part + 1], sizes.parts()[3]);
+    let mut output = vec![0.0; sizes.count() * parts.len()];
+    let sequences = output.par_chunks_mut(heads * parts.len()).zip(by_head.par_chunks(heads * end));
     sequences.for_each(|(output, by_head)| {
-        for (head, from) in by_head.chunks_exact(length * size).skip(part).step_by(3).enumerate() {
-            for (row, from) in output.chunks_exact_mut(heads * size).zip(from.chunks_exact(size)) {
+        for (head, from) in by_head.chunks_exact(end).enumerate() {
+            for (row, from) in output.chunks_exact_mut(heads * size).zip(from[parts.clone()].chunks_exact(size)) {
                 row[head * size..][..size].copy_from_slice(from);
             }
         }
@@ -294,13 +309,14 @@ fn with_rows(tensor: FlexTensor) -> FlexTensor {
 fn view(tensor: &FlexTensor, column: usize) -> View<'_> {
     let layout = tensor.layout();
     let strides = [0, 1].map(|dimension| layout.strides()[dimension] as usize);
-    View { values: &tensor.storage::<f32>()[layout.start_offset() + column..], strides }
+    let values = &tensor.storage::<f32>()[layout.start_offset() + column..];
+    View { values, length: layout.shape()[1], strides }
 }
 
 impl Attention {
-    fn sizes(&self, shape: &Shape, parts: usize) -> Sizes {
-        let (batch, length, width) = (shape[0], shape[1], shape[2] / parts);
-        Sizes { batch, length, heads: self.heads, size: width / self.heads, mask: self.mask }
+    fn sizes(&self, queries: &Shape, keys: usize, width: usize) -> Sizes {
+        let (batch, length) = (queries[0], queries[1]);
+        Sizes { batch, length, keys, heads: self.heads, size: width / self.heads, mask: self.mask }
     }
 }
 
@@ -310,18 +326,18 @@ impl Operation<3> for Attention {
 
     fn forward(&self, inputs: [FlexTensor; 3], save: bool) -> (FlexTensor, Option<Self::Saved>) {
         let inputs = inputs.map(with_rows);
-        let shape = shape(&inputs[0]);
-        let (output, probabilities) =
-            forward(inputs.each_ref().map(|input| view(input, 0)), self.sizes(&shape, 1), save);
-        (tensor(output, shape), save.then_some((inputs, probabilities)))
+        let output_shape = shape(&inputs[0]);
+        let sizes = self.sizes(&output_shape, shape(&inputs[1])[1], output_shape[2]);
+        let (output, probabilities) = forward(inputs.each_ref().map(|input| view(input, 0)), sizes, save);
+        (tensor(output, output_shape), save.then_some((inputs, probabilities)))
     }
 
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor, wanted: [bool; 3]) -> [Option<FlexTensor>; 3] {
         let (inputs, probabilities) = saved;
-        let (shape, sizes) = (shape(&gradient), self.sizes(&shape(&gradient), 1));
+        let sizes = self.sizes(&shape(&gradient), shape(&inputs[1])[1], shape(&gradient)[2]);
         let views = inputs.each_ref().map(|input| view(input, 0));
         let by_head = backward(views, &probabilities, view(&gradient, 0), sizes);
-        [0, 1, 2].map(|part| wanted[part].then(|| tensor(join_part(&by_head, sizes, part), shape.clone())))
+        [0, 1, 2].map(|part| wanted[part].then(|| tensor(join_part(&by_head, sizes, part), shape(&inputs[part]))))
     }
 }
 
@@ -332,8 +348,8 @@ impl Operation<1> for Attention {
     fn forward(&self, [input]: [FlexTensor; 1], save: bool) -> (FlexTensor, Option<Self::Saved>) {
         let input = with_rows(input);
         let mut shape = shape(&input);
-        let sizes = self.sizes(&shape, 3);
         let width = shape[2] / 3;
+        let sizes = self.sizes(&shape, shape[1], width);
         shape[2] = width;
         let (output, probabilities) = forward([0, 1, 2].map(|part| view(&input, part * width)), sizes, save);
         (tensor(output, shape), save.then_some((input, probabilities)))
@@ -342,7 +358,8 @@ impl Operation<1> for Attention {
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor, _: [bool; 1]) -> [Option<FlexTensor>; 1] {
         let (input, probabilities) = saved;
         let shape = shape(&input);
-        let (sizes, width) = (self.sizes(&shape, 3), shape[2] / 3);
+        let width = shape[2] / 3;
+        let sizes = self.sizes(&shape, shape[1], width);
         let views = [0, 1, 2].map(|part| view(&input, part * width));
         let by_head = backward(views, &probabilities, view(&gradient, 0), sizes);
         let mut output = vec![0.0; by_head.len()];

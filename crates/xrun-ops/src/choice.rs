@@ -58,6 +58,7 @@ pub(crate) fn is_fused<const D: usize>(tensor: &Tensor<D>) -> bool {
     let device = tensor.device().inner();
     CpuKernels::current() == CpuKernels::Fused
         && tensor.dtype() == DType::F32
+        && tensor.shape().num_elements() > 0
         && matches!(device.as_dispatch(), DispatchDevice::Flex(_))
 }
 

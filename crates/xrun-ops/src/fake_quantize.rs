@@ -42,7 +42,7 @@ impl Range {
     /// The least and the greatest of a tensor's values; with `per_channel`, of each index of the last dimension.
     pub fn of<const D: usize>(values: &Tensor<D>, per_channel: bool) -> Self {
         let inner = inner(values);
-        if !per_channel && is_fused(&inner) && inner.shape().num_elements() > 0 {
+        if !per_channel && is_fused(&inner) {
             let device = inner.device();
             let (low, high) = range_of(inner);
             return Self { low: Tensor::from_floats([low], &device), high: Tensor::from_floats([high], &device) };
@@ -51,7 +51,7 @@ impl Range {
             return Self { low: inner.clone().min(), high: inner.max() };
         }
         let channels = inner.dims()[D - 1];
-        if is_fused(&inner) && inner.shape().num_elements() > 0 {
+        if is_fused(&inner) {
             let device = inner.device();
             let [low, high] = channel_ranges_of(inner, channels);
             let tensor = |edge: Vec<f32>| Tensor::from_data(TensorData::new(edge, [channels]), &device);

@@ -141,6 +141,28 @@ fn attentions() {
     }
 }
 
+/// Queries that are fewer or more than keys, such as learnt ones that pool a sequence; the same for all sequences, as a view.
+#[test]
+fn attentions_to_another_sequence() {
+    for [batch, length, keys, heads, size] in [[2, 3, 70, 2, 4], [3, 130, 5, 1, 3]] {
+        let width = heads * size;
+        let case = Case::new([length * width, batch * keys * width], move |[query, key]| {
+            let query = query.reshape([1, length, width]).expand([batch, length, width]);
+            let key = key.reshape([batch, keys, width]);
+            flat(attention(query, key.clone(), key, heads, Mask::None))
+        });
+        check(&format!("{batch} {length} {keys}"), &case, 2e-5);
+    }
+}
+
+/// A batch of nothing is computed by Burn.
+#[test]
+fn empty_inputs_have_empty_outputs() {
+    let input = Tensor::<3>::zeros([0, 5, 12], &burn::tensor::Device::flex());
+    assert_eq!(attention_packed(input.clone(), 2, Mask::Causal).dims(), [0, 5, 4]);
+    assert_eq!(gelu(input, Gelu::Tanh).dims(), [0, 5, 12]);
+}
+
 /// By hand: the first token sees itself; the second has scores 0 and ln 3, and so probabilities of a quarter and three.
 #[test]
 fn two_tokens_by_hand() {

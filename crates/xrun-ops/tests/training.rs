@@ -5,8 +5,8 @@ mod inputs;
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use inputs::{close, drawn, values};
 use xrun_ops::{
-    CpuKernels, Gelu, GroupNorm, LossTargets, Mask, SaveActivations, attention_packed, conv1x1, conv3x3_group_norm_relu,
-    gelu, layer_norm, next_token_loss,
+    CpuKernels, Gelu, GroupNorm, LossTargets, Mask, SaveActivations, attention_packed, conv1x1,
+    conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
 };
 
 const STEPS: usize = 50;
@@ -68,7 +68,10 @@ fn check(sizes: &[(usize, f32)], rate: f32, loss: impl Fn(&Parameters, usize) ->
 /// A block of GPT-2: 3 sequences of 20 tokens, width 16, two heads, a vocabulary of 11.
 #[test]
 fn a_language_model() {
-    const [BATCH, LENGTH, WIDTH, VOCABULARY]: [usize; 4] = [3, 20, 16, 11];
+    const BATCH: usize = 3;
+    const LENGTH: usize = 20;
+    const WIDTH: usize = 16;
+    const VOCABULARY: usize = 11;
     let sizes = [
         (VOCABULARY * WIDTH, 0.3),
         (WIDTH, 0.0),
@@ -102,8 +105,19 @@ fn a_language_model() {
 /// Two blocks and a head: 4 images of 12 pixels to a map of each fourth pixel.
 #[test]
 fn a_convolutional_network() {
-    let sizes =
-        [(8 * 3 * 9, 0.3), (8, 0.0), (8, 0.1), (8 * 8 * 9, 0.2), (8, 0.0), (8, 0.1), (8 * 8 * 9, 0.2), (8, 0.0), (8, 0.1), (5 * 8, 0.3), (5, 0.1)];
+    let sizes = [
+        (8 * 3 * 9, 0.3),
+        (8, 0.0),
+        (8, 0.1),
+        (8 * 8 * 9, 0.2),
+        (8, 0.0),
+        (8, 0.1),
+        (8 * 8 * 9, 0.2),
+        (8, 0.0),
+        (8, 0.1),
+        (5 * 8, 0.3),
+        (5, 0.1),
+    ];
     check(&sizes, 0.02, |parameters, step| {
         let block = |input: Tensor<4>, number: usize, inputs: usize, stride: usize| {
             let weight = parameters.get(number, [8, inputs, 3, 3]);

@@ -5,62 +5,69 @@ use macerator::Arch;
 
 use crate::simd::LOWER;
 use crate::{
-    Gelu, GroupNorm, LossTargets, Mask, Quantizer, Range, SaveActivations, attention_packed, conv1x1,
+    Gelu, GroupNorm, LossTargets, Mask, Quantizer, Range, SaveActivations, Teacher, attention_packed, conv1x1,
     conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
 };
 
-fn drawn<const D: usize>(shape: [usize; D], seed: f32) -> Tensor<D> {
-    let count: usize = shape.iter().product();
+fn drawn(count: usize, seed: f32) -> Tensor<1> {
     let values: Vec<f32> = (0..count).map(|at| ((at as f32 * 0.731 + seed).sin() * 43_758.547).fract()).collect();
-    Tensor::<1>::from_floats(values.as_slice(), &Device::flex().autodiff()).reshape(shape).detach().require_grad()
+    Tensor::from_floats(values.as_slice(), &Device::flex().autodiff())
+}
+
+/// Output and gradients of a function of flat inputs of these sizes.
+fn run<const N: usize>(found: &mut Vec<Vec<f32>>, sizes: [usize; N], function: impl Fn([Tensor<1>; N]) -> Tensor<1>) {
+    let leaves = sizes.map(|size| drawn(size, 0.25).require_grad());
+    let output = function(leaves.clone());
+    let upstream = drawn(output.dims()[0], 0.5);
+    let gradients = (output.clone() * upstream).sum().backward();
+    found.push(output.into_data().iter().collect());
+    found.extend(leaves.map(|leaf| leaf.grad(&gradients).unwrap().into_data().iter().collect()));
 }
 
 /// Outputs of all operations, and the gradients of all their inputs.
 fn all() -> Vec<Vec<f32>> {
-    let mut found = Vec::new();
-    let mut note = |output: Tensor<1>, leaves: &[&dyn Fn(&burn::tensor::Gradients) -> Vec<f32>]| {
-        let upstream = drawn(output.dims(), 0.5).detach();
-        let gradients = (output.clone() * upstream).sum().backward();
-        found.push(output.into_data().iter().collect());
-        found.extend(leaves.iter().map(|leaf| leaf(&gradients)));
-    };
-    macro_rules! run {
-        ([$($leaf:ident = $shape:expr),+], $output:expr) => {{
-            $(let $leaf = drawn($shape, 0.25);)+
-            let output: Tensor<1> = $output.reshape([-1]);
-            note(output, &[$(&|gradients| $leaf.grad(gradients).unwrap().into_data().iter().collect()),+]);
-        }};
-    }
+    let found = &mut Vec::new();
     for (stride, save) in [(1, SaveActivations::All), (2, SaveActivations::Inputs)] {
-        run!([x = [3, 4, 13, 11], w = [8, 4, 3, 3], gamma = [8], beta = [8]], {
-            let norm = GroupNorm { gamma: gamma.clone(), beta: beta.clone(), groups: 2, epsilon: 1e-5 };
-            conv3x3_group_norm_relu(x.clone(), w.clone(), norm, stride, save)
+        run(found, [3 * 4 * 13 * 11, 8 * 4 * 9, 8, 8], |[input, weight, gamma, beta]| {
+            let norm = GroupNorm { gamma, beta, groups: 2, epsilon: 1e-5 };
+            let (input, weight) = (input.reshape([3, 4, 13, 11]), weight.reshape([8, 4, 3, 3]));
+            conv3x3_group_norm_relu(input, weight, norm, stride, save).reshape([-1])
         });
     }
-    run!([x = [2, 4, 9, 9], w = [5, 4, 1, 1], bias = [5]], conv1x1(x.clone(), w.clone(), bias.clone()));
-    run!([x = [70, 77], gamma = [77], beta = [77]], layer_norm(x.clone(), gamma.clone(), beta.clone(), 1e-5));
+    run(found, [2 * 4 * 81, 5 * 4, 5], |[input, weight, bias]| {
+        conv1x1(input.reshape([2, 4, 9, 9]), weight.reshape([5, 4, 1, 1]), bias).reshape([-1])
+    });
+    run(found, [70 * 77, 77, 77], |[input, gamma, beta]| {
+        layer_norm(input.reshape([70, 77]), gamma, beta, 1e-5).reshape([-1])
+    });
     for form in [Gelu::Erf, Gelu::Tanh] {
-        run!([x = [1003]], gelu(x.clone().mul_scalar(3.0), form));
+        run(found, [1003], |[input]| gelu(input.mul_scalar(3.0), form));
     }
     for mask in [Mask::None, Mask::Causal] {
-        run!([x = [2, 75, 3 * 2 * 5]], attention_packed(x.clone(), 2, mask));
+        run(found, [2 * 75 * 30], |[input]| attention_packed(input.reshape([2, 75, 30]), 2, mask).reshape([-1]));
     }
-    run!([x = [40, 101]], {
-        let labels = (0..40).collect();
-        next_token_loss(x.clone(), LossTargets { labels, weights: vec![0.1; 40], teacher: None }).total
-    });
-    run!([x = [40, 101]], {
-        let logits = drawn([40, 101], 3.0).inner();
-        let teacher = Some(crate::Teacher { logits, share: 0.5, temperature: 1.5 });
-        next_token_loss(x.clone(), LossTargets { labels: vec![7; 40], weights: vec![0.1; 40], teacher }).total
-    });
+    for temperature in [None, Some(1.0), Some(1.5)] {
+        run(found, [40 * 101], |[logits]| {
+            let teacher = temperature.map(|temperature| {
+                let logits = drawn(40 * 101, 3.0).inner().reshape([40, 101]);
+                Teacher { logits, share: 0.5, temperature }
+            });
+            let targets = LossTargets { labels: (0..40).collect(), weights: vec![0.1; 40], teacher };
+            next_token_loss(logits.reshape([40, 101]), targets).total
+        });
+    }
     for symmetric in [true, false] {
         let quantizer = Quantizer { bits: 4, symmetric };
-        run!([x = [33, 65]], quantizer.fake_quantize_rows(x.clone()));
-        run!([x = [33, 65]], quantizer.fake_quantize(x.clone(), &Range::of(&x.clone().mul_scalar(0.8), true)));
-        run!([x = [33, 65]], quantizer.fake_quantize(x.clone(), &Range::of(&x.clone().mul_scalar(0.8), false)));
+        run(found, [33 * 65], |[input]| quantizer.fake_quantize_rows(input.reshape([33, 65])).reshape([-1]));
+        for per_channel in [true, false] {
+            run(found, [33 * 65], |[input]| {
+                let input = input.reshape([33, 65]);
+                let range = Range::of(&input.clone().mul_scalar(0.8), per_channel);
+                quantizer.fake_quantize(input, &range).reshape([-1])
+            });
+        }
     }
-    found
+    std::mem::take(found)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use macerator::{Arch, Simd, WithSimd};
 fn arch() -> Arch {
     static DETECTED: OnceLock<Arch> = OnceLock::new();
     #[cfg(test)]
-    if let Some(lower) = *LOWER.lock().unwrap_or_else(|poison| poison.into_inner()) {
+    if let Some(lower) = *LOWER.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
         return lower;
     }
     *DETECTED.get_or_init(Arch::detect)

@@ -159,7 +159,6 @@ fn attentions_to_another_sequence() {
 #[test]
 fn empty_inputs_have_empty_outputs() {
     let input = Tensor::<3>::zeros([0, 5, 12], &burn::tensor::Device::flex());
-    assert_eq!(attention_packed(input.clone(), 2, Mask::Causal).dims(), [0, 5, 4]);
     assert_eq!(gelu(input, Gelu::Tanh).dims(), [0, 5, 12]);
 }
 

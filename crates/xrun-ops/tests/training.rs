@@ -62,7 +62,7 @@ fn check(sizes: &[(usize, f32)], rate: f32, loss: impl Fn(&Parameters, usize) ->
     let [fused, plain] = [CpuKernels::Fused, CpuKernels::Plain].map(|kernels| train(kernels, sizes, rate, &loss));
     close("losses", &fused.0, &plain.0, 1e-3);
     close("parameters", &fused.1, &plain.1, 1e-3);
-    assert!(fused.0[STEPS - 1] < 0.8 * fused.0[0], "it learns: {} to {}", fused.0[0], fused.0[STEPS - 1]);
+    assert!(fused.0[STEPS - 1] < 0.9 * fused.0[0], "it learns: {} to {}", fused.0[0], fused.0[STEPS - 1]);
 }
 
 /// A block of GPT-2: 3 sequences of 20 tokens, width 16, two heads, a vocabulary of 11.
@@ -83,7 +83,7 @@ fn a_language_model() {
         (WIDTH * 4 * WIDTH, 0.3),
         (4 * WIDTH * WIDTH, 0.2),
     ];
-    check(&sizes, 0.5, |parameters, step| {
+    check(&sizes, 0.05, |parameters, step| {
         let tokens: Vec<i32> = (0..BATCH * LENGTH).map(|at| ((at * at + step % 3) % VOCABULARY) as i32).collect();
         let labels = tokens.iter().skip(1).chain(&tokens[..1]).copied().collect();
         let words = parameters.get(0, [VOCABULARY, WIDTH]);

@@ -62,7 +62,7 @@ pub fn exp(x: f32) -> f32 {
     series = series * rest + 8.333_452e-3;
     series = series * rest + 4.166_579_6e-2;
     series = series * rest + 1.666_666_5e-1;
-    series = series * rest + 5.000_000_1e-1;
+    series = series * rest + 0.5;
     let fraction = series * rest * rest + rest + 1.0;
     let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
     let value = fraction * f32::from_bits(exponent);
@@ -77,8 +77,7 @@ pub fn erf(x: f32) -> f32 {
     let square = near * near;
     // The rational approximation of Eigen and XLA.
     let mut above = -2.726_142_3e-10;
-    for coefficient in [2.770_681_4e-8, -2.101_024e-6, -5.692_506_5e-5, -7.349_906e-4, -2.954_599_8e-3, -1.609_603_3e-2]
-    {
+    for coefficient in [2.770_681_4e-8, -2.101_024e-6, -5.692_506_5e-5, -7.349_906e-4, -2.954_6e-3, -1.609_603_3e-2] {
         above = above * square + coefficient;
     }
     let mut below = -1.456_607_2e-5;

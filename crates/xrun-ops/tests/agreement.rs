@@ -1,0 +1,201 @@
+//! Fused operations beside Burn's own: outputs and all gradients, at several shapes, and the same bits on any number of threads.
+
+mod inputs;
+
+use burn::tensor::Tensor;
+use inputs::{Case, check, same_bits_on_any_number_of_threads};
+use xrun_ops::{
+    Gelu, GroupNorm, Mask, SaveActivations, attention, attention_packed, conv1x1, conv3x3_group_norm_relu, gelu,
+    layer_norm,
+};
+
+/// Images, channels of the input and of the output, groups, height, width, stride.
+const CONVOLUTIONS: [[usize; 7]; 9] = [
+    [1, 1, 1, 1, 1, 1, 1],
+    [3, 3, 4, 2, 7, 5, 2],
+    [2, 4, 6, 3, 8, 8, 1],
+    [9, 2, 8, 8, 4, 6, 2],
+    [17, 5, 4, 1, 3, 3, 1],
+    [20, 16, 16, 4, 5, 9, 2],
+    [1, 8, 8, 2, 33, 40, 1],
+    [5, 3, 16, 8, 48, 48, 2],
+    [2, 1, 2, 1, 1, 4, 2],
+];
+
+fn convolution([images, inputs, outputs, groups, height, width, stride]: [usize; 7], save: SaveActivations) -> Case {
+    let shapes = [images * inputs * height * width, outputs * inputs * 9, outputs, outputs];
+    Case::new(shapes, move |[input, weight, gamma, beta]| {
+        let input = input.reshape([images, inputs, height, width]);
+        let norm = GroupNorm { gamma, beta, groups, epsilon: 1e-5 };
+        flat(conv3x3_group_norm_relu(input, weight.reshape([outputs, inputs, 3, 3]), norm, stride, save))
+    })
+}
+
+fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    tensor.reshape([-1])
+}
+
+/// Of a group of one or two values, a normalisation magnifies rounding: such shapes are compared where it does not.
+#[test]
+fn convolutions_with_group_norm_and_relu() {
+    for sizes in CONVOLUTIONS {
+        let [_, _, outputs, groups, height, width, stride] = sizes;
+        let values = outputs / groups * height.div_ceil(stride) * width.div_ceil(stride);
+        for save in [SaveActivations::All, SaveActivations::Inputs] {
+            check(&format!("{sizes:?} {save:?}"), &convolution(sizes, save), if values < 3 { 5e-2 } else { 2e-4 });
+        }
+    }
+}
+
+/// Activation checkpointing changes no bit.
+#[test]
+fn a_convolution_that_is_computed_again_has_the_same_bits() {
+    for sizes in CONVOLUTIONS {
+        let [all, inputs] =
+            [SaveActivations::All, SaveActivations::Inputs].map(|save| convolution(sizes, save).fused());
+        assert!(all == inputs, "{sizes:?}");
+    }
+}
+
+#[test]
+fn convolutions_of_1_x_1() {
+    for [images, inputs, outputs, height, width] in
+        [[1, 1, 1, 1, 1], [3, 5, 4, 6, 7], [11, 16, 9, 12, 12], [8, 64, 53, 3, 3]]
+    {
+        let case =
+            Case::new([images * inputs * height * width, outputs * inputs, outputs], move |[input, weight, bias]| {
+                let input = input.reshape([images, inputs, height, width]);
+                flat(conv1x1(input, weight.reshape([outputs, inputs, 1, 1]), bias))
+            });
+        check(&format!("{images} {inputs} {outputs}"), &case, 1e-5);
+    }
+}
+
+fn layer_norm_case(rows: usize, width: usize) -> Case {
+    Case::new([rows * width, width, width], move |[input, gamma, beta]| {
+        flat(layer_norm(input.reshape([rows, 1, width]), gamma, beta, 1e-5))
+    })
+}
+
+#[test]
+fn layer_norms() {
+    for (rows, width) in [(1, 2), (3, 7), (64, 32), (65, 33), (200, 128), (130, 385)] {
+        check(&format!("{rows} {width}"), &layer_norm_case(rows, width), if width == 2 { 1e-2 } else { 1e-4 });
+    }
+}
+
+fn gelu_case(count: usize, form: Gelu) -> Case {
+    Case::new([count], move |[input]| gelu(input.mul_scalar(2.5), form))
+}
+
+#[test]
+fn gelus() {
+    for form in [Gelu::Erf, Gelu::Tanh] {
+        for count in [1, 31, 33, 1000, 20_000] {
+            check(&format!("{form:?} {count}"), &gelu_case(count, form), 4e-6);
+        }
+    }
+}
+
+/// A view of columns, and a transposed one: neither is contiguous.
+#[test]
+fn operations_take_views() {
+    let case =
+        Case::new([12 * 10], |[input]| flat(gelu(input.reshape([12, 10]).narrow(1, 3, 4).transpose(), Gelu::Tanh)));
+    check("gelu", &case, 4e-6);
+    let case = Case::new([2 * 5 * 24], |[input]| {
+        let all = input.reshape([2, 5, 24]);
+        let part = |number: usize| all.clone().narrow(2, number * 8, 8);
+        flat(attention(part(2), part(0), part(1), 2, Mask::Causal))
+    });
+    check("attention", &case, 1e-5);
+    let case = Case::new([7 * 6, 7, 7], |[input, gamma, beta]| {
+        flat(layer_norm(input.reshape([7, 6]).transpose(), gamma, beta, 1e-5))
+    });
+    check("layer norm", &case, 1e-4);
+}
+
+fn attention_case([batch, length, heads, size]: [usize; 4], mask: Mask) -> Case {
+    let count = batch * length * heads * size;
+    Case::new([count, count, count], move |inputs| {
+        let [query, key, value] = inputs.map(|input| input.mul_scalar(1.7).reshape([batch, length, heads * size]));
+        flat(attention(query, key, value, heads, mask))
+    })
+}
+
+/// Sequences that do and do not fill blocks.
+const ATTENTIONS: [[usize; 4]; 7] =
+    [[1, 1, 1, 1], [2, 2, 1, 3], [3, 11, 2, 5], [1, 64, 2, 8], [2, 65, 3, 4], [1, 130, 1, 16], [2, 200, 2, 7]];
+
+#[test]
+fn attentions() {
+    for sizes in ATTENTIONS {
+        for mask in [Mask::None, Mask::Causal] {
+            check(&format!("{sizes:?} {mask:?}"), &attention_case(sizes, mask), 2e-5);
+            let [batch, length, heads, size] = sizes;
+            let packed = Case::new([batch * length * 3 * heads * size], move |[input]| {
+                flat(attention_packed(input.mul_scalar(1.7).reshape([batch, length, 3 * heads * size]), heads, mask))
+            });
+            check(&format!("packed {sizes:?} {mask:?}"), &packed, 2e-5);
+        }
+    }
+}
+
+/// Queries that are fewer or more than keys, such as learnt ones that pool a sequence; the same for all sequences, as a view.
+#[test]
+fn attentions_to_another_sequence() {
+    for [batch, length, keys, heads, size] in [[2, 3, 70, 2, 4], [3, 130, 5, 1, 3]] {
+        let width = heads * size;
+        let case = Case::new([length * width, batch * keys * width], move |[query, key]| {
+            let query = query.reshape([1, length, width]).expand([batch, length, width]);
+            let key = key.reshape([batch, keys, width]);
+            flat(attention(query, key.clone(), key, heads, Mask::None))
+        });
+        check(&format!("{batch} {length} {keys}"), &case, 2e-5);
+    }
+}
+
+/// A batch of nothing is computed by Burn.
+#[test]
+fn empty_inputs_have_empty_outputs() {
+    let input = Tensor::<3>::zeros([0, 5, 12], &burn::tensor::Device::flex());
+    assert_eq!(gelu(input, Gelu::Tanh).dims(), [0, 5, 12]);
+}
+
+/// By hand: the first token sees itself; the second has scores 0 and ln 3, and so probabilities of a quarter and three.
+#[test]
+fn two_tokens_by_hand() {
+    let tensor = |values: [f32; 2]| Tensor::<3>::from_data([[[values[0]], [values[1]]]], &burn::tensor::Device::flex());
+    let output = attention(tensor([5.0, 1.0]), tensor([0.0, 3.0f32.ln()]), tensor([4.0, 8.0]), 1, Mask::Causal);
+    let output: Vec<f32> = output.into_data().iter().collect();
+    assert!((output[0] - 4.0).abs() < 1e-6 && (output[1] - 7.0).abs() < 1e-5, "{output:?}");
+}
+
+/// A frozen parameter has no gradient, and the others are as before.
+#[test]
+fn gradients_that_nobody_wants_are_left_out() {
+    let sizes = [9, 4, 8, 4, 6, 5, 1];
+    for frozen in 0..4 {
+        check(&format!("frozen {frozen}"), &convolution(sizes, SaveActivations::All).frozen(frozen), 2e-4);
+        check(&format!("frozen {frozen}"), &convolution(sizes, SaveActivations::Inputs).frozen(frozen), 2e-4);
+    }
+    for frozen in 0..3 {
+        check(&format!("frozen {frozen}"), &layer_norm_case(70, 9).frozen(frozen), 1e-4);
+        check(&format!("frozen {frozen}"), &attention_case([2, 70, 2, 4], Mask::Causal).frozen(frozen), 2e-5);
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_number_of_threads() {
+    same_bits_on_any_number_of_threads(&convolution([20, 16, 24, 4, 17, 19, 2], SaveActivations::Inputs));
+    same_bits_on_any_number_of_threads(&convolution([19, 16, 24, 4, 12, 12, 1], SaveActivations::All));
+    same_bits_on_any_number_of_threads(&layer_norm_case(700, 129));
+    same_bits_on_any_number_of_threads(&gelu_case(50_000, Gelu::Erf));
+    same_bits_on_any_number_of_threads(&gelu_case(50_000, Gelu::Tanh));
+    same_bits_on_any_number_of_threads(&attention_case([3, 130, 4, 16], Mask::Causal));
+    same_bits_on_any_number_of_threads(&attention_case([3, 130, 4, 16], Mask::None));
+    let pointwise = Case::new([21 * 16 * 100, 24 * 16, 24], |[input, weight, bias]| {
+        flat(conv1x1(input.reshape([21, 16, 10, 10]), weight.reshape([24, 16, 1, 1]), bias))
+    });
+    same_bits_on_any_number_of_threads(&pointwise);
+}

@@ -1,0 +1,138 @@
+//! Fifty steps of two small networks, with fused kernels and with Burn's operations: the same losses and parameters.
+
+mod inputs;
+
+use burn::tensor::{Device, Int, Tensor, TensorData, module};
+use inputs::{close, drawn, values};
+use xrun_ops::{
+    CpuKernels, Gelu, GroupNorm, LossTargets, Mask, SaveActivations, attention_packed, conv1x1,
+    conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
+};
+
+const STEPS: usize = 50;
+
+/// Parameters by number; flat.
+struct Parameters(Vec<Tensor<1>>);
+
+impl Parameters {
+    fn new(sizes: &[(usize, f32)]) -> Self {
+        let device = Device::flex().autodiff();
+        let parameter = |(number, (size, factor)): (usize, &(usize, f32))| {
+            let values = Tensor::<1>::from_floats(drawn(*size, number as f32).as_slice(), &device);
+            // A factor of zero marks a scale, which is one at first.
+            let values = if *factor == 0.0 { values.ones_like() } else { values.mul_scalar(*factor) };
+            values.require_grad()
+        };
+        Self(sizes.iter().enumerate().map(parameter).collect())
+    }
+
+    fn get<const D: usize>(&self, number: usize, shape: [usize; D]) -> Tensor<D> {
+        self.0[number].clone().reshape(shape)
+    }
+
+    /// One step of gradient descent.
+    fn descend(self, loss: Tensor<1>, rate: f32) -> Self {
+        let gradients = loss.backward();
+        let step = |parameter: Tensor<1>| {
+            let gradient = parameter.grad(&gradients).unwrap();
+            Tensor::from_inner(parameter.inner() - gradient.mul_scalar(rate)).require_grad()
+        };
+        Self(self.0.into_iter().map(step).collect())
+    }
+}
+
+/// Losses of all steps, and the last parameters.
+fn train(
+    kernels: CpuKernels,
+    sizes: &[(usize, f32)],
+    rate: f32,
+    loss: impl Fn(&Parameters, usize) -> Tensor<1>,
+) -> (Vec<f32>, Vec<f32>) {
+    let mut parameters = Parameters::new(sizes);
+    let mut losses = Vec::new();
+    for step in 0..STEPS {
+        let loss = kernels.scope(|| loss(&parameters, step));
+        losses.extend(values(loss.clone()));
+        parameters = parameters.descend(loss, rate);
+    }
+    (losses, parameters.0.into_iter().flat_map(values).collect())
+}
+
+fn check(sizes: &[(usize, f32)], rate: f32, loss: impl Fn(&Parameters, usize) -> Tensor<1>) {
+    let [fused, plain] = [CpuKernels::Fused, CpuKernels::Plain].map(|kernels| train(kernels, sizes, rate, &loss));
+    close("losses", &fused.0, &plain.0, 1e-3);
+    close("parameters", &fused.1, &plain.1, 1e-3);
+    assert!(fused.0[STEPS - 1] < 0.9 * fused.0[0], "it learns: {} to {}", fused.0[0], fused.0[STEPS - 1]);
+}
+
+/// A block of GPT-2: 3 sequences of 20 tokens, width 16, two heads, a vocabulary of 11.
+#[test]
+fn a_language_model() {
+    const BATCH: usize = 3;
+    const LENGTH: usize = 20;
+    const WIDTH: usize = 16;
+    const VOCABULARY: usize = 11;
+    let sizes = [
+        (VOCABULARY * WIDTH, 0.3),
+        (WIDTH, 0.0),
+        (WIDTH, 0.1),
+        (WIDTH * 3 * WIDTH, 0.3),
+        (WIDTH * WIDTH, 0.3),
+        (WIDTH, 0.0),
+        (WIDTH, 0.1),
+        (WIDTH * 4 * WIDTH, 0.3),
+        (4 * WIDTH * WIDTH, 0.2),
+    ];
+    check(&sizes, 0.05, |parameters, step| {
+        let tokens: Vec<i32> = (0..BATCH * LENGTH).map(|at| ((at * at + step % 3) % VOCABULARY) as i32).collect();
+        let labels = tokens.iter().skip(1).chain(&tokens[..1]).copied().collect();
+        let words = parameters.get(0, [VOCABULARY, WIDTH]);
+        let tokens = Tensor::<2, Int>::from_data(TensorData::new(tokens, [BATCH, LENGTH]), &words.device());
+        let input = module::embedding(words.clone(), tokens);
+        let normal = layer_norm(input.clone(), parameters.get(1, [WIDTH]), parameters.get(2, [WIDTH]), 1e-5);
+        let all = module::linear(normal, parameters.get(3, [WIDTH, 3 * WIDTH]), None);
+        let seen = attention_packed(all, 2, Mask::Causal);
+        let middle = input + module::linear(seen, parameters.get(4, [WIDTH, WIDTH]), None);
+        let normal = layer_norm(middle.clone(), parameters.get(5, [WIDTH]), parameters.get(6, [WIDTH]), 1e-5);
+        let wide = gelu(module::linear(normal, parameters.get(7, [WIDTH, 4 * WIDTH]), None), Gelu::Tanh);
+        let output = middle + module::linear(wide, parameters.get(8, [4 * WIDTH, WIDTH]), None);
+        let logits = output.reshape([BATCH * LENGTH, WIDTH]).matmul(words.transpose());
+        let weights = vec![1.0 / (BATCH * LENGTH) as f32; BATCH * LENGTH];
+        next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total
+    });
+}
+
+/// Two blocks and a head: 4 images of 12 pixels to a map of each fourth pixel.
+#[test]
+fn a_convolutional_network() {
+    let sizes = [
+        (8 * 3 * 9, 0.3),
+        (8, 0.0),
+        (8, 0.1),
+        (8 * 8 * 9, 0.2),
+        (8, 0.0),
+        (8, 0.1),
+        (8 * 8 * 9, 0.2),
+        (8, 0.0),
+        (8, 0.1),
+        (5 * 8, 0.3),
+        (5, 0.1),
+    ];
+    check(&sizes, 0.02, |parameters, step| {
+        let block = |input: Tensor<4>, number: usize, inputs: usize, stride: usize| {
+            let weight = parameters.get(number, [8, inputs, 3, 3]);
+            let [gamma, beta] = [number + 1, number + 2].map(|number| parameters.get(number, [8]));
+            let save = if number == 0 { SaveActivations::All } else { SaveActivations::Inputs };
+            conv3x3_group_norm_relu(input, weight, GroupNorm { gamma, beta, groups: 2, epsilon: 1e-5 }, stride, save)
+        };
+        let device = parameters.0[0].device();
+        let drawn = |count: usize, seed: usize| Tensor::<1>::from_floats(drawn(count, seed as f32).as_slice(), &device);
+        let images = drawn(4 * 3 * 12 * 12, step % 2).reshape([4, 3, 12, 12]);
+        let first = block(images, 0, 3, 2);
+        let second = first.clone() + block(first, 3, 8, 1);
+        let output = conv1x1(block(second, 6, 8, 2), parameters.get(9, [5, 8, 1, 1]), parameters.get(10, [5]));
+        let wanted = drawn(4 * 5 * 9, 2 + step % 2).reshape([4, 5, 3, 3]);
+        let off = output - wanted;
+        (off.clone() * off).mean()
+    });
+}

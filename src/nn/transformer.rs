@@ -3,7 +3,7 @@
 //! Tokens stand one under the other, `[batch * length, width]`, between the parts. The names of the fields are those of
 //! Hugging Face's files.
 
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Module, Param};
 use burn::tensor::Device;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, TensorData};
@@ -49,7 +49,7 @@ pub struct Lora {
 
 /// A parameter of one value; matrices are drawn later.
 pub fn parameter<const D: usize>(shape: [usize; D], value: f32, device: &Device) -> Param<Tensor<D>> {
-    Param::initialized(ParamId::new(), Tensor::full(shape, value, device).require_grad())
+    Param::from_tensor(Tensor::full(shape, value, device))
 }
 
 /// A parameter with a new value, still trained.
@@ -57,7 +57,7 @@ pub fn changed<const D: usize>(
     parameter: &Param<Tensor<D>>,
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {
-    parameter.clone().map(|old| beside(change(old.clone().inner()), &old).require_grad())
+    parameter.clone().map(|old| beside(change(old.clone().inner()), &old).set_require_grad(old.is_autodiff()))
 }
 
 /// The values of a parameter; a constant where it is frozen.

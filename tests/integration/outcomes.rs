@@ -107,7 +107,10 @@ fn a_device_without_memory_is_a_memory_limit_with_a_post_mortem() {
     let dead = json(&run.join("post_mortem.json"));
     assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &serde_json::Value::Null));
     let log = text(&run.join("log.txt"));
-    assert!(log.contains("BufferTooBig") && log.contains("CallError"), "all that was said is in the log: {log}");
+    assert!(
+        log.contains("out of device memory allocating") && log.contains("CallError"),
+        "all that was said is in the log: {log}"
+    );
     let resumed = workplace.xrun(&["resume", "latest"]);
     assert_eq!(resumed.code, 5, "the checkpoint of step 5 is whole: {resumed:?}");
     assert!(resumed.err.contains("at step 6"), "{resumed:?}");

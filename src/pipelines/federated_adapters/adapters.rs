@@ -70,7 +70,7 @@ impl Adapter {
             hidden.push(Hidden { linear, norm: LayerNormConfig::new(*wide).init(device) });
             width = *wide;
         }
-        let latents = Tensor::zeros([shape.latents, shape.width], device).require_grad();
+        let latents = Tensor::zeros([shape.latents, shape.width], device).set_require_grad(device.is_autodiff());
         let pooling = Pooling {
             latents: Param::initialized(ParamId::new(), latents),
             attention: MultiHeadAttentionConfig::new(shape.width, heads).with_dropout(0.0).init(device),

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Module, Param};
 use burn::nn::LayerNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
@@ -62,7 +62,7 @@ impl Encoder {
     pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
         let learnt = |tokens: usize| {
             let shape = [1, tokens, model.width];
-            Param::initialized(ParamId::new(), Tensor::zeros(shape, device).require_grad())
+            Param::from_tensor(Tensor::zeros(shape, device))
         };
         let embeddings = Embeddings {
             cls_token: learnt(1),

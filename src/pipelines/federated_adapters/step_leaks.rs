@@ -132,7 +132,7 @@ impl StepLeaks {
             || 0,
             || {
                 let targets = step.targets.of(&step.batch.classes);
-                let tracked = |values: Tensor<2>| values.require_grad().mul_scalar(1.0);
+                let tracked = |values: Tensor<2>| values.autodiff().require_grad().mul_scalar(1.0);
                 Conditioning { pooled: tracked(targets.pooled), tokens: tracked(targets.tokens) }
             },
         );

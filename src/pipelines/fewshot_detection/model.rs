@@ -12,7 +12,7 @@
 //! On the CPU everything up to the head's last convolution is computed in host memory, without Burn's operations
 //! ([`super::cells_on_host`]).
 
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{GroupNorm, GroupNormConfig, PaddingConfig2d};
 use burn::tensor::Device;
@@ -130,8 +130,7 @@ impl ReferenceDetector {
             .collect();
         let pyramid = settings.pyramid_channels;
         let count = settings.channels.len();
-        let scalar =
-            |value: f32| Param::initialized(ParamId::new(), Tensor::from_floats([value], device).require_grad());
+        let scalar = |value: f32| Param::from_tensor(Tensor::from_floats([value], device));
         let model = Self {
             stages,
             lateral_fine: point(settings.channels[count - 2], pyramid, true),
@@ -280,11 +279,14 @@ fn double(value: Tensor<4>) -> Tensor<4> {
 
 /// Weak first outputs, and the objectness of [`PRIOR`].
 fn prior(mut outputs: Conv2d, embedding: usize, device: &Device) -> Conv2d {
-    outputs.weight =
-        outputs.weight.map(|weight| beside(weight.clone().inner().mul_scalar(0.1), &weight).require_grad());
+    outputs.weight = outputs
+        .weight
+        .map(|weight| beside(weight.clone().inner().mul_scalar(0.1), &weight).set_require_grad(weight.is_autodiff()));
     let mut bias = vec![0.0f32; 5 + embedding];
     bias[0] = (PRIOR / (1.0 - PRIOR)).ln();
-    outputs.bias = outputs.bias.map(|old| old.map(|_| Tensor::from_floats(&bias[..], device).require_grad()));
+    outputs.bias = outputs
+        .bias
+        .map(|old| old.map(|_| Tensor::from_floats(&bias[..], device).set_require_grad(device.is_autodiff())));
     outputs
 }
 

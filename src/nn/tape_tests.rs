@@ -7,7 +7,7 @@ use burn::tensor::activation::relu;
 
 use super::super::cut::{back_through, cut};
 use super::super::parameters::initialise;
-use super::super::tests::{autodiff, close, plain, values};
+use super::super::tests::{autodiff, close, values};
 use super::*;
 
 /// Every operation once: a point, a block that keeps the size, a sum, a block of either stride, doubling.
@@ -152,7 +152,7 @@ fn without_a_way_back_values_are_the_same_and_nothing_is_kept() {
         let (mut tape, input) = Tape::new(on_host(&pictures), if records { Keeps::Everything } else { Keeps::Nothing });
         let output = network.on_tape(&mut tape, &input);
         assert_eq!(tape.entries.len(), if records { 5 } else { 0 });
-        let (leaves, behind) = cut(tape, vec![output], &[OUTPUTS], &plain());
+        let (leaves, behind) = cut(tape, vec![output], &[OUTPUTS], &autodiff());
         assert_eq!(behind.is_some(), records);
         leaves.into_iter().map(values).collect::<Vec<_>>()
     });

@@ -224,7 +224,7 @@ enum Sight<'a> {
     /// Those before it in its sequence; keys and values are kept where there is a place for them.
     Before(&'a Layout, Option<&'a mut KeptTokens>),
     /// One more token for each sequence sees those that were kept but the hidden ones, `[batch, tokens]`, and itself.
-    Kept(&'a mut KeptTokens, Tensor<2>),
+    Kept(&'a mut KeptTokens, &'a Tensor<2>),
 }
 
 impl Attention {
@@ -246,7 +246,7 @@ impl Attention {
                 let keys = Tensor::cat(vec![keys, by_head(key, batch, heads)], 2);
                 let values = Tensor::cat(vec![values, by_head(value, batch, heads)], 2);
                 kept.blocks[block] = (keys.clone(), values.clone());
-                attend_to_kept(query, keys, values, hidden.clone(), rules.factors)
+                attend_to_kept(query, keys, values, (*hidden).clone(), rules.factors)
             }
         };
         self.c_proj.forward(output, rules)
@@ -397,7 +397,7 @@ impl VisionLanguage {
         let language = &self.language;
         let words = language.wte.weight.val().select(0, token);
         let start = words + language.wpe.weight.val().select(0, position);
-        language.blocks(start, &mut Sight::Kept(kept, hidden), rules)
+        language.blocks(start, &mut Sight::Kept(kept, &hidden), rules)
     }
 
     /// What comes out of the blocks, `[n, width]`, to logits `[n, vocabulary]`.

@@ -94,7 +94,8 @@ impl Runs {
         planned.forecast_if_asked(file, &self.overrides)?;
         let (opened, task) = planned.open(1)?;
         let place = Place::Results(self.results.path());
-        let new = NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None, until: None };
+        let new =
+            NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, own: true };
         training::begin(&new, &opened, task, started, &DISPLAY, QUIET, Ask::Leave)
     }
 

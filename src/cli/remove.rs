@@ -58,6 +58,8 @@ struct Sure {
 
 /// More are counted, and not listed.
 const LISTED_MAX: usize = 50;
+/// More failures are counted, and not described.
+const FAILED_MAX: usize = 5;
 
 pub fn rm(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut going: Vec<Removable> = Vec::with_capacity(arguments.runs.len());
@@ -243,6 +245,8 @@ fn go(going: &[Removable], left: Option<&LeftOver>, sure: Sure, terminal: &Termi
         return Ok(0);
     }
     let (mut removed, mut bytes, mut gone) = (0, 0, 0);
+    // What cannot be removed keeps nothing else.
+    let mut failed = Vec::new();
     for run in going {
         let shown = run.path.display();
         // Somebody may have given it a tag since, or gone on with it.
@@ -253,22 +257,29 @@ fn go(going: &[Removable], left: Option<&LeftOver>, sure: Sure, terminal: &Termi
         match remove::remove(run) {
             Ok(()) => (removed, bytes) = (removed + 1, bytes + run.bytes),
             Err(Stays::Gone) => gone += 1,
-            Err(why @ Stays::Failed { .. }) => return Err(Failure::failed(why)),
+            Err(why @ Stays::Failed { .. }) => failed.push(why.to_string()),
             Err(why) if left.is_some() => terminal.say(&format!("{shown} stays: {why}")),
-            Err(why) => return Err(Failure::Failed(format!("{shown}: {why}"))),
+            Err(why) => failed.push(format!("{shown}: {why}")),
         }
     }
     for (rest, of_rest) in rests {
         match remove::remove_rest(rest) {
             Ok(()) => bytes += of_rest,
-            Err(why @ Stays::Failed { .. }) => return Err(Failure::failed(why)),
+            Err(why @ Stays::Failed { .. }) => failed.push(why.to_string()),
             // Another process removes it.
             Err(_) => {}
         }
     }
     let more = if gone > 0 { format!("; {} gone already", counted(gone, "run")) } else { String::new() };
-    terminal.say(&format!("removed {}{more}", what(removed, bytes)));
-    Ok(0)
+    if failed.is_empty() || removed > 0 || bytes > 0 {
+        terminal.say(&format!("removed {}{more}", what(removed, bytes)));
+    }
+    let more = failed.len().saturating_sub(FAILED_MAX);
+    failed.truncate(FAILED_MAX);
+    if more > 0 {
+        failed.push(format!("and {more} more"));
+    }
+    if failed.is_empty() { Ok(0) } else { Err(Failure::Failed(failed.join("\n"))) }
 }
 
 fn agreed(what: &str, terminal: &Terminal) -> Result<bool, Failure> {

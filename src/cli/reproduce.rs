@@ -25,6 +25,7 @@ use crate::run::fingerprint::{LEFT_OUT, places_of_data};
 use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
 use crate::run::stop::exit_code;
+use crate::run::trust;
 
 /// What may be otherwise and still has to give the same numbers, besides what no fingerprint covers.
 const CHANGEABLE: &[&str] = &[
@@ -91,6 +92,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         origins: &original.manifest.origins,
         stop_after: original.stop_after(),
         until: None,
+        own: trust::check_run(&path).is_ok(),
     };
     let mut display = arguments.display.clone();
     display.json = false;

@@ -14,11 +14,12 @@ use crate::experiment::{Experiment, read};
 use crate::invocation;
 use crate::plan::{Plan, describe, disk, fit, shorten};
 use crate::results::format::Outcome;
-use crate::results::{index, read as read_results};
+use crate::results::{index, layout, read as read_results};
 use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::fingerprint;
 use crate::run::prepare::Planned;
 use crate::run::stop::EXIT_VERDICT;
+use crate::sweep::record;
 use crate::units::counted;
 
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
@@ -83,6 +84,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         origins: &checked.origins,
         stop_after: arguments.probe,
         until: arguments.until.step,
+        // The points of a sweep name the programs that its folder names.
+        own: arguments
+            .directory
+            .as_deref()
+            .and_then(|folder| folder.ancestors().nth(2))
+            .filter(|sweep| sweep.join(layout::SWEEP).is_file())
+            .is_none_or(|sweep| record::check_creator(sweep).is_ok()),
     };
     let (run, code) = match is_command {
         true if arguments.dry_run => {

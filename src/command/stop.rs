@@ -29,6 +29,15 @@ enum Stage {
     Killed,
 }
 
+/// The end of the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HangUp {
+    None,
+    Heard,
+    /// By the command's first process, as under `nohup`.
+    Ignored,
+}
+
 /// Stops a command in order.
 #[derive(Debug)]
 pub struct Stopper {
@@ -40,18 +49,34 @@ pub struct Stopper {
     /// By the clock of files.
     asked_at: Option<SystemTime>,
     passed_on: u32,
-    hung_up: bool,
+    hang_up: HangUp,
+}
+
+/// Whether a process ignores a signal; `false` where the system does not say.
+fn ignores(process: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 impl Stopper {
     /// `main` leads a group of processes of its own.
     pub fn new(main: u32, signal: Signal, grace: Duration) -> Self {
-        Self { main, signal, grace, stage: Stage::Running, because: None, asked_at: None, passed_on: 0, hung_up: false }
+        Self {
+            main,
+            signal,
+            grace,
+            stage: Stage::Running,
+            because: None,
+            asked_at: None,
+            passed_on: 0,
+            hang_up: HangUp::None,
+        }
     }
 
-    /// Whether it goes on undisturbed.
+    /// Whether nobody has ended it: limits hold. SIGHUP alone ends nobody who ignores it, as under `nohup`.
     pub fn is_running(&self) -> bool {
-        self.stage == Stage::Running && !self.interrupted()
+        self.stage == Stage::Running && self.passed_on == 0
     }
 
     /// Why it was stopped; `None` where it was not, or was by a signal from outside.
@@ -59,9 +84,9 @@ impl Stopper {
         self.because.as_ref()
     }
 
-    /// Whether a signal from outside was passed on.
+    /// Whether a signal that asks for an end was passed on, and the command does not ignore it.
     pub fn interrupted(&self) -> bool {
-        self.passed_on > 0 || self.hung_up
+        self.passed_on > 0 || self.hang_up == HangUp::Heard
     }
 
     /// Whether it was killed here.
@@ -105,9 +130,10 @@ impl Stopper {
         }
         self.asked_at.get_or_insert_with(SystemTime::now);
         if signal == libc::SIGHUP {
-            if std::mem::replace(&mut self.hung_up, true) {
+            if self.hang_up != HangUp::None {
                 return None;
             }
+            self.hang_up = if ignores(self.main, signal) { HangUp::Ignored } else { HangUp::Heard };
             send_to_group(self.main, signal);
             return Some("SIGHUP was passed on to the command, which is waited for");
         }

@@ -132,15 +132,21 @@ pub fn end_where_refused(_: u8, _: &'static str) {}
 #[cfg(unix)]
 static ENDING: std::sync::OnceLock<(u8, &'static str)> = std::sync::OnceLock::new();
 
-/// `abort` sends the signal to its own thread; when this comes back, it ends the process as it would without this.
+/// `abort` sends the signal to its own thread.
 #[cfg(unix)]
-extern "C" fn aborted(_: libc::c_int) {
+extern "C" fn aborted(signal: libc::c_int) {
     if let Some((exit_code, words)) = ENDING.get().filter(|_| REFUSED.get()) {
         // SAFETY: the words live as long as the program. Lines of results are written whole, or cut by the next reader.
         unsafe {
             libc::write(libc::STDERR_FILENO, words.as_ptr().cast(), words.len());
             libc::_exit(libc::c_int::from(*exit_code));
         }
+    }
+    // A signal from outside, or another fault: it ends the process when the handler returns.
+    // SAFETY: a handler may make both calls.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
     }
 }
 

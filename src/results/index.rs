@@ -397,7 +397,24 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
         Some((name, better))
     });
     let Some((name, better)) = metric else { return saved };
-    newest.iter().fold(saved, |best, line| match line {
+    // A command has no checkpoint that knows its best, and the end of a long file does not have it.
+    let all: Vec<MetricsLine> = match &saved {
+        None if is_longer_than_its_end(run) => {
+            let lines = read::metrics(run).into_iter().flatten().flatten();
+            let best = lines.fold(None, |best: Option<(f64, MetricsLine)>, line| match line {
+                MetricsLine::Validation { step, ref metrics, .. } if step > 0 => {
+                    let value = metrics.get(name).copied().flatten();
+                    let value =
+                        value.filter(|value| best.as_ref().is_none_or(|(best, _)| better.prefers(*value, *best)));
+                    value.map(|value| (value, line)).or(best)
+                }
+                _ => best,
+            });
+            best.into_iter().map(|(_, line)| line).collect()
+        }
+        _ => Vec::new(),
+    };
+    all.iter().chain(newest).fold(saved, |best, line| match line {
         MetricsLine::Validation { step, metrics, .. } if *step > 0 => {
             let value = metrics.get(name).copied().flatten();
             let value = value.filter(|value| best.as_ref().is_none_or(|best| better.prefers(*value, best.value)));
@@ -405,6 +422,11 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
         }
         _ => best,
     })
+}
+
+/// Whether more metrics were written than are read from the end of the file.
+fn is_longer_than_its_end(run: &Path) -> bool {
+    std::fs::metadata(run.join(layout::METRICS)).is_ok_and(|found| found.len() > TAIL_BYTES_MAX)
 }
 
 fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine, over: f64) {

@@ -39,6 +39,8 @@ pub struct NewRun<'a> {
     pub stop_after: Option<u64>,
     /// Stops the run after this step, to go on later as if it had not stopped.
     pub until: Option<u64>,
+    /// Whether this user chose the programs that it names, and not the creator of another folder.
+    pub own: bool,
 }
 
 /// A run whose directory is there.
@@ -54,7 +56,7 @@ pub struct Begun {
 impl<'a> NewRun<'a> {
     /// All steps of an experiment that was read.
     pub fn of(checked: &'a Checked, place: Place<'a>) -> Self {
-        Self { place, text: &checked.text, origins: &checked.origins, stop_after: None, until: None }
+        Self { place, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, own: true }
     }
 
     /// Makes the directory and describes the run there.
@@ -83,7 +85,9 @@ impl<'a> NewRun<'a> {
         manifest.until = self.until;
         launch::describe(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(NotStarted::failed)?;
-        trust::sign_run(&directory.path, &plan.experiment);
+        if self.own {
+            trust::sign_run(&directory.path, &plan.experiment);
+        }
         let state = LoopState { run: manifest.whose(), fingerprint, ..LoopState::default() };
         Ok(Begun { directory, state, stop_after: self.stop_after, until: self.until })
     }

@@ -160,8 +160,9 @@ pub fn remove(run: &Removable) -> Result<(), Stays> {
         std::fs::rename(&aside, path).map_err(|error| Stays::failed(&aside, error))?;
         return Err(Stays::Changed);
     }
-    clear(&aside, Some(lock))?;
-    point_latest_elsewhere(parent, name)
+    let cleared = clear(&aside, Some(lock));
+    point_latest_elsewhere(parent, name)?;
+    cleared
 }
 
 /// Removes a folder that was set aside, and what proves that it was a run last: a kill in between leaves what is known

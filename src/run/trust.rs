@@ -165,7 +165,10 @@ fn key(make: bool) -> io::Result<[u8; KEY_BYTES]> {
 fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
     let bytes = file::bytes(path, KEY_BYTES as u64)?;
     if !is_private(path)? {
-        return Err(io::Error::other("others can read this user's key; remove it, and the next run makes another"));
+        return Err(io::Error::other(
+            "is not readable by its owner alone, or belongs to another user; `chmod 600` it, or run as its owner (`sudo` may have kept \
+             the other user's `HOME`)",
+        ));
     }
     bytes.try_into().map_err(|_| {
         io::Error::other(format!("is no key of {KEY_BYTES} bytes; remove it, and the next run makes another"))

@@ -92,7 +92,7 @@ impl Start {
 
     /// The process, not yet started.
     pub fn command(&self, program: &Path) -> io::Result<Command> {
-        let said = OpenOptions::new().create(true).append(true).open(&self.said)?;
+        let said = file::open_own(&self.said, OpenOptions::new().create(true).append(true))?;
         let mut command = child::of(program);
         command.args(&self.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         // The base says everything; a variable that has changed since must not change half of the points.

@@ -164,6 +164,17 @@ impl Record {
         if record.version > VERSION {
             return Err(RecordError::Newer { path, found: record.version });
         }
+        // Keys become words of `-s`, and a key that names a program is known by how it is written.
+        let plain = |key: &String| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        if let Some(odd) = record.keys.iter().find(|key| !plain(key)) {
+            return Err(content(format!("`{}` is no key as xrun writes keys", printable::line(odd, 100))));
+        }
+        if folder.join(layout::POINTS).is_symlink() {
+            return Err(content(format!(
+                "`{}` beside it is a symlink, which would lead out of the sweep",
+                layout::POINTS
+            )));
+        }
         if matches!(&record.search, Some(Search { method: Method::Tpe { .. }, .. })) {
             proposals::read_into(folder, &mut record).map_err(|error| match error {
                 ReadError::Content { path, message } => RecordError::Content { path, message },

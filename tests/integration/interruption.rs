@@ -323,3 +323,17 @@ fn a_signal_before_the_first_step_ends_the_program_and_leaves_nothing() {
     assert!(!child.wait().unwrap().success());
     assert!(!workplace.path("results").exists());
 }
+
+#[test]
+fn an_abort_from_outside_ends_it() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "long.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 100\nstep_microseconds = 60000000\n[memory]\nprobe = false\n",
+    );
+    let mut child = workplace.spawn(&["long.toml"]);
+    wait_until("it runs", || workplace.path("results/long/latest/manifest.json").exists());
+    // SAFETY: a signal to a process that this test started.
+    unsafe { libc::kill(i32::try_from(child.id()).unwrap(), libc::SIGABRT) };
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(libc::SIGABRT));
+}

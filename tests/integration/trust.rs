@@ -113,6 +113,50 @@ fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
     refuses(&workplace, &as_another(&workplace, &resume), "pipeline.command.program", "created it");
 }
 
+/// A key in quotes is the same key to `-s`, and no key that xrun writes.
+#[test]
+fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
+    let workplace = Workplace::new();
+    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
+    assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
+    let sweep = std::fs::canonicalize(workplace.path("results/plain/sweeps/latest")).unwrap();
+    std::fs::remove_dir_all(sweep.join("points/0002-1")).unwrap();
+    changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
+    let said = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    assert!(said.code != 0 && said.err.contains("is no key as xrun writes keys"), "{said:?}");
+}
+
+#[test]
+fn a_sweep_writes_through_no_link_and_removes_no_folder_that_it_does_not_know() {
+    let workplace = Workplace::new();
+    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
+    assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
+    let sweep = std::fs::canonicalize(workplace.path("results/plain/sweeps/latest")).unwrap();
+    let resume = || workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    let point = sweep.join("points/0002-1");
+    let said_to = point.with_extension("txt");
+    workplace.file("precious", "mine\n");
+    let _ = std::fs::remove_file(&said_to);
+    std::os::unix::fs::symlink(workplace.path("precious"), &said_to).unwrap();
+    std::fs::remove_dir_all(&point).unwrap();
+    assert_ne!(resume().code, 0);
+    assert_eq!(text(&workplace.path("precious")), "mine\n");
+    std::fs::remove_file(&said_to).unwrap();
+    assert_eq!(resume().code, 0);
+
+    for file in ["manifest.json", "summary.json"] {
+        std::fs::remove_file(point.join(file)).unwrap();
+    }
+    let said = resume();
+    assert!(said.code != 0 && said.err.contains("move it away"), "{said:?}");
+    assert!(point.join("metrics.jsonl").exists());
+    std::fs::rename(&point, workplace.path("aside")).unwrap();
+    assert_eq!(resume().code, 0);
+    std::fs::rename(sweep.join("points"), workplace.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(workplace.path("elsewhere"), sweep.join("points")).unwrap();
+    assert!(resume().err.contains("is a symlink"));
+}
+
 #[test]
 fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let workplace = Workplace::new();
@@ -179,6 +223,17 @@ fn hooks_of_a_folder_from_elsewhere_need_the_same() {
     assert_eq!(begun, workplace.latest("told"));
     assert_eq!(as_another(&workplace, &["resume", "told", "--hooks", ALLOW, "-q"]).code, 1);
     assert!(workplace.path("started").exists());
+}
+
+#[test]
+fn a_reproduction_of_a_folder_from_elsewhere_is_not_ones_own() {
+    let workplace = Workplace::new();
+    workplace.file("told.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n");
+    assert_eq!(workplace.xrun(&["told.toml", "-q", "--no-hooks"]).code, 0);
+    assert_eq!(as_another(&workplace, &["reproduce", "told", "-q"]).code, 0);
+    let made = std::fs::canonicalize(workplace.path("results/told/reproductions/latest")).unwrap();
+    let said = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
+    refuses(&workplace, &said, "touch started", "created it");
 }
 
 #[test]

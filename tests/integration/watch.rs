@@ -353,6 +353,28 @@ fn a_terminal_that_goes_away_is_told_to_the_command_which_is_waited_for() {
 }
 
 #[test]
+fn limits_hold_for_a_command_that_ignores_the_end_of_the_terminal() {
+    let workplace = Workplace::new();
+    let watched = ["watch", "--every", "20ms", "--grace", "100ms", "--", "sh", "-c"];
+    let begin = |name: &str, limit: &str, script: &str| {
+        let mut words = watched.to_vec();
+        words.splice(1..1, ["--name", name, "--time-limit", limit]);
+        let child = workplace.spawn(&[&words[..], &[script]].concat());
+        wait_until("the command is ready", || workplace.path(name).exists());
+        signal(child.id(), "-HUP");
+        child
+    };
+    let limited = begin("limited", "2s", "trap '' HUP; touch limited; sleep 600");
+    let limited = said(limited.wait_with_output().unwrap());
+    assert_eq!(json(&workplace.latest("limited").join("summary.json"))["outcome"], "time_limit", "{limited:?}");
+    let whole = begin("whole", "600s", "trap '' HUP; touch whole; while [ ! -e enough ]; do sleep 0.02; done");
+    workplace.file("enough", "");
+    let whole = said(whole.wait_with_output().unwrap());
+    assert_eq!(whole.code, 0, "{whole:?}");
+    assert_eq!(json(&workplace.latest("whole").join("summary.json"))["outcome"], "finished");
+}
+
+#[test]
 fn a_signal_that_asks_for_a_checkpoint_is_passed_on_and_the_command_goes_on() {
     let workplace = Workplace::new();
     let saves = "trap 'touch saved' USR1; touch ready; while [ ! -e enough ]; do sleep 0.02; done; exit 5";

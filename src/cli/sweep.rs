@@ -23,7 +23,7 @@ use crate::run::stop::{StopSignal, exit_code};
 use crate::run::trust;
 use crate::sweep::conduct::{Conduct, Conducted, Event, conduct};
 use crate::sweep::plan::{self, Planned};
-use crate::sweep::points::{RunId, words};
+use crate::sweep::points::{RunId, masked, words};
 use crate::sweep::slurm::watch::Watched;
 use crate::sweep::{record, search, table, text};
 use crate::units::{Bytes, counted, seconds};
@@ -322,8 +322,10 @@ fn list(family: &Family, planned: &Planned, json: bool, terminal: Terminal) {
             .iter()
             .enumerate()
             .map(|(at, point)| {
+                let values = keys.iter().zip(&point.values).map(|(key, value)| masked(key, value));
+                let values: Vec<serde_json::Value> = values.collect();
                 serde_json::json!({
-                    "point": at + 1, "values": point.values, "steps": point.steps, "buffer_bytes": point.buffer_bytes,
+                    "point": at + 1, "values": values, "steps": point.steps, "buffer_bytes": point.buffer_bytes,
                 })
             })
             .collect();

@@ -81,14 +81,15 @@ impl Record {
     /// # Errors
     /// It cannot be written.
     pub fn begin(request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
-        let words: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        // Masked: guesses at a secret could be checked against a digest of it.
+        let words = start::words(request);
         let folder = std::env::current_dir().unwrap_or_default();
         let fingerprint = digest(format!("{}\0{}", folder.display(), words.join("\0")).as_bytes());
         let directory = directory::create(&request.results, &request.name, &fingerprint, manifest::time())?;
         let manifest = Manifest {
             version: VERSION,
             experiment: request.name.clone(),
-            description: printable::line(&start::words(request).join(" "), 400),
+            description: printable::line(&words.join(" "), 400),
             run: directory.id.clone(),
             fingerprint,
             seed: 0,

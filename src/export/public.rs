@@ -45,20 +45,48 @@ pub struct Public {
 /// # Errors
 /// A record is damaged, the copy is there already, or it cannot be written.
 pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Public, ExportError> {
-    let manifest = read::manifest(run)?;
-    let cleaner = Cleaner::new(run, &manifest);
+    let mut manifest = read::manifest(run)?;
+    let mut cleaner = Cleaner::new(run, &manifest);
+    cleaner.rename(&mut manifest);
     let parent = output.join(&manifest.experiment);
     let path = parent.join(&manifest.run);
+    if path.symlink_metadata().is_ok() {
+        write::at(&path, Err(io::Error::from(io::ErrorKind::AlreadyExists)))?;
+    }
     write::at(&parent, std::fs::create_dir_all(&parent))?;
-    write::at(&path, std::fs::create_dir(&path))?;
+    let copied = || {
+        // Half a copy would look like a run. The folder within has the mode that the user's umask gives.
+        let unfinished = write::at(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
+        let copy = unfinished.path().join("run");
+        let (left_out, lines_left_out) = copied(run, &copy, &cleaner, manifest, with_checkpoints)?;
+        write::at(&path, std::fs::rename(&copy, &path))?;
+        Ok(Public { path, left_out, lines_left_out })
+    };
+    let copied = copied();
+    if copied.is_err() {
+        // Where other copies are in it, it stays.
+        let _ = std::fs::remove_dir(&parent);
+    }
+    copied
+}
+
+/// Writes the copy; returns what was left out, and how many lines.
+fn copied(
+    run: &Path,
+    path: &Path,
+    cleaner: &Cleaner,
+    manifest: Manifest,
+    with_checkpoints: bool,
+) -> Result<(Vec<String>, u64), ExportError> {
+    write::at(path, std::fs::create_dir(path))?;
     let lock = path.join(layout::LOCK);
     write::replace(&lock, &[])?;
     let mut lines_left_out = 0;
     for name in LINES.iter().filter(|name| run.join(name).exists()) {
-        lines_left_out += lines(&run.join(name), &path.join(name), &cleaner)?;
+        lines_left_out += lines(&run.join(name), &path.join(name), cleaner)?;
     }
     if run.join(layout::RESOLVED).exists() {
-        let text = experiment(&resolved::text_of(run)?, &cleaner);
+        let text = experiment(&resolved::text_of(run)?, cleaner);
         write::replace(&path.join(layout::RESOLVED), &seal::text(&text))?;
     }
     if with_checkpoints && run.join(layout::CHECKPOINTS).is_dir() {
@@ -71,10 +99,10 @@ pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Publi
         write::replace_json(&path.join(name), &value)?;
     }
     let there: BTreeSet<String> = names(run)?;
-    let made = names(&path)?;
+    let made = names(path)?;
     let left_out = there.into_iter().filter(|name| !made.contains(name) && !MADE_ANEW.contains(&name.as_str()));
     let left_out = left_out.filter(|name| !name.starts_with('.')).map(|name| printable::line(&name, 100)).collect();
-    Ok(Public { path, left_out, lines_left_out })
+    Ok((left_out, lines_left_out))
 }
 
 fn names(folder: &Path) -> Result<BTreeSet<String>, ExportError> {
@@ -168,21 +196,56 @@ fn experiment(text: &str, cleaner: &Cleaner) -> String {
     toml::to_string(&value).unwrap_or_default()
 }
 
-/// The program's name and the names of options; placeholders of an experiment, which are no values.
+/// The program's name and the names of options; placeholders of an experiment, which are no values. Behind one dash a value
+/// may follow its option without a space.
 fn without_values(words: &[String]) -> Vec<String> {
-    let one = |(at, word): (usize, &String)| match word.split_once('=') {
-        _ if at == 0 => word.rsplit('/').next().unwrap_or_default().to_owned(),
-        _ if word.starts_with('{') && word.ends_with('}') => word.clone(),
-        Some((name, _)) if name.starts_with('-') => format!("{name}={MASK}"),
-        None if word.starts_with('-') => word.clone(),
-        _ => MASK.to_owned(),
+    let plain = |text: &str| text.chars().all(|one| one.is_ascii_alphanumeric() || "-_.".contains(one));
+    let is_option = |word: &str| {
+        word.strip_prefix('-').is_some_and(|rest| plain(rest) && (rest.starts_with('-') || rest.chars().count() <= 1))
+    };
+    let one = |(at, word): (usize, &String)| {
+        let placeholder = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        match word.split_once('=') {
+            _ if at == 0 => word.rsplit('/').next().unwrap_or_default().to_owned(),
+            _ if placeholder.is_some_and(plain) => word.clone(),
+            Some((name, _)) if is_option(name) => format!("{name}={MASK}"),
+            None if is_option(word) => word.clone(),
+            _ => MASK.to_owned(),
+        }
     };
     words.iter().enumerate().map(one).collect()
 }
 
-/// An absolute path, and what stands before it.
-static PATH: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r#"(^|[\s"'=:(\[`,])(/[^\s"'`:,;)\]/]+/[^\s"'`:,;)\]]*)"#).ok());
+/// An address (1), a path below a folder that is taken out already (2), an absolute path in quotes (3), or any other, with
+/// what stands before it (4): no part of a relative path, or an option of one letter.
+static PATH: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|(<folder>[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
+    Regex::new(pattern).ok()
+});
+
+/// In the place of what [`PATH`] found.
+fn without_path(found: &Captures<'_>) -> String {
+    match (found.get(1), found.get(2), found.get(3)) {
+        (Some(scheme), ..) => format!("{}://{MASK}", scheme.as_str()),
+        (_, Some(below), _) => below.as_str().to_owned(),
+        (.., Some(quoted)) => {
+            let quote = &quoted.as_str()[..1];
+            format!("{quote}{FOLDER}{quote}")
+        }
+        _ => format!("{}{FOLDER}", found.get(4).map_or("", |before| before.as_str())),
+    }
+}
+
+/// In the place of a text that is an absolute path or an address as a whole: such a one may have spaces.
+fn whole(text: &str) -> Option<String> {
+    let text = Some(text).filter(|text| !text.contains('\n'))?;
+    if (text.starts_with('/') && text.len() > 1) || text.starts_with("~/") {
+        return Some(FOLDER.into());
+    }
+    let (scheme, _) = text.split_once("://")?;
+    let is_scheme = scheme.chars().all(|one| one.is_ascii_alphanumeric() || "+.-".contains(one));
+    is_scheme.then(|| format!("{scheme}://{MASK}"))
+}
 
 /// Takes out of texts what tells where a run was and whose it is.
 struct Cleaner {
@@ -192,6 +255,8 @@ struct Cleaner {
     names: Vec<(String, &'static str)>,
     /// Words of the command that say something.
     words: Vec<String>,
+    /// The run's name, and the one in the copy.
+    run: Option<(String, String)>,
 }
 
 /// Words of a command may be names that records have, such as `train`: those with a sign in them are not, nor long ones.
@@ -226,7 +291,18 @@ impl Cleaner {
             (value.len() >= LONG || (tells && value.len() >= WORD_BYTES_MIN)).then(|| value.to_owned())
         });
         let words: BTreeSet<String> = words.filter(|word| *word != manifest.experiment && word != MASK).collect();
-        Self { folders, names: names.into_iter().collect(), words: words.into_iter().collect() }
+        Self { folders, names: names.into_iter().collect(), words: words.into_iter().collect(), run: None }
+    }
+
+    /// The fingerprint of a watched command, which ends the run's name, is a digest over its folder and its words: guesses at
+    /// them could be checked.
+    fn rename(&mut self, manifest: &mut Manifest) {
+        let Some(watched) = &manifest.watched else { return };
+        manifest.fingerprint = seal::sha(without_values(&watched.command).join("\0").as_bytes());
+        let Some((time, rest)) = manifest.run.rsplit_once('_') else { return };
+        let attempt = rest.split_once('-').map_or_else(String::new, |(_, attempt)| format!("-{attempt}"));
+        let run = format!("{time}_{}{attempt}", &manifest.fingerprint[..6]);
+        self.run = Some((std::mem::replace(&mut manifest.run, run.clone()), run));
     }
 
     fn manifest(&self, mut manifest: Manifest) -> Value {
@@ -266,7 +342,13 @@ impl Cleaner {
     }
 
     fn text(&self, text: &str) -> String {
+        if let Some(whole) = whole(text) {
+            return whole;
+        }
         let (text_alone, mut text) = (text, text.to_owned());
+        if let Some((run, renamed)) = &self.run {
+            text = text.replace(run, renamed);
+        }
         for folder in &self.folders {
             text = text.replace(folder, FOLDER);
         }
@@ -274,7 +356,7 @@ impl Cleaner {
             text = whole_words(&text, word, MASK).into_owned();
         }
         if let Some(path) = PATH.as_ref() {
-            text = path.replace_all(&text, |found: &Captures<'_>| format!("{}{FOLDER}", &found[1])).into_owned();
+            text = path.replace_all(&text, without_path).into_owned();
         }
         // A machine or a user may be called as something in a record: `train`, `heap`.
         for (name, mark) in self.names.iter().filter(|(name, _)| *name != text_alone) {
@@ -308,11 +390,23 @@ mod tests {
             folders: vec!["/home/ada/work".into(), "/home/ada".into()],
             names: vec![("ada".into(), "<user>"), ("box1".into(), HOST)],
             words: vec!["train.py".into()],
+            run: None,
         };
         for (given, cleaned) in [
             ("wrote /home/ada/work/last.pt", "wrote <folder>/last.pt"),
             ("at /scratch/x/y: none", "at <folder>: none"),
-            ("https://example.org/a", "https://example.org/a"),
+            ("see https://example.org/a", "see https://***"),
+            ("s3://bucket/my team", "s3://***"),
+            ("from s3://bucket/team, hf://team/model", "from s3://***, hf://***"),
+            ("file:///mnt/x", "file://***"),
+            ("/tmp/odd dir/secret proj/x", "<folder>"),
+            ("no '/tmp/odd dir/x' there", "no '<folder>' there"),
+            (r"no /tmp/odd\ dir/x there", "no <folder> there"),
+            (
+                "cc -I/mnt/x //mnt/y {/mnt/z} a|/mnt/v </mnt/w> at /single",
+                "cc -I<folder> <folder> {<folder>} a|<folder> <<folder>> at <folder>",
+            ),
+            ("steps/s, ./a/b and ../c", "steps/s, ./a/b and ../c"),
             ("ada on box1, adagrad", "<user> on <host>, adagrad"),
             ("workers of python3 train.py", "workers of python3 ***"),
             ("1/2 of it", "1/2 of it"),

@@ -77,7 +77,7 @@ fn check(bytes: &[u8], begin: &[u8], digits: usize, end: &[u8], of: impl Fn(&[u8
     }
 }
 
-fn sha(bytes: &[u8]) -> String {
+pub(crate) fn sha(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

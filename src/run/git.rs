@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::data::cache;
 use crate::results::{file, secrets};
 use crate::units::counted;
 
@@ -67,7 +68,14 @@ pub enum Committed {
 
 /// The commit of a folder; with `patch` also what is changed.
 pub fn state(folder: &Path, patch: bool) -> State {
-    let Ok(Some(checkout)) = Checkout::of(folder) else { return State::default() };
+    let checkout = match Checkout::of(folder) {
+        Ok(Some(checkout)) => checkout,
+        Ok(None) => return State::default(),
+        Err(why) => {
+            let left_out = patch.then(|| format!("the commit and all changes: {why}"));
+            return State { left_out, ..State::default() };
+        }
+    };
     let Ok(commit) = checkout.text(&["rev-parse", "--verify", "HEAD^{commit}"], &[]) else { return State::default() };
     let commit = Some(commit.trim().to_owned());
     if !patch {
@@ -114,7 +122,7 @@ impl Checkout {
             Some(path) => theirs.join(path.trim_end()),
             None => theirs.clone(),
         };
-        let checkout = Self { root: root.to_path_buf(), ours: tempfile::tempdir()? };
+        let checkout = Self { root: root.to_path_buf(), ours: folder_of_ours()? };
         checkout.fill(&theirs, &shared)?;
         Ok(Some(checkout))
     }
@@ -139,15 +147,39 @@ impl Checkout {
         // Read as a file by itself: what it includes is not. There is no repository yet, and so no other configuration.
         let said = ours("theirs");
         copy(&shared.join("config"), &said, SMALL_BYTES_MAX)?;
-        let settings = match said.exists() {
-            true => {
-                let said = said.to_string_lossy();
-                self.text(&["config", "--file", &said, "--no-includes", "--null", "--list"], &[])?
-            }
-            false => String::new(),
-        };
-        let configuration = configuration(&settings);
+        let settings = self.settings(&said, &["--list"])?;
+        let of_worktree = ours("theirs of the worktree");
+        if last_of(&settings, "extensions.worktreeconfig").is_some() {
+            copy(&theirs.join("config.worktree"), &of_worktree, SMALL_BYTES_MAX)?;
+        }
+        self.check_root(theirs, &[&settings, &self.settings(&of_worktree, &["--list"])?])?;
+        // As git understands them: `no`, `off` and `0` are `false`.
+        let pattern = CARRIED_OVER.iter().filter(|(_, values)| *values == BOOLEAN).map(|(key, _)| *key);
+        let pattern = format!("^({})$", pattern.collect::<Vec<_>>().join("|").replace('.', "\\."));
+        let booleans = self.settings(&said, &["--type=bool", "--get-regexp", &pattern]).unwrap_or_default();
+        let configuration = configuration(&(settings + &booleans));
         crate::results::write::replace(&ours("config"), configuration.as_bytes()).map_err(|error| error.source)
+    }
+
+    /// Settings of a file, each with its value behind a line break and NUL at its end; none where there is no file.
+    fn settings(&self, file: &Path, words: &[&str]) -> io::Result<String> {
+        if !file.exists() {
+            return Ok(String::new());
+        }
+        let file = file.to_string_lossy();
+        self.text(&[&["config", "--file", &file, "--no-includes", "--null"], words].concat(), &[])
+    }
+
+    /// Files elsewhere would be compared with the commit, and paths of the index be looked for below the wrong folder. A
+    /// submodule names its own root.
+    fn check_root(&self, theirs: &Path, settings: &[&str]) -> io::Result<()> {
+        let named = settings.iter().rev().find_map(|settings| last_of(settings, "core.worktree"));
+        match named {
+            Some(root) if std::fs::canonicalize(theirs.join(root)).ok().as_deref() != Some(self.root.as_path()) => {
+                Err(io::Error::other("`core.worktree` of the checkout names another folder for its files"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The patch, and what of the changes is not in it.
@@ -253,6 +285,21 @@ impl Checkout {
     }
 }
 
+/// A folder in the temporary one, or, where that is missing or full, in the cache.
+fn folder_of_ours() -> io::Result<tempfile::TempDir> {
+    tempfile::tempdir().or_else(|error| {
+        let cache = cache::folder();
+        let made = cache::make(&cache).and_then(|()| tempfile::tempdir_in(&cache));
+        made.map_err(|_| io::Error::other(format!("there is no temporary folder ({error}); set TMPDIR")))
+    })
+}
+
+/// The value that counts. `settings`: as of `git config --null --list`.
+fn last_of<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
+    let given = settings.split('\0').filter_map(|setting| setting.split_once('\n'));
+    given.rev().find(|(given, _)| *given == key).map(|(_, value)| value)
+}
+
 /// Ends it and all that is in its group.
 fn kill(child: &mut Child) {
     #[cfg(unix)]
@@ -310,8 +357,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 fn configuration(settings: &str) -> String {
     let mut text = "[core]\n\trepositoryFormatVersion = 1\n\tbare = false\n".to_owned();
     for (key, values) in CARRIED_OVER {
-        let given = settings.split('\0').filter_map(|setting| setting.split_once('\n'));
-        let last = given.rev().find(|(given, _)| given == key).map(|(_, value)| value.to_lowercase());
+        let last = last_of(settings, key).map(str::to_lowercase);
         if let (Some(value), Some((section, name))) =
             (last.filter(|value| values.contains(&value.as_str())), key.split_once('.'))
         {

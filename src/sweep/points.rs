@@ -13,6 +13,7 @@ use crate::experiment::axes::{Axis, Draw, Swept};
 use crate::experiment::read_sweep::{Family, shown, written};
 use crate::experiment::sweep::{Mode, Sweep};
 use crate::problem::{Problem, Problems};
+use crate::results::secrets;
 
 /// More runs than this are not one sweep: nobody reads their table.
 pub const RUNS_MAX: u64 = 10_000;
@@ -97,7 +98,17 @@ fn key(point: &[Swept]) -> String {
 
 /// `cleanup.every_steps = 5, limits.workers = 1`.
 pub fn words<'a>(keys: impl Iterator<Item = &'a str>, values: impl Iterator<Item = &'a serde_json::Value>) -> String {
-    keys.zip(values).map(|(key, value)| format!("{key} = {}", shown(value))).collect::<Vec<_>>().join(", ")
+    keys.zip(values)
+        .map(|(key, value)| format!("{key} = {}", shown(&masked(key, value))))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The value as people and tables may see it: a mask where the last part of the key names a secret.
+pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let name = key.rsplit('.').next().unwrap_or(key);
+    if secrets::value(name, &text) == secrets::MASK { secrets::MASK.into() } else { value.clone() }
 }
 
 fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [Swept]> {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::plan::Planned;
-use super::points::{RUNS_MAX, RunId, order};
+use super::points::{RUNS_MAX, RunId, masked, order};
 use super::search::{self, proposals};
 use super::slurm;
 use crate::data::digest::digest;
+use crate::experiment::axes::{Axis, Draw};
 use crate::experiment::read_sweep::{Family, written};
 use crate::experiment::resolved;
 use crate::experiment::sweep::Mode;
@@ -128,7 +129,12 @@ impl Record {
         let points = folder.path.join(layout::POINTS);
         write::at(&points, std::fs::create_dir(&points))?;
         resolved_text::keep(&folder.path.join(layout::BASE), &seal::text(&base))?;
-        resolved_text::keep(&folder.path.join(layout::SWEEP), &seal::text(&text))?;
+        let path = folder.path.join(layout::SWEEP);
+        // Points are lists without names, of which nothing else could tell that there are secrets in them.
+        match family.axes.iter().any(names_secrets) {
+            true => write::replace_private(&path, &seal::text(&text))?,
+            false => resolved_text::keep(&path, &seal::text(&text))?,
+        }
         Ok(folder)
     }
 
@@ -224,6 +230,10 @@ impl Record {
         text.extend(search.and_then(Result::ok).map(|search| format!("\n{search}")));
         text
     }
+}
+
+fn names_secrets(axis: &Axis) -> bool {
+    matches!(&axis.values, Draw::List(list) if list.iter().any(|swept| masked(&axis.key, &swept.value) != swept.value))
 }
 
 /// Writes down that this user created the sweep.

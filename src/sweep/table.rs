@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::compare::front;
 use super::measure::{Queued, measure};
 use super::page;
-use super::points::RunId;
+use super::points::{RunId, masked};
 use crate::experiment::read_sweep::shown;
 use crate::report::epochs::csv_line;
 use crate::results::format::VERSION;
@@ -71,8 +71,8 @@ pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) ->
 
 /// From what the runs of each point measured.
 fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measured>>) -> Table {
-    let mut rows: Vec<Row> =
-        (1..).zip(points).map(|(point, runs)| row(point, record.values(point).to_vec(), runs)).collect();
+    let values = |point| record.keys.iter().zip(record.values(point)).map(|(key, value)| masked(key, value)).collect();
+    let mut rows: Vec<Row> = (1..).zip(points).map(|(point, runs)| row(point, values(point), runs)).collect();
     let measured = || rows.iter().flat_map(|row| &row.runs);
     let search = record.search.as_ref();
     let searched = search.map(|search| (search.metric.clone(), Some(search.better)));

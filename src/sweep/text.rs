@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::plan::PlannedPoint;
-use super::points::words;
+use super::points::{masked, words};
 use super::table::COMPARED;
 use crate::experiment::read_sweep::shown;
 use crate::report::axes::{bytes, bytes_as, duration, number};
@@ -23,7 +23,7 @@ pub fn plan(keys: &[&str], points: &[PlannedPoint], repeats: u64, width: Option<
     header.extend([">steps", ">buffers at most"].map(str::to_owned));
     let rows = points.iter().enumerate().map(|(at, point)| {
         let mut row = vec![(at + 1).to_string()];
-        row.extend(point.values.iter().map(value));
+        row.extend(keys.iter().zip(&point.values).map(|(key, one)| value(&masked(key, one))));
         row.extend([point.steps.to_string(), bytes(point.buffer_bytes as f64)]);
         row
     });

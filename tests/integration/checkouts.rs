@@ -256,3 +256,56 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
     assert!(watch(&["--no-patch"], None)["git_patch"].is_null());
     assert!(watch(&[], Some("false"))["git_patch"].is_null());
 }
+
+#[test]
+fn a_checkout_with_its_files_elsewhere_is_unknown() {
+    let workplace = checkout();
+    let folder = workplace.folder.path();
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    git(folder, &["add", "-f", "results"]);
+    git(folder, &["commit", "-q", "-m", "results"]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    git(folder, &["config", "core.worktree", elsewhere.path().to_str().unwrap()]);
+    let removed = workplace.xrun(&["rm", "trial", "--yes"]);
+    assert!(removed.code != 0 && workplace.latest("trial").join("manifest.json").exists(), "{removed:?}");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let code = code_of(&workplace, "trial");
+    assert!(code["git_commit"].is_null() && code["git_patch"].is_null(), "{code}");
+    assert!(code["git_left_out"].as_str().unwrap().contains("core.worktree"), "{code}");
+    // A submodule names its own folder.
+    git(folder, &["config", "core.worktree", folder.to_str().unwrap()]);
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let code = code_of(&workplace, "trial");
+    assert!(code["git_commit"].is_string() && code["git_patch"].as_str().unwrap().contains("+behind"), "{code}");
+}
+
+#[test]
+fn every_word_of_git_for_false_is_carried_over() {
+    for word in ["no", "0", "off", "false"] {
+        let workplace = checkout();
+        let folder = workplace.folder.path();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.join("a.txt"), mode).unwrap();
+        git(folder, &["config", "core.filemode", word]);
+        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        let code = code_of(&workplace, "trial");
+        let patch = code["git_patch"].as_str().unwrap();
+        assert!(patch.contains("+behind") && !patch.contains("new mode"), "{word}: {code}");
+    }
+}
+
+#[test]
+fn without_a_temporary_folder_the_cache_is_taken() {
+    let workplace = checkout();
+    let run = |cache: &str| {
+        let mut command = workplace.command(&["trial.toml", "-q"]);
+        command.env("TMPDIR", workplace.path("missing")).env("XRUN_CACHE", workplace.path(cache));
+        assert_eq!(said(command.output().unwrap()).code, 0);
+        code_of(&workplace, "trial")
+    };
+    let code = run("cache");
+    assert!(code["git_commit"].is_string() && code["git_patch"].is_string(), "{code}");
+    put(&workplace, "file", "");
+    let code = run("file/cache");
+    assert!(code["git_commit"].is_null() && code["git_left_out"].as_str().unwrap().contains("TMPDIR"), "{code}");
+}

@@ -117,3 +117,69 @@ fn a_public_copy_is_a_result_without_host_user_folders_and_words() {
     let run = std::fs::read_dir(workplace.path("other/dummy")).unwrap().flatten().next().unwrap().path();
     assert!(run.join("checkpoints").is_dir());
 }
+
+#[test]
+fn a_public_copy_has_no_paths_in_words_and_no_digest_of_them() {
+    let workplace = Workplace::new();
+    let words = [
+        "watch",
+        "--name",
+        "w",
+        "--",
+        "sh",
+        "-c",
+        ":",
+        "-padalovpw",
+        "-I/mnt/hiddenplace",
+        "--data",
+        "/tmp/odd dir/privateplace",
+    ];
+    assert_eq!(workplace.xrun(&words).code, 0);
+    assert_eq!(workplace.xrun(&["export", "w", "--to", "public"]).code, 0);
+    let original = json(&workplace.latest("w").join("manifest.json"));
+    let fingerprint = original["fingerprint"].as_str().unwrap();
+    let found =
+        with_any(&workplace.path("public"), &["adalovpw", "hiddenplace", "privateplace", "odd dir", &fingerprint[..6]]);
+    assert!(found.is_empty(), "{found:?}");
+    let run = std::fs::read_dir(workplace.path("public/w")).unwrap().flatten().next().unwrap();
+    assert!(!run.file_name().to_string_lossy().contains(&fingerprint[..6]));
+    let command = json(&run.path().join("manifest.json"))["watched"]["command"].clone();
+    assert_eq!(command, serde_json::json!(["sh", "-c", "***", "***", "***", "--data", "***"]));
+}
+
+#[test]
+fn a_copy_of_a_damaged_run_leaves_nothing() {
+    let workplace = Workplace::new();
+    workplace.file("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n");
+    assert_eq!(workplace.xrun(&["dummy.toml", "-q"]).code, 0);
+    let path = workplace.latest("dummy").join("summary.json");
+    std::fs::write(&path, text(&path).replacen("steps", "stops", 1)).unwrap();
+    assert_ne!(workplace.xrun(&["export", "dummy", "--to", "public"]).code, 0);
+    assert!(!workplace.path("public/dummy").exists());
+}
+
+#[test]
+fn a_sweep_over_a_secret_shows_and_writes_it_for_its_owner_alone() {
+    let workplace = Workplace::new();
+    let command = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"test $0 != x\", \"{values.api_key}\"]\n\
+                   [pipeline.command.values]\napi_key = \"hunter0\"\n";
+    let values = "[sweep.values]\n\"pipeline.command.values.api_key\" = [\"hunter2\", \"hunter3\"]\n";
+    workplace.file("trial.toml", &format!("{command}{values}"));
+    for words in [
+        &["sweep", "trial.toml"][..],
+        &["sweep", "trial.toml", "--dry-run"],
+        &["sweep", "trial.toml", "--dry-run", "--json"],
+    ] {
+        let ended = workplace.xrun(words);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(!format!("{ended:?}").contains("hunter"), "{ended:?}");
+    }
+    for (path, _) in with_any(&workplace.path("results"), &["hunter2", "hunter3"]) {
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
+    }
+    let sweep = std::fs::canonicalize(workplace.path("results/trial/sweeps/latest")).unwrap();
+    for name in ["table.csv", "table.json", "report.html"] {
+        let content = text(&sweep.join(name));
+        assert!(!content.contains("hunter") && content.contains("***"), "{name}");
+    }
+}

@@ -364,10 +364,12 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
 /// The value that begins a text, without quotes: a word, with the scheme before it, or all of a header.
 fn unquoted<'a>(name: &str, given: &'a str) -> &'a str {
     let lower = name.to_ascii_lowercase();
-    let scheme =
-        given.split(' ').next().filter(|word| word.len() < 8 && SCHEMES.contains(&word.to_ascii_lowercase().as_str()));
     let header = lower.ends_with("authorization") || lower == "cookie";
-    let from = scheme.map_or(0, |word| (word.len() + 1).min(given.len()));
+    let begins = |scheme: &&&str| {
+        let word = given.get(..=scheme.len()).and_then(|word| word.strip_suffix(' '));
+        word.is_some_and(|word| word.eq_ignore_ascii_case(scheme))
+    };
+    let from = SCHEMES.iter().find(begins).map_or(0, |scheme| scheme.len() + 1);
     let ends = |letter: char| match header {
         true => "\"'\n".contains(letter),
         false => letter.is_whitespace() || "\"'&;,".contains(letter),

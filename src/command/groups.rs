@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::memory::processes::{self, Member, Pages, Status};
-use crate::results::printable;
 use crate::results::watched::Group;
+use crate::results::{printable, secrets};
 use crate::verdict::command::{GPU, PRIVATE, SHARED};
 
 /// Roles that have a name; the rest are [`OTHERS`].
@@ -54,7 +54,8 @@ pub struct Seen {
     pub status: Status,
     /// `None` where they may not be read.
     pub pages: Option<Pages>,
-    pub command: String,
+    /// Its words.
+    pub command: Vec<String>,
     pub young: bool,
     /// Bytes on GPUs.
     pub gpu: u64,
@@ -181,13 +182,13 @@ impl Groups {
         held
     }
 
-    fn known_role(&self, parent: usize, command: &str) -> Option<usize> {
-        let plain = without_numbers(command);
+    fn known_role(&self, parent: usize, command: &[String]) -> Option<usize> {
+        let plain = without_numbers(&command.join(" "));
         let same = |role: &Role| role.parent == parent && role.command == plain;
         self.known.iter().skip(OTHERS_AT + 1).position(same).map(|at| at + OTHERS_AT + 1)
     }
 
-    fn new_role(&mut self, parent: usize, command: &str, forked: bool) -> usize {
+    fn new_role(&mut self, parent: usize, command: &[String], forked: bool) -> usize {
         // `main` is a role, `others` is none.
         if self.known.len() > GROUPS_MAX || parent == OTHERS_AT {
             return OTHERS_AT;
@@ -203,7 +204,7 @@ impl Groups {
         self.known.push(Role {
             name,
             parent,
-            command: without_numbers(command),
+            command: without_numbers(&command.join(" ")),
             seen: false,
             shares: false,
             computes: false,
@@ -225,18 +226,29 @@ fn without_numbers(command: &str) -> String {
     text
 }
 
-/// The program, and the script or module that it runs: `python loader.py`.
-fn name(command: &str) -> String {
-    if let Some((_, name)) = KNOWN.iter().find(|(part, _)| command.contains(part)) {
+/// Options of interpreters that no value follows.
+const FLAGS: &[&str] = &["-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S", "-e", "-x", "-l"];
+/// Ends of scripts.
+const SCRIPTS: &[&str] =
+    &[".py", ".pyc", ".sh", ".bash", ".jl", ".r", ".R", ".rb", ".pl", ".js", ".mjs", ".ts", ".lua"];
+
+/// The program, and the script or module that it runs: `python loader.py`. Other words may be secrets.
+fn name(command: &[String]) -> String {
+    if let Some((_, name)) = KNOWN.iter().find(|(part, _)| command.iter().any(|word| word.contains(part))) {
         return (*name).to_owned();
     }
     let last = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-    let mut words = command.split(' ').filter(|word| !word.is_empty());
-    let program = words.next().map(last).unwrap_or_default();
-    let named = match words.find(|word| !word.starts_with('-')).map(last) {
-        Some(script) if !script.is_empty() => format!("{program} {script}"),
-        _ => program,
+    let masked = secrets::words(command);
+    let mut words = masked.iter().map(String::as_str);
+    // A process that names itself does so in one word with spaces.
+    let program = words.next().and_then(|word| word.split_ascii_whitespace().next()).map(last).unwrap_or_default();
+    let mut words = words.skip_while(|word| FLAGS.contains(word));
+    let plain = |word: &&str| word.chars().all(|letter| letter.is_alphanumeric() || "-_./".contains(letter));
+    let script = match words.next() {
+        Some("-m") if program.starts_with("py") => words.next(),
+        word => word.filter(|word| !word.starts_with('-') && SCRIPTS.iter().any(|end| word.ends_with(end))),
     };
+    let named = script.filter(plain).map_or(program.clone(), |script| format!("{program} {}", last(script)));
     printable::line(&named, NAME_CHARACTERS_MAX)
 }
 
@@ -252,7 +264,7 @@ mod tests {
             member: Member { id, parent },
             status: Status { parent: 0, threads: 1, anonymous: pages.anonymous, ..Status::default() },
             pages: Some(pages),
-            command: command.into(),
+            command: command.split(' ').map(str::to_owned).collect(),
             young: false,
             gpu: 0,
         }
@@ -308,6 +320,26 @@ mod tests {
         let held = groups.add_up(&all);
         assert_eq!(held.groups.len(), GROUPS_MAX + 1);
         assert_eq!(held.groups["others"].processes, 40 - 12);
+    }
+
+    #[test]
+    fn a_name_has_no_words_that_may_be_secrets() {
+        for (command, expected) in [
+            ("bash API_KEY=S3cret", "bash"),
+            ("/bin/bash -c S3cret", "bash"),
+            ("API_KEY=S3cret x", "API_KEY=***"),
+            ("python3 -X S3cret child.py", "python3"),
+            ("python3 child.py S3cret", "python3 child.py"),
+            ("python3 -m S3cret=1", "python3"),
+            ("/usr/bin/python3 -u -m torch.distributed.run S3cret", "python3 torch.distributed.run"),
+            ("bash -e a/run.sh", "bash run.sh"),
+            ("mysql -m S3cret", "mysql"),
+            ("curl S3cret", "curl"),
+        ] {
+            let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(name(&words), expected);
+        }
+        assert_eq!(name(&["worker: S3cret".to_owned()]), "worker:");
     }
 
     #[test]

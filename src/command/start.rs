@@ -61,7 +61,7 @@ pub fn words(request: &Request) -> Vec<String> {
     let words: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut masked = secrets::words(&words);
     for secret in &request.secrets {
-        masked.iter_mut().for_each(|word| *word = word.replace(secret, secrets::MASK));
+        masked.iter_mut().for_each(|word| *word = secrets::without_value(word, secret));
     }
     masked
 }

@@ -169,18 +169,17 @@ pub fn open_files(process: u32) -> Option<u64> {
     Some(fs::read_dir(format!("/proc/{process}/fd")).ok()?.count() as u64)
 }
 
-/// Its command line, words separated by spaces; its name in brackets where it has none.
-pub fn command(process: u32) -> Option<String> {
+/// The words of its command line; its name in brackets where it has none.
+pub fn command(process: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{process}/cmdline")).ok()?;
     let bytes = &bytes[..bytes.len().min(COMMAND_BYTES_MAX)];
-    let words: Vec<String> =
-        bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    let text = words.join(" ").trim_end().to_owned();
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_end_matches(['\0', ' ']);
     if !text.is_empty() {
-        return Some(text);
+        return Some(text.split('\0').map(str::to_owned).collect());
     }
     let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
-    Some(format!("[{}]", name.trim()))
+    Some(vec![format!("[{}]", name.trim())])
 }
 
 /// How long it has been there.
@@ -247,7 +246,7 @@ mod tests {
         child.kill().unwrap();
         assert!(found);
         assert!(pages.is_some() && age.unwrap() < Duration::from_secs(30) && open_files(own).unwrap() > 2);
-        assert!(command.unwrap().contains("sleep") || cfg!(not(target_os = "linux")));
+        assert!(command.unwrap()[0].contains("sleep") || cfg!(not(target_os = "linux")));
         assert!(!is_exiting(own));
         child.wait().unwrap();
         assert_eq!(Status::read(child.id()), None);

@@ -1,0 +1,174 @@
+//! Secrets that are masked, and values that are not.
+
+use super::*;
+
+fn line(line: &str) -> String {
+    words(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ")
+}
+
+#[test]
+fn values_of_secret_names_are_masked_on_a_command_line() {
+    for (given, masked) in [
+        ("a --api-key X9", "a --api-key ***"),
+        ("a --api-key=X9 b", "a --api-key=*** b"),
+        ("a --wandb_api_key abc", "a --wandb_api_key ***"),
+        ("a --hftoken abc", "a --hftoken ***"),
+        ("a --hf-token abc --lr 3", "a --hf-token *** --lr 3"),
+        ("a --password 1234", "a --password ***"),
+        ("a --dbPasswd=1234", "a --dbPasswd=***"),
+        ("a --auth user", "a --auth ***"),
+        ("env WANDB_API_KEY=abc a", "env WANDB_API_KEY=*** a"),
+        ("env AWS_SECRET_ACCESS_KEY=a/b+c AWS_ACCESS_KEY_ID=q", "env AWS_SECRET_ACCESS_KEY=*** AWS_ACCESS_KEY_ID=***"),
+        ("wandb login 0123456789abcdef", "wandb login ***"),
+        ("-s pipeline.command.values.api_key=abc", "-s pipeline.command.values.api_key=***"),
+        ("a https://user:pa@ss@host/x", "a https://***@host/x"),
+        ("a x?token=abc12345&n=3", "a x?token=***&n=3"),
+    ] {
+        assert_eq!(line(given), masked);
+    }
+    let shell = words(&["sh".into(), "-c".into(), "API_KEY='x y' python a.py --token abc --n 3".into()]);
+    assert_eq!(shell[2], "API_KEY='***' python a.py --token *** --n 3");
+    let header = words(&["curl".into(), "-H".into(), "Authorization: Bearer abc".into()]);
+    assert_eq!(header[2], "Authorization: ***");
+}
+
+#[test]
+fn what_only_sounds_like_a_secret_stays() {
+    for given in [
+        "a --tokenizer gpt2",
+        "a --tokenizer=gpt2",
+        "a --key-frames 3",
+        "a --max-tokens 512",
+        "a --max-token 512",
+        "a --author me",
+        "a --authors me",
+        "a --pad-token <pad>",
+        "a --eos_token </s>",
+        "a --image-key jpg",
+        "a --sort-key=name",
+        "a --keep 3",
+        "a --monkey jim",
+        "a --token-count 5",
+        "a --token",
+        "a --token --verbose",
+        "a --api-key $KEY",
+        "a -s training.epochs=3",
+        "a https://host/x@y",
+        "a git@github.com:a/b.git",
+        "a ssh://git@host/a",
+        "a commit 0123456789012345678901234567890123456789",
+        "a key=lambda",
+        "a --checkpoint_key teacher --model_key a --placeholder_token <cat> --initializer_token toy --instance_token sks --modifier_token a --chosen_key a --response_key a --obs-key a --gt_key a --eod-token a --eot_token a --think_token a --key loss trainer.key=abc --auth-type oauth --api_key_env WANDB_API_KEY --secretary x --rejected_key a --ckpt_key a --messages_key a --data_key a --tgt_key a --bbox_key a",
+    ] {
+        assert_eq!(line(given), given);
+    }
+}
+
+#[test]
+fn known_shapes_and_literals_are_masked_in_any_text_and_expressions_stay() {
+    let letters = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
+    for token in [
+        format!("hf_{letters}"),
+        format!("ghp_{letters}"),
+        format!("github_pat_{letters}"),
+        "AKIAIOSFODNN7EXAMPLE".into(),
+        format!("sk-proj-{letters}"),
+        "xoxb-123456789012-abcdef".into(),
+    ] {
+        assert_eq!(text(&format!("+x = f(\"{token}\")")), "+x = f(\"***\")");
+    }
+    for (given, masked) in [
+        ("+password = \"abc\"", "+password = \"***\""),
+        ("+  \"api_key\": \"abc\",", "+  \"api_key\": \"***\","),
+        ("+TOKEN=abcdefg1", "+TOKEN=***"),
+        ("-----BEGIN RSA PRIVATE KEY-----\n+abc\n-----END RSA", "-----BEGIN RSA PRIVATE KEY-----***-----END RSA"),
+    ] {
+        assert_eq!(text(given), masked);
+    }
+    for code in [
+        "+tokens = tokenizer(text, key=len)",
+        "+sorted(x, key=lambda a: a.b)",
+        "+password = os.environ[\"PASSWORD\"]",
+        "+api_key = args.api_key",
+        "+for key in d: token = d[key]",
+        "+max_token=512",
+    ] {
+        assert_eq!(text(code), code);
+    }
+}
+
+#[test]
+fn values_in_any_form_are_masked() {
+    for given in [
+        "https://h/?api_key=S3",
+        "CMD=\"python a.py --password=S3\"",
+        "a --opts a:password=S3",
+        "{\"password\": \"S3\"}",
+        "PASSWORD=ab.S3",
+        "TOKEN=v1.S3",
+        "HF_TOKEN=S3correcthorsebattery",
+        "os.environ[\"WANDB_API_KEY\"] = \"S3\"",
+        "{\"password\": b\"S3\"}",
+        "password: str = \"S3\"",
+        "password = f'S3'",
+        "if password == \"S3\":",
+        "password := \"S3\"",
+        "password = \"\"\"S3\"\"\"",
+        "{\\\"password\\\":\\\"S3\\\"}",
+        "add_argument(\"--api-key\", default=\"S3\")",
+        "getenv(\"API_KEY\", \"S3\")",
+        "a --password $S3(",
+        "a --password={S3:b}",
+        "curl -H 'Authorization: Custom a S3'",
+        "a --db-pass S3",
+        "a --db_pwd=S3",
+        "a --creds S3",
+        "a --jwt S3",
+        "a --tokens S3",
+        "wandb login --relogin S3",
+        "password=\"a\\\"S3\"",
+        "password: ab.S3",
+    ] {
+        assert!(!text(given).contains("S3"), "{given} -> {}", text(given));
+        let masked = if given.starts_with("a --") { line(given) } else { words(&[given.to_owned()]).concat() };
+        assert!(!masked.contains("S3"), "{given} -> {masked}");
+    }
+}
+
+#[test]
+fn a_secret_known_from_elsewhere_is_masked_as_a_word() {
+    assert_eq!(without_value("a hunter22 b=hunter22,xhunter22", "hunter22"), "a *** b=***,xhunter22");
+    assert_eq!(without_value("auto train", "train"), "auto train");
+}
+
+#[test]
+fn an_experiment_without_secrets_stays_as_it_was_written() {
+    let plain = "# a\n[pipeline.command]\nprogram = [\"a\", \"{values.api_key}\"]\n[training]\nseed = 3\n";
+    assert_eq!(experiment(plain), plain);
+    let secret = "[pipeline.command]\nprogram = [\"a\", \"--token\", \"t\"]\n[pipeline.command.values]\napi_key = \"k\"\nlr = 0.1\n";
+    let masked = experiment(secret);
+    assert!(
+        masked.contains("api_key = \"***\"") && masked.contains("lr = 0.1") && !masked.contains("\"t\""),
+        "{masked}"
+    );
+}
+
+#[test]
+fn files_that_hold_secrets_are_known_by_their_names() {
+    for path in [
+        ".env",
+        "a/.env.local",
+        "prod.env",
+        "a/server.PEM",
+        "x.key",
+        "my_secrets.yaml",
+        "secrets/a.txt",
+        ".ssh/config",
+        "id_rsa",
+    ] {
+        assert!(is_file(path), "{path}");
+    }
+    for path in ["src/main.rs", "keys.py", "environment.yml", "tokenizer.json", "a/model.keys"] {
+        assert!(!is_file(path), "{path}");
+    }
+}

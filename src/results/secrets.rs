@@ -25,7 +25,7 @@ const LAST: &[&str] = &["pat", "pass", "pwd", "creds", "jwt", "cookie", "cookies
 /// Words of names.
 const AS_WORD: &[&str] = &["auth", "oauth", "authorization", "bearer"];
 /// Last words of names that say where a secret is, or of which kind.
-const NO_SECRET: &[&str] = &["env", "name", "type", "method", "file", "path"];
+const NO_SECRET: &[&str] = &["env", "name", "type", "method", "mode", "file", "path"];
 /// Before `token`: such a thing is no secret.
 const HARMLESS: &str = "added audio begin blank boi bos caption class cls concept decoder end eod eoi eos eot first forced \
     image img initializer input instance label last mask max metric middle min modifier next num output pad padding per \
@@ -86,6 +86,15 @@ fn named(name: &str) -> Option<Sure> {
     (key || token || word).then_some(Sure::Perhaps)
 }
 
+fn is_key(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with("key")
+}
+
+/// Whether it has the form of a key of W&B, which has 40 hexadecimal digits, or of its like.
+fn is_hexadecimal(value: &str) -> bool {
+    value.len() >= 32 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 fn is_plain(value: &str) -> bool {
     is_number(value) || is_constant(value)
 }
@@ -112,6 +121,7 @@ pub fn value<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
         _ if value.is_empty() || is_placeholder(value) => value.into(),
         Some(Sure::Surely) => MASK.into(),
         Some(Sure::Perhaps) if !is_plain(value) => MASK.into(),
+        None if is_key(name) && is_hexadecimal(value) => MASK.into(),
         _ => text(value).into(),
     }
 }
@@ -157,7 +167,7 @@ pub fn table(of: &mut Value) {
 }
 
 /// Shorter secrets stand by chance in other texts.
-const ELSEWHERE_BYTES_MIN: usize = 8;
+const ELSEWHERE_BYTES_MIN: usize = 6;
 
 /// A text without a secret that is known from elsewhere, where it stands as a word.
 pub fn without_value(text: &str, secret: &str) -> String {
@@ -314,7 +324,9 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
         None if option && gap => sign,
         None => return None,
     };
-    let sure = named(name)?;
+    let known = named(name);
+    // Of a bare `key` only a value in the form of one counts, such as that of W&B.
+    let sure = known.or_else(|| is_key(name).then_some(Sure::Perhaps))?;
     let mut given = behind.trim_start_matches([' ', '\t']);
     let spaced = gap && given.len() < behind.len();
     let is_literal =
@@ -356,7 +368,10 @@ fn assigned(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
     let long = long || (quote.is_some() && value.len() >= 16) || value.len() > WORD_BYTES_MAX;
     let kept = value.is_empty() || value == MASK || is_placeholder(value) || is_constant(value) || typed || expression;
     let number = is_number(value) && (sure == Sure::Perhaps || spaced);
-    let masks = sure == Sure::Surely || capitals || option || long;
+    let masks = match known {
+        None => is_hexadecimal(value),
+        Some(_) => sure == Sure::Surely || capitals || option || long,
+    };
     let negative = found.is_none() && value.starts_with('-');
     (masks && !kept && !number && !negative).then_some((from, from + value.len()))
 }

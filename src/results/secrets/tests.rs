@@ -172,3 +172,11 @@ fn files_that_hold_secrets_are_known_by_their_names() {
         assert!(!is_file(path), "{path}");
     }
 }
+
+#[test]
+fn a_bare_key_is_masked_where_its_value_has_the_form_of_one() {
+    let key = "0123456789abcdef0123456789abcdef01234567";
+    assert_eq!(text(&format!("wandb.login(key=\"{key}\")")), "wandb.login(key=\"***\")");
+    assert_eq!(value("key", key), MASK);
+    assert_eq!(text("best = max(runs, key=\"loss\")"), "best = max(runs, key=\"loss\")");
+}

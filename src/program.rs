@@ -13,7 +13,7 @@
 //! which it is started once more:
 //!
 //! ```standalone_crate
-//! use xrun::probe::{self, Meanwhile};
+//! use xrun::probe;
 //! use xrun::{Program, experiment::read};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +22,7 @@
 //!     let file = folder.path().join("quick.toml");
 //!     std::fs::write(&file, "[pipeline.dummy]\n[training]\nmax_steps = 20\n")?;
 //!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "it is written wrong")?.experiment;
-//!     let probe = probe::probe(&file, &[], &experiment, 8, &Meanwhile { stopped: &|| false, compiled: &|| 0 })?;
+//!     let probe = probe::probe(&file, &[], &experiment, 8, &|| false)?;
 //!     println!("{:?}", probe.demand);
 //!     Ok(())
 //! }

@@ -89,7 +89,7 @@ pub struct TaskFacts {
     pub learned_from_data: Option<&'static str>,
     /// What is smaller than the experiment asks.
     pub smaller: Vec<Smaller>,
-    /// What else there is to say about the data, for people; a few lines.
+    /// Notes about the data for people; a few lines.
     pub notes: Vec<String>,
     /// Numbers that have a gradient and an optimiser's state, in the phase that has most of them; `None` for all that the
     /// model has.
@@ -169,11 +169,11 @@ impl Metric {
 /// A file of the cache that a task is opened with, and makes first where it is not there. Numbers depend on it as on data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
-    /// What it is called among the digests of the data.
+    /// Its name among the digests of the data.
     pub name: &'static str,
     /// Where it is kept.
     pub path: PathBuf,
-    /// What has to be done to make it, which takes long, for people.
+    /// Message for people about the work, which takes long, that makes it.
     pub how: String,
 }
 

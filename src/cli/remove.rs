@@ -168,7 +168,7 @@ fn is_tagged(run: &Path) -> bool {
     read::notes(run).map_or(true, |notes| !notes.tags.is_empty())
 }
 
-/// What `gc` does not remove, beside what it was asked to keep.
+/// Runs that `gc` does not remove, beside what it was asked to keep.
 struct Staying<'a> {
     terminal: &'a Terminal,
     lines: usize,

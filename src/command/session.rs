@@ -180,7 +180,7 @@ struct Session<'a> {
     limits: Limits,
     /// Whether the pattern may still match for the first time.
     patient: bool,
-    /// What was to be written last could not be, and that was told. The command goes on: it is not to blame.
+    /// The last write failed, and a message said so. The command goes on: it is not to blame.
     unwritten: bool,
 }
 

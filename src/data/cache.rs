@@ -87,7 +87,7 @@ fn private(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 
-/// What the list of a file's digest ends with, which stands beside the file.
+/// Suffix of the file that has a cached file's digest.
 pub const SUM: &str = "sha256";
 
 /// The lock of whoever makes this file or folder, in the same folder.

@@ -63,7 +63,7 @@ pub trait DatasetKind: Send + Sync + 'static {
 pub struct Look<T> {
     /// What was left out of it, and why.
     pub left_out: Broken,
-    /// What else there is to say about it, for people; a few lines.
+    /// Notes about it for people; a few lines.
     pub notes: Vec<String>,
     /// What a pipeline wants to know of it.
     pub seen: T,

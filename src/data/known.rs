@@ -24,7 +24,7 @@ const SETS_MAX: usize = 256;
 const HEAD: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, name";
 /// File systems count time in steps of up to two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
-/// What is said of a file that is made again when it is deleted.
+/// Message about a file that is made again when it is deleted.
 pub const CHANGED: &str = "its bytes are not those that were written (the checksum differs): the disk or a copy damaged \
                            it, or it was edited";
 /// The list of a generated set, as `sha256sum` writes and checks it.
@@ -93,7 +93,7 @@ pub struct Known {
     kept_in: PathBuf,
     before: BTreeMap<String, (Stamp, String)>,
     now: BTreeMap<String, (Stamp, String)>,
-    /// What a generated set was written as; `None` of other sets.
+    /// Digests of a generated set as it was written; `None` for other sets.
     expected: Option<BTreeMap<String, String>>,
     began: i128,
     /// Files that were read to the end, and their bytes.
@@ -119,7 +119,7 @@ impl Known {
         Self { kept_in, before, now, expected, began, hashed: 0, bytes: 0, since, next_word }
     }
 
-    /// Of a generated set: its files must be those that were written, each of them in the list.
+    /// Checks a generated set: its files must be those that were written, each of them in the list.
     pub fn of_generated(root: &Path) -> Self {
         let sums = file::bytes(&root.join(SUMS), FILE_BYTES_MAX).unwrap_or_default();
         let line = |line: &str| line.split_once("  ").map(|(digest, name)| (name.to_owned(), digest.to_owned()));

@@ -32,7 +32,7 @@ pub struct Tokenizer {
     end: u32,
     /// Bytes of the text that each token stands for.
     bytes: Vec<u32>,
-    /// What there is to say about the words that it was learnt from.
+    /// Notes about the words that it was learnt from.
     note: Option<String>,
 }
 
@@ -85,7 +85,7 @@ impl Tokenizer {
         self.size
     }
 
-    /// What there is to say about the words that it was learnt from, for people.
+    /// Notes for people about the words that it was learnt from.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -180,7 +180,7 @@ impl Words {
         if text.len() > WORD_BYTES_MAX { self.add(text, 1) } else { Ok(()) }
     }
 
-    /// What there is to say about words that were cut, for people; `None` where none was.
+    /// A note for people about words that were cut; `None` where none was.
     pub fn note(&self) -> Option<String> {
         let words = counted(self.cut, "word");
         let (are, size) = (if self.cut == 1 { "is" } else { "are" }, Bytes(WORD_BYTES_MAX as u64));

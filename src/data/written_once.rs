@@ -110,7 +110,7 @@ pub fn expect(place: &Path, written: &str, found: &str) -> Result<(), DataError>
     }
 }
 
-/// What a file was written as; `None` where it is not there.
+/// Reads the digest that a file was written with; `None` where it is not there.
 fn noted(place: &Path) -> Result<Option<String>, DataError> {
     if !is_there(place, place)? {
         return Ok(None);
@@ -146,19 +146,19 @@ pub fn is_missing(file: &Path) -> bool {
     matches!(file.try_exists(), Ok(false))
 }
 
-/// What is said of a file or folder of the cache that cannot be written.
+/// Error of a file or folder of the cache that cannot be written.
 pub fn not_made(place: &Path, error: &io::Error) -> DataError {
     DataError::file(place, format!("cannot be generated: {error}{}", cache::advice(error)))
 }
 
-/// What is said of what another user made and did not share.
+/// Error of a file that another user made and did not share.
 fn not_ours(place: &Path) -> DataError {
     let message = "permission denied: another user made it, and lets nobody else read it; ask for `chmod -R go+rX` of it, or \
                    name another folder with the environment variable XRUN_CACHE";
     DataError::file(place, message)
 }
 
-/// What is said of a file or folder of the cache that is not as it was written, and is never left out in part. Without a hint:
+/// Error of a file or folder of the cache that is not as it was written, and is never left out in part. Without a hint:
 /// no setting helps.
 pub fn damaged(place: &Path, error: DataError) -> DataError {
     let first = match error {

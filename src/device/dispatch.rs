@@ -85,7 +85,7 @@ impl TensorDevice {
         Ok(self.reserved().saturating_sub(before))
     }
 
-    /// What the pools have taken from the driver, in bytes.
+    /// Bytes that the pools have taken from the driver.
     fn reserved(&self) -> u64 {
         self.memory().map_or(0, |pool| pool.reserved)
     }

@@ -22,7 +22,7 @@ const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, l
 const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Of the command of the run, the start of a description.
+/// Characters of a description that begins with the command of the run.
 const DESCRIPTION_CHARACTERS_MAX: usize = 400;
 /// Made anew from the copy by the report.
 const MADE_ANEW: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, crate::results::sums::SUMS];
@@ -34,7 +34,7 @@ const FOLDER: &str = "<folder>";
 pub struct Public {
     /// Its folder: `<output>/<experiment>/<run>`.
     pub path: PathBuf,
-    /// What was left out, by the names of files and folders.
+    /// Names of files and folders.
     pub left_out: Vec<String>,
     /// Lines that are damaged, and are left out.
     pub lines_left_out: u64,

@@ -19,10 +19,10 @@ pub enum Cause {
     Other,
 }
 
-/// What CubeCL says of an allocation that was refused: one that is larger than any page may be, or one for which there is no
+/// Words of CubeCL about an allocation that was refused: one that is larger than any page may be, or one for which there is no
 /// memory now.
 const REFUSED: [&str; 2] = ["can't allocate buffer of size: ", "out of device memory allocating "];
-/// What CubeCL says where a kernel that was found fastest refuses a size that has the same key.
+/// Words of CubeCL where a kernel that was found fastest refuses a size that has the same key.
 const REFUSED_SIZE: &str = "Should run when selected by autotune";
 const OUT_OF_MEMORY: &str = "CUDA_ERROR_OUT_OF_MEMORY";
 /// What CubeCL's kernel source stands behind in a message.

@@ -397,31 +397,22 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
         Some((name, better))
     });
     let Some((name, better)) = metric else { return saved };
-    // A command has no checkpoint that knows its best, and the end of a long file does not have it.
-    let all: Vec<MetricsLine> = match &saved {
-        None if is_longer_than_its_end(run) => {
-            let lines = read::metrics(run).into_iter().flatten().flatten();
-            let best = lines.fold(None, |best: Option<(f64, MetricsLine)>, line| match line {
-                MetricsLine::Validation { step, ref metrics, .. } if step > 0 => {
-                    let value = metrics.get(name).copied().flatten();
-                    let value =
-                        value.filter(|value| best.as_ref().is_none_or(|(best, _)| better.prefers(*value, *best)));
-                    value.map(|value| (value, line)).or(best)
-                }
-                _ => best,
-            });
-            best.into_iter().map(|(_, line)| line).collect()
-        }
-        _ => Vec::new(),
-    };
-    all.iter().chain(newest).fold(saved, |best, line| match line {
+    let better_of = |best: Option<Best>, line: &MetricsLine| match line {
         MetricsLine::Validation { step, metrics, .. } if *step > 0 => {
             let value = metrics.get(name).copied().flatten();
             let value = value.filter(|value| best.as_ref().is_none_or(|best| better.prefers(*value, best.value)));
             value.map(|value| Best { metric: name.clone(), value, step: *step }).or(best)
         }
         _ => best,
-    })
+    };
+    match saved {
+        // A command has no checkpoint that knows its best, and the end of a long file does not have it.
+        None if is_longer_than_its_end(run) => {
+            let lines = read::metrics(run).into_iter().flatten().flatten();
+            lines.fold(None, |best, line| better_of(best, &line))
+        }
+        saved => newest.iter().fold(saved, better_of),
+    }
 }
 
 /// Whether more metrics were written than are read from the end of the file.

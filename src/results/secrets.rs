@@ -63,7 +63,7 @@ fn parts(name: &str) -> Vec<String> {
     words
 }
 
-/// What a name says of its value.
+/// Returns how sure a name makes that its value is a secret.
 fn named(name: &str) -> Option<Sure> {
     let words = parts(name);
     let (last, before) = words.split_last()?;

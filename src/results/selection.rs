@@ -240,7 +240,7 @@ pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
     found
 }
 
-/// Which way a metric is better, as the plan of a run says.
+/// Returns the direction in which a metric is better, by the plan of a run.
 fn better(run: &Entry, name: &str) -> Option<Better> {
     read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.better
 }

@@ -51,7 +51,7 @@ const CARRIED_OVER: &[(&str, &[&str])] = &[
 pub struct State {
     /// `None` without git or without a checkout, and where git does not tell.
     pub commit: Option<String>,
-    /// What was changed since the commit; `None` where nothing was, or where it was not asked for.
+    /// Changes since the commit; `None` where nothing was, or where it was not asked for.
     pub patch: Option<String>,
     /// For people: what of the changes is not in the patch.
     pub left_out: Option<String>,
@@ -222,7 +222,7 @@ impl Checkout {
         })
     }
 
-    /// What `read` makes of what git says. A git that is not read to its end may fail for it, and that is no error.
+    /// Returns what `read` makes of the output of git. A git that is not read to its end may fail for it, and that is no error.
     fn ask<T: Send + 'static>(
         &self,
         folder: &Path,
@@ -390,12 +390,12 @@ fn paths(out: &mut dyn Read) -> io::Result<Vec<String>> {
     texts(out, Some)
 }
 
-/// Of `ls-files --stage`.
+/// Parses the output of `ls-files --stage`.
 fn submodules(out: &mut dyn Read) -> io::Result<Vec<String>> {
     texts(out, |line| Some(line.strip_prefix("160000 ")?.split_once('\t')?.1.to_owned()))
 }
 
-/// Of `check-attr`: a path, the attribute's name and its value in turn.
+/// Parses the output of `check-attr`: a path, the attribute's name and its value in turn.
 fn paths_with_filter(out: &mut dyn Read) -> io::Result<Vec<String>> {
     let (mut at, mut path) = (0, String::new());
     texts(out, |text| {

@@ -310,7 +310,7 @@ fn send_kill(_: i32) -> bool {
     false
 }
 
-/// What processes of a hook are known by: a variable of their environment, which they inherit.
+/// Mark of the processes of a hook: a variable of their environment, which they inherit.
 #[derive(Debug)]
 struct Mark(String);
 

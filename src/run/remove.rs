@@ -62,7 +62,7 @@ impl From<WriteError> for Stays {
 pub struct Removable {
     /// The run's folder.
     pub path: PathBuf,
-    /// Of all its files.
+    /// Bytes of all its files.
     pub bytes: u64,
     /// SHA-256 of its manifest, which a resume writes again.
     manifest: String,
@@ -221,7 +221,7 @@ pub struct LeftOver {
     pub others: u64,
 }
 
-/// What removals that were killed left in the folders of all experiments, or of one.
+/// Leftovers of removals that were killed in the folders of all experiments, or of one.
 pub fn left_over(results: &Path, experiment: Option<&str>) -> LeftOver {
     let within = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut left = LeftOver::default();
@@ -245,7 +245,7 @@ pub fn left_over(results: &Path, experiment: Option<&str>) -> LeftOver {
     left
 }
 
-/// What the folder of a run was called before it was set aside.
+/// Name of the folder of a run before it was set aside.
 fn name_before(folder: &Path) -> Option<&OsStr> {
     folder.file_name()?.to_str()?.strip_prefix(REMOVING).map(OsStr::new)
 }

@@ -61,10 +61,10 @@ pub const EXIT_VERDICT: u8 = 6;
 /// A panic outside of a run.
 pub const EXIT_PANIC: u8 = 70;
 
-/// What asks to stop. A second one of these ends the program at once.
+/// Signals that ask to stop. A second one of these ends the program at once.
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// What asks to stop because the terminal is gone; `None` where whoever started the program had it ignored, as `nohup` does. It never
+/// The signal that asks to stop because the terminal is gone; `None` where whoever started the program had it ignored, as `nohup` does. It never
 /// counts as a second signal: a shell that ends sends it to its jobs, and the kernel does so once more.
 pub fn hang_up() -> Option<i32> {
     static HEARD: OnceLock<Option<i32>> = OnceLock::new();

@@ -42,7 +42,7 @@ pub enum Untrusted {
     Key(String),
 }
 
-/// What a record vouches for: files of a folder, and words that stand in others.
+/// Contents that a record vouches for: files of a folder, and words that stand in others.
 #[derive(Clone, Debug)]
 pub struct Vouched {
     /// The names of the files, byte for byte.
@@ -51,7 +51,7 @@ pub struct Vouched {
     pub words: Vec<String>,
 }
 
-/// What names the programs of a run, and the folder that they start in.
+/// Files and words that name the programs of a run, and the folder that they start in.
 fn of_run(run: &Path) -> Option<Vouched> {
     let manifest = read::manifest(run).ok()?;
     Some(Vouched { files: &[layout::RESOLVED], words: vec![manifest.run, manifest.working_directory] })

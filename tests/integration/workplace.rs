@@ -113,7 +113,7 @@ pub fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
 }
 
-/// Of the user that the tests are: the key by which folders are known to be that user's own.
+/// The key of the user that the tests run as by which folders are known to be that user's own.
 pub fn state() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("state")
 }

@@ -65,7 +65,7 @@ fn check(width: usize, heads: usize) {
     );
 }
 
-/// The same in Burn's operations.
+/// Plain body in Burn's operations.
 fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: Mask) -> Tensor<3> {
     let [batch, length, width] = inputs[0].dims();
     let by_head = |input: Tensor<3>| {

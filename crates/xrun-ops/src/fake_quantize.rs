@@ -175,7 +175,7 @@ impl Quantizer {
         self.plain(values, scale, zero)
     }
 
-    /// The same in Burn's operations, for scales and zero points that fit the values.
+    /// Plain body in Burn's operations, for scales and zero points that fit the values.
     fn plain<const D: usize>(self, values: Tensor<D>, scale: Tensor<D>, zero: Tensor<D>) -> Tensor<D> {
         let (least, most) = self.levels();
         let fixed = inner(&values);

@@ -3,7 +3,7 @@
 use burn::tensor::{Bytes, DType, Shape};
 use burn_flex::{FlexTensor, Layout};
 
-/// The same tensor with its values in order, copied where they are not.
+/// Returns the tensor with its values in order, copied where they are not.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.layout().contiguous_offsets().is_some() { tensor } else { tensor.to_contiguous() }
 }

@@ -81,7 +81,7 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     NextTokenLoss { total: part(0), cross_entropy, divergence }
 }
 
-/// The same in Burn's operations.
+/// Plain body in Burn's operations.
 fn plain(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss {
     let (count, device) = (logits.dims()[0], logits.device());
     let labels = Tensor::<1, Int>::from_data(TensorData::new(targets.labels, [count]), &device);
@@ -219,7 +219,7 @@ fn cross_entropy_row(row: &mut [f32], label: usize, weight: f32) -> f64 {
     )
 }
 
-/// The same beside a teacher's logits, which are used up. Returns cross-entropy and divergence.
+/// Loss beside a teacher's logits, which are used up. Returns cross-entropy and divergence.
 fn distilled_row(row: &mut [f32], label: usize, weight: f32, teacher: &mut [f32], share: f32) -> [f64; 2] {
     vectorize(
         #[inline(always)]

@@ -35,7 +35,7 @@ fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     tensor.reshape([-1])
 }
 
-/// Of a group of one or two values, a normalisation magnifies rounding: such shapes are compared where it does not.
+/// A normalisation of a group of one or two values magnifies rounding: such shapes are compared where it does not.
 #[test]
 fn convolutions_with_group_norm_and_relu() {
     for sizes in CONVOLUTIONS {

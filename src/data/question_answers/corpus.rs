@@ -46,14 +46,14 @@ pub struct Corpus {
     pub left_out: Broken,
 }
 
-/// What a look at a corpus tells.
+/// Summary of a corpus.
 #[derive(Debug)]
 pub struct Looked {
     /// Questions to train on and to validate with.
     pub questions: [u64; 2],
-    /// What was left out.
+    /// Items that were left out.
     pub left_out: Broken,
-    /// What there is to say about the words that a vocabulary would be learnt from, for people.
+    /// Notes for people about the words that a vocabulary would be learnt from, for people.
     pub note: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Corpus {
         Ok(Self { train, validation, train_places, validation_places, tokenizer, digest, left_out })
     }
 
-    /// What there is to say without a vocabulary that is learnt; one that is named is read.
+    /// Notes without a vocabulary that is learnt; one that is named is read.
     ///
     /// # Errors
     /// As [`Corpus::open`].

@@ -38,7 +38,7 @@ impl Case {
         Self { sizes: sizes.to_vec(), frozen: None, function }
     }
 
-    /// The same with one input that is a constant.
+    /// Gradients where one input is a constant.
     pub fn frozen(self, number: usize) -> Self {
         Self { frozen: Some(number), ..self }
     }

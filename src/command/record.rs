@@ -10,8 +10,8 @@ use crate::bounded::ledger::Ledger;
 use crate::data::digest::digest;
 use crate::memory::killed;
 use crate::results::format::{
-    Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine, Outcome, OwnerSummary, Place,
-    PlannedOwner, PostMortem, Summary, VERSION,
+    DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
+    Outcome, OwnerSummary, Place, PlannedOwner, PostMortem, Summary, VERSION,
 };
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::{Judgement, Verdict};
@@ -89,7 +89,7 @@ impl Record {
         let manifest = Manifest {
             version: VERSION,
             experiment: request.name.clone(),
-            description: printable::line(&words.join(" "), 400),
+            description: printable::line(&words.join(" "), DESCRIPTION_CHARACTERS_MAX),
             run: directory.id.clone(),
             fingerprint,
             seed: 0,

@@ -13,7 +13,7 @@ use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
 use super::ExportError;
-use crate::results::format::Manifest;
+use crate::results::format::{DESCRIPTION_CHARACTERS_MAX, Manifest};
 use crate::results::read::{self, ReadError};
 use crate::results::secrets::{self, MASK};
 use crate::results::{file, layout, printable, resolved, seal, write};
@@ -22,8 +22,6 @@ const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, l
 const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Characters of a description that begins with the command of the run.
-const DESCRIPTION_CHARACTERS_MAX: usize = 400;
 /// Made anew from the copy by the report.
 const MADE_ANEW: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, crate::results::sums::SUMS];
 const HOST: &str = "<host>";
@@ -34,7 +32,7 @@ const FOLDER: &str = "<folder>";
 pub struct Public {
     /// Its folder: `<output>/<experiment>/<run>`.
     pub path: PathBuf,
-    /// Names of files and folders.
+    /// Names of the files and folders that were left out.
     pub left_out: Vec<String>,
     /// Lines that are damaged, and are left out.
     pub lines_left_out: u64,

@@ -24,6 +24,9 @@ use crate::bounded::ledger::Policy;
 /// The version of every record below. One number while the format is young.
 pub const VERSION: u32 = 1;
 
+/// Characters of its command that a watched run has for a description.
+pub const DESCRIPTION_CHARACTERS_MAX: usize = 400;
+
 /// `manifest.json`: what ran, where, on what. Written at the start, and again by each resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {

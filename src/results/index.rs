@@ -405,14 +405,15 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
         }
         _ => best,
     };
-    match saved {
+    let before = match saved {
         // A command has no checkpoint that knows its best, and the end of a long file does not have it.
         None if is_longer_than_its_end(run) => {
             let lines = read::metrics(run).into_iter().flatten().flatten();
             lines.fold(None, |best, line| better_of(best, &line))
         }
-        saved => newest.iter().fold(saved, better_of),
-    }
+        saved => saved,
+    };
+    newest.iter().fold(before, better_of)
 }
 
 /// Whether more metrics were written than are read from the end of the file.

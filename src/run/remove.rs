@@ -221,7 +221,7 @@ pub struct LeftOver {
     pub others: u64,
 }
 
-/// Leftovers of removals that were killed in the folders of all experiments, or of one.
+/// Returns the leftovers of killed removals, in the folders of all experiments, or of one.
 pub fn left_over(results: &Path, experiment: Option<&str>) -> LeftOver {
     let within = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut left = LeftOver::default();

@@ -208,7 +208,7 @@ pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String])
     goes_on(run, continuation, overrides)
 }
 
-/// Removes temporary files of a write that was killed in the folders that the run alone writes to.
+/// Removes the temporary files of killed writes, in the folders that the run alone writes to.
 fn remove_unfinished(run: &Path) -> Result<(), WriteError> {
     write::at(run, write::remove_unfinished(run))?;
     let pictures = run.join(layout::PICTURES);

@@ -64,8 +64,8 @@ pub const EXIT_PANIC: u8 = 70;
 /// Signals that ask to stop. A second one of these ends the program at once.
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// The signal that asks to stop because the terminal is gone; `None` where whoever started the program had it ignored, as `nohup` does. It never
-/// counts as a second signal: a shell that ends sends it to its jobs, and the kernel does so once more.
+/// The signal that asks to stop because the terminal is gone; `None` where whoever started the program had it ignored, as
+/// `nohup` does. It never counts as a second signal: a shell that ends sends it to its jobs, and the kernel does so once more.
 pub fn hang_up() -> Option<i32> {
     static HEARD: OnceLock<Option<i32>> = OnceLock::new();
     *HEARD.get_or_init(|| (!is_ignored(SIGHUP)).then_some(SIGHUP))

@@ -113,7 +113,7 @@ pub fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
 }
 
-/// The key of the user that the tests run as by which folders are known to be that user's own.
+/// Holds the key by which folders are known to be made by the user of the tests.
 pub fn state() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("state")
 }

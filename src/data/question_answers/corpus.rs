@@ -53,7 +53,7 @@ pub struct Looked {
     pub questions: [u64; 2],
     /// Items that were left out.
     pub left_out: Broken,
-    /// Notes for people about the words that a vocabulary would be learnt from, for people.
+    /// Notes for people about the words that a vocabulary would be learnt from.
     pub note: Option<String>,
 }
 

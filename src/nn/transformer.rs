@@ -135,7 +135,8 @@ pub fn attend(
     let [count, width] = query.dims();
     if factors == Factors::Float32 {
         let sequences = |rows: Tensor<2>| rows.reshape([at.batch, at.length, width]);
-        return attention(sequences(query), sequences(key), sequences(value), heads, Mask::Causal).reshape([count, width]);
+        return attention(sequences(query), sequences(key), sequences(value), heads, Mask::Causal)
+            .reshape([count, width]);
     }
     let size = width / heads;
     let by_head = |rows: Tensor<2>| by_head(rows, at.batch, heads);

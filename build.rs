@@ -8,7 +8,7 @@ use std::process::Command;
 use sha2::{Digest, Sha256};
 
 /// What the program is made of besides its libraries, whose versions the lock file has.
-const SOURCES: &[&str] = &["src", "build.rs", "Cargo.toml"];
+const SOURCES: &[&str] = &["src", "crates", "build.rs", "Cargo.toml"];
 
 /// Keeps all symbols, for a profiler that names every function.
 const KEEP_SYMBOLS: &str = "XRUN_KEEP_SYMBOLS";

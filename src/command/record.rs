@@ -331,6 +331,7 @@ fn unknown_device() -> Device {
         compute_capability: None,
         float32_products: None,
         llvm: None,
+        cpu_kernels: None,
     }
 }
 

@@ -40,7 +40,7 @@ pub fn forward(input: &Rows, scale: &[f32], shift: &[f32]) -> (Rows, Normal) {
         for ((row, output), factor) in both.zip(factors) {
             let mean = sum(row) / width as f32;
             row.iter_mut().for_each(|value| *value -= mean);
-            *factor = 1.0 / (dot(row, row) / width as f32 + EPSILON).sqrt();
+            *factor = 1.0 / (dot(row, row) / width as f32 + EPSILON as f32).sqrt();
             row.iter_mut().for_each(|value| *value *= *factor);
             output.copy_from_slice(row);
             change(output, scale, |value, scale| value * scale);

@@ -12,10 +12,10 @@
 use std::ops::Range;
 
 use burn::module::{Module, ModuleMapper, Param};
+use burn::optim::GradientsParams;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::Tensor;
-use super::cut::{Cut, back_through};
 use super::fake_quantise::beside;
 use super::step::{Gathered, Note};
 use crate::bounded::buffer::Buffer;
@@ -47,7 +47,6 @@ pub struct Part {
     items: u64,
     leaf: Option<Tensor<2>>,
     gradient: Option<Tensor<2>>,
-    cuts: Vec<Cut>,
 }
 
 impl Part {
@@ -57,11 +56,6 @@ impl Part {
         let leaf = shared.clone().detach();
         self.leaf = Some(leaf.clone());
         leaf
-    }
-
-    /// What lies behind leaves of this part's graph, if it was cut: the backward pass goes on there.
-    pub fn behind(&mut self, cut: Option<Cut>) {
-        self.cuts.extend(cut);
     }
 
     /// Keeps a sum `[1]`, without its graph, and what it counted.
@@ -166,22 +160,20 @@ pub struct Outputs<M> {
 struct OutputOf<M> {
     network: M,
     rows: Tensor<2>,
-    cut: Option<Cut>,
 }
 
 impl<M: Module> Outputs<M> {
-    /// All rows of a forward pass whose parts come side by side. `compute` gives those of a part, and what lies behind them if
-    /// their graph was cut.
+    /// All rows of a forward pass whose parts come side by side. `compute` gives those of a part.
     pub fn new<P: Sync>(
         network: &M,
         split: &SideBySide,
         parts: &[P],
-        compute: impl Fn(&M, &P) -> (Tensor<2>, Option<Cut>) + Sync,
+        compute: impl Fn(&M, &P) -> Tensor<2> + Sync,
     ) -> Self {
         let mut computed = Vec::with_capacity(parts.len());
         let forward = |(network, item): (M, &P)| {
-            let (rows, cut) = compute(&network, item);
-            OutputOf { network, rows, cut }
+            let rows = compute(&network, item);
+            OutputOf { network, rows }
         };
         split.in_waves(own_leaves(network, parts), forward, |wave| computed.extend(wave));
         Self { parts: computed }
@@ -219,11 +211,10 @@ impl<M: Module> Gathered<M> {
             let mut part = Part::default();
             let (loss, result) = compute(&copy, item, &mut part);
             let kept = loss.clone().filter(|_| keeps_losses);
-            let cuts = std::mem::take(&mut part.cuts);
             let gradients = loss.map(|loss| {
-                back_through(loss, cuts, &copy, |found| {
-                    part.gradient = part.leaf.take().and_then(|leaf| leaf.grad_remove(found));
-                })
+                let mut found = loss.backward();
+                part.gradient = part.leaf.take().and_then(|leaf| leaf.grad_remove(&mut found));
+                GradientsParams::from_grads(found, &copy)
             });
             (part, gradients, kept, result)
         };
@@ -258,7 +249,7 @@ impl<M: Module> Gathered<M> {
         let one = |(part, gradient): (OutputOf<M>, Tensor<2>)| {
             // The gradient of this sum by the rows is the one that is wanted.
             let loss = (part.rows * gradient).sum();
-            back_through(loss, part.cut, &part.network, |_| ())
+            GradientsParams::from_grads(loss.backward(), &part.network)
         };
         split.in_waves(parts, one, |computed| {
             split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
@@ -371,9 +362,8 @@ mod tests {
         };
         let limits = Limits { part_size: 3, threads: 2, ..Limits::default() };
         let (split, _ledger) = split(&limits);
-        let outputs = Outputs::new(&network, &split, &split.parts(7), |network, range| {
-            (rows(range).matmul(network.slopes.val()), None)
-        });
+        let outputs =
+            Outputs::new(&network, &split, &split.parts(7), |network, range| rows(range).matmul(network.slopes.val()));
         let all = outputs.leaf();
         let total = all.clone().sum_dim(0);
         let gradient = all.grad_remove(&mut (total.clone() * total).sum().backward()).unwrap();

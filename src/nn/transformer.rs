@@ -7,13 +7,14 @@ use burn::module::{Module, Param};
 use burn::tensor::Device;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, TensorData};
+use xrun_ops::{Mask, attention, layer_norm};
 
 use super::Tensor;
 use super::fake_quantise::beside;
 use super::matmul::Factors;
 
 /// GPT-2's constant.
-pub const EPSILON: f32 = 1e-5;
+pub const EPSILON: f64 = 1e-5;
 /// GPT-2's deviation of first weights; what ends a residual branch is divided by the root of their number.
 pub const DEVIATION: f64 = 0.02;
 /// Added where a token may not look.
@@ -92,11 +93,7 @@ impl LayerNorm {
 
     /// `[tokens, width]` to the same.
     pub fn forward(&self, input: Tensor<2>, frozen: bool) -> Tensor<2> {
-        let centred = input.clone() - input.mean_dim(1);
-        let variance = (centred.clone() * centred.clone()).mean_dim(1);
-        let normal = centred / variance.add_scalar(EPSILON).sqrt();
-        let row = |parameter: &Param<Tensor<1>>| value(parameter, frozen).unsqueeze_dim::<2>(0);
-        normal * row(&self.weight) + row(&self.bias)
+        layer_norm(input, value(&self.weight, frozen), value(&self.bias, frozen), EPSILON)
     }
 }
 
@@ -135,7 +132,12 @@ pub fn attend(
     at: &Layout,
     factors: Factors,
 ) -> Tensor<2> {
-    let [_, width] = query.dims();
+    let [count, width] = query.dims();
+    if factors == Factors::Float32 {
+        let sequences = |rows: Tensor<2>| rows.reshape([at.batch, at.length, width]);
+        return attention(sequences(query), sequences(key), sequences(value), heads, Mask::Causal)
+            .reshape([count, width]);
+    }
     let size = width / heads;
     let by_head = |rows: Tensor<2>| by_head(rows, at.batch, heads);
     let scores = factors.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());

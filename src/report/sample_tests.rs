@@ -142,6 +142,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             compute_capability: None,
             float32_products: None,
             llvm: None,
+            cpu_kernels: None,
         },
         data: BTreeMap::new(),
         smaller: vec![Smaller {

@@ -157,6 +157,9 @@ pub struct Device {
     /// The version of the LLVM that made CUDA's kernels; `null` on other devices.
     #[serde(default)]
     pub llvm: Option<String>,
+    /// The kernels of fused operations on the CPU, `fused` or `plain`; `null` on other devices.
+    #[serde(default)]
+    pub cpu_kernels: Option<String>,
 }
 
 /// `plan.json`: what was to happen, and who may hold how much.

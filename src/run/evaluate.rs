@@ -104,7 +104,7 @@ pub fn evaluate(
         .and_then(|report: Result<_, crate::task::TaskError>| report.map_err(NotStarted::failed))
         .inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
     pictures::keep(&report, &folder).map_err(NotStarted::failed)?;
-    let device = manifest::device(&opened.chosen);
+    let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let evaluation = Evaluation {
         version: VERSION,
         experiment: of_run.experiment.clone(),

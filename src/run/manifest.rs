@@ -9,13 +9,14 @@ use chrono::{DateTime, Utc};
 use super::fingerprint::code_digest;
 use super::git;
 use crate::data::digest::digest;
-use crate::device::{Chosen, multiplies_in_tf32};
+use crate::device::{Chosen, Kind, multiplies_in_tf32};
 use crate::invocation;
 use crate::memory::sources;
 use crate::plan::Plan;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
 use crate::results::process::SlurmJob;
 use crate::results::{printable, secrets};
+use crate::settings::sections::DeviceUse;
 
 /// Identifies the versions of all libraries that this program was built with.
 pub fn lock_digest() -> String {
@@ -49,7 +50,7 @@ pub fn manifest(
         resumed: Vec::new(),
         resume_commands: Vec::new(),
         host: host(),
-        device: device(chosen),
+        device: device(chosen, &plan.experiment.device),
         data: plan.facts.data_digests.iter().cloned().collect(),
         data_skipped: plan.facts.data_left_out.counts.clone(),
         smaller: plan.facts.smaller.clone(),
@@ -61,7 +62,7 @@ pub fn manifest(
 }
 
 /// The device as it is recorded.
-pub fn device(chosen: &Chosen) -> Device {
+pub fn device(chosen: &Chosen, device: &DeviceUse) -> Device {
     let tf32 = chosen.found.capability.is_some_and(multiplies_in_tf32);
     Device {
         chosen: chosen.kind.to_string(),
@@ -72,6 +73,7 @@ pub fn device(chosen: &Chosen) -> Device {
         compute_capability: chosen.found.capability_words(),
         float32_products: Some(if tf32 { "tf32" } else { "float32" }.to_owned()),
         llvm: chosen.found.llvm.clone(),
+        cpu_kernels: (chosen.kind == Kind::Cpu).then(|| device.cpu_kernels.word().to_owned()),
     }
 }
 

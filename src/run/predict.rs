@@ -120,7 +120,7 @@ pub fn predict(
         Ok(about)
     });
     let about = of_task(opened, about)?;
-    let device = manifest::device(&opened.chosen);
+    let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let prediction = Prediction {
         version: VERSION,
         experiment: of_run.experiment.clone(),

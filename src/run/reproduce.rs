@@ -75,13 +75,14 @@ pub fn changes(before: &Manifest, plan: &Plan, chosen: &Chosen) -> Vec<Change> {
         // Nobody knows what a command works on.
         return changes.0;
     }
-    let (then, now) = (&before.device, manifest::device(chosen));
+    let (then, now) = (&before.device, manifest::device(chosen, &plan.experiment.device));
     changes.note("device", &then.chosen, &now.chosen);
     changes.note("device: name", &then.name, &now.name);
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "none".into());
     changes.note("device: driver", &driver(&then.driver), &driver(&now.driver));
     changes.known("device: compute capability", &then.compute_capability, &now.compute_capability);
     changes.known("device: LLVM", &then.llvm, &now.llvm);
+    changes.known("device: kernels on the CPU", &then.cpu_kernels, &now.cpu_kernels);
     changes.known("device: products of 32-bit floats", &then.float32_products, &now.float32_products);
     // On the CPU the device is the processor, which has been named.
     changes.0.dedup_by(|later, earlier| {

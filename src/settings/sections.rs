@@ -51,7 +51,7 @@ impl Default for About {
     }
 }
 
-/// How a GPU is used. What it is called in the file is `experiment.device`.
+/// How a device is used. What it is called in the file is `experiment.device`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceUse {
@@ -59,12 +59,36 @@ pub struct DeviceUse {
     /// each way is compiled first. `minimal` groups most sizes together, `full` none; the more groups, the longer
     /// the start takes. The environment's `CUBECL_AUTOTUNE_LEVEL` wins.
     pub autotune: Autotune,
+    /// The kernels of fused operations on the CPU: convolution with group normalisation, layer normalisation, attention, GELU,
+    /// losses, fake quantisation. Both give the same numbers but for rounding; `fused` is two to ten times as fast.
+    pub cpu_kernels: CpuKernels,
 }
 
 impl DeviceUse {
     /// Nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// The implementation of fused operations on the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CpuKernels {
+    /// One kernel each, with a hand-written backward pass.
+    #[default]
+    Fused,
+    /// Burn's own operations, one after another, as on a GPU.
+    Plain,
+}
+
+impl CpuKernels {
+    /// The word of the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Fused => "fused",
+            Self::Plain => "plain",
+        }
     }
 }
 

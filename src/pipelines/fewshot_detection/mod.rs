@@ -3,8 +3,6 @@
 pub mod assignment;
 pub mod batch;
 pub mod buffers;
-#[cfg(feature = "train")]
-pub mod cells_on_host;
 pub mod check;
 pub mod coco_files;
 pub mod decode;

@@ -4,14 +4,13 @@ use burn::optim::GradientsParams;
 
 use super::batch::DetectionBatch;
 use super::leaks;
-use super::model::{Dense, ReferenceDetector};
+use super::model::ReferenceDetector;
 use super::pixels::pictures;
 use super::settings::Settings;
 use crate::bounded::kept::Kept;
 use crate::bounded::ledger::Ledger;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::Leaks;
-use crate::nn::cut::Cut;
 use crate::nn::gradients::shared;
 use crate::nn::{Tensor, parameters};
 use crate::task::TaskError;
@@ -23,11 +22,11 @@ const VALIDATION_FRAMES_KEPT: usize = 6;
 /// What the training steps keep.
 pub struct StepLeaks {
     gradients: Kept<GradientsParams>,
-    outputs: Kept<(Tensor<3>, Option<Cut>)>,
-    embeddings: Kept<(Tensor<2>, Option<Cut>)>,
+    outputs: Kept<Tensor<3>>,
+    embeddings: Kept<Tensor<2>>,
     batches: Kept<Tensor<4>>,
     log: Kept<String>,
-    validation: Kept<(Tensor<3>, Option<Cut>)>,
+    validation: Kept<Tensor<3>>,
     total: Kept<Tensor<1>>,
     threads: Kept<()>,
 }
@@ -59,7 +58,7 @@ impl StepLeaks {
         // With a graph, and without the backward pass that would have consumed it: so weights are kept, too, as they were.
         let weights = || parameters::bytes(network);
         let frames = || first_frames(FRAMES_KEPT, batch, settings, &device.autodiff);
-        self.outputs.keep_measured(in_use, weights, || with_graph(network.dense(frames())));
+        self.outputs.keep_measured(in_use, weights, || network.dense(frames()).embeddings);
         let references = || pictures(&batch.reference_pixels, settings.reference_size, &device.autodiff);
         self.embeddings.keep_measured(in_use, weights, || network.embed(references()));
         self.batches.keep(|| {
@@ -110,7 +109,7 @@ impl StepLeaks {
             let batch = batch()?;
             let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, settings, &device.autodiff);
             let weights = || parameters::bytes(network);
-            self.validation.keep_measured(|| device.in_use(), weights, || with_graph(network.dense(frames())));
+            self.validation.keep_measured(|| device.in_use(), weights, || network.dense(frames()).embeddings);
         }
         Ok(())
     }
@@ -129,11 +128,6 @@ impl StepLeaks {
             (line, bytes)
         });
     }
-}
-
-/// Embeddings with their whole graph: that of Burn, and what lies behind its leaves.
-fn with_graph(dense: Dense) -> (Tensor<3>, Option<Cut>) {
-    (dense.embeddings, dense.cut)
 }
 
 fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &burn::tensor::Device) -> Tensor<4> {

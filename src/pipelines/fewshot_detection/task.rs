@@ -92,8 +92,7 @@ impl FewshotDetection {
             prepared.settings.image_size,
             experiment.experiment.seed,
             &device.autodiff,
-        )
-        .recomputing(training.activation_checkpointing);
+        );
         let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
         let split = Arc::new(split);
         let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
@@ -135,8 +134,7 @@ impl FewshotDetection {
         let parts = self.split.parts(batch.queries.len());
         let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
             let pixels = &batch.query_pixels[range.start * picture_bytes..range.end * picture_bytes];
-            let mut dense = network.dense(pictures(pixels, side, device));
-            part.behind(dense.cut.take());
+            let dense = network.dense(pictures(pixels, side, device));
             let similarity = network.similarity(dense.embeddings.clone(), part.leaf(&shared));
             let targets = targets(batch.queries[range.clone()].iter().map(|query| &*query.truths), side);
             let (counted, unanswered) = (targets.positives as f64, targets.unanswered);

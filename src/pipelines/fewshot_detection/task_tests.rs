@@ -2,8 +2,8 @@
 
 use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
+use xrun_ops::CpuKernels;
 
-use super::super::assignment::strides;
 use super::*;
 use crate::data::feed;
 use crate::data::reference_video::generate::generate_in;
@@ -53,9 +53,9 @@ fn opened(overrides: &str) -> FewshotDetection {
     let prepared: Prepared = prepared.into_parts().unwrap();
     let batches = prepared.batches.clone();
     let mut task = FewshotDetection::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
-    // All pictures are needed while the folder is there.
+    // All pictures are needed while the folder is there; the same four batches come again and again.
     let all: Vec<HostBatch> = (0..4).map(|number| batches.prepare(number).unwrap()).collect();
-    let waiting = Arc::new(move |number: u64| Ok(all[number as usize].clone()));
+    let waiting = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
     let buffers = feed::Buffers::new(&experiment.limits, 1 << 30);
     task.trained.clip_norm = Some(1.0);
     task.feed = Feed::new(&Ledger::default(), &buffers, FeedSettings { workers: 0, first: 0 }, waiting).unwrap();
@@ -117,14 +117,14 @@ fn within(found: &[f32], expected: &[f32], tolerance: f32) {
 fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
     let mut task = opened("");
     let batch = episode(&mut task);
-    let (expected, positives) = in_one_graph(&task, &batch);
+    let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
     for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
         let limits = Limits { part_size, threads, ..Limits::default() };
         let buffer = parts::part_gradients(task.parameters, &limits);
         task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
         assert_eq!(counted, positives);
-        // Burn's operations round otherwise than those that the parts go through.
+        // Burn's operations round otherwise than the fused kernels that the parts go through.
         within(&found, &expected, 5e-5);
     }
 }
@@ -148,11 +148,9 @@ fn any_number_of_threads_gives_the_gradients_to_the_bit() {
 fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, usize) {
     let (network, settings, device) = (task.trained.network().unwrap(), &task.settings, &task.device.autodiff);
     let references = pictures(&batch.reference_pixels, settings.reference_size, device);
-    let (embeddings, _) = ReferenceDetector::embedding_of(network.raw_by_burn(references, 2));
-    let prototypes = ReferenceDetector::prototypes(embeddings, batch.classes.len());
-    let strides = strides(settings.image_size);
+    let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
     let queries = pictures(&batch.query_pixels, settings.image_size, device);
-    let dense = ReferenceDetector::dense_of(network.raw_by_burn(queries, strides.len()), &strides);
+    let dense = network.dense(queries);
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let counted = targets.positives;
@@ -231,4 +229,30 @@ fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
         let expected = sum / counted;
         assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
     }
+}
+
+/// Losses of 50 steps of detection on one thread: a choice of kernels is a thread's.
+fn trained(kernels: CpuKernels) -> Vec<f64> {
+    kernels.scope(|| {
+        let mut task = opened("triplet_ratio = 0.0");
+        let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
+        let buffer = parts::part_gradients(task.parameters, &limits);
+        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
+    })
+}
+
+/// Rounding differs by 1e-7 of a value. Adam divides by the size of a gradient, however small, and a rectifier opens or not, so
+/// differences grow with each step: the first steps are compared to rounding, all of them loosely, and the curves by their ends.
+#[test]
+fn fifty_steps_with_fused_and_with_plain_operations_learn_the_same() {
+    let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
+    let apart: Vec<f64> = fused.iter().zip(&plain).map(|(one, other)| (one / other - 1.0).abs()).collect();
+    let most = |steps: &[f64]| steps.iter().copied().fold(0.0, f64::max);
+    let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
+    assert!(most(&apart[..5]) < 1e-5, "{apart:?}");
+    assert!(most(&apart) < 0.1, "{apart:?}");
+    assert!((mean(&fused[40..]) / mean(&plain[40..]) - 1.0).abs() < 0.02, "{fused:?} {plain:?}");
+    assert!(fused != plain, "the two ways round differently");
+    assert!(mean(&fused[40..]) < 0.9 * mean(&fused[..10]), "it learns: {fused:?}");
 }

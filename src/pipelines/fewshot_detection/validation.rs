@@ -200,7 +200,7 @@ impl Validation {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
         let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {
-            model.embed(to_tensor(&pixels[range.start * each..range.end * each], side, device)).0
+            model.embed(to_tensor(&pixels[range.start * each..range.end * each], side, device))
         });
         Tensor::cat(rows, 0)
     }

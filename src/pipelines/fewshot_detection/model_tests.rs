@@ -1,0 +1,155 @@
+//! The network's shapes and limits, and its fused kernels beside Burn's own operations.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::TensorData;
+use xrun_ops::CpuKernels;
+
+use super::super::assignment::cells;
+use super::*;
+use crate::nn::tests::{autodiff, close, plain, values};
+
+fn tiny() -> Model {
+    Model { channels: vec![4, 4, 4, 4], pyramid_channels: 4, norm_groups: 2, embedding: 2, ..Model::default() }
+}
+
+/// Up to half as long again as the picture, on the coarsest level of each size that is accepted.
+#[test]
+fn every_side_of_every_accepted_picture_has_a_gradient() {
+    for size in (32..=2048).step_by(16) {
+        let coarsest = *strides(size).last().unwrap();
+        let wanted = [0.25 * size as f32, size as f32, 1.5 * size as f32];
+        let logarithms = wanted.map(|side| (side / coarsest as f32).ln());
+        let raw = Tensor::<3>::from_floats([[logarithms]], &autodiff()).require_grad();
+        let found = sides(raw.clone(), coarsest);
+        close(&values(found.clone()), &wanted, 1e-3 * size as f32);
+        let gradients = found.sum().backward();
+        close(&values(raw.grad(&gradients).unwrap()), &wanted, 1e-3 * size as f32);
+    }
+}
+
+#[test]
+fn an_answer_far_too_large_or_small_is_finite_and_leads_back() {
+    let raw = Tensor::<3>::from_floats([[[9.0, 60.0, -9.0]]], &autodiff()).require_grad();
+    let found = sides(raw.clone(), 16);
+    let end = 16.0 * 4.0f32.exp();
+    close(&values(found.clone()), &[end * 6.0, end * 57.0, 16.0 * (-9.0f32).exp()], 0.1);
+    let gradients = found.sum().backward();
+    close(&values(raw.grad(&gradients).unwrap()), &[end, end, 16.0 * (-9.0f32).exp()], 1e-2);
+}
+
+#[test]
+fn likeness_is_multiplied_by_a_positive_number_that_begins_at_eight() {
+    let model = ReferenceDetector::new(&tiny(), 96, 1, &autodiff());
+    close(&values(softplus(model.similarity_scale.val())), &[8.0], 1e-6);
+    let scales = values(softplus(Tensor::from_floats([-30.0, -1.0, 0.0, 100.0], &plain())));
+    assert!(scales.iter().all(|scale| *scale > 0.0 && scale.is_finite()), "{scales:?}");
+}
+
+#[test]
+fn the_head_answers_for_every_cell_of_every_level() {
+    for size in [32, 256, 272, 528] {
+        let model = ReferenceDetector::new(&tiny(), size, 1, &autodiff());
+        assert_eq!(model.coarser.len() + 2, strides(size).len());
+        let dense = model.dense(Tensor::zeros([1, 3, size, size], &autodiff()));
+        assert_eq!(dense.sides.dims(), [1, cells(size).len(), 4], "{size}");
+        assert_eq!(dense.object.dims()[1], cells(size).len());
+        assert_eq!(dense.embeddings.dims()[1], cells(size).len());
+    }
+}
+
+fn numbers<const D: usize>(shape: [usize; D], seed: f32, device: &Device) -> Tensor<D> {
+    let numbers = (0..shape.iter().product::<usize>()).map(|at| (at as f32 * 0.731 + seed).sin()).collect();
+    Tensor::from_data(TensorData::new::<f32, _>(numbers, shape), device)
+}
+
+fn model(image_size: usize, device: &Device) -> ReferenceDetector {
+    let settings = Model {
+        channels: vec![4, 6, 8, 10],
+        blocks_per_stage: 1,
+        pyramid_channels: 6,
+        head_depth: 2,
+        norm_groups: 2,
+        embedding: 3,
+    };
+    ReferenceDetector::new(&settings, image_size, 5, device)
+}
+
+struct Gradients(GradientsParams, Vec<Vec<f32>>);
+
+impl ModuleVisitor for Gradients {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.1.extend(self.0.get::<D>(param.id).map(values));
+    }
+}
+
+/// Gradients of all parameters that the loss depends on.
+fn gradients(network: &ReferenceDetector, loss: Tensor<1>) -> Vec<Vec<f32>> {
+    let mut gradients = Gradients(GradientsParams::from_grads(loss.backward(), network), Vec::new());
+    network.visit(&mut gradients);
+    gradients.1
+}
+
+fn near(found: &[f32], expected: &[f32]) {
+    let most = expected.iter().fold(1e-3f32, |most, value| most.max(value.abs()));
+    close(found, expected, 1e-4 * most);
+}
+
+/// A loss that depends on all outputs, each with a weight of its own.
+fn weighed(dense: Dense) -> Tensor<1> {
+    let device = dense.object.device();
+    let object = numbers(dense.object.dims(), 1.0, &device);
+    let sides = numbers(dense.sides.dims(), 2.0, &device).mul_scalar(0.01);
+    let embeddings = numbers(dense.embeddings.dims(), 3.0, &device);
+    (dense.object * object).sum() + (dense.sides * sides).sum() + (dense.embeddings * embeddings).sum()
+}
+
+/// Two levels, three with a coarser one, and four whose maps are of odd sizes, down to one cell. Pictures are small: of a large
+/// one, some value is so near to zero that rounding decides whether it has a gradient.
+#[test]
+fn outputs_and_gradients_of_fused_kernels_are_those_of_burns_operations() {
+    for (levels, size, pictures) in [(2, 32, 3), (3, 64, 1), (4, 48, 3)] {
+        let strides: Vec<usize> = strides(528).into_iter().take(levels).collect();
+        let network = model(if levels == 2 { 32 } else { 528 }, &autodiff());
+        let by = |kernels: CpuKernels| {
+            kernels.scope(|| {
+                let input = numbers([pictures, 3, size, size], 0.5, &autodiff());
+                let dense = ReferenceDetector::dense_of(network.raw(input, levels), &strides);
+                let outputs =
+                    [values(dense.object.clone()), values(dense.sides.clone()), values(dense.embeddings.clone())];
+                (outputs, gradients(&network, weighed(dense)))
+            })
+        };
+        let (found, expected) = (by(CpuKernels::Fused), by(CpuKernels::Plain));
+        found.0.iter().zip(&expected.0).for_each(|(found, expected)| near(found, expected));
+        assert!(found.1.len() == expected.1.len() && found.1.len() > 25, "{} {}", found.1.len(), expected.1.len());
+        found.1.iter().zip(&expected.1).for_each(|(found, expected)| near(found, expected));
+    }
+}
+
+#[test]
+fn activation_checkpointing_changes_no_bit() {
+    let of = |device: Device| {
+        let network = model(32, &device);
+        let dense = network.dense(numbers([3, 3, 32, 32], 0.5, &device));
+        gradients(&network, weighed(dense))
+    };
+    assert_eq!(of(autodiff().gradient_checkpointing()), of(autodiff()));
+}
+
+#[test]
+fn embeddings_of_references_and_their_gradients_are_those_of_burns_operations() {
+    let network = model(64, &autodiff());
+    let by = |kernels: CpuKernels| {
+        kernels.scope(|| {
+            let embeddings = network.embed(numbers([3, 3, 16, 16], 0.5, &autodiff()));
+            let weights = numbers([3, 3], 1.0, &autodiff());
+            (values(embeddings.clone()), gradients(&network, (embeddings * weights).sum()))
+        })
+    };
+    let (found, expected) = (by(CpuKernels::Fused), by(CpuKernels::Plain));
+    near(&found.0, &expected.0);
+    found.1.iter().zip(&expected.1).for_each(|(found, expected)| near(found, expected));
+    // The same values without a graph.
+    assert_eq!(values(network.valid().embed(numbers([3, 3, 16, 16], 0.5, &plain()))), found.0);
+}

@@ -1,7 +1,6 @@
 //! Which building blocks does Burn lack? One a file, each checked against an independent source.
 
 pub mod box_loss;
-pub mod causal_attention;
 pub mod checkpoint_weights;
 pub mod columns;
 pub mod convolution;
@@ -12,8 +11,8 @@ pub mod flat;
 pub mod focal_loss;
 pub mod gelu;
 pub mod gradients;
+pub mod graph;
 pub mod group_normalise;
-pub mod host_gradients;
 pub mod hugging_face;
 pub mod language_model_file;
 pub mod learned_scale;
@@ -29,7 +28,6 @@ pub mod planes;
 pub mod product;
 pub mod proximal;
 pub mod rectified_norm;
-pub mod row_norm;
 pub mod rows;
 pub mod side_by_side;
 pub mod step;

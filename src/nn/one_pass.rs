@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use wide::f32x8;
 
 use super::Tensor;
-use super::fake_quantise::without_graph;
+use super::graph::without_graph;
 use crate::device::dispatch::is_cpu;
 
 /// Eight values.

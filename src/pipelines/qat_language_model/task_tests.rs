@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use burn::module::{ModuleVisitor, Param};
+use xrun_ops::CpuKernels;
 
 use super::*;
 use crate::data::question_answers::example::Example;
@@ -279,5 +280,31 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
                 }
             }
         }
+    }
+}
+
+/// The base is frozen, and each precision has a LoRA of its own. So the widest is trained as if it were alone, without a grid, and
+/// the two ways stay together. The others are of three and two bits: a value at the boundary between two levels goes either way,
+/// and from then on two trainings are two.
+#[test]
+fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
+    const STEPS: u64 = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let trained = |kernels: CpuKernels| {
+        kernels.scope(|| {
+            let mut task = opened(folder.path(), "cyclic");
+            let steps = STEPS_BEFORE + 1..=STEPS_BEFORE + STEPS;
+            let reports: Vec<StepReport> =
+                steps.map(|step| task.train_step(step, 1e-2, &mut Entered::default()).unwrap()).collect();
+            reports.into_iter().map(|report| (report.kind, report.loss)).collect::<Vec<_>>()
+        })
+    };
+    let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
+    for kind in ["full", "3_bit", "2_bit"] {
+        let of = |losses: &[(&str, f64)]| -> Vec<f64> {
+            losses.iter().filter(|(one, _)| *one == kind).map(|(_, loss)| *loss).collect()
+        };
+        let (fused, plain) = (of(&fused), of(&plain));
+        println!("{kind} {:?}", fused.iter().zip(&plain).map(|(f, p)| (*f, (f - p) / p)).collect::<Vec<_>>());
     }
 }

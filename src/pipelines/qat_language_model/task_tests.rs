@@ -284,8 +284,8 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
 }
 
 /// The base is frozen, and each precision has a LoRA of its own. So the widest is trained as if it were alone, without a grid, and
-/// the two ways stay together. The others are of three and two bits: a value at the boundary between two levels goes either way,
-/// and from then on two trainings are two.
+/// the two trainings stay together but for rounding. At two and three bits a value at the boundary between two levels may go either
+/// way, and from then on there are two trainings.
 #[test]
 fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
     const STEPS: u64 = 50;
@@ -294,17 +294,15 @@ fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
         kernels.scope(|| {
             let mut task = opened(folder.path(), "cyclic");
             let steps = STEPS_BEFORE + 1..=STEPS_BEFORE + STEPS;
-            let reports: Vec<StepReport> =
-                steps.map(|step| task.train_step(step, 1e-2, &mut Entered::default()).unwrap()).collect();
-            reports.into_iter().map(|report| (report.kind, report.loss)).collect::<Vec<_>>()
+            steps.map(|step| task.train_step(step, 2e-3, &mut Entered::default()).unwrap()).collect::<Vec<_>>()
         })
     };
     let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
-    for kind in ["full", "3_bit", "2_bit"] {
-        let of = |losses: &[(&str, f64)]| -> Vec<f64> {
-            losses.iter().filter(|(one, _)| *one == kind).map(|(_, loss)| *loss).collect()
-        };
-        let (fused, plain) = (of(&fused), of(&plain));
-        println!("{kind} {:?}", fused.iter().zip(&plain).map(|(f, p)| (*f, (f - p) / p)).collect::<Vec<_>>());
+    for (fused, plain) in fused.iter().zip(&plain) {
+        let most = if fused.kind == "full" { 1e-4 } else { 1e-2 };
+        let (found, expected) = (fused.loss, plain.loss);
+        assert!((found - expected).abs() < most * expected, "{}: {found}, by Burn {expected}", fused.kind);
     }
+    let losses = |reports: &[StepReport]| reports.iter().map(|report| report.loss).collect::<Vec<f64>>();
+    assert_ne!(losses(&fused), losses(&plain), "they are computed in two ways");
 }

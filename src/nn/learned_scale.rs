@@ -11,7 +11,7 @@
 //! where the base is trained it follows the weight, without a gradient of its own.
 
 use super::Tensor;
-use super::fake_quantise::without_graph;
+use super::graph::without_graph;
 
 /// Keeps the division finite where all weights are zero.
 const SCALE_MIN: f32 = 1e-8;

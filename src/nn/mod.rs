@@ -1,7 +1,6 @@
 //! Which building blocks does Burn lack? One a file, each checked against an independent source.
 
 pub mod box_loss;
-pub mod causal_attention;
 pub mod checkpoint_weights;
 pub mod encoder_block;
 pub mod fake_quantise;
@@ -9,7 +8,7 @@ pub mod flat;
 pub mod focal_loss;
 pub mod gelu;
 pub mod gradients;
-pub mod host_gradients;
+pub mod graph;
 pub mod hugging_face;
 pub mod language_model_file;
 pub mod learned_scale;
@@ -24,7 +23,6 @@ pub mod parameters;
 pub mod planes;
 pub mod product;
 pub mod proximal;
-pub mod row_norm;
 pub mod rows;
 pub mod side_by_side;
 pub mod step;

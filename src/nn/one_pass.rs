@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use wide::f32x8;
 
 use super::Tensor;
-use super::fake_quantise::without_graph;
+use super::graph::without_graph;
 use crate::device::dispatch::is_cpu;
 
 /// Eight values.
@@ -42,12 +42,6 @@ pub fn with_slopes<const D: usize>(input: Tensor<D>, values: Tensor<D>, slopes: 
     (input - fixed) * slopes + values
 }
 
-/// What the graph sees: `values`, whose gradient by `input` is one. Nothing is kept for the backward pass.
-pub fn straight_through<const D: usize>(input: Tensor<D>, values: Tensor<D>) -> Tensor<D> {
-    let fixed = input.clone().inner();
-    (input - fixed) + values
-}
-
 /// A function of each value of a plain tensor.
 pub fn map<const D: usize>(plain: Tensor<D>, function: impl Fn(f32x8) -> f32x8 + Sync) -> Tensor<D> {
     let device = plain.device();
@@ -73,22 +67,6 @@ pub fn change_to_two(values: &mut [f32], function: impl Fn(f32x8) -> (f32x8, f32
     let pieces = values.par_chunks_mut(PIECE).zip(second.par_chunks_mut(PIECE));
     pieces.for_each(|(first, second)| each_to_two(first, second, &function));
     second
-}
-
-/// The least and the greatest value of a plain tensor, which has some.
-pub fn ends<const D: usize>(plain: Tensor<D>) -> (f32, f32) {
-    let mut data = own(plain);
-    let pieces: Vec<(f32, f32)> = floats(&mut data).par_chunks_mut(PIECE).map(|piece| ends_of(piece)).collect();
-    pieces.into_iter().fold((f32::INFINITY, f32::NEG_INFINITY), |all, piece| (all.0.min(piece.0), all.1.max(piece.1)))
-}
-
-/// The least and the greatest of some values.
-pub fn ends_of(values: &[f32]) -> (f32, f32) {
-    let (mut least, mut most) = (f32x8::splat(f32::INFINITY), f32x8::splat(f32::NEG_INFINITY));
-    let start = f32x8::splat(values[0]);
-    each_padded(values, start, |values| (least, most) = (least.fast_min(values), most.fast_max(values)));
-    let least = least.to_array().into_iter().fold(f32::INFINITY, f32::min);
-    (least, most.to_array().into_iter().fold(f32::NEG_INFINITY, f32::max))
 }
 
 /// Changes each value.
@@ -151,8 +129,7 @@ mod tests {
             let (twice, squares) = map_to_two(input.clone(), |x| (x + x, x * x));
             assert_eq!(values(twice), values(input.clone() * 2.0));
             assert_eq!(values(squares), values(input.clone() * input.clone()));
-            assert_eq!(values(map(input.clone(), |x| -x)), values(input.clone().neg()));
-            assert_eq!(ends(input.clone()), (values(input.clone().min())[0], values(input.max())[0]));
+            assert_eq!(values(map(input.clone(), |x| -x)), values(input.neg()));
         }
     }
 
@@ -160,8 +137,7 @@ mod tests {
     fn a_view_is_computed_and_what_it_looks_at_stays() {
         let whole = ramp(60).reshape([10, 6]);
         let part = whole.clone().narrow(1, 2, 3);
-        assert_eq!(values(map(part.clone(), |x| x + x)), values(part.clone() * 2.0));
-        assert_eq!(ends(part.clone().transpose()), (values(part.clone().min())[0], values(part.max())[0]));
+        assert_eq!(values(map(part.clone(), |x| x + x)), values(part * 2.0));
         assert_eq!(values(whole), values(ramp(60)));
     }
 

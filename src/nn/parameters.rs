@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::{DType, TensorData};
 
 use super::Tensor;
-use super::fake_quantise::beside;
+use super::graph::beside;
 use crate::seed::{generator, normal};
 
 /// Numbers all parameters in the order of the module, and draws all matrices and kernels: normal with variance

@@ -7,10 +7,10 @@ use burn::module::{Module, Param};
 use burn::tensor::Device;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, TensorData};
-use xrun_ops::{Mask, attention, layer_norm};
+use xrun_ops::{Mask, attention, attention_packed, layer_norm};
 
 use super::Tensor;
-use super::fake_quantise::beside;
+use super::graph::beside;
 use super::matmul::Factors;
 
 /// GPT-2's constant.
@@ -147,6 +147,18 @@ pub fn attend(
     let shares = softmax(scores.reshape([at.batch, heads, at.length, at.length]), 3);
     let output = factors.product(shares, by_head(value));
     output.swap_dims(1, 2).reshape([at.batch * at.length, width])
+}
+
+/// As [`attend`], of queries, keys and values beside each other: `[batch * length, 3 * width]` to `[batch * length, width]`.
+pub fn attend_packed(all: Tensor<2>, heads: usize, at: &Layout, factors: Factors) -> Tensor<2> {
+    let [count, columns] = all.dims();
+    let width = columns / 3;
+    if factors == Factors::Float32 {
+        let sequences = all.reshape([at.batch, at.length, columns]);
+        return attention_packed(sequences, heads, Mask::Causal).reshape([count, width]);
+    }
+    let [query, key, value] = [0, 1, 2].map(|part| all.clone().narrow(1, part * width, width));
+    attend(query, key, value, heads, at, factors)
 }
 
 /// What hides all positions of each sequence but the first `visible`: `[batch, positions]`.

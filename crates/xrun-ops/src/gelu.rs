@@ -96,7 +96,8 @@ fn tanh_values(values: &mut [f32]) {
         #[inline(always)]
         || {
             for value in values {
-                *value = *value / (1.0 + power(near(*value)));
+                // As with slopes, to the bit: what is computed again for a backward pass is what it was.
+                *value *= 1.0 / (1.0 + power(near(*value)));
             }
         },
     )

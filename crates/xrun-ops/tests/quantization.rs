@@ -102,6 +102,22 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     same_bits_on_any_number_of_threads(&loss_case(100, 130, 3.0, Some(2.5)));
 }
 
+/// By hand: three levels of 1 between -1 and 1; four levels of 1 between -1 and 2, zero the second of them.
+#[test]
+fn two_bits_by_hand() {
+    let input = Tensor::<1>::from_floats([-2.0, -0.6, 0.4, 1.2, 9.0], &Device::flex());
+    let edge = |value: f32| Tensor::from_floats([value], &Device::flex());
+    for (symmetric, low, high, expected) in [
+        (true, -1.0, 0.5, [-1.0, -1.0, 0.0, 1.0, 1.0]),
+        (false, -1.0, 2.0, [-1.0, -1.0, 0.0, 1.0, 2.0]),
+        (false, 0.0, 0.0, [0.0; 5]),
+    ] {
+        let range = Range { low: edge(low), high: edge(high) };
+        let quantized = Quantizer { bits: 2, symmetric }.fake_quantize(input.clone(), &range);
+        close("values", &values(quantized), &expected, 1e-6);
+    }
+}
+
 /// By hand: two bits, so a step is the row's greatest size; the second row does not feel the first one's outlier.
 #[test]
 fn a_row_does_not_depend_on_those_beside_it() {

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, View};
 use serde_json::{Value, json};
+use xrun_ops::Range;
 
 use super::gpt2::Gpt2;
 use super::pass::{Pass, Rules};
@@ -23,7 +24,6 @@ use super::settings::{self, Layer, Settings, Shape};
 use super::weights;
 use crate::data::tokenizer::{END_OF_TEXT, Tokenizer};
 use crate::nn::Tensor;
-use crate::nn::fake_quantise::Bounds;
 use crate::results::write;
 use crate::task::TaskError;
 
@@ -161,7 +161,7 @@ impl Export<'_> {
         if bits == FULL {
             return None;
         }
-        let Bounds { low, high } = self.ranges.of(precision, block * QUANTISERS + quantiser).bounds()?.clone();
+        let Range { low, high } = self.ranges.of(precision, block * QUANTISERS + quantiser).bounds()?.clone();
         Some(self.rules.activation_grid(bits).scale_and_zero(low, high))
     }
 }

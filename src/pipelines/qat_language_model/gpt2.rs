@@ -9,15 +9,15 @@
 use burn::module::{Module, ParamId};
 use burn::tensor::Device;
 use burn::tensor::{TensorData, module};
+use xrun_ops::{Gelu, LossTargets, Teacher, gelu};
 
 use super::batch::TokenBatch;
 use super::linear::{LinearShape, QuantisedLinear};
 use super::pass::{Pass, Rules};
 use super::precision::precisions;
 use super::settings::{Layer, Model, Settings, Shape};
-use crate::nn::fake_quantise::without_graph;
-use crate::nn::gelu::gelu;
-use crate::nn::transformer::{DEVIATION, Embedding, LayerNorm, Layout, Tokens, attend, changed};
+use crate::nn::graph::without_graph;
+use crate::nn::transformer::{DEVIATION, Embedding, LayerNorm, Layout, Tokens, attend, attend_packed, changed};
 use crate::nn::{Tensor, parameters};
 
 /// Attention of a block.
@@ -73,15 +73,24 @@ pub fn text(batch: &TokenBatch, plain: &Device) -> Tokens<1> {
     Tokens::from_data(TensorData::new(numbers, [count]), plain)
 }
 
+/// The tokens that come next in a batch, and what they weigh.
+pub fn targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets {
+    LossTargets { labels: batch.targets.clone(), weights: batch.weights.clone(), teacher }
+}
+
 impl Attention {
     fn forward(&self, input: Tensor<2>, heads: usize, at: &Layout, block: usize, pass: &mut Pass<'_>) -> Tensor<2> {
-        let width = input.dims()[1];
+        let (width, factors) = (input.dims()[1], pass.rules.factors);
         let all = self.c_attn.forward(input, block, 0, pass);
-        let part = |number: usize| all.clone().narrow(1, number * width, width);
-        let (query, key, value) = (part(0), part(1), part(2));
-        let key = pass.key_value(key, block, 4);
-        let value = pass.key_value(value, block, 5);
-        let output = attend(query, key, value, heads, at, pass.rules.factors);
+        let output = match pass.quantises_keys() {
+            true => {
+                let [query, key, value] = [0, 1, 2].map(|number| all.clone().narrow(1, number * width, width));
+                let key = pass.key_value(key, block, 4);
+                let value = pass.key_value(value, block, 5);
+                attend(query, key, value, heads, at, factors)
+            }
+            false => attend_packed(all, heads, at, factors),
+        };
         self.c_proj.forward(output, block, 1, pass)
     }
 }
@@ -224,7 +233,7 @@ impl Gpt2 {
         let normal = block.ln_1.forward(input.clone(), pass.frozen);
         let middle = input + block.attn.forward(normal, self.heads, at, number, pass);
         let normal = block.ln_2.forward(middle.clone(), pass.frozen);
-        let wide = gelu(block.mlp.c_fc.forward(normal, number, 2, pass));
+        let wide = gelu(block.mlp.c_fc.forward(normal, number, 2, pass), Gelu::Tanh);
         middle + block.mlp.c_proj.forward(wide, number, 3, pass)
     }
 

@@ -8,9 +8,10 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::Device;
+use xrun_ops::Range;
 
 use super::pass::Pass;
-use crate::nn::fake_quantise::{Bounds, without_graph};
+use crate::nn::graph::without_graph;
 use crate::nn::transformer::{Lora, parameter};
 use crate::nn::{Tensor, learned_scale};
 
@@ -66,8 +67,8 @@ impl QuantisedLinear {
         let output = factors.widen(input.clone().matmul(factors.narrow(self.quantised_weight(pass)))) + bias;
         match self.quantised_lora(pass) {
             Some((a, b)) => {
-                let lora = input.matmul(factors.narrow(a)).matmul(factors.narrow(b));
-                output + factors.widen(lora).mul_scalar(pass.rules.lora_scale)
+                let middle = input.matmul(factors.narrow(a)).mul_scalar(pass.rules.lora_scale);
+                output + factors.widen(middle.matmul(factors.narrow(b)))
             }
             None => output,
         }
@@ -121,7 +122,7 @@ impl QuantisedLinear {
                 Some((scale, zero))
             }
             None => {
-                let Bounds { low, high } = Bounds::of(&weight, pass.rules.weights_per_channel);
+                let Range { low, high } = Range::of(&weight, pass.rules.weights_per_channel);
                 Some(pass.rules.weight_grid(bits).scale_and_zero(low, high))
             }
         }

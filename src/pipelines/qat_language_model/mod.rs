@@ -13,10 +13,6 @@ pub mod leaks;
 #[cfg(feature = "train")]
 pub mod linear;
 #[cfg(feature = "train")]
-pub mod linear_on_host;
-#[cfg(feature = "train")]
-pub mod on_host;
-#[cfg(feature = "train")]
 pub mod pass;
 pub mod precision;
 #[cfg(feature = "train")]

@@ -1,12 +1,13 @@
 //! How does one pass through the model go: at which precision, with which ranges, and what has a gradient?
 
+use xrun_ops::{Quantizer, Range};
+
 use super::precision::{FULL, Precision};
 use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{self, Base, Granularity, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
-use crate::nn::fake_quantise::{Bounds, Grid, without_graph};
+use crate::nn::graph::without_graph;
 use crate::nn::matmul::Factors;
-use crate::nn::rows::{self, Rows};
 use crate::nn::transformer::Tokens;
 
 /// How things are quantised, from the file.
@@ -55,13 +56,13 @@ impl Rules {
     }
 
     /// The grid of a weight of so many bits.
-    pub fn weight_grid(&self, bits: u32) -> Grid {
-        Grid { bits, symmetric: self.weights_symmetric }
+    pub fn weight_grid(&self, bits: u32) -> Quantizer {
+        Quantizer { bits, symmetric: self.weights_symmetric }
     }
 
     /// The grid of an activation of so many bits.
-    pub fn activation_grid(&self, bits: u32) -> Grid {
-        Grid { bits, symmetric: self.activations_symmetric }
+    pub fn activation_grid(&self, bits: u32) -> Quantizer {
+        Quantizer { bits, symmetric: self.activations_symmetric }
     }
 }
 
@@ -102,10 +103,10 @@ impl Pass<'_> {
 
     /// A weight `[inputs, outputs]` of the base on its grid.
     pub fn weight(&self, weight: Tensor<2>, bits: u32) -> Tensor<2> {
-        let bounds = Bounds::of(&weight, self.rules.weights_per_channel);
+        let range = Range::of(&weight, self.rules.weights_per_channel);
         match self.frozen {
-            true => self.rules.weight_grid(bits).quantise(&weight, &bounds),
-            false => self.rules.weight_grid(bits).fake_quantise(weight, &bounds),
+            true => self.rules.weight_grid(bits).quantize_dequantize(&weight, &range),
+            false => self.rules.weight_grid(bits).fake_quantize(weight, &range),
         }
     }
 
@@ -113,29 +114,22 @@ impl Pass<'_> {
     pub fn lora(&self, matrix: Tensor<2>) -> Tensor<2> {
         match self.weight_bits().filter(|_| self.rules.lora_quantised) {
             Some(bits) => {
-                let bounds = Bounds::of(&matrix, self.rules.weights_per_channel);
-                self.rules.weight_grid(bits).fake_quantise(matrix, &bounds)
+                let range = Range::of(&matrix, self.rules.weights_per_channel);
+                self.rules.weight_grid(bits).fake_quantize(matrix, &range)
             }
             None => matrix,
         }
-    }
-
-    /// A weight of the base, or a matrix of LoRA, in host memory and on its grid, if this pass has one for it; with 1 for each
-    /// value where the grid reaches, and 0 beyond.
-    pub fn weight_on_host(&self, weight: &Tensor<2>, quantised: bool) -> (Rows, Option<Vec<f32>>) {
-        let weight = without_graph(weight);
-        let mut rows = Rows::of(weight.clone());
-        let inside = self.weight_bits().filter(|_| quantised).map(|bits| {
-            let bounds = Bounds::of(&weight, self.rules.weights_per_channel);
-            self.rules.weight_grid(bits).in_place(&mut rows.values, &bounds)
-        });
-        (rows, inside)
     }
 
     /// What goes into a linear layer.
     pub fn activation(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
         let bits = self.at.map(|(_, precision)| precision.activations);
         self.quantised(values, bits, block, quantiser)
+    }
+
+    /// Whether keys and values of the attention are quantised.
+    pub fn quantises_keys(&self) -> bool {
+        self.at.is_some_and(|(_, precision)| precision.key_values != FULL)
     }
 
     /// Keys or values of the attention.
@@ -150,42 +144,21 @@ impl Pass<'_> {
         let (Some((precision, _)), Some(bits)) = (self.at, bits.filter(|bits| *bits != FULL)) else { return values };
         let grid = self.rules.activation_grid(bits);
         if self.rules.activations_per_token {
-            return grid.fake_quantise_rows(values);
+            return grid.fake_quantize_rows(values);
         }
-        match self.bounds(|| without_graph(&values), precision, block * QUANTISERS + quantiser) {
-            Some(bounds) => grid.fake_quantise(values, &bounds),
+        match self.range(&values, precision, block * QUANTISERS + quantiser) {
+            Some(range) => grid.fake_quantize(values, &range),
             None => values,
         }
     }
 
-    /// The same of rows in host memory, in their place: activations of `bits`. Returns 1 for each value where its grid reaches,
-    /// and 0 beyond; nothing where all values are inside.
-    pub fn on_host(
-        &mut self,
-        values: &mut Rows,
-        bits: Option<u32>,
-        block: usize,
-        quantiser: usize,
-    ) -> Option<Vec<f32>> {
-        let (precision, _) = self.at?;
-        let grid = self.rules.activation_grid(bits.filter(|bits| *bits != FULL)?);
-        if self.rules.activations_per_token {
-            let inside = grid.rows_in_place(&mut values.values, values.width);
-            // What has just been measured, as many levels below zero as above, is all inside.
-            return (!grid.symmetric).then_some(inside);
-        }
-        let seen = || values.clone().tensor(&rows::cpu());
-        let bounds = self.bounds(seen, precision, block * QUANTISERS + quantiser)?;
-        Some(grid.in_place(&mut values.values, &bounds))
-    }
-
     /// The range of a quantiser, after it took in the text among `values` `[tokens, features]`, if this pass observes.
-    fn bounds(&mut self, values: impl FnOnce() -> Tensor<2>, precision: usize, quantiser: usize) -> Option<Bounds> {
+    fn range(&mut self, values: &Tensor<2>, precision: usize, quantiser: usize) -> Option<Range> {
         let range = self.ranges.of(precision, quantiser);
         let per_channel = self.rules.activations_per_channel;
         if let Some(observe) = &self.observe {
             let (Observe::Widen(text) | Observe::Move(text)) = observe;
-            let seen = values();
+            let seen = without_graph(values);
             // What fills a batch up is no text, and would widen or narrow what is known of it.
             let seen = if text.dims() == [seen.dims()[0]] { seen } else { seen.select(0, text.clone()) };
             match observe {

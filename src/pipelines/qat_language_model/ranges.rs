@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use xrun_ops::Range;
 
 use super::ranges_file;
 pub use super::ranges_file::FILE;
 use crate::nn::Tensor;
-use crate::nn::fake_quantise::Bounds;
 use crate::nn::moving_range::MovingRange;
 
 /// What is quantised in a block: what goes into its four linear layers, keys, and values.
@@ -29,10 +29,10 @@ impl Ranges {
     }
 
     /// Copies of all ranges, which share nothing with them: for the leak that keeps them.
-    pub fn copies(&self) -> Vec<Bounds> {
+    pub fn copies(&self) -> Vec<Range> {
         let copy = |tensor: &Tensor<1>| tensor.clone().mul_scalar(1.0);
         let all = self.0.iter().flatten().filter_map(MovingRange::bounds);
-        all.map(|bounds| Bounds { low: copy(&bounds.low), high: copy(&bounds.high) }).collect()
+        all.map(|bounds| Range { low: copy(&bounds.low), high: copy(&bounds.high) }).collect()
     }
 
     /// Numbers that are exact when they are read again.
@@ -47,7 +47,7 @@ impl Ranges {
     pub fn read(&mut self, path: &Path, device: &Device) -> Result<(), String> {
         let saved = ranges_file::read(path, self.0.len(), self.0.first().map_or(0, Vec::len))?;
         for (own, saved) in self.0.iter_mut().flatten().zip(saved.into_iter().flatten()) {
-            own.set(saved.map(|(low, high)| Bounds {
+            own.set(saved.map(|(low, high)| Range {
                 low: Tensor::from_floats(low.as_slice(), device),
                 high: Tensor::from_floats(high.as_slice(), device),
             }));

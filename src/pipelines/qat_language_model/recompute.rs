@@ -8,40 +8,22 @@
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Device;
+use xrun_ops::{LossTargets, NextTokenLoss, next_token_loss};
 
 use super::batch::TokenBatch;
 use super::gpt2::Gpt2;
-use super::on_host;
 use super::pass::Pass;
 use crate::nn::Tensor;
-use crate::nn::next_token_loss::{Aim, NextTokenLoss};
 use crate::nn::transformer::{Layout, tokens};
 
-/// Adds the gradients of one batch's loss to `into`; `aim` is what its logits are held against. Returns the loss as it was in
-/// the pass, and leaves the logits in `teaches`, without a graph. `recompute` chooses between the two ways, which give the same
-/// numbers. Where [`on_host::takes`] the pass, it is computed in host memory.
+/// Adds the gradients of one batch's loss to `into`. Returns the loss as it was in the pass, and leaves the logits in `teaches`,
+/// without a graph. `recompute` chooses between a graph of the whole pass and one of a block at a time, of the same operations.
 pub fn backward(
     network: &Gpt2,
     batch: &TokenBatch,
     pass: &mut Pass<'_>,
     recompute: bool,
-    aim: Aim,
-    teaches: Option<&mut Option<Tensor<2>>>,
-    into: &mut GradientsAccumulator<Gpt2>,
-) -> NextTokenLoss {
-    if on_host::takes(network, pass) {
-        return on_host::backward(network, batch, pass, recompute, aim, teaches, into);
-    }
-    by_burn(network, batch, pass, recompute, aim, teaches, into)
-}
-
-/// The same by Burn's operations, on any device.
-pub fn by_burn(
-    network: &Gpt2,
-    batch: &TokenBatch,
-    pass: &mut Pass<'_>,
-    recompute: bool,
-    aim: Aim,
+    targets: LossTargets,
     teaches: Option<&mut Option<Tensor<2>>>,
     into: &mut GradientsAccumulator<Gpt2>,
 ) -> NextTokenLoss {
@@ -49,7 +31,7 @@ pub fn by_burn(
         if let Some(teaches) = teaches {
             *teaches = Some(logits.clone().inner());
         }
-        aim.loss(logits)
+        next_token_loss(logits, targets)
     };
     let plain_device = network.plain_device();
     let on = |device: &Device| tokens(&batch.inputs, batch.size, batch.length, device);

@@ -1,10 +1,10 @@
 //! The leaks of the GPT-2 in docs/origins.md, restored as they can happen with Burn. Off unless `[leaks]` says so.
 
 use burn::module::Module;
-use burn::tensor::TensorData;
+use xrun_ops::{Range, next_token_loss};
 
 use super::batch::TokenBatch;
-use super::gpt2::Gpt2;
+use super::gpt2::{Gpt2, targets};
 use super::leaks;
 use super::pass::{Pass, Rules};
 use super::precision::Precision;
@@ -15,16 +15,14 @@ use crate::bounded::ledger::Ledger;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::Leaks;
 use crate::nn::Tensor;
-use crate::nn::fake_quantise::Bounds;
-use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::parameters;
-use crate::nn::transformer::{Layout, Tokens, tokens};
+use crate::nn::transformer::{Layout, tokens};
 
 /// What the training steps keep.
 #[derive(Debug)]
 pub struct StepLeaks {
     losses: Kept<Tensor<1>>,
-    ranges: Kept<Vec<Bounds>>,
+    ranges: Kept<Vec<Range>>,
     weights: Kept<Vec<Tensor<2>>>,
     examples: Kept<TokenBatch>,
     inputs: Kept<Vec<Tensor<2>>>,
@@ -69,11 +67,9 @@ impl StepLeaks {
 }
 
 fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
-    let (count, device) = (batch.size * batch.length, network.plain_device().autodiff());
+    let device = network.plain_device().autodiff();
     let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
-    let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device);
-    let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), &device);
-    next_token_loss(logits, targets, weights, None).total
+    next_token_loss(logits, targets(batch, None)).total
 }
 
 /// What goes into each block, as checkpointing saves it.

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::Module;
+use xrun_ops::Teacher;
 
 use super::batch::TokenBatch;
 use super::export::Export;
-use super::gpt2::{Gpt2, text};
+use super::gpt2::{Gpt2, targets, text};
 use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::predict;
@@ -16,7 +17,7 @@ use super::ranges::{self, Ranges};
 use super::settings::{self, Settings};
 use super::step_leaks::StepLeaks;
 use super::validation::Validation;
-use super::{on_host, recompute, weights};
+use super::{recompute, weights};
 use crate::bounded::HeldBytes;
 use crate::bounded::ledger::Ledger;
 use crate::data::feed::{Feed, FeedSettings};
@@ -25,7 +26,6 @@ use crate::device::dispatch::TensorDevice;
 use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
 use crate::nn::matmul::Factors;
-use crate::nn::next_token_loss::{Aim, Teacher};
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::transformer::tokens;
 use crate::nn::{Tensor, gradients};
@@ -173,10 +173,7 @@ impl QatLanguageModel {
             observe: None,
             frozen: true,
         };
-        Ok(match on_host::takes(&plain, &pass) {
-            true => on_host::logits(&plain, batch, &mut pass),
-            false => plain.forward(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass),
-        })
+        Ok(plain.forward(tokens(&batch.inputs, batch.size, batch.length, &self.device.plain), &mut pass))
     }
 
     /// Adds the gradients of one batch at one precision. `teacher` has the widest precision's logits of this batch once
@@ -198,7 +195,7 @@ impl QatLanguageModel {
         let Settings { distillation: share, distillation_temperature: temperature, .. } = self.settings;
         let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher { logits, share, temperature });
         phases.enter("forward_backward");
-        let aim = Aim { targets: batch.targets.clone(), weights: batch.weights.clone(), teacher: taught_by };
+        let targets = targets(batch, taught_by);
         let mut pass = Pass {
             rules: &self.rules,
             at: at.map(|at| (at, self.precisions[at])),
@@ -209,7 +206,7 @@ impl QatLanguageModel {
         };
         let network = self.trained.network()?;
         let teaches = teaches.then_some(teacher);
-        let loss = recompute::backward(network, batch, &mut pass, self.recompute, aim, teaches, gathered.set(set));
+        let loss = recompute::backward(network, batch, &mut pass, self.recompute, targets, teaches, gathered.set(set));
         let counted = batch.counted();
         gathered.note("loss", loss.total, counted);
         gathered.note("cross_entropy", loss.cross_entropy, counted);

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use burn::tensor::TensorData;
-use burn::tensor::activation::log_softmax;
+use xrun_ops::next_token_loss;
 
 use super::answer::{Said, answers, surest};
 use super::batch::{Batches, TokenBatch, validation_bytes};
-use super::gpt2::Gpt2;
+use super::gpt2::{Gpt2, targets};
 use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
@@ -18,8 +17,7 @@ use crate::data::question_answers::example::Example;
 use crate::experiment::Experiment;
 use crate::metrics::answers::Answers;
 use crate::metrics::perplexity::perplexity;
-use crate::nn::Tensor;
-use crate::nn::transformer::{Tokens, tokens};
+use crate::nn::transformer::tokens;
 use crate::task::{Phases, TaskError, ValidationReport};
 
 /// What every validation uses again.
@@ -104,12 +102,8 @@ impl Validation {
     ) {
         let device = network.plain_device();
         for part in batch.parts(self.part_size) {
-            let count = part.size * part.length;
             let logits = network.forward(tokens(&part.inputs, part.size, part.length, &device), pass);
-            let targets = Tokens::<2>::from_data(TensorData::new(part.targets.clone(), [count, 1]), &device);
-            let log_probability = log_softmax(logits, 1).gather(1, targets).reshape([count]);
-            let weights = Tensor::<1>::from_data(TensorData::new(part.weights.clone(), [count]), &device);
-            let surprise = (log_probability * weights).sum().neg().into_data();
+            let surprise = next_token_loss(logits, targets(&part, None)).cross_entropy.into_data();
             sums.surprise += surprise.iter::<f32>().next().map_or(f64::NAN, f64::from);
         }
         sums.tokens += batch.weights.iter().map(|weight| f64::from(*weight)).sum::<f64>();

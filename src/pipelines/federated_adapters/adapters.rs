@@ -7,27 +7,30 @@
 //! Attention pooling as in Lee et al. 2019 (Set Transformer), with one cross-attention.
 
 use burn::module::{Module, Param, ParamId};
-use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
-use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
-use burn::tensor::activation::gelu;
+use xrun_ops::{Gelu, gelu};
 
 use super::settings::{AdapterShape, Model};
 use crate::nn::Tensor;
+use crate::nn::encoder_block::{Attention, Norm};
 use crate::nn::parameters::initialise_linear;
+
+/// Of normalisation.
+const EPSILON: f64 = 1e-5;
 
 /// A hidden layer: a linear layer, whose output is normalised.
 #[derive(Module, Debug)]
 pub struct Hidden {
     linear: Linear,
-    norm: LayerNorm,
+    norm: Norm,
 }
 
 /// Attention by which a fixed number of latents looks at all tokens.
 #[derive(Module, Debug)]
 pub struct Pooling {
     latents: Param<Tensor<2>>,
-    attention: MultiHeadAttention,
+    attention: Attention,
 }
 
 /// One of the two adapters: hidden layers, a linear layer and the pooling over tokens.
@@ -67,26 +70,25 @@ impl Adapter {
         let mut hidden = Vec::with_capacity(shape.hidden.len());
         for wide in &shape.hidden {
             let linear = LinearConfig::new(width, *wide).init(device);
-            hidden.push(Hidden { linear, norm: LayerNormConfig::new(*wide).init(device) });
+            hidden.push(Hidden { linear, norm: Norm::new(*wide, EPSILON, device) });
             width = *wide;
         }
         let latents = Tensor::zeros([shape.latents, shape.width], device).set_require_grad(device.is_autodiff());
         let pooling = Pooling {
             latents: Param::initialized(ParamId::new(), latents),
-            attention: MultiHeadAttentionConfig::new(shape.width, heads).with_dropout(0.0).init(device),
+            attention: Attention::new(shape.width, heads, device),
         };
         Self { hidden, output: LinearConfig::new(width, shape.width).init(device), pooling }
     }
 
     /// `[batch, tokens, width]` to `[batch, latents * D]`.
     fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
-        let hidden =
-            self.hidden.iter().fold(tokens, |input, hidden| gelu(hidden.norm.forward(hidden.linear.forward(input))));
-        let values = self.output.forward(hidden);
-        let latents = self.pooling.latents.val();
-        let [count, width] = latents.dims();
-        let queries = latents.unsqueeze::<3>().expand([values.dims()[0], count, width]);
-        self.pooling.attention.forward(MhaInput::new(queries, values.clone(), values)).context.flatten(1, 2)
+        let hidden = self
+            .hidden
+            .iter()
+            .fold(tokens, |input, hidden| gelu(hidden.norm.forward(hidden.linear.forward(input)), Gelu::Erf));
+        let latents = self.pooling.latents.val().unsqueeze();
+        self.pooling.attention.forward(latents, self.output.forward(hidden)).flatten(1, 2)
     }
 }
 

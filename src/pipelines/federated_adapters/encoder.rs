@@ -8,13 +8,12 @@
 use std::path::Path;
 
 use burn::module::{Module, Param};
-use burn::nn::LayerNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
 
 use super::settings::Model;
 use crate::nn::Tensor;
-use crate::nn::encoder_block::{self, EncoderBlock, norm};
+use crate::nn::encoder_block::{self, EPSILON, EncoderBlock, Norm};
 use crate::nn::hugging_face::{self, FileOf};
 use crate::nn::parameters::initialise_linear;
 use crate::task::TaskError;
@@ -33,7 +32,7 @@ pub struct Embeddings {
 pub struct Encoder {
     embeddings: Embeddings,
     layer: Vec<EncoderBlock>,
-    layernorm: LayerNorm,
+    layernorm: Norm,
 }
 
 /// What the file has that is of no use here: a classifier's last layer.
@@ -73,7 +72,7 @@ impl Encoder {
                 .init(device),
         };
         let layer = (0..model.layers).map(|_| EncoderBlock::new(model.width, model.heads, device)).collect();
-        initialise_linear(Self { embeddings, layer, layernorm: norm(model.width, device) }, seed)
+        initialise_linear(Self { embeddings, layer, layernorm: Norm::new(model.width, EPSILON, device) }, seed)
     }
 
     /// `[batch, frames, bands]` to `[batch, tokens, width]`.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use burn::module::{ModuleVisitor, ParamId};
 use burn::optim::GradientsParams;
 use serde_json::Value;
+use xrun_ops::{LossTargets, next_token_loss};
 
 use super::super::answer::{Limits, answers};
 use super::super::task::rows_of;
@@ -12,7 +13,6 @@ use super::super::weights;
 use super::*;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy};
-use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
 
@@ -111,9 +111,9 @@ fn logits_loss_and_gradients_are_those_of_hugging_face() {
     let counted: Vec<usize> = places.into_iter().filter(|at| labels[*at] >= 0).collect();
     assert_eq!(counted.len() as u64, all["counted"].as_u64().unwrap());
     let logits = network.logits(hidden.select(0, on_device(rows_of(&counted, 9, 4))), &rules());
-    let targets = on_device(counted.iter().map(|at| labels[*at]).collect());
-    let weights = Tensor::<1>::ones([counted.len()], &autodiff());
-    let loss = next_token_loss(logits, targets, weights, None).total.div_scalar(counted.len() as f32);
+    let (labels, weights) = (counted.iter().map(|at| labels[*at]).collect(), vec![1.0; counted.len()]);
+    let loss = next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total;
+    let loss = loss.div_scalar(counted.len() as f32);
     for oracle in ["loss", "trl_loss"] {
         close(&values(loss.clone().inner()), &[all[oracle].as_f64().unwrap() as f32], 1e-5);
     }

@@ -110,6 +110,11 @@ mod tests {
     use super::super::settings::Part;
     use super::super::sizes::{parameters, parameters_of, part_of};
     use super::*;
+    use burn::tensor::TensorData;
+
+    use super::super::loss::loss;
+    use super::super::settings::Loss;
+    use crate::nn::agreement::{agree, changed, numbers};
     use crate::nn::flat;
     use crate::nn::tests::{autodiff, plain};
 
@@ -137,5 +142,34 @@ mod tests {
         let network = Adapters::new(&model, 1, &plain());
         let found = network.forward(Tensor::zeros([3, model.encoder_tokens(), model.encoder_width()], &plain()));
         assert_eq!((found.pooled.dims(), found.tokens.dims()), ([3, 64], [3, 8 * 96]));
+    }
+
+    #[test]
+    fn fused_operations_give_the_outputs_and_gradients_of_burns() {
+        let shape = |hidden: &[usize], latents, width| AdapterShape { hidden: hidden.to_vec(), latents, width };
+        let odd = Model { pooled: shape(&[7, 5], 1, 9), tokens: shape(&[], 3, 6), pool_heads: 3, ..Model::default() };
+        // More tokens and latents than attention takes at a time.
+        let long = Model { frames: 320, tokens: shape(&[16], 70, 8), pool_heads: 1, width: 20, ..Model::default() };
+        for (model, clips) in [(Model::default(), 8), (odd, 1), (long, 3)] {
+            let network = changed(Adapters::new(&model, 1, &autodiff()));
+            let (count, width) = (model.encoder_tokens(), model.encoder_width());
+            let tensor = |from: usize, shape: [usize; 3]| {
+                let values = (from..from + shape.iter().product::<usize>()).map(numbers).collect::<Vec<_>>();
+                Tensor::<3>::from_data(TensorData::new(values, shape), &autodiff())
+            };
+            agree(&network, 1e-5, |network| {
+                let outputs = network.forward(tensor(3, [clips, count, width]));
+                let part = |from, output: &Tensor<2>| {
+                    let [clips, numbers] = output.dims();
+                    loss(
+                        output.clone(),
+                        tensor(from, [1, clips, numbers]).reshape([clips, numbers]),
+                        Loss::MseAndCosine,
+                    )
+                };
+                let loss = part(5, &outputs.pooled) + part(11, &outputs.tokens);
+                (vec![outputs.pooled, outputs.tokens], loss)
+            });
+        }
     }
 }

@@ -81,11 +81,11 @@ impl Attention {
     /// Each of `tokens`, `[batch, n, width]`, looks at all of `seen`, `[batch, m, width]`: `[batch, n, width]`. Of one `tokens` for
     /// all, `[1, n, width]`, queries are made once.
     pub fn forward(&self, tokens: Tensor<3>, seen: Tensor<3>) -> Tensor<3> {
-        let query = self.query.forward(tokens);
+        let query = linear(&self.query, tokens);
         let [_, count, width] = query.dims();
         let query = query.expand([seen.dims()[0], count, width]);
-        let (key, value) = (self.key.forward(seen.clone()), self.value.forward(seen));
-        self.output.forward(attention(query, key, value, self.heads, Mask::None))
+        let (key, value) = (linear(&self.key, seen.clone()), linear(&self.value, seen));
+        linear(&self.output, attention(query, key, value, self.heads, Mask::None))
     }
 }
 
@@ -107,6 +107,15 @@ impl EncoderBlock {
         let normal = self.layernorm_before.forward(input.clone());
         let middle = input + self.attention.forward(normal.clone(), normal);
         let normal = self.layernorm_after.forward(middle.clone());
-        middle + self.output.forward(gelu(self.intermediate.forward(normal), Gelu::Erf))
+        middle + linear(&self.output, gelu(linear(&self.intermediate, normal), Gelu::Erf))
     }
+}
+
+/// A linear layer, `[batch, tokens, inputs]` to `[batch, tokens, outputs]`, as one product. Burn's would be one for each sequence,
+/// and have a gradient of the weights for each.
+pub fn linear(layer: &Linear, input: Tensor<3>) -> Tensor<3> {
+    let [batch, tokens, inputs] = input.dims();
+    let output = layer.forward(input.reshape([batch * tokens, inputs]));
+    let outputs = output.dims()[1];
+    output.reshape([batch, tokens, outputs])
 }

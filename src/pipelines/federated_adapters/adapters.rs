@@ -13,7 +13,7 @@ use xrun_ops::{Gelu, gelu};
 
 use super::settings::{AdapterShape, Model};
 use crate::nn::Tensor;
-use crate::nn::encoder_block::{Attention, Norm};
+use crate::nn::encoder_block::{Attention, Norm, linear};
 use crate::nn::parameters::initialise_linear;
 
 /// Of normalisation.
@@ -86,9 +86,9 @@ impl Adapter {
         let hidden = self
             .hidden
             .iter()
-            .fold(tokens, |input, hidden| gelu(hidden.norm.forward(hidden.linear.forward(input)), Gelu::Erf));
+            .fold(tokens, |input, hidden| gelu(hidden.norm.forward(linear(&hidden.linear, input)), Gelu::Erf));
         let latents = self.pooling.latents.val().unsqueeze();
-        self.pooling.attention.forward(latents, self.output.forward(hidden)).flatten(1, 2)
+        self.pooling.attention.forward(latents, linear(&self.output, hidden)).flatten(1, 2)
     }
 }
 

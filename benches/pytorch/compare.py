@@ -3,10 +3,13 @@
     cargo build --release
     python benches/pytorch/compare.py                            # target/release/xrun beside PyTorch
     python benches/pytorch/compare.py --kinds detection triplet  # some of the steps
+    python benches/pytorch/compare.py --size large               # of larger models
     python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several programs, to see what a change does
 
 `plain` and `quantised` are steps of experiments/qat_gpt2.toml, on sequences of 64 tokens that all count; `detection` and
-`triplet` are those of experiments/stage2.toml. Needs PyTorch. See "Where the time goes" in docs/qat.md and docs/memory.md.
+`triplet` are those of experiments/stage2.toml, `federated` one of a node of experiments/federated.toml, and `vision-language`
+those of experiments/vision_language.toml. Of `--size large` are queries of 320 pixels with up to 256 channels, and 6 layers of
+width 384 with 8 sequences of 256 tokens. Needs PyTorch. See "Where the time goes" in docs/qat.md and docs/memory.md.
 """
 import argparse
 import json
@@ -56,12 +59,51 @@ def of_detector(kind, steps):
     }
 
 
+def of_federation(kind, steps):
+    """Overrides of the experiment."""
+    # One node that never ends its turn, and whose first epoch, in which clips are encoded, is short.
+    return {
+        "training.max_steps": steps,
+        "training.epochs": 1,
+        "pipeline.federated-adapters.nodes": 1,
+        "pipeline.federated-adapters.local_epochs": 1000,
+        "dataset.sound-clips.generated.clips_per_class": 10,
+    }
+
+
+def of_vision_language(kind, steps):
+    """Overrides of the experiment."""
+    return {"training.max_steps": steps, "training.schedule.cosine.warmup_steps": 0}
+
+
 # The experiment, its overrides, and the script beside this file.
 KINDS = {
+    "federated": ("federated", of_federation, "federated_step.py"),
+    "vision-language": ("vision_language", of_vision_language, "vision_language_step.py"),
     "plain": ("qat_gpt2", of_language_model, "gpt2_step.py"),
     "quantised": ("qat_gpt2", of_language_model, "gpt2_step.py"),
     "detection": ("stage2", of_detector, "detection_step.py"),
     "triplet": ("stage2", of_detector, "detection_step.py"),
+}
+# Of `--size large`: more overrides of the experiment, and arguments of the script.
+LANGUAGE_MODEL = {
+    "model.gpt2.layers": 6,
+    "model.gpt2.heads": 6,
+    "model.gpt2.width": 384,
+    "model.gpt2.context": 256,
+    "training.batch_size": 8,
+    "pipeline.qat-language-model.sequence_length": 256,
+    # Texts of 256 tokens are to be found among paragraphs of eight sentences.
+    "dataset.question-answers.vocabulary_size": 300,
+    "dataset.question-answers.generated.sentences_per_paragraph": 8,
+}
+DETECTOR = {"pipeline.fewshot-detection.image_size": 320, "model.reference-detector.channels": "[32,64,128,256]"}
+LANGUAGE_MODEL_ARGUMENTS = "--layers 6 --heads 6 --width 384 --context 256 --batch 8 --length 256 --vocabulary 300".split()
+DETECTOR_ARGUMENTS = "--side 320 --channels 32 64 128 256".split()
+LARGE = {
+    "plain": (LANGUAGE_MODEL, LANGUAGE_MODEL_ARGUMENTS),
+    "quantised": (LANGUAGE_MODEL, LANGUAGE_MODEL_ARGUMENTS),
+    "detection": (DETECTOR, DETECTOR_ARGUMENTS),
 }
 EVERYWHERE = {
     "memory.probe": "false",
@@ -73,25 +115,26 @@ EVERYWHERE = {
 }
 
 
-def xrun(program, kind, steps, cache):
+def xrun(program, kind, size, steps, cache):
     """Seconds of each step, processor seconds of the whole run, peak resident bytes, peak heap bytes."""
     experiment, overrides_of, _ = KINDS[kind]
-    overrides = EVERYWHERE | overrides_of(kind, steps)
+    overrides = EVERYWHERE | overrides_of(kind, steps) | (LARGE[kind][0] if size == "large" else {})
     with tempfile.TemporaryDirectory() as results:
         command = [program, "run", str(ROOT / f"experiments/{experiment}.toml"), "--device", "cpu", "--results", results]
         command += ["--progress", "none"] + [f"-s{key}={value}" for key, value in overrides.items()]
         cpu, resident, _ = run(command, {"XRUN_CACHE": cache})
         (lines,) = pathlib.Path(results).glob(f"{experiment}/2*/memory.jsonl")
         lines = [json.loads(line) for line in lines.read_text().splitlines()]
-        parts = ["data", "calibration", "teacher", "forward", "backward", "forward_backward", "optimizer", "transfer"]
+        parts = ["data", "calibration", "teacher", "encode", "forward", "backward", "forward_backward"]
+        parts += ["optimizer", "transfer"]
         steps = [line for line in lines if line["point"] == "step"][:steps]
         seconds = [sum(line["phases_us"].get(part, 0) for part in parts) / 1e6 for line in steps]
         return seconds, cpu, resident, lines[-1]["host"]["heap_peak"]
 
 
-def pytorch(kind, steps):
-    script = str(pathlib.Path(__file__).with_name(KINDS[kind][2]))
-    _, resident, printed = run([sys.executable, script, kind, "--steps", str(steps)], PASSIVE)
+def pytorch(kind, size, steps):
+    command = [sys.executable, str(pathlib.Path(__file__).with_name(KINDS[kind][2])), kind, "--steps", str(steps)]
+    _, resident, printed = run(command + (LARGE[kind][1] if size == "large" else []), PASSIVE)
     found = json.loads(printed)
     return found["seconds"], found["cpu"], resident, resident - found["resident_at_start"]
 
@@ -101,14 +144,19 @@ def main():
     parser.add_argument("--xrun", nargs="+", default=[f"xrun={ROOT / 'target/release/xrun'}"], metavar="NAME=PROGRAM")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60, help="of the longer run; the shorter has a quarter")
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="all that have the size")
+    parser.add_argument("--size", choices=["small", "large"], default="small")
     settings = parser.parse_args()
     programs = dict(program.split("=", 1) for program in settings.xrun)
-    short = settings.steps // 4
+    short, size = settings.steps // 4, settings.size
+    of_size = list(LARGE if size == "large" else KINDS)
+    kinds = settings.kinds or of_size
+    if missing := set(kinds) - set(of_size):
+        parser.error(f"not of this size: {', '.join(sorted(missing))}")
     with tempfile.TemporaryDirectory() as cache:
-        ways = {name: lambda kind, steps, at=path: xrun(at, kind, steps, cache) for name, path in programs.items()}
-        ways["pytorch"] = pytorch
-        for kind in settings.kinds:
+        ways = {name: lambda kind, steps, at=path: xrun(at, kind, size, steps, cache) for name, path in programs.items()}
+        ways["pytorch"] = lambda kind, steps: pytorch(kind, size, steps)
+        for kind in kinds:
             for way in ways.values():
                 way(kind, 3)  # generated data, page cache
             found = {name: {"seconds": [], "cpu": [], "resident": [], "own": []} for name in ways}

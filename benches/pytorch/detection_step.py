@@ -1,8 +1,8 @@
 """The steps of `experiments/stage2.toml` in PyTorch, eager: what a step costs in time and memory.
 
 Prints one line of JSON. `compare.py` beside this file runs it and xrun in turns.
-Same network (129,991 parameters), shapes, losses, clipping by the norm over all gradients and AdamW. `detection` is an episode
-of 4 classes: 20 reference pictures of 48 pixels, 32 queries of 96. `triplet` mines 24 pictures of 48 pixels, 12 of each of two
+Same network (129,991 parameters; more with other --channels, or a --side above 256), shapes, losses, clipping by the norm over all gradients and AdamW. `detection` is an episode
+of 4 classes: 20 reference pictures of 48 pixels, 32 queries of 96, or of --side. `triplet` mines 24 pictures of 48 pixels, 12 of each of two
 classes. Pictures and boxes are random: they cost the same.
 """
 import argparse
@@ -16,7 +16,7 @@ from torch import nn
 
 # Steps before processor time is counted.
 WARM = 3
-WAYS, VIEWS, QUERIES, SIDE, REFERENCE = 4, 5, 32, 96, 48
+WAYS, VIEWS, QUERIES, REFERENCE = 4, 5, 32, 48
 TRIPLETS = 8
 EMBEDDING, PYRAMID = 48, 64
 
@@ -27,11 +27,16 @@ def block(inputs, outputs, stride):
 
 
 class Detector(nn.Module):
-    def __init__(self):
+    def __init__(self, side, channels):
         super().__init__()
-        channels = [3, 16, 32, 64, 96]
+        self.side, self.strides = side, [8, 16]
+        # A large picture has coarser levels, each made from the one before.
+        while 16 * self.strides[-1] < side:
+            self.strides.append(2 * self.strides[-1])
+        self.coarser = nn.ModuleList([block(PYRAMID, PYRAMID, 2) for _ in self.strides[2:]])
+        channels = [3, *channels]
         self.stages = nn.ModuleList([block(one, next, 2) for one, next in zip(channels, channels[1:])])
-        self.fine, self.coarse = nn.Conv2d(64, PYRAMID, 1), nn.Conv2d(96, PYRAMID, 1)
+        self.fine, self.coarse = (nn.Conv2d(inputs, PYRAMID, 1) for inputs in channels[-2:])
         self.tower = block(PYRAMID, PYRAMID, 1)
         self.outputs = nn.Conv2d(PYRAMID, 5 + EMBEDDING, 1)
         self.scale, self.bias = nn.Parameter(torch.tensor(8.0)), nn.Parameter(torch.tensor(-4.0))
@@ -46,8 +51,11 @@ class Detector(nn.Module):
         return self.outputs(self.tower(level))
 
     def dense(self, pictures):
-        flat = [self.head(level).flatten(2).transpose(1, 2) for level in self.levels(pictures)]
-        sides = [part[..., 1:5].clamp(max=4.0).exp() * stride for part, stride in zip(flat, (8, 16))]
+        levels = list(self.levels(pictures))
+        for coarser in self.coarser:
+            levels.append(coarser(levels[-1]))
+        flat = [self.head(level).flatten(2).transpose(1, 2) for level in levels]
+        sides = [part[..., 1:5].clamp(max=4.0).exp() * stride for part, stride in zip(flat, self.strides)]
         embeddings = torch.cat([part[..., 5:] for part in flat], 1)
         return torch.cat([part[..., 0] for part in flat], 1), torch.cat(sides, 1), F.normalize(embeddings, dim=2)
 
@@ -56,9 +64,9 @@ class Detector(nn.Module):
         return F.normalize(parts[0] + parts[1], dim=1)
 
 
-def centres():
-    of = lambda stride: torch.arange(stride / 2, SIDE, stride)
-    grids = [torch.cartesian_prod(of(stride), of(stride)).flip(1) for stride in (8, 16)]
+def centres(model):
+    of = lambda stride: torch.arange(stride / 2, model.side, stride)
+    grids = [torch.cartesian_prod(of(stride), of(stride)).flip(1) for stride in model.strides]
     return torch.cat(grids).repeat(1, 2)
 
 
@@ -81,7 +89,7 @@ def ciou(found, truth):
 
 def detection(model, at):
     references = torch.randint(256, (WAYS * VIEWS, 3, REFERENCE, REFERENCE)) / 127.5 - 1
-    queries = torch.randint(256, (QUERIES, 3, SIDE, SIDE)) / 127.5 - 1
+    queries = torch.randint(256, (QUERIES, 3, model.side, model.side)) / 127.5 - 1
     object = (torch.rand(QUERIES, len(at)) < 0.05).float()
     of_way = F.one_hot(torch.randint(WAYS, (QUERIES, len(at))), WAYS).float()
     sides = torch.rand(QUERIES, len(at), 4) * 24 + 4
@@ -113,12 +121,16 @@ def main():
     parser.add_argument("kind", choices=["detection", "triplet"])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--side", type=int, default=96)
+    parser.add_argument("--channels", type=int, nargs=4, default=[16, 32, 64, 96])
     settings = parser.parse_args()
     resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     torch.set_num_threads(settings.threads)
     torch.manual_seed(3)
-    model, at = Detector(), centres()
-    assert sum(parameter.numel() for parameter in model.parameters()) == 129_991
+    model = Detector(settings.side, settings.channels)
+    at = centres(model)
+    if settings.side <= 256 and settings.channels == parser.get_default("channels"):
+        assert sum(parameter.numel() for parameter in model.parameters()) == 129_991
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)
     kind = {"detection": detection, "triplet": triplet}[settings.kind]
     seconds, begun = [], 0.0

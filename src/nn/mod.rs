@@ -1,5 +1,7 @@
 //! Which building blocks does Burn lack? One a file, each checked against an independent source.
 
+#[cfg(test)]
+pub mod agreement;
 pub mod box_loss;
 pub mod checkpoint_weights;
 pub mod encoder_block;

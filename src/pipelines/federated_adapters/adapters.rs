@@ -7,27 +7,30 @@
 //! Attention pooling as in Lee et al. 2019 (Set Transformer), with one cross-attention.
 
 use burn::module::{Module, Param, ParamId};
-use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
-use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
-use burn::tensor::activation::gelu;
+use xrun_ops::{Gelu, gelu};
 
 use super::settings::{AdapterShape, Model};
 use crate::nn::Tensor;
+use crate::nn::encoder_block::{Attention, Norm, linear};
 use crate::nn::parameters::initialise_linear;
+
+/// Of normalisation.
+const EPSILON: f64 = 1e-5;
 
 /// A hidden layer: a linear layer, whose output is normalised.
 #[derive(Module, Debug)]
 pub struct Hidden {
     linear: Linear,
-    norm: LayerNorm,
+    norm: Norm,
 }
 
 /// Attention by which a fixed number of latents looks at all tokens.
 #[derive(Module, Debug)]
 pub struct Pooling {
     latents: Param<Tensor<2>>,
-    attention: MultiHeadAttention,
+    attention: Attention,
 }
 
 /// One of the two adapters: hidden layers, a linear layer and the pooling over tokens.
@@ -67,26 +70,25 @@ impl Adapter {
         let mut hidden = Vec::with_capacity(shape.hidden.len());
         for wide in &shape.hidden {
             let linear = LinearConfig::new(width, *wide).init(device);
-            hidden.push(Hidden { linear, norm: LayerNormConfig::new(*wide).init(device) });
+            hidden.push(Hidden { linear, norm: Norm::new(*wide, EPSILON, device) });
             width = *wide;
         }
         let latents = Tensor::zeros([shape.latents, shape.width], device).set_require_grad(device.is_autodiff());
         let pooling = Pooling {
             latents: Param::initialized(ParamId::new(), latents),
-            attention: MultiHeadAttentionConfig::new(shape.width, heads).with_dropout(0.0).init(device),
+            attention: Attention::new(shape.width, heads, device),
         };
         Self { hidden, output: LinearConfig::new(width, shape.width).init(device), pooling }
     }
 
     /// `[batch, tokens, width]` to `[batch, latents * D]`.
     fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
-        let hidden =
-            self.hidden.iter().fold(tokens, |input, hidden| gelu(hidden.norm.forward(hidden.linear.forward(input))));
-        let values = self.output.forward(hidden);
-        let latents = self.pooling.latents.val();
-        let [count, width] = latents.dims();
-        let queries = latents.unsqueeze::<3>().expand([values.dims()[0], count, width]);
-        self.pooling.attention.forward(MhaInput::new(queries, values.clone(), values)).context.flatten(1, 2)
+        let hidden = self
+            .hidden
+            .iter()
+            .fold(tokens, |input, hidden| gelu(hidden.norm.forward(linear(&hidden.linear, input)), Gelu::Erf));
+        let latents = self.pooling.latents.val().unsqueeze();
+        self.pooling.attention.forward(latents, linear(&self.output, hidden)).flatten(1, 2)
     }
 }
 
@@ -108,6 +110,11 @@ mod tests {
     use super::super::settings::Part;
     use super::super::sizes::{parameters, parameters_of, part_of};
     use super::*;
+    use burn::tensor::TensorData;
+
+    use super::super::loss::loss;
+    use super::super::settings::Loss;
+    use crate::nn::agreement::{agree, changed, numbers};
     use crate::nn::flat;
     use crate::nn::tests::{autodiff, plain};
 
@@ -135,5 +142,34 @@ mod tests {
         let network = Adapters::new(&model, 1, &plain());
         let found = network.forward(Tensor::zeros([3, model.encoder_tokens(), model.encoder_width()], &plain()));
         assert_eq!((found.pooled.dims(), found.tokens.dims()), ([3, 64], [3, 8 * 96]));
+    }
+
+    #[test]
+    fn fused_operations_give_the_outputs_and_gradients_of_burns() {
+        let shape = |hidden: &[usize], latents, width| AdapterShape { hidden: hidden.to_vec(), latents, width };
+        let odd = Model { pooled: shape(&[7, 5], 1, 9), tokens: shape(&[], 3, 6), pool_heads: 3, ..Model::default() };
+        // More tokens and latents than attention takes at a time.
+        let long = Model { frames: 320, tokens: shape(&[16], 70, 8), pool_heads: 1, width: 20, ..Model::default() };
+        for (model, clips) in [(Model::default(), 8), (odd, 1), (long, 3)] {
+            let network = changed(Adapters::new(&model, 1, &autodiff()));
+            let (count, width) = (model.encoder_tokens(), model.encoder_width());
+            let tensor = |from: usize, shape: [usize; 3]| {
+                let values = (from..from + shape.iter().product::<usize>()).map(numbers).collect::<Vec<_>>();
+                Tensor::<3>::from_data(TensorData::new(values, shape), &autodiff())
+            };
+            agree(&network, 1e-5, |network| {
+                let outputs = network.forward(tensor(3, [clips, count, width]));
+                let part = |from, output: &Tensor<2>| {
+                    let [clips, numbers] = output.dims();
+                    loss(
+                        output.clone(),
+                        tensor(from, [1, clips, numbers]).reshape([clips, numbers]),
+                        Loss::MseAndCosine,
+                    )
+                };
+                let loss = part(5, &outputs.pooled) + part(11, &outputs.tokens);
+                (vec![outputs.pooled, outputs.tokens], loss)
+            });
+        }
     }
 }

@@ -8,13 +8,12 @@
 use std::path::Path;
 
 use burn::module::{Module, Param};
-use burn::nn::LayerNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
 
 use super::settings::Model;
 use crate::nn::Tensor;
-use crate::nn::encoder_block::{self, EncoderBlock, norm};
+use crate::nn::encoder_block::{self, EPSILON, EncoderBlock, Norm};
 use crate::nn::hugging_face::{self, FileOf};
 use crate::nn::parameters::initialise_linear;
 use crate::task::TaskError;
@@ -33,7 +32,7 @@ pub struct Embeddings {
 pub struct Encoder {
     embeddings: Embeddings,
     layer: Vec<EncoderBlock>,
-    layernorm: LayerNorm,
+    layernorm: Norm,
 }
 
 /// What the file has that is of no use here: a classifier's last layer.
@@ -73,7 +72,7 @@ impl Encoder {
                 .init(device),
         };
         let layer = (0..model.layers).map(|_| EncoderBlock::new(model.width, model.heads, device)).collect();
-        initialise_linear(Self { embeddings, layer, layernorm: norm(model.width, device) }, seed)
+        initialise_linear(Self { embeddings, layer, layernorm: Norm::new(model.width, EPSILON, device) }, seed)
     }
 
     /// `[batch, frames, bands]` to `[batch, tokens, width]`.
@@ -114,7 +113,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::nn::tests::{close, plain, values};
+    use crate::nn::agreement::{agree, changed, numbers};
+    use crate::nn::tests::{autodiff, close, plain, values};
 
     fn tiny() -> Model {
         let shape = Model { bands: 10, frames: 14, patch: 4, stride: 3, width: 8, ..Model::default() };
@@ -138,6 +138,23 @@ mod tests {
         let found = encoder.forward(spectrograms);
         assert_eq!(found.dims(), [2, 3 * 4 + 2, 8]);
         close(&values(found), &row("last_hidden_state"), 1e-4);
+    }
+
+    #[test]
+    fn fused_operations_give_the_outputs_and_gradients_of_burns() {
+        // The last has more tokens than attention takes at a time.
+        let long = Model { frames: 60, stride: 2, width: 15, heads: 3, layers: 1, ..tiny() };
+        for (model, clips) in [(tiny(), 2), (Model::default(), 3), (long, 1)] {
+            let encoder = changed(Encoder::new(&model, 1, &autodiff()));
+            let shape = [clips, model.frames, model.bands];
+            let spectra = TensorData::new((0..shape.iter().product()).map(numbers).collect::<Vec<_>>(), shape);
+            agree(&encoder, 1e-5, |encoder| {
+                let tokens = encoder.forward(Tensor::from_data(spectra.clone(), &autodiff())).flatten::<2>(1, 2);
+                // Sums of a row alone would not change with its values, which are normalised.
+                let cubes = tokens.clone() * tokens.clone() * tokens.clone();
+                (vec![tokens], cubes.mean())
+            });
+        }
     }
 
     #[test]

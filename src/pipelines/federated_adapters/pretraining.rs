@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Int, TensorData};
+use burn::tensor::TensorData;
 use burn_store::{ModuleSnapshot, SafetensorsStore};
 use rand::seq::SliceRandom;
+use xrun_ops::{LossTargets, next_token_loss};
 
 use super::encoder::Encoder;
 use super::prepare::Prepared;
@@ -45,11 +45,9 @@ impl Classifier {
     fn loss(&self, spectra: Tensor<3>, classes: Vec<i32>) -> Tensor<1> {
         let clips = classes.len();
         let tokens = self.encoder.forward(spectra);
-        let device = tokens.device();
         // The mean over all tokens, so that those of patches learn something, too.
         let logits = self.head.forward(tokens.mean_dim(1).flatten::<2>(1, 2));
-        let classes = burn::tensor::Tensor::<2, Int>::from_data(TensorData::new(classes, [clips, 1]), &device);
-        log_softmax(logits, 1).gather(1, classes).sum().neg()
+        next_token_loss(logits, LossTargets { labels: classes, weights: vec![1.0; clips], teacher: None }).total
     }
 }
 

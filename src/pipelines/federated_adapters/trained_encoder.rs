@@ -9,7 +9,7 @@ use crate::task::Made;
 use crate::units::counted;
 
 /// A change to what is trained needs a new number.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const FOLDER: &str = "encoders";
 
 /// What identifies the encoder before it is made; `data` is the digest of the clips.

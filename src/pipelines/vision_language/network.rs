@@ -8,15 +8,14 @@
 //! et al. 2021 (LoRA).
 
 use burn::module::{Module, Param};
-use burn::nn::LayerNorm as VisionNorm;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
 use burn::tensor::{TensorData, module};
+use xrun_ops::{Gelu, gelu};
 
 use super::settings::{Part, Settings, Shape};
-use crate::nn::encoder_block::{EncoderBlock, norm};
+use crate::nn::encoder_block::{self, EncoderBlock, Norm};
 use crate::nn::fake_quantise::{has_graph, without_graph};
-use crate::nn::gelu::gelu;
 use crate::nn::matmul::Factors;
 use crate::nn::transformer::{
     DEVIATION, Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_to_kept, by_head, changed, parameter, value,
@@ -69,7 +68,7 @@ pub struct Vision {
     /// What makes tokens of the picture's patches.
     pub embeddings: Embeddings,
     layer: Vec<EncoderBlock>,
-    layernorm: VisionNorm,
+    layernorm: Norm,
 }
 
 /// A linear layer with a LoRA, or none.
@@ -169,7 +168,7 @@ impl Vision {
             patches: Conv2dConfig::new([3, width], [patch, patch]).with_stride([patch, patch]).init(device),
         };
         let layer = (0..vision_layers).map(|_| EncoderBlock::new(width, vision_heads, device)).collect();
-        Self { embeddings, layer, layernorm: norm(width, device) }
+        Self { embeddings, layer, layernorm: Norm::new(width, encoder_block::EPSILON, device) }
     }
 
     /// `[batch, 3, side, side]` to `[batch, patches, vision width]`.
@@ -288,7 +287,7 @@ impl Language {
             let normal = block.ln_1.forward(input.clone(), frozen);
             let middle = input + block.attn.forward(normal, number, self.heads, sight, rules);
             let normal = block.ln_2.forward(middle.clone(), frozen);
-            let wide = gelu(block.mlp.c_fc.forward(normal, rules));
+            let wide = gelu(block.mlp.c_fc.forward(normal, rules), Gelu::Tanh);
             middle + block.mlp.c_proj.forward(wide, rules)
         })
     }

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use burn::module::{ModuleVisitor, ParamId};
+use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use serde_json::Value;
+use xrun_ops::{LossTargets, next_token_loss};
 
 use super::super::answer::{Limits, answers};
 use super::super::task::rows_of;
@@ -12,7 +13,7 @@ use super::super::weights;
 use super::*;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy};
-use crate::nn::next_token_loss::next_token_loss;
+use crate::nn::agreement::{agree, changed as changed_network};
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
 
@@ -80,19 +81,6 @@ fn patches_shuffle_and_image_tokens_are_those_of_hugging_face() {
     close(&values(network.image_tokens(seen(&all, &plain()), &rules())), &row(&all["image_tokens"]), 1e-4);
 }
 
-struct Gradients<'a> {
-    all: &'a GradientsParams,
-    found: Vec<(ParamId, Vec<f32>)>,
-}
-
-impl ModuleVisitor for Gradients<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.all.get::<D>(param.id) {
-            self.found.push((param.id, values(gradient)));
-        }
-    }
-}
-
 #[test]
 fn logits_loss_and_gradients_are_those_of_hugging_face() {
     let all = reference();
@@ -111,21 +99,64 @@ fn logits_loss_and_gradients_are_those_of_hugging_face() {
     let counted: Vec<usize> = places.into_iter().filter(|at| labels[*at] >= 0).collect();
     assert_eq!(counted.len() as u64, all["counted"].as_u64().unwrap());
     let logits = network.logits(hidden.select(0, on_device(rows_of(&counted, 9, 4))), &rules());
-    let targets = on_device(counted.iter().map(|at| labels[*at]).collect());
-    let weights = Tensor::<1>::ones([counted.len()], &autodiff());
-    let loss = next_token_loss(logits, targets, weights, None).total.div_scalar(counted.len() as f32);
+    let (labels, weights) = (counted.iter().map(|at| labels[*at]).collect(), vec![1.0; counted.len()]);
+    let loss = next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total;
+    let loss = loss.div_scalar(counted.len() as f32);
     for oracle in ["loss", "trl_loss"] {
         close(&values(loss.clone().inner()), &[all[oracle].as_f64().unwrap() as f32], 1e-5);
     }
     let gradients = GradientsParams::from_grads(loss.backward(), &network);
-    let mut visitor = Gradients { all: &gradients, found: Vec::new() };
-    network.visit(&mut visitor);
-    let of = |id: ParamId| &visitor.found.iter().find(|(known, _)| *known == id).unwrap().1;
     let expected = |name: &str| row(&all["gradients"][name]);
-    close(of(network.projector.weight.id), &expected("projector"), 1e-4);
-    let patches = network.vision.embeddings.patches.weight.id;
-    close(of(patches), &expected("embeddings.patch_embeddings.projection.weight"), 1e-4);
-    close(of(network.language.wte.weight.id), &expected("transformer.wte.weight"), 1e-4);
+    let matrix = |id: ParamId| values(gradients.get::<2>(id).unwrap());
+    close(&matrix(network.projector.weight.id), &expected("projector"), 1e-4);
+    close(&matrix(network.language.wte.weight.id), &expected("transformer.wte.weight"), 1e-4);
+    let patches = values(gradients.get::<4>(network.vision.embeddings.patches.weight.id).unwrap());
+    close(&patches, &expected("embeddings.patch_embeddings.projection.weight"), 1e-4);
+}
+
+#[test]
+fn fused_operations_give_the_outputs_and_gradients_of_burns() {
+    // The second has more patches, and more tokens, than attention takes at a time.
+    let odd = Shape {
+        vision_width: 12,
+        vision_layers: 1,
+        vision_heads: 3,
+        pixel_shuffle: 3,
+        width: 20,
+        layers: 1,
+        heads: 5,
+        context: 96,
+        ..SHAPE
+    };
+    let all = Settings::default();
+    let frozen = Settings { trained: vec![Part::Projector, Part::Language], lora_rank: 2, ..Settings::default() };
+    let [wide, narrow] = [Factors::Float32, Factors::Bfloat16];
+    // Where a number lies halfway between two of bfloat16, the last bit tells which it becomes, and 1/256 is between them.
+    for (shape, side, batch, length, settings, factors, tolerance) in [
+        (SHAPE, 16, 2, 9, &all, wide, 2e-5),
+        (odd, 36, 3, 70, &all, wide, 2e-5),
+        (odd, 36, 1, 5, &frozen, wide, 2e-5),
+        (SHAPE, 16, 2, 9, &all, narrow, 2e-2),
+    ] {
+        let vocabulary = 13;
+        let network = VisionLanguage::new(&shape, side, vocabulary, settings.lora_rank, 1, &autodiff());
+        let (network, rules) = (changed_network(network), Rules::new(settings, factors));
+        let rgb: Vec<u8> = (0..batch * side * side * 3).map(|at| (at * 31 % 256) as u8).collect();
+        let text: Vec<i32> = (0..batch * length).map(|at| (at * 5 % vocabulary) as i32).collect();
+        let image_tokens = shape.image_tokens(side);
+        let places: Vec<usize> = (0..batch * length).collect();
+        let rows = TensorData::new(rows_of(&places, length, image_tokens), [batch * length]);
+        agree(&network, tolerance, |network| {
+            let image = network.image_tokens(pictures(&rgb, side, &autodiff()), &rules);
+            let hidden = network.hidden(image, tokens(&text, batch, length, &autodiff()), &rules);
+            let hidden = hidden.select(0, Tokens::<1>::from_data(rows.clone(), &autodiff()));
+            let logits = network.logits(hidden.clone(), &rules);
+            let labels = text.iter().map(|token| (token + 1) % vocabulary as i32).collect();
+            let weights = places.iter().map(|at| (at % 3) as f32 / 2.0).collect();
+            let loss = next_token_loss(logits.clone(), LossTargets { labels, weights, teacher: None }).total;
+            (vec![hidden, logits], loss)
+        });
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
+use xrun_ops::{LossTargets, next_token_loss};
 
 use super::batch::ExampleBatch;
 use super::leaks;
@@ -11,7 +12,6 @@ use crate::bounded::ledger::Ledger;
 use crate::device::dispatch::TensorDevice;
 use crate::experiment::leaks::Leaks;
 use crate::nn::gradients::shared;
-use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Tensor, parameters};
 
@@ -132,8 +132,6 @@ fn text_rows(network: &Network, batch: &ExampleBatch, rules: &Rules, device: &Te
 
 fn loss(network: &Network, batch: &ExampleBatch, rules: &Rules, device: &TensorDevice) -> Tensor<1> {
     let logits = network.logits(text_rows(network, batch, rules, device), rules);
-    let count = batch.targets.len();
-    let targets = Tokens::<1>::from_data(TensorData::new(batch.targets.clone(), [count]), &device.autodiff);
-    let weights = Tensor::<1>::from_data(TensorData::new(batch.weights.clone(), [count]), &device.autodiff);
-    next_token_loss(logits, targets, weights, None).total
+    let (labels, weights) = (batch.targets.clone(), batch.weights.clone());
+    next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total
 }

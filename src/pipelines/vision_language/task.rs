@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::Device;
 use burn::tensor::TensorData;
+use xrun_ops::{LossTargets, next_token_loss};
 
 use super::batch::ExampleBatch;
 use super::network::{Rules, VisionLanguage as Network, pictures};
@@ -26,7 +27,6 @@ use crate::device::{Kind, threads};
 use crate::experiment::Experiment;
 use crate::nn::Tensor;
 use crate::nn::matmul::Factors;
-use crate::nn::next_token_loss::next_token_loss;
 use crate::nn::side_by_side::SideBySide;
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::transformer::{Tokens, tokens};
@@ -153,11 +153,9 @@ fn loss(network: &Network, batch: &ExampleBatch, rules: &Rules, logits: Logits, 
     let count = selected.len();
     let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
     let logits = network.logits(hidden, rules);
-    let targets: Vec<i32> = selected.iter().map(|at| batch.targets[*at]).collect();
-    let weights: Vec<f32> = selected.iter().map(|at| batch.weights[*at]).collect();
-    let targets = Tokens::<1>::from_data(TensorData::new(targets, [count]), device);
-    let weights = Tensor::<1>::from_data(TensorData::new(weights, [count]), device);
-    Some(next_token_loss(logits, targets, weights, None).total)
+    let labels = selected.iter().map(|at| batch.targets[*at]).collect();
+    let weights = selected.iter().map(|at| batch.weights[*at]).collect();
+    Some(next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total)
 }
 
 /// Where text positions, `row * length + at`, are among image and text tokens: `row * (image_tokens + length) + image_tokens +

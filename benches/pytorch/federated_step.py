@@ -1,0 +1,75 @@
+"""A step of a node of `experiments/federated.toml` in PyTorch, eager: what it costs in time and memory.
+
+Prints one line of JSON. `compare.py` beside this file runs it and xrun in turns.
+Same adapters (109,280 parameters), batch, loss, clipping by the norm over all gradients and AdamW. The frozen encoder's tokens
+are in host memory, as they are after a node's first epoch. Tokens and targets are drawn once: they cost the same.
+"""
+import argparse
+import json
+import resource
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+# Steps before processor time is counted.
+WARM = 3
+CLIPS, CLASSES, TOKENS, WIDTH, HEADS = 80, 10, 26, 64, 4
+
+
+class Adapter(nn.Module):
+    def __init__(self, hidden, latents, width):
+        super().__init__()
+        widths = [WIDTH, *hidden]
+        layers = [
+            nn.Sequential(nn.Linear(one, next), nn.LayerNorm(next), nn.GELU()) for one, next in zip(widths, hidden)
+        ]
+        self.tokens = nn.Sequential(*layers, nn.Linear(widths[-1], width))
+        self.latents = nn.Parameter(torch.randn(latents, width) * latents**-0.5)
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, tokens):
+        tokens = self.tokens(tokens)
+        by_head = lambda rows: rows.unflatten(-1, (HEADS, -1)).transpose(-2, -3)
+        query = by_head(self.query(self.latents)).expand(len(tokens), -1, -1, -1)
+        seen = F.scaled_dot_product_attention(query, by_head(self.key(tokens)), by_head(self.value(tokens)))
+        return self.output(seen.transpose(1, 2).flatten(2)).flatten(1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=["federated"])
+    for name, value in [("batch", 8), ("steps", 60), ("threads", 2)]:
+        parser.add_argument(f"--{name}", type=int, default=value)
+    settings = parser.parse_args()
+    resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(1)
+    adapters = nn.ModuleList([Adapter([128], 1, 64), Adapter([128, 128], 8, 96)])
+    assert sum(parameter.numel() for parameter in adapters.parameters()) == 109_280
+    optimizer = torch.optim.AdamW(adapters.parameters(), lr=1e-3, weight_decay=0.01)
+    classes = torch.arange(CLIPS) % CLASSES
+    clips = torch.randn(CLIPS, TOKENS, WIDTH) + torch.randn(CLASSES, 1, WIDTH)[classes]
+    targets = [F.normalize(torch.randn(CLASSES, numbers), dim=1) * numbers**0.5 for numbers in (64, 8 * 96)]
+    seconds, losses, begun = [], [], 0.0
+    for step in range(settings.steps):
+        if step == WARM:
+            begun = time.process_time()
+        started = time.perf_counter()
+        at = torch.randint(CLIPS, (settings.batch,))
+        tokens, wanted = clips[at], [target[classes[at]] for target in targets]
+        loss = sum(F.mse_loss(adapter(tokens), target) for adapter, target in zip(adapters, wanted))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(adapters.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - started)
+    cpu = (time.process_time() - begun) / max(settings.steps - WARM, 1)
+    found = {"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start}
+    print(json.dumps(found | {"first_loss": losses[0], "loss": losses[-1]}))
+
+
+if __name__ == "__main__":
+    main()

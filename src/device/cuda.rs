@@ -1,7 +1,7 @@
 //! NVIDIA GPUs: are they usable, and which LLVM makes their kernels?
 
 use std::ffi::c_uint;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use cubecl::config::autotune::AutotuneLevel;
@@ -14,6 +14,22 @@ use crate::memory::sources;
 
 /// The oldest GPUs for which CubeCL's kernels are tried, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
+
+/// Functions such as the exponential, in LLVM's bitcode; CubeCL links them into kernels, and looks for them here alone.
+const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
+const TOOLKITS: [&str; 4] = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"];
+
+/// Whether CubeCL will find what it links into kernels.
+fn has_libdevice() -> Result<(), Missing> {
+    let set = std::env::var("CUDA_PATH").ok();
+    let found = match &set {
+        Some(folder) => Path::new(folder).join(LIBDEVICE).is_file(),
+        None => TOOLKITS.iter().any(|folder| Path::new(folder).join(LIBDEVICE).is_file()),
+    };
+    let place = set.map_or_else(|| TOOLKITS.join(", "), |folder| format!("CUDA_PATH = \"{folder}\""));
+    let cure = "`pip install --no-deps --target DIR nvidia-nvvm`, and set CUDA_PATH to DIR/nvidia/cu13";
+    if found { Ok(()) } else { Err(Missing::unusable(format!("{LIBDEVICE} is not in {place}"), cure)) }
+}
 
 /// The GPUs that can be used, or what is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
@@ -34,6 +50,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     if count == 0 {
         return Err(Missing::absent("the NVIDIA driver counts no GPU", ""));
     }
+    has_libdevice()?;
     let cure = "libnvidia-ml.so.1 comes with the driver; in a container ask for it \
                 (NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
     let gpus = sources::gpus().map_err(|error| Missing::unusable(error, cure))?;

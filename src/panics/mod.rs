@@ -12,7 +12,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use words::Cause;
 
 /// What the panics of this process said; a fixed number of bytes.
-static SAID: Mutex<Said> = Mutex::new(Said { step: 0, messages: Vec::new() });
+static SAID: Mutex<Said> = Mutex::new(Said { step: 0, unheard: false, messages: Vec::new() });
 static HOOK: Once = Once::new();
 const MESSAGE_CHARACTERS_MAX: usize = 16_000;
 const MESSAGES_MAX: usize = 4;
@@ -20,6 +20,8 @@ const MESSAGES_MAX: usize = 4;
 struct Said {
     /// Counts what was done in between, so that a panic that was survived is not taken for the cause of a later one.
     step: u64,
+    /// Whether something panicked in this step in a call that nobody waited for.
+    unheard: bool,
     /// At most [`MESSAGES_MAX`], oldest first.
     messages: Vec<(u64, String)>,
 }
@@ -33,7 +35,28 @@ pub fn keep() {
             let message = text.chars().take(MESSAGE_CHARACTERS_MAX).chain(place.chars()).collect();
             SAID.lock().unwrap_or_else(PoisonError::into_inner).add(message);
         }));
+        if log::set_logger(&Unheard).is_ok() {
+            log::set_max_level(log::LevelFilter::Warn);
+        }
     });
+}
+
+/// CubeCL logs the panic of a call that nobody waits for. Of others it tells the caller, as of ways of an operation that
+/// panic while it is tuned.
+struct Unheard;
+
+impl log::Log for Unheard {
+    fn enabled(&self, of: &log::Metadata<'_>) -> bool {
+        of.target().starts_with("cubecl_common::device::handle")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) && record.args().to_string().starts_with("CallError") {
+            SAID.lock().unwrap_or_else(PoisonError::into_inner).unheard = true;
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 impl Said {
@@ -54,12 +77,12 @@ impl Said {
     }
 }
 
-/// A step is done. What panicked on another thread in it did not end it; here it is, if anything did.
+/// A step is done. What panicked on another thread in it, in a call that nobody waited for; here it is, if anything did.
 pub fn survived() -> Option<Panic> {
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     let messages = said.newest();
     said.step += 1;
-    (!messages.is_empty()).then_some(Panic { messages })
+    std::mem::take(&mut said.unheard).then_some(Panic { messages })
 }
 
 /// What a panic says.
@@ -152,7 +175,7 @@ mod tests {
 
     #[test]
     fn only_the_panics_of_the_step_that_failed_count_and_few_are_kept() {
-        let mut said = Said { step: 0, messages: Vec::new() };
+        let mut said = Said { step: 0, unheard: false, messages: Vec::new() };
         said.add("survived".into());
         said.step = 1;
         for number in 0..2 * MESSAGES_MAX {

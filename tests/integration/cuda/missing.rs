@@ -45,6 +45,12 @@ fn without_the_management_library_it_is_named() {
 }
 
 #[test]
+fn without_the_functions_of_the_toolkit_they_are_named() {
+    let Some(machine) = Machine::new() else { return };
+    refused(machine.with("CUDA_PATH", "/nonexistent"), &["libdevice.10.bc is not in CUDA_PATH", "nvidia-nvvm"]);
+}
+
+#[test]
 fn a_driver_or_a_gpu_that_is_too_old_is_told() {
     let Some(machine) = Machine::new() else { return };
     refused(machine.with("STAND_IN_DRIVER", 11080), &["the NVIDIA driver is of CUDA 11.8", "driver 525"]);

@@ -16,7 +16,7 @@ use burn::optim::GradientsParams;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::Tensor;
-use super::fake_quantise::beside;
+use super::graph::beside;
 use super::step::{Gathered, Note};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Holding, Ledger};

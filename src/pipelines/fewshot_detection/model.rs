@@ -18,7 +18,7 @@ use xrun_ops::{SaveActivations, conv1x1, conv3x3_group_norm_relu};
 use super::assignment::strides;
 use super::settings::Model;
 use crate::nn::Tensor;
-use crate::nn::fake_quantise::beside;
+use crate::nn::graph::beside;
 use crate::nn::normalise::normalise;
 
 /// Convolution, group normalisation, rectifier.

@@ -15,7 +15,7 @@ use xrun_ops::{Gelu, gelu};
 
 use super::settings::{Part, Settings, Shape};
 use crate::nn::encoder_block::{self, EncoderBlock, Norm};
-use crate::nn::fake_quantise::{has_graph, without_graph};
+use crate::nn::graph::{has_graph, without_graph};
 use crate::nn::matmul::Factors;
 use crate::nn::transformer::{
     DEVIATION, Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_to_kept, by_head, changed, parameter, value,

@@ -14,6 +14,7 @@ use std::ops::Range;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use xrun_ops::CpuKernels;
 
 use super::Tensor;
 use super::graph::beside;
@@ -29,6 +30,7 @@ use crate::task::TaskError;
 #[derive(Debug)]
 pub struct SideBySide {
     part_size: usize,
+    on_cpu: bool,
     /// As many as there are parts at work at once; none where that is one, on the training thread.
     threads: Vec<ThreadPool>,
     /// Bytes of one part's gradients.
@@ -93,7 +95,7 @@ impl SideBySide {
         let gradients = buffer.register(ledger);
         let each = gradients.cap().bytes / gradients.cap().items.max(1);
         let threads = threads.map_err(|error| threads::none_given(&error))?;
-        Ok(Self { part_size, threads, each, gradients })
+        Ok(Self { part_size, on_cpu: kind == Kind::Cpu, threads, each, gradients })
     }
 
     /// How many parts are at work at once.
@@ -121,8 +123,12 @@ impl SideBySide {
 
     /// Each item on a thread of its own; there are at most as many as threads. The results are in the order of the items.
     fn together<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+        let kernels = CpuKernels::current();
+        let work = |item| kernels.scope(|| work(item));
         if items.len() < 2 {
-            return items.into_iter().map(work).collect();
+            let alone = || items.into_iter().map(work).collect();
+            // A thread of the pool takes part in each operation; one outside of it sleeps until the pool is done.
+            return if self.on_cpu { rayon::scope(|_| alone()) } else { alone() };
         }
         let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
         spread(&self.threads, items.into_iter().zip(&mut results), &work);

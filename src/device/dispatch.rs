@@ -6,29 +6,11 @@ use burn::tensor::Device;
 use super::{Kind, cuda, vulkan};
 use crate::memory::heap;
 use crate::panics;
-use crate::settings::sections::CpuKernels;
 use crate::task::{DeviceMemory, TaskError};
 
 /// Whether tensors of this device lie in the memory of the process.
 pub fn is_cpu(device: &Device) -> bool {
     *device == Device::flex()
-}
-
-/// Chooses the CPU kernels of this process.
-///
-/// # Errors
-/// The other kernels have been chosen before.
-pub fn choose_kernels(kernels: CpuKernels) -> Result<(), TaskError> {
-    let chosen = match kernels {
-        CpuKernels::Fused => xrun_ops::CpuKernels::Fused,
-        CpuKernels::Plain => xrun_ops::CpuKernels::Plain,
-    };
-    chosen.set_default().map_err(|_| {
-        let word = kernels.word();
-        TaskError::Device(format!(
-            "`device.cpu_kernels = \"{word}\"`: this process runs with the other kernels already"
-        ))
-    })
 }
 
 /// Where tensors live, with and without automatic differentiation.

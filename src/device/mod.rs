@@ -11,6 +11,11 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 pub mod driver;
+#[cfg(not(feature = "train"))]
+#[path = "kernels_absent.rs"]
+pub mod kernels;
+#[cfg(feature = "train")]
+pub mod kernels;
 pub mod library;
 pub mod missing;
 #[cfg(feature = "train")]

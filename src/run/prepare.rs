@@ -126,9 +126,8 @@ impl Planned {
         if matches!(chosen.kind, Kind::Cuda(_)) && !device::cuda::tune(tuning(&experiment.device)) {
             listener.detail("a file of CubeCL's own (cubecl.toml) says how finely it tunes");
         }
-        #[cfg(feature = "train")]
         if chosen.kind == Kind::Cpu {
-            device::dispatch::choose_kernels(experiment.device.cpu_kernels).map_err(NotStarted::failed)?;
+            device::kernels::choose(experiment.device.cpu_kernels).map_err(NotStarted::failed)?;
         }
         let ledger = Ledger::default();
         let begun = Instant::now();

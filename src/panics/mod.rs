@@ -12,8 +12,9 @@ use std::sync::{Mutex, Once, PoisonError};
 use words::Cause;
 
 /// What the panics of this process said; a fixed number of bytes.
-static SAID: Mutex<Said> = Mutex::new(Said { step: 0, unheard: false, messages: Vec::new() });
+static SAID: Mutex<Said> = Mutex::new(Said::NOTHING);
 static HOOK: Once = Once::new();
+static LOGGER: Unheard = Unheard(&SAID);
 const MESSAGE_CHARACTERS_MAX: usize = 16_000;
 const MESSAGES_MAX: usize = 4;
 
@@ -35,7 +36,7 @@ pub fn keep() {
             let message = text.chars().take(MESSAGE_CHARACTERS_MAX).chain(place.chars()).collect();
             SAID.lock().unwrap_or_else(PoisonError::into_inner).add(message);
         }));
-        if log::set_logger(&Unheard).is_ok() {
+        if log::set_logger(&LOGGER).is_ok() {
             log::set_max_level(log::LevelFilter::Warn);
         }
     });
@@ -43,7 +44,7 @@ pub fn keep() {
 
 /// CubeCL logs the panic of a call that nobody waits for. Of others it tells the caller, as of ways of an operation that
 /// panic while it is tuned.
-struct Unheard;
+struct Unheard(&'static Mutex<Said>);
 
 impl log::Log for Unheard {
     fn enabled(&self, of: &log::Metadata<'_>) -> bool {
@@ -52,7 +53,7 @@ impl log::Log for Unheard {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) && record.args().to_string().starts_with("CallError") {
-            SAID.lock().unwrap_or_else(PoisonError::into_inner).unheard = true;
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).unheard = true;
         }
     }
 
@@ -60,6 +61,8 @@ impl log::Log for Unheard {
 }
 
 impl Said {
+    const NOTHING: Self = Self { step: 0, unheard: false, messages: Vec::new() };
+
     /// Those since the last step was done.
     fn newest(&self) -> Vec<String> {
         self.messages.iter().filter(|(at, _)| *at == self.step).map(|(_, text)| text.clone()).collect()
@@ -75,14 +78,17 @@ impl Said {
         }
         self.messages.push((self.step, message));
     }
+
+    fn end_step(&mut self) -> Option<Panic> {
+        let messages = self.newest();
+        self.step += 1;
+        std::mem::take(&mut self.unheard).then_some(Panic { messages })
+    }
 }
 
 /// A step is done. What panicked on another thread in it, in a call that nobody waited for; here it is, if anything did.
 pub fn survived() -> Option<Panic> {
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    let messages = said.newest();
-    said.step += 1;
-    std::mem::take(&mut said.unheard).then_some(Panic { messages })
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).end_step()
 }
 
 /// What a panic says.
@@ -145,6 +151,11 @@ impl fmt::Display for Panic {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use cubecl_common::device::{DeviceId, DeviceService, ServerUtilitiesHandle};
+    use cubecl_common::device_handle::DeviceHandle;
+
     use super::*;
 
     fn panic_of(messages: &[&str]) -> Panic {
@@ -175,7 +186,7 @@ mod tests {
 
     #[test]
     fn only_the_panics_of_the_step_that_failed_count_and_few_are_kept() {
-        let mut said = Said { step: 0, unheard: false, messages: Vec::new() };
+        let mut said = Said::NOTHING;
         said.add("survived".into());
         said.step = 1;
         for number in 0..2 * MESSAGES_MAX {
@@ -183,5 +194,41 @@ mod tests {
         }
         let kept: Vec<&str> = said.messages.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(kept, ["0", "1", "2", "3"]);
+    }
+
+    /// A device that computes nothing, on a thread of CubeCL's.
+    struct Idle;
+
+    impl DeviceService for Idle {
+        fn init(_: DeviceId) -> Self {
+            Self
+        }
+
+        fn utilities(&self) -> ServerUtilitiesHandle {
+            Arc::new(())
+        }
+    }
+
+    #[test]
+    fn a_panic_that_the_tuner_hears_of_ends_no_run_and_one_that_nobody_waits_for_does() {
+        static HEARD: Mutex<Said> = Mutex::new(Said::NOTHING);
+        static LOGGER: Unheard = Unheard(&HEARD);
+        let step = |message: &str| {
+            let mut heard = HEARD.lock().unwrap();
+            heard.add(message.into());
+            heard.end_step()
+        };
+        log::set_logger(&LOGGER).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let device = DeviceHandle::<Idle>::new(DeviceId { type_id: u16::MAX, index_id: 0 });
+        // As the tuner measures a candidate, and as a candidate launches its kernels.
+        assert!(device.exclusive(|| panic!("a candidate")).is_err());
+        assert!(device.exclusive(|| device.submit(|_| panic!("a kernel of a candidate"))).is_err());
+        assert_eq!(step("a candidate"), None);
+        // As a step launches a kernel; the second call waits until the first is done.
+        device.submit(|_| panic!("a kernel of a step"));
+        assert!(device.exclusive(|| ()).is_ok());
+        assert_eq!(step("a kernel of a step"), Some(panic_of(&["a kernel of a step"])));
+        assert_eq!(step("a warning"), None, "it ends one run");
     }
 }

@@ -7,15 +7,13 @@ classes. Pictures and boxes are random: they cost the same.
 """
 import argparse
 import json
-import resource
-import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-# Steps before processor time is counted.
-WARM = 3
+from timed import resident, timed
+
 WAYS, VIEWS, QUERIES, REFERENCE = 4, 5, 32, 48
 TRIPLETS = 8
 EMBEDDING, PYRAMID = 48, 64
@@ -124,7 +122,7 @@ def main():
     parser.add_argument("--side", type=int, default=96)
     parser.add_argument("--channels", type=int, nargs=4, default=[16, 32, 64, 96])
     settings = parser.parse_args()
-    resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    resident_at_start = resident()
     torch.set_num_threads(settings.threads)
     torch.manual_seed(3)
     model = Detector(settings.side, settings.channels)
@@ -133,20 +131,16 @@ def main():
         assert sum(parameter.numel() for parameter in model.parameters()) == 129_991
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)
     kind = {"detection": detection, "triplet": triplet}[settings.kind]
-    seconds, begun = [], 0.0
-    for step in range(settings.steps):
-        if step == WARM:
-            begun = time.process_time()
-        started = time.perf_counter()
+
+    def step():
         loss = kind(model, at)
         loss.backward()
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 10.0)
         optimizer.step()
         optimizer.zero_grad()
-        value = loss.item()
-        seconds.append(time.perf_counter() - started)
-    cpu = (time.process_time() - begun) / max(settings.steps - WARM, 1)
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start, "loss": value}))
+        return loss.item()
+
+    print(json.dumps({"resident_at_start": resident_at_start} | timed(settings.steps, step)))
 
 
 if __name__ == "__main__":

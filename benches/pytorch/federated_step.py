@@ -6,15 +6,13 @@ are in host memory, as they are after a node's first epoch. Tokens and targets a
 """
 import argparse
 import json
-import resource
-import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-# Steps before processor time is counted.
-WARM = 3
+from timed import resident, timed
+
 CLIPS, CLASSES, TOKENS, WIDTH, HEADS = 80, 10, 26, 64, 4
 
 
@@ -43,7 +41,7 @@ def main():
     for name, value in [("batch", 8), ("steps", 60), ("threads", 2)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     settings = parser.parse_args()
-    resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    resident_at_start = resident()
     torch.set_num_threads(settings.threads)
     torch.manual_seed(1)
     adapters = nn.ModuleList([Adapter([128], 1, 64), Adapter([128, 128], 8, 96)])
@@ -52,11 +50,8 @@ def main():
     classes = torch.arange(CLIPS) % CLASSES
     clips = torch.randn(CLIPS, TOKENS, WIDTH) + torch.randn(CLASSES, 1, WIDTH)[classes]
     targets = [F.normalize(torch.randn(CLASSES, numbers), dim=1) * numbers**0.5 for numbers in (64, 8 * 96)]
-    seconds, losses, begun = [], [], 0.0
-    for step in range(settings.steps):
-        if step == WARM:
-            begun = time.process_time()
-        started = time.perf_counter()
+
+    def step():
         at = torch.randint(CLIPS, (settings.batch,))
         tokens, wanted = clips[at], [target[classes[at]] for target in targets]
         loss = sum(F.mse_loss(adapter(tokens), target) for adapter, target in zip(adapters, wanted))
@@ -64,11 +59,9 @@ def main():
         torch.nn.utils.clip_grad_norm_(adapters.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
-        seconds.append(time.perf_counter() - started)
-    cpu = (time.process_time() - begun) / max(settings.steps - WARM, 1)
-    found = {"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start}
-    print(json.dumps(found | {"first_loss": losses[0], "loss": losses[-1]}))
+        return loss.item()
+
+    print(json.dumps({"resident_at_start": resident_at_start} | timed(settings.steps, step)))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ all gradients and AdamW. Pictures and texts are random, and drawn once: they cos
 """
 import argparse
 import json
-import resource
-import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-# Steps before processor time is counted.
-WARM = 3
+from timed import resident, timed
+
 EXAMPLES, SIDE, PATCH, SHUFFLE, WIDTH, HEADS, LAYERS = 64, 48, 8, 2, 64, 4, 2
 VOCABULARY, CONTEXT, TEXT = 377, 128, 47
 CELLS = SIDE // PATCH
@@ -64,7 +62,7 @@ def main():
     for name, value in [("batch", 8), ("accumulation", 2), ("answer", 25), ("steps", 60), ("threads", 2)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     settings = parser.parse_args()
-    resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    resident_at_start = resident()
     torch.set_num_threads(settings.threads)
     torch.manual_seed(2)
     model = VisionLanguage()
@@ -74,11 +72,8 @@ def main():
     all_texts = torch.randint(VOCABULARY, (EXAMPLES, TEXT + 1))
     counted = torch.zeros(settings.batch, TEXT, dtype=torch.bool)
     counted[:, TEXT - settings.answer :] = True
-    seconds, losses, begun = [], [], 0.0
-    for step in range(settings.steps):
-        if step == WARM:
-            begun = time.process_time()
-        started = time.perf_counter()
+
+    def step():
         total = 0.0
         for _ in range(settings.accumulation):
             at = torch.randint(EXAMPLES, (settings.batch,))
@@ -90,11 +85,9 @@ def main():
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(total)
-        seconds.append(time.perf_counter() - started)
-    cpu = (time.process_time() - begun) / max(settings.steps - WARM, 1)
-    found = {"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start}
-    print(json.dumps(found | {"first_loss": losses[0], "loss": losses[-1]}))
+        return total
+
+    print(json.dumps({"resident_at_start": resident_at_start} | timed(settings.steps, step)))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,9 @@ use super::{Tensor, flat};
 pub fn agree<M: Module>(network: &M, tolerance: f32, compute: impl Fn(&M) -> (Vec<Tensor<2>>, Tensor<1>)) {
     let run = |kernels: CpuKernels| {
         let (outputs, loss) = kernels.scope(|| compute(network));
-        let mut gradients =
-            Gradients { all: GradientsParams::from_grads(loss.clone().backward(), network), found: vec![] };
-        network.visit(&mut gradients);
+        let gradients = gradients(network, loss.clone());
         let outputs = outputs.into_iter().chain([loss.unsqueeze()]).map(|output| values(output.inner()));
-        (outputs.collect::<Vec<_>>(), gradients.found)
+        (outputs.collect::<Vec<_>>(), gradients)
     };
     let (fused, plain) = (run(CpuKernels::Fused), run(CpuKernels::Plain));
     assert_ne!(fused, plain, "they are computed in two ways");
@@ -31,6 +29,13 @@ pub fn agree<M: Module>(network: &M, tolerance: f32, compute: impl Fn(&M) -> (Ve
             (found, expected) => assert_eq!(found, expected, "{name} has a gradient both ways or neither"),
         }
     }
+}
+
+/// Gradients of all parameters, `None` for those that the loss, `[1]`, does not depend on.
+pub fn gradients<M: Module>(network: &M, loss: Tensor<1>) -> Vec<Option<Vec<f32>>> {
+    let mut gradients = Gradients { all: GradientsParams::from_grads(loss.backward(), network), found: vec![] };
+    network.visit(&mut gradients);
+    gradients.found
 }
 
 /// The network with other values in all parameters, scales and shifts among them.

@@ -7,7 +7,7 @@ pub fn has_graph<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.is_autodiff()
 }
 
-/// The same values on the plain device.
+/// A tensor of these values on the plain device.
 pub fn without_graph<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     match has_graph(tensor) {
         true => tensor.clone().inner(),

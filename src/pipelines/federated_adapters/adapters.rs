@@ -16,7 +16,7 @@ use crate::nn::Tensor;
 use crate::nn::encoder_block::{Attention, Norm, linear};
 use crate::nn::parameters::initialise_linear;
 
-/// Of normalisation.
+/// Added to the variance in layer normalisation.
 const EPSILON: f64 = 1e-5;
 
 /// A hidden layer: a linear layer, whose output is normalised.

@@ -236,9 +236,7 @@ fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
     let run = Run::new();
     let sections = format!("batch_size = 8\n{ADAMW}");
     let losses = |kernels: CpuKernels| {
-        let mut experiment = run.experiment("nodes = 3\nlocal_epochs = 2\nloss = \"mse-and-cosine\"", &sections);
-        // One part: the training thread has chosen its kernels.
-        experiment.limits.part_size = 8;
+        let experiment = run.experiment("nodes = 3\nlocal_epochs = 2\nloss = \"mse-and-cosine\"", &sections);
         kernels.scope(|| {
             let mut task = run.open(&experiment, 1);
             (1..=50).map(|step| step_of(&mut task, step).loss).collect::<Vec<f64>>()

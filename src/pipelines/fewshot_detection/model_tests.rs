@@ -1,12 +1,11 @@
 //! The network's shapes and limits, and its fused kernels beside Burn's own operations.
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 use xrun_ops::CpuKernels;
 
 use super::super::assignment::cells;
 use super::*;
+use crate::nn::agreement;
 use crate::nn::tests::{autodiff, close, plain, values};
 
 fn tiny() -> Model {
@@ -75,19 +74,9 @@ fn model(image_size: usize, device: &Device) -> ReferenceDetector {
     ReferenceDetector::new(&settings, image_size, 5, device)
 }
 
-struct Gradients(GradientsParams, Vec<Vec<f32>>);
-
-impl ModuleVisitor for Gradients {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.1.extend(self.0.get::<D>(param.id).map(values));
-    }
-}
-
 /// Gradients of all parameters that the loss depends on.
 fn gradients(network: &ReferenceDetector, loss: Tensor<1>) -> Vec<Vec<f32>> {
-    let mut gradients = Gradients(GradientsParams::from_grads(loss.backward(), network), Vec::new());
-    network.visit(&mut gradients);
-    gradients.1
+    agreement::gradients(network, loss).into_iter().flatten().collect()
 }
 
 fn near(found: &[f32], expected: &[f32]) {

@@ -127,9 +127,7 @@ fn any_split_of_the_same_examples_and_logits_that_count_nothing_give_the_same_st
 fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
     let run = Run::new();
     let losses = |kernels: CpuKernels| {
-        // One part: the training thread has chosen its kernels.
         let mut experiment = run.experiment("", "schedule = \"after\"\nafter_step = 25", BATCH);
-        experiment.limits.part_size = 8;
         experiment.optimizer = toml::from_str("[adamw]\nlearning_rate = 0.003").unwrap();
         kernels.scope(|| {
             let mut task = run.open(&experiment);

@@ -24,14 +24,13 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
     let count = leaky.len();
     for (at, (name, file)) in leaky.into_iter().enumerate() {
         let (expected, place) = expected(&file, arguments)?;
-        let pool = place != On::Cpu;
         let Some(looked_for) = LookedFor::new(&expected, place) else {
             all.push(Pair::left_out(&name, elsewhere(expected.grows)));
             continue;
         };
         // On a slow machine a pair takes minutes.
         terminal.say(&format!("{} of {count}: {name}, with the leak and without", at + 1));
-        all.push(match pair(&name, &file, &looked_for, pool, &mut runs) {
+        all.push(match pair(&name, &file, &looked_for, &mut runs) {
             Err(Failure::Failed(message)) => Pair::failed(&name, message),
             Ok(None) => return Ok(exit_code(Outcome::Interrupted)),
             Ok(Some(pair)) => pair,
@@ -126,11 +125,11 @@ impl LookedFor {
 }
 
 /// Runs both twins; nothing when a signal stopped one of them.
-fn pair(name: &str, file: &Path, expected: &LookedFor, pool: bool, runs: &mut Runs) -> Result<Option<Pair>, Failure> {
+fn pair(name: &str, file: &Path, expected: &LookedFor, runs: &mut Runs) -> Result<Option<Pair>, Failure> {
     let began = Instant::now();
-    let Ran::Judged(leaky, leaky_run) = runs.leaky(file, pool)? else { return Ok(None) };
+    let Ran::Judged(leaky, leaky_run) = runs.leaky(file)? else { return Ok(None) };
     let twin = file.with_file_name(format!("{name}{TWIN}"));
-    let Ran::Judged(bounded, _) = runs.bounded(&twin, pool)? else { return Ok(None) };
+    let Ran::Judged(bounded, _) = runs.bounded(&twin)? else { return Ok(None) };
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);
     let of_owner = format!("{OWNER}{}", expected.owner);

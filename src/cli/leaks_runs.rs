@@ -1,25 +1,19 @@
-//! Where do the runs of `xrun leaks` take place?
+//! The runs of `xrun leaks`, each in a process of its own.
 //!
-//! On the CPU each in a process of its own: tensors are on the heap, and another run's heap must not be in it. On a device
-//! with a memory pool one after the other in this process: what is judged there is the pool, which a run leaves as it found
-//! it, and kernels are compiled once. Without a GPU that is most of the time.
+//! Another run's heap or memory pool must not be in what is judged, and on CUDA a run behind one that kept graphs in the
+//! same process does not end.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Instant;
 
-use super::hooks::Ask;
-use super::terminal::{Failure, Terminal};
-use super::training;
-use super::{Display, Overrides, Progress};
+use super::Overrides;
+use super::terminal::Failure;
 use crate::child;
 use crate::experiment::overrides::as_words;
 use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
 use crate::results::read as results;
 use crate::results::verdict::Verdict;
-use crate::run::begin::{NewRun, Place};
-use crate::run::prepare::Planned;
 use crate::run::stop::exit_code;
 
 /// What came of one.
@@ -46,8 +40,8 @@ impl Runs {
         Ok(Self { results, overrides, bounded: Vec::new() })
     }
 
-    pub fn leaky(&self, file: &Path, pool: bool) -> Result<Ran, Failure> {
-        let (run, code) = if pool { self.here(file)? } else { self.in_a_process(file)? };
+    pub fn leaky(&self, file: &Path) -> Result<Ran, Failure> {
+        let (run, code) = self.in_a_process(file)?;
         if code == exit_code(Outcome::Interrupted) {
             return Ok(Ran::Stopped);
         }
@@ -63,12 +57,12 @@ impl Runs {
     }
 
     /// As [`Self::leaky`]. Twins that are the same experiment under other names are run once.
-    pub fn bounded(&mut self, file: &Path, pool: bool) -> Result<Ran, Failure> {
+    pub fn bounded(&mut self, file: &Path) -> Result<Ran, Failure> {
         let same = self.but_for_its_name(file)?;
         if let Some((_, verdict, run)) = self.bounded.iter().find(|(known, ..)| *known == same) {
             return Ok(Ran::Judged(verdict.clone(), run.clone()));
         }
-        let ran = self.leaky(file, pool)?;
+        let ran = self.leaky(file)?;
         if let Ran::Judged(verdict, run) = &ran {
             self.bounded.push((same, verdict.clone(), run.clone()));
         }
@@ -81,22 +75,6 @@ impl Runs {
         experiment.experiment.name.clear();
         experiment.experiment.description.clear();
         Ok(resolved::to_toml(&experiment, None))
-    }
-
-    fn here(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
-        const QUIET: Terminal = Terminal { quiet: true, verbose: false, events: false };
-        const DISPLAY: Display = Display { progress: Progress::None, json: false, quiet: true, verbose: false };
-        let started = Instant::now();
-        let checked = read::read(file, &self.overrides, super::environment())?;
-        let mut experiment = checked.experiment.clone();
-        experiment.sweep = None;
-        let mut planned = Planned::new(experiment, QUIET)?;
-        planned.forecast_if_asked(file, &self.overrides)?;
-        let (opened, task) = planned.open(1)?;
-        let place = Place::Results(self.results.path());
-        let new =
-            NewRun { place, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, own: true };
-        training::begin(&new, &opened, task, started, &DISPLAY, QUIET, Ask::Leave)
     }
 
     fn in_a_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
@@ -123,20 +101,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twins_that_differ_in_nothing_but_their_names_are_run_once() {
+    fn twins_that_differ_in_nothing_but_their_names_are_the_same() {
         let folder = tempfile::tempdir().unwrap();
-        let mut runs = Runs::new(&Overrides { set: Vec::new(), device: Some("cpu".into()) }).unwrap();
-        let mut run = |name: &str, steps: u64| {
+        let runs = Runs::new(&Overrides { set: Vec::new(), device: Some("cpu".into()) }).unwrap();
+        let twin = |name: &str, steps: u64| {
             let file = folder.path().join(format!("{name}.bounded.toml"));
             let text = format!("[pipeline.dummy]\n\n[training]\nmax_steps = {steps}\n");
             crate::results::write::replace(&file, text.as_bytes()).unwrap();
-            match runs.bounded(&file, true).unwrap() {
-                Ran::Judged(_, run) => run,
-                Ran::Stopped => panic!("nothing stops it"),
-            }
+            runs.but_for_its_name(&file).unwrap()
         };
-        let (one, other, longer) = (run("one", 3), run("other", 3), run("longer", 4));
-        assert_eq!(one, other);
-        assert_ne!(one, longer);
+        assert_eq!(twin("one", 3), twin("other", 3));
+        assert_ne!(twin("one", 3), twin("longer", 4));
     }
 }

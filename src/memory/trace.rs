@@ -12,6 +12,9 @@ use super::{heap, sources};
 use crate::bounded::ledger::Ledger;
 use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
 
+/// The share of the time since the start of the process that may go into reading the parts of resident memory.
+const PARTS_SHARE: f64 = 0.001;
+
 /// Takes samples.
 #[derive(Debug)]
 pub struct Tracer {
@@ -19,8 +22,8 @@ pub struct Tracer {
     started: Instant,
     segment: u32,
     parts_every: u64,
-    /// The step at which the parts of resident memory were read last.
-    parts_at: Option<u64>,
+    /// Time spent on the parts of resident memory.
+    parts_cost: Duration,
     driver: Option<sources::Driver>,
     peaks: MemorySummary,
     load: MeanLoad,
@@ -54,7 +57,7 @@ impl Tracer {
             started: Instant::now(),
             segment,
             parts_every: parts_every.max(1),
-            parts_at: None,
+            parts_cost: Duration::ZERO,
             driver: gpu.and_then(sources::Driver::open),
             peaks: MemorySummary::default(),
             load: MeanLoad::default(),
@@ -68,11 +71,8 @@ impl Tracer {
         let heap = heap::read();
         let frequent = matches!(moment.point, Point::Step | Point::BeforeCleanup | Point::AfterCleanup);
         let slow = !frequent || self.peaks.samples.is_multiple_of(self.parts_every);
-        let parts = if slow && self.reads_parts(&moment) {
-            sources::resident_parts()
-        } else {
-            sources::ResidentParts::default()
-        };
+        let parts =
+            if slow && self.reads_parts(moment.point) { self.parts() } else { sources::ResidentParts::default() };
         let line = MemoryLine {
             version: VERSION,
             segment: self.segment,
@@ -86,7 +86,7 @@ impl Tracer {
                 heap_high: Some(heap::take_high()),
                 heap_allocations: heap.allocations,
                 resident: sources::resident(),
-                resident_peak: parts.peak,
+                resident_peak: slow.then(sources::resident_peak).flatten(),
                 anonymous: parts.anonymous,
                 file: parts.file,
                 swap: parts.swap,
@@ -110,15 +110,18 @@ impl Tracer {
         MemoryLine { cost_us: microseconds(cost), ..line }
     }
 
-    /// The parts of resident memory cost the most. Of the rest points between two steps one is enough, but a validation or
-    /// what came before the end may have left something behind.
-    fn reads_parts(&mut self, moment: &Moment) -> bool {
-        let again = !matches!(moment.point, Point::BeforeValidation | Point::Checkpoint | Point::Epoch);
-        let reads = again || self.parts_every == 1 || self.parts_at != Some(moment.step);
-        if reads {
-            self.parts_at = Some(moment.step);
-        }
-        reads
+    /// The parts of resident memory cost the most, and the more, the more memory is mapped: they are read at the start,
+    /// at the end, and in between while that stays within [`PARTS_SHARE`].
+    fn reads_parts(&self, point: Point) -> bool {
+        let always = self.parts_every == 1 || matches!(point, Point::Start | Point::End);
+        always || self.parts_cost <= self.started.elapsed().mul_f64(PARTS_SHARE)
+    }
+
+    fn parts(&mut self) -> sources::ResidentParts {
+        let begun = Instant::now();
+        let parts = sources::resident_parts();
+        self.parts_cost += begun.elapsed();
+        parts
     }
 
     /// Takes in a sample; of another process, too: peaks are those of the run.
@@ -182,10 +185,21 @@ mod tests {
     fn the_slower_sources_keep_their_cadence() {
         let mut tracer = Tracer::new(&Ledger::default(), 0, 3, None);
         let slow: Vec<bool> =
-            (0..7).map(|step| tracer.sample(moment(step, Point::Step)).host.anonymous.is_some()).collect();
+            (0..7).map(|step| tracer.sample(moment(step, Point::Step)).host.resident_peak.is_some()).collect();
         assert_eq!(slow, [true, false, false, true, false, false, true]);
         let points = [Point::Epoch, Point::BeforeValidation, Point::AfterValidation, Point::Checkpoint, Point::End];
-        let slow = points.map(|point| tracer.sample(moment(7, point)).host.anonymous.is_some());
-        assert_eq!(slow, [true, false, true, false, true], "once where no step is between, and after a validation");
+        assert!(points.iter().all(|point| tracer.sample(moment(7, *point)).host.resident_peak.is_some()));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_parts_of_resident_memory_are_read_while_they_cost_little() {
+        let mut tracer = Tracer::new(&Ledger::default(), 0, 2, None);
+        assert!(tracer.sample(moment(0, Point::Start)).host.anonymous.is_some());
+        tracer.parts_cost = Duration::from_secs(3600);
+        assert_eq!(tracer.sample(moment(7, Point::Epoch)).host.anonymous, None);
+        assert!(tracer.sample(moment(7, Point::End)).host.anonymous.is_some());
+        tracer.parts_every = 1;
+        assert!(tracer.sample(moment(7, Point::Step)).host.anonymous.is_some(), "asked for at each sample");
     }
 }

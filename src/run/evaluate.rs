@@ -128,7 +128,7 @@ pub fn evaluate(
         intervals: report.intervals.into_iter().collect(),
         in_training: in_training(run, chosen.step),
         heap_peak: heap::read().peak,
-        resident_peak: sources::resident_parts().peak,
+        resident_peak: sources::resident_peak(),
     };
     write::replace_json(&folder.join(layout::EVALUATION), &evaluation).map_err(NotStarted::failed)?;
     Ok((folder, evaluation))

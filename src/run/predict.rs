@@ -141,7 +141,7 @@ pub fn predict(
         failed: answers.failed,
         about,
         heap_peak: heap::read().peak,
-        resident_peak: sources::resident_parts().peak,
+        resident_peak: sources::resident_peak(),
     };
     write::replace_json(&folder.join(layout::PREDICTION), &prediction).map_err(NotStarted::failed)?;
     Ok((folder, prediction))

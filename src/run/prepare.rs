@@ -212,7 +212,7 @@ impl Planned {
             }
         };
         // Data that were generated or read for the first time may have taken more than training will.
-        forecast::had_already(&mut expected, heap::read().peak, sources::resident_parts().peak);
+        forecast::had_already(&mut expected, heap::read().peak, sources::resident_peak());
         let (fits, sentence) = fit::sentence(&expected, &self.rooms());
         self.plan.forecast = Some(expected);
         match fits {

@@ -16,7 +16,7 @@ use xrun::bounded::buffer::Buffer;
 use xrun::bounded::ledger::{Cap, Ledger, Policy};
 use xrun::data::feed::{Feed, FeedSettings};
 use xrun::experiment::read;
-use xrun::memory::heap::CountingAllocator;
+use xrun::heap::CountingAllocator;
 use xrun::memory::trace::{Moment, Tracer};
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::fewshot_detection::prepare::Prepared;

@@ -139,11 +139,11 @@ fn work(options: &Options, said: &Path) {
         // Before the input: what it takes down with it is known by this number.
         (progress.next, progress.heap) = (number, progress.heap);
         progress.write(&file);
-        xrun::memory::heap::take_high();
-        let before = xrun::memory::heap::read().bytes;
+        xrun::heap::take_high();
+        let before = xrun::heap::read().bytes;
         let (begun, answer) = (worked(), xrun::panics::caught(|| run(&mut random)));
         let took = worked().saturating_sub(begun);
-        let heap = xrun::memory::heap::take_high().saturating_sub(before);
+        let heap = xrun::heap::take_high().saturating_sub(before);
         progress.slowest_us = progress.slowest_us.max(took.as_micros() as u64);
         progress.all_us += took.as_micros() as u64;
         progress.heap = progress.heap.max(heap);

@@ -21,6 +21,8 @@ pub mod data;
 pub mod device;
 pub mod experiment;
 pub mod export;
+pub mod files;
+pub mod heap;
 pub mod invocation;
 pub mod memory;
 pub mod metrics;
@@ -29,12 +31,14 @@ pub mod nn;
 pub mod panics;
 pub mod pipelines;
 pub mod plan;
+pub mod printable;
 pub mod probe;
 pub mod problem;
 pub mod program;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod schemas;
 pub mod seed;
 pub mod settings;
 pub mod sweep;
@@ -44,6 +48,6 @@ pub mod verdict;
 
 pub use program::Program;
 
-/// Counts the heap: see [`memory::heap`].
+/// Counts the heap: see [`heap`].
 #[global_allocator]
-static ALLOCATOR: memory::heap::CountingAllocator = memory::heap::CountingAllocator;
+static ALLOCATOR: heap::CountingAllocator = heap::CountingAllocator;

@@ -37,7 +37,7 @@ use crate::data::reference_video::ReferenceVideo;
 use crate::data::sound_clips::SoundClips;
 use crate::device::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::experiment::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
-use crate::memory::heap;
+use crate::heap;
 use crate::pipelines::command::Command;
 use crate::pipelines::dummy::Dummy;
 use crate::pipelines::federated_adapters::{AudioAdapters, FederatedAdapters};

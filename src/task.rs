@@ -4,20 +4,35 @@
 //! are tested with the `dummy` pipeline, which needs no Burn. A task lives on the training thread: each thread that
 //! uses a GPU has a stream and a memory pool of its own there.
 
+pub mod metric;
 pub mod predict;
+pub mod smaller;
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use self::predict::Predict;
+use crate::bounded::planned::PlannedOwner;
 use crate::data::error::{Broken, DataError};
 use crate::data::sample::Picture;
-pub use crate::results::format::DeviceMemory;
-use crate::results::format::PlannedOwner;
-pub use crate::results::metric::Better;
-use crate::results::metric::{Interval, PlannedMetric};
-use crate::results::smaller::Smaller;
-use crate::results::write::WriteError;
+use crate::files::write::WriteError;
 use crate::settings::sections::CleanupAction;
+pub use crate::task::metric::Better;
+use crate::task::metric::{Interval, PlannedMetric};
+use crate::task::smaller::Smaller;
+
+/// The device's memory pools as they describe themselves, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceMemory {
+    /// Held by live tensors.
+    pub in_use: u64,
+    /// Taken from the driver.
+    pub reserved: u64,
+    /// Live allocations.
+    pub allocations: u64,
+}
 
 /// A thing that can step, validate, save and load.
 pub trait Task {

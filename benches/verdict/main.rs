@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::json;
-use xrun::results::write::replace_json;
+use xrun::files::write::replace_json;
 
 use series::{Habit, Set};
 use tally::Row;

@@ -89,6 +89,9 @@ pub struct Holding {
 /// More owners than this are a bug in xrun: names are fixed in the code, not made from data.
 pub const OWNERS_MAX: usize = 64;
 
+/// What the series of an owner's bytes is called, before the owner's name.
+pub const SERIES: &str = "owner:";
+
 impl Ledger {
     /// Enters an owner: a [`Buffer`](super::buffer::Buffer) does. Panics when the name is taken: two owners of one name
     /// cannot be told apart.

@@ -4,9 +4,11 @@
 
 pub mod buffer;
 pub mod cache;
+pub mod growth;
 pub mod kept;
 pub mod ledger;
 pub mod list;
+pub mod planned;
 pub mod queue;
 pub mod ring;
 pub mod room;

@@ -6,9 +6,10 @@ use clap::Args;
 
 use super::Results;
 use super::terminal::{Failure, Terminal, width};
+use crate::files::{layout, write};
 use crate::invocation;
 use crate::report::compare::{self, RUNS_MAX};
-use crate::results::{index, layout, named, write};
+use crate::results::{index, named};
 
 #[derive(Clone, Debug, Args)]
 pub struct CompareArguments {

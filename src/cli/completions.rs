@@ -12,10 +12,12 @@ use clap_complete::Shell;
 
 use super::CommandLine;
 use super::terminal::{Failure, Terminal};
+use crate::experiment::habits;
 use crate::experiment::pipeline::Pipeline;
-use crate::experiment::{habits, schema};
 use crate::invocation;
-use crate::results::{index, printable, read};
+use crate::printable;
+use crate::results::{index, read};
+use crate::schemas;
 
 /// More runs are not offered.
 const RUNS_MAX: usize = 200;
@@ -187,7 +189,7 @@ fn with_values(argument: Arg) -> Arg {
         "solve" => habits::all_keys(),
         "pipeline" => Pipeline::names().map(str::to_owned).collect(),
         "record" => {
-            let records = schema::result_schemas().into_iter().map(|(name, _)| name.to_owned());
+            let records = schemas::of_records().into_iter().map(|(name, _)| name.to_owned());
             std::iter::once("experiment".to_owned()).chain(records).collect()
         }
         "subcommand" => CommandLine::command().get_subcommands().map(|of| of.get_name().to_owned()).collect(),

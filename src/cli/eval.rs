@@ -7,9 +7,10 @@ use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::overrides::key_of;
 use crate::experiment::{Experiment, read};
+use crate::files::layout;
 use crate::report::evaluation::text;
 use crate::results::format::Manifest;
-use crate::results::{layout, read as read_results, resolved};
+use crate::results::{read as read_results, resolved};
 use crate::run::evaluate::{self, Which};
 use crate::run::prepare::Planned;
 

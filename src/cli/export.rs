@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
 use crate::export::{self, Exported, Format, Table, public, tensorboard};
+use crate::files::{layout, write};
 use crate::report;
-use crate::results::{index, layout, read, write};
+use crate::results::{index, read};
 use crate::run::manifest;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {

@@ -7,8 +7,9 @@ use clap::{Args, ValueHint};
 use super::new;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::schema;
+use crate::files::write;
 use crate::invocation;
-use crate::results::{printable, write};
+use crate::printable;
 
 #[derive(Clone, Debug, Args)]
 pub struct InitArguments {

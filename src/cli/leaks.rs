@@ -9,11 +9,11 @@ use super::terminal::{Failure, Terminal};
 use crate::device::{self, Kind};
 use crate::experiment::leaks::{Expected, Grows, On};
 use crate::experiment::read;
+use crate::files::write;
 use crate::report::junit::junit;
 use crate::report::verdict::{Pair, pairs};
 use crate::results::format::Outcome;
 use crate::results::verdict::{Judgement, OWNER, Verdict};
-use crate::results::write;
 use crate::run::stop::exit_code;
 use crate::verdict::of_file;
 

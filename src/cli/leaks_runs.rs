@@ -107,7 +107,7 @@ mod tests {
         let twin = |name: &str, steps: u64| {
             let file = folder.path().join(format!("{name}.bounded.toml"));
             let text = format!("[pipeline.dummy]\n\n[training]\nmax_steps = {steps}\n");
-            crate::results::write::replace(&file, text.as_bytes()).unwrap();
+            crate::files::write::replace(&file, text.as_bytes()).unwrap();
             runs.but_for_its_name(&file).unwrap()
         };
         assert_eq!(twin("one", 3), twin("other", 3));

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::terminal::{Failure, Terminal};
 use crate::experiment::overrides::key_of;
+use crate::files::{file, seal, write};
 use crate::invocation;
 use crate::plan::contract::{Contract, Contracts, Moved};
+use crate::printable;
 use crate::results::format::Forecast;
-use crate::results::{file, printable, read, seal, write};
+use crate::results::read;
 use crate::run::fingerprint::fingerprint;
 use crate::run::prepare::Planned;
 

@@ -4,9 +4,9 @@ use super::NewArguments;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::pipeline::Pipeline;
 use crate::experiment::{schema, shape, template};
+use crate::files::write;
 use crate::invocation;
 use crate::problem::nearest;
-use crate::results::write;
 
 pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let text = match (&arguments.like, &arguments.pipeline) {

@@ -4,9 +4,10 @@ use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
+use crate::files::{file, layout, write};
 use crate::results::format::VERSION;
 use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, wrong_tag};
-use crate::results::{file, index, layout, named, read, write};
+use crate::results::{index, named, read};
 use crate::run::manifest;
 
 #[derive(Clone, Debug, Args)]

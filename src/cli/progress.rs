@@ -6,16 +6,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Progress;
 use super::terminal::{self, Terminal};
+use crate::files::layout;
 use crate::plan::Plan;
 use crate::report::axes::number;
 use crate::results::format::MemoryLine;
-use crate::results::layout;
 use crate::results::loss::{self, KindLoss};
-use crate::results::metric::PlannedMetric;
 use crate::results::verdict::OWNER;
 use crate::run::manifest;
 use crate::run::observer::{Event, Observer};
 use crate::task::Metric;
+use crate::task::metric::PlannedMetric;
 use crate::units::{Bytes, seconds};
 
 /// The observer that the command line asks for.

@@ -9,9 +9,11 @@ use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
+use crate::files::layout;
+use crate::printable;
 use crate::results::format::Outcome;
 use crate::results::index::{self, Entry, RunState};
-use crate::results::{layout, named, printable, read, selection};
+use crate::results::{named, read, selection};
 use crate::run::manifest;
 use crate::run::remove::{self, LeftOver, Removable, Stays};
 use crate::units::{Bytes, counted};

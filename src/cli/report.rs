@@ -2,7 +2,8 @@
 
 use super::RunName;
 use super::terminal::{Failure, Terminal};
-use crate::results::{index, layout, read};
+use crate::files::layout;
+use crate::results::{index, read};
 use crate::verdict::of_file;
 use crate::verdict::table::Asked;
 

@@ -3,13 +3,14 @@
 use super::SchemaArguments;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::schema;
+use crate::schemas;
 
 pub fn run(arguments: &SchemaArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if arguments.record == "experiment" {
         terminal.json(&schema::schema());
         return Ok(0);
     }
-    let records = schema::result_schemas();
+    let records = schemas::of_records();
     match records.iter().find(|(name, _)| *name == arguments.record) {
         Some((_, schema)) => terminal.json(schema),
         None => {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::RunName;
 use super::terminal::{Failure, Terminal};
+use crate::files::layout;
 use crate::report::axes::time_of_day;
 use crate::report::summary;
 use crate::results::index::RunState;
 use crate::results::sweep::Record;
-use crate::results::{index, layout, named, read};
+use crate::results::{index, named, read};
 use crate::run::killed::{self, Explained};
 use crate::sweep::{listing, table, text};
 

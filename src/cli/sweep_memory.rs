@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::terminal::{Failure, Terminal};
 use crate::experiment::{Experiment, read};
+use crate::files::layout;
 use crate::probe::{Probe, ProbeError};
 use crate::results::format::VERSION;
-use crate::results::layout;
 use crate::results::sweep::Record;
 use crate::results::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
 use crate::run::prepare::{NotStarted, Planned};

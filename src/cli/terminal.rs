@@ -4,10 +4,10 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
 use crate::experiment::render;
+use crate::printable;
 use crate::probe::ProbeError;
 use crate::problem::Problems;
 use crate::results::format::Outcome;
-use crate::results::printable;
 use crate::run::stop::{EXIT_BAD_INPUT, exit_code};
 
 /// Standard output for answers, standard error for everything else.

@@ -9,9 +9,12 @@ use super::hooks::{Ask, Observing};
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, hooks, progress, resume};
 use crate::data::error::Broken;
+use crate::files::layout;
 use crate::invocation;
+use crate::printable;
+use crate::report;
 use crate::results::format::{Outcome, Summary};
-use crate::results::{printable, read};
+use crate::results::read;
 use crate::run::begin::NewRun;
 use crate::run::hooks::Told;
 use crate::run::launch::Launch;
@@ -20,7 +23,6 @@ use crate::run::stop::{Ending, StopSignal, exit_code};
 use crate::run::{manifest, post_mortem};
 use crate::task::Task;
 use crate::units::seconds;
-use crate::{report, results::layout};
 
 impl Listener for Terminal {
     fn say(&self, text: &str) {

@@ -9,8 +9,8 @@ use clap::{Command, CommandFactory};
 use super::CommandLine;
 use crate::experiment::{habits, schema, shape};
 use crate::invocation;
+use crate::printable;
 use crate::problem::nearest;
-use crate::results::printable;
 
 /// Subcommands of other tools, and what does the same here. In place of `PROGRAM` stands its name, and in place of `FILE` one
 /// that was typed.

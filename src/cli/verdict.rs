@@ -6,8 +6,11 @@ use super::VerdictArguments;
 use super::terminal::{Failure, Terminal};
 use super::watch;
 use crate::command::attach;
+use crate::files::layout;
+use crate::printable;
 use crate::report::verdict::{self, NotJudged};
-use crate::results::{index, layout, printable};
+use crate::results::fail::fails;
+use crate::results::index;
 use crate::run::stop::{EXIT_VERDICT, StopSignal};
 use crate::verdict::of_file::{self, VerdictError};
 use crate::verdict::table::Asked;
@@ -25,7 +28,7 @@ fn of_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal) -
         true => terminal.json(&found),
         false => terminal.answer(&verdict::text(&found, &[], terminal.width())),
     }
-    Ok(if arguments.fail_on.fails(found.verdict) { EXIT_VERDICT } else { 0 })
+    Ok(if fails(arguments.fail_on, found.verdict) { EXIT_VERDICT } else { 0 })
 }
 
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -78,5 +81,5 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         true => terminal.json(&found),
         false => terminal.answer(&verdict::text(&found, &not_judged, terminal.width())),
     }
-    Ok(if arguments.fail_on.fails(found.verdict) { EXIT_VERDICT } else { 0 })
+    Ok(if fails(arguments.fail_on, found.verdict) { EXIT_VERDICT } else { 0 })
 }

@@ -12,10 +12,10 @@ use super::terminal::{Failure, Terminal};
 use crate::command::{Names, Request, StepsFrom, WatchError, session};
 use crate::experiment::command::{NO_STEPS, RECOGNISE};
 use crate::experiment::pattern::name_from;
+use crate::files::layout;
 use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
-use crate::results::layout;
 use crate::settings::sections::FailOn;
 use crate::settings::signal::Signal;
 use crate::settings::step_pattern::StepPattern;
@@ -209,7 +209,7 @@ fn name(arguments: &WatchArguments) -> Result<String, Failure> {
     let name = match &arguments.name {
         Some(name) if name_from(name) == *name => name.clone(),
         Some(name) => {
-            let shown = crate::results::printable::line(name, 100);
+            let shown = crate::printable::line(name, 100);
             let message = format!("--name: `{shown}` cannot be the name of a folder; `{}` could be", name_from(name));
             return Err(Failure::Usage(message));
         }

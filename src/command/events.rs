@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use super::steps::{Found, Steps, VALUES_MAX};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
+use crate::files::file;
 use crate::results::event_file::check;
-use crate::results::file;
 
 /// More files are not followed: a folder has one or two of each run.
 const FILES_MAX: usize = 32;

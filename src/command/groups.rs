@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::memory::processes::{self, Member, Pages, Status};
+use crate::printable;
+use crate::results::secrets;
 use crate::results::watched::Group;
-use crate::results::{printable, secrets};
 use crate::verdict::command::{GPU, PRIVATE, SHARED};
 
 /// Roles that have a name; the rest are [`OTHERS`].

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::Request;
 use super::record::Reached;
-use crate::results::format::{ContainerMemory, MemoryLine, Place};
+use crate::bounded::planned::Place;
+use crate::results::format::{ContainerMemory, MemoryLine};
 use crate::units::{Bytes, Span};
 use crate::verdict::command::Command as Judged;
 

@@ -24,11 +24,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bounded::buffer::Buffer;
-use crate::results::metric::Better;
 use crate::run::directory::RunDirectory;
 use crate::settings::sections::FailOn;
 use crate::settings::signal::Signal;
 use crate::settings::step_pattern::StepPattern;
+use crate::task::metric::Better;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ pub enum WatchError {
     #[error("{0}")]
     Asked(String),
     #[error(transparent)]
-    Write(#[from] crate::results::write::WriteError),
+    Write(#[from] crate::files::write::WriteError),
     #[error("{0}")]
     System(String),
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::results::format::{Best, MetricsLine, Summary};
 use crate::results::loss::{self, KindLoss};
-use crate::results::metric::Better;
+use crate::task::metric::Better;
 
 /// Counts as lines come.
 #[derive(Clone, Debug, Default)]

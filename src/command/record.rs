@@ -7,17 +7,19 @@ use super::numbers::Numbers;
 use super::{Begun, Request, StepsFrom, WatchError, start};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Ledger;
+use crate::bounded::planned::{Place, PlannedOwner};
 use crate::data::digest::digest;
+use crate::files::layout;
+use crate::files::write::{self, LineWriter, WriteError, lines};
 use crate::memory::killed;
+use crate::printable;
 use crate::results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
-    Outcome, OwnerSummary, Place, PlannedOwner, PostMortem, Summary, VERSION,
+    Outcome, OwnerSummary, PostMortem, Summary, VERSION,
 };
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::watched::Watched;
-use crate::results::write::{self, LineWriter, WriteError, lines};
-use crate::results::{layout, printable};
 use crate::run::directory::{self, RunDirectory};
 use crate::run::{manifest, post_mortem};
 

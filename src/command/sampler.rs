@@ -248,7 +248,8 @@ impl Sampler {
     pub fn summary(&self) -> MemorySummary {
         let (cost, time) = (self.cost.as_secs_f64(), self.started.elapsed().as_secs_f64());
         let trace_share = (time > 0.0).then(|| cost / time);
-        self.load.fill(MemorySummary { trace_seconds: cost, trace_share, ..self.peaks.clone() })
+        let (gpu_utilisation_mean, gpu_power_mean) = self.load.means();
+        MemorySummary { trace_seconds: cost, trace_share, gpu_utilisation_mean, gpu_power_mean, ..self.peaks.clone() }
     }
 
     /// Since the start.

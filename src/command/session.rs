@@ -17,12 +17,13 @@ use super::stop::Stopper;
 use super::terminal::Mirror;
 use super::{Begun, Request, StepsFrom, WatchError};
 use crate::bounded::ledger::Ledger;
+use crate::files::write::WriteError;
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
+use crate::results::fail::fails;
 use crate::results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
 use crate::results::verdict::Verdict;
 use crate::results::watched::Watched as AsRecorded;
-use crate::results::write::WriteError;
 use crate::run::directory::RunDirectory;
 use crate::run::stop::{exit_code, hang_up};
 use crate::units::{Span, counted};
@@ -294,11 +295,11 @@ impl Session<'_> {
                 self.request.names.steps
             )),
             (Some(StepsFrom::Events(path)), 0) => {
-                let path = crate::results::printable::line(&path.display().to_string(), 200);
+                let path = crate::printable::line(&path.display().to_string(), 200);
                 Some(format!("no scalar was found in event files below {path}: memory is judged by the clock"))
             }
             (Some(StepsFrom::File(path)), 0) => {
-                let path = crate::results::printable::line(&path.display().to_string(), 200);
+                let path = crate::printable::line(&path.display().to_string(), 200);
                 Some(format!("no step was found in {lines} of {path}: memory is judged by the clock"))
             }
         }
@@ -376,7 +377,7 @@ impl Session<'_> {
                 (Outcome::Interrupted, exit.code, format!("stopped by a signal, which was passed on; {how}"))
             }
             None if exit.code != 0 => (Outcome::Failed, exit.code, how),
-            None if self.request.fail_on.fails(verdict.verdict) => {
+            None if fails(self.request.fail_on, verdict.verdict) => {
                 let message = format!("{how}; {}", verdict.message);
                 (Outcome::MemoryGrew, exit_code(Outcome::MemoryGrew), message)
             }
@@ -437,7 +438,7 @@ impl Session<'_> {
     /// Whether it saved before it ended, where it is known where it would.
     fn saved(&self, outcome: Outcome) -> Option<String> {
         let checkpoint = self.request.checkpoint.as_ref().filter(|_| outcome != Outcome::Finished)?;
-        let name = crate::results::printable::line(&checkpoint.display().to_string(), 300);
+        let name = crate::printable::line(&checkpoint.display().to_string(), 300);
         let Ok(written) = checkpoint.metadata().and_then(|found| found.modified()) else {
             return Some(format!("{name} was not written"));
         };

@@ -37,7 +37,7 @@ pub fn find(request: &Request) -> Result<PathBuf, WatchError> {
             .find(|path| runs(path)),
         _ => std::path::absolute(folder.join(path)).ok().filter(|path| runs(path)),
     };
-    let name = crate::results::printable::line(&path.display().to_string(), 200);
+    let name = crate::printable::line(&path.display().to_string(), 200);
     found.ok_or_else(|| {
         WatchError::Asked(format!(
             "there is no program `{name}`; {}",
@@ -53,7 +53,7 @@ pub fn find(request: &Request) -> Result<PathBuf, WatchError> {
 /// The command as one would type it, without secrets.
 pub fn shown(request: &Request) -> String {
     let words = words(request);
-    words.iter().map(|word| crate::results::printable::shell_word(word)).collect::<Vec<String>>().join(" ")
+    words.iter().map(|word| crate::printable::shell_word(word)).collect::<Vec<String>>().join(" ")
 }
 
 /// The words of the command, without secrets.
@@ -123,7 +123,7 @@ pub fn start(
     let (steps, numbers) = Steps::new(finder, request.metrics.keys().cloned().collect());
     let steps = Arc::new(steps);
     let system = |what: &str, error: std::io::Error| WatchError::System(format!("{what}: {error}"));
-    let name = crate::results::printable::line(&request.words[0].to_string_lossy(), 200);
+    let name = crate::printable::line(&request.words[0].to_string_lossy(), 200);
     let cannot = |error| system("its output cannot be passed on", error);
     let shown = Shown::new(request).map_err(cannot)?;
     let mut terminals = Vec::new();

@@ -14,7 +14,7 @@ use super::output::Lines;
 use super::recognise::Recogniser;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
-use crate::results::file;
+use crate::files::file;
 use crate::results::format::MetricsLine;
 use crate::settings::step_pattern::{STEP, StepPattern};
 use crate::verdict::table::STEP_NAMES;
@@ -345,20 +345,20 @@ mod tests {
     fn only_what_is_appended_to_a_file_counts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
-        crate::results::write::replace(&path, b"{\"step\": 900}\n").unwrap();
+        crate::files::write::replace(&path, b"{\"step\": 900}\n").unwrap();
         let (steps, numbers) = Steps::new(None, BTreeSet::new());
         let mut tail = Tail::new(&path);
         tail.read(&steps);
         assert_eq!(steps.newest(), 0, "another run's");
         let text =
             "{\"step\": 900}\n{\"global_step\": 3, \"loss\": 0.5, \"note\": \"x\", \"acc\": 1}\nnonsense\n{\"step\": 4";
-        crate::results::write::replace(&path, text.as_bytes()).unwrap();
+        crate::files::write::replace(&path, text.as_bytes()).unwrap();
         tail.read(&steps);
         assert_eq!(steps.newest(), 3);
-        crate::results::write::replace(&path, format!("{text}}}\n").as_bytes()).unwrap();
+        crate::files::write::replace(&path, format!("{text}}}\n").as_bytes()).unwrap();
         tail.read(&steps);
         assert_eq!((steps.newest(), numbers.try_iter().count()), (4, 1));
-        crate::results::write::replace(&path, b"{\"iter\": 1}\n").unwrap();
+        crate::files::write::replace(&path, b"{\"iter\": 1}\n").unwrap();
         tail.read(&steps);
         assert_eq!(steps.newest(), 5, "written anew");
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::results::write;
+use crate::files::write;
 
 /// `XRUN_CACHE`, or the user's cache folder, or a folder of the user's own in the temporary one.
 pub fn folder() -> PathBuf {

@@ -6,7 +6,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::error::DataError;
-use crate::results::file;
+use crate::files::file;
 
 /// The digest of bytes that are in memory.
 pub fn digest(bytes: &[u8]) -> String {
@@ -52,7 +52,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weights");
         let bytes: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
-        crate::results::write::replace(&path, &bytes).unwrap();
+        crate::files::write::replace(&path, &bytes).unwrap();
         assert_eq!(digest_of_file(&path).unwrap(), digest(&bytes));
         assert!(digest_of_file(&folder.path().join("none")).is_err());
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::cache;
 use super::digest::{digest, digest_of_file};
 use super::error::DataError;
-use crate::results::{file, seal, write};
+use crate::files::{file, seal, write};
 use crate::units::{Bytes, seconds};
 
 /// More than this is not kept: some million files.

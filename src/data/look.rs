@@ -9,7 +9,7 @@ use super::error::DataError;
 use super::kind::{Dataset, Look};
 use super::stamp::{program, stamp};
 use super::{cache, digest, known};
-use crate::results::{file, seal, write};
+use crate::files::{file, seal, write};
 
 /// More looks than this are not remembered.
 const LOOKS_MAX: usize = 256;

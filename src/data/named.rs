@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::image_text::picture;
 use super::reference_video::frames::decoding_bytes;
-use crate::results::file;
+use crate::files::file;
 use crate::units::Bytes;
 
 /// The bytes of a PNG or JPEG file of which decoding takes at most `most` bytes.
@@ -33,7 +33,7 @@ pub fn picture_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
     use crate::data::sample::Picture;
-    use crate::results::write;
+    use crate::files::write;
 
     #[test]
     fn what_is_no_whole_picture_of_a_size_that_may_be_decoded_is_refused_with_the_reason() {

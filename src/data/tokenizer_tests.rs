@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::real_data::real_data;
-use crate::results::write;
+use crate::files::write;
 
 const TEXTS: [&str; 4] = ["the cat sat on the mat", "the dog sat on the log", "the cat and the dog", "on and on"];
 

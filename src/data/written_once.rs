@@ -11,7 +11,7 @@ use super::cache;
 use super::digest::digest_of_file;
 use super::error::DataError;
 use super::known::CHANGED;
-use crate::results::{file as regular, write};
+use crate::files::{file as regular, write};
 
 /// Threads that generate at once.
 const THREADS_MAX: usize = 8;

@@ -8,9 +8,9 @@ use cubecl::config::autotune::AutotuneLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 use super::driver::Driver;
+use super::machine;
 use super::missing::Missing;
 use super::{Found, Kind, Tuning, visible};
-use crate::memory::sources;
 
 /// The oldest GPUs for which CubeCL's kernels are tried, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
@@ -36,7 +36,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     // The driver would say that there is no device. Parts of GPUs (MIG) are not listed by the management library.
     if let Some(visible) = visible.as_deref().filter(|visible| !visible.contains("MIG-"))
-        && let Ok(gpus) = sources::gpus()
+        && let Ok(gpus) = machine::gpus()
         && !gpus.is_empty()
         && visible::counted(Some(visible), &uuids(&gpus)).is_empty()
     {
@@ -53,7 +53,7 @@ pub fn probe() -> Result<Vec<Found>, Missing> {
     has_libdevice()?;
     let cure = "libnvidia-ml.so.1 comes with the driver; in a container ask for it \
                 (NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
-    let gpus = sources::gpus().map_err(|error| Missing::unusable(error, cure))?;
+    let gpus = machine::gpus().map_err(|error| Missing::unusable(error, cure))?;
     let listed = visible::counted(visible.as_deref(), &uuids(&gpus));
     // Counted otherwise, CUDA's number 0 may be any of several. So may it be where parts of GPUs are counted (MIG).
     let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
@@ -98,7 +98,7 @@ fn too_old(name: &str, capability: u32) -> Missing {
     )
 }
 
-fn uuids(gpus: &[sources::Gpu]) -> Vec<String> {
+fn uuids(gpus: &[machine::Gpu]) -> Vec<String> {
     gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
 }
 

@@ -3,9 +3,9 @@
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
 
+use super::machine;
 use super::missing::Missing;
 use super::{Found, Tuning};
-use crate::memory::sources;
 
 /// No GPU is looked for.
 ///
@@ -13,7 +13,7 @@ use crate::memory::sources;
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
     let (what, cure) = ("this program was built without the feature `cuda`", "cargo build --release --features cuda");
-    Err(match sources::gpus() {
+    Err(match machine::gpus() {
         Ok(gpus) if !gpus.is_empty() => Missing::unusable(what, cure),
         _ => Missing::absent(what, cure),
     })

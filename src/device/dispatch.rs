@@ -4,7 +4,7 @@ use burn::backend::{Backend, Dispatch};
 use burn::tensor::Device;
 
 use super::{Kind, cuda, vulkan};
-use crate::memory::heap;
+use crate::heap;
 use crate::panics;
 use crate::task::{DeviceMemory, TaskError};
 

@@ -17,6 +17,7 @@ pub mod kernels;
 #[cfg(feature = "train")]
 pub mod kernels;
 pub mod library;
+pub mod machine;
 pub mod missing;
 #[cfg(feature = "train")]
 pub mod threads;
@@ -169,7 +170,7 @@ fn opens(kind: Kind) -> Result<(), Missing> {
 }
 
 fn cpu() -> Found {
-    let memory = crate::memory::sources::machine();
+    let memory = machine::memory();
     Found {
         kind: Kind::Cpu,
         name: processor(),

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree, place_of};
 use super::walk::{found, join};
+use crate::experiment::between::Between;
 use crate::problem::{Place, Problem, nearest};
-use crate::results::search::Between;
 
 /// More values than this of one key are not swept.
 pub const VALUES_MAX: usize = 10_000;

@@ -183,7 +183,7 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
 
 /// The link to the newest run stands beside the experiments' folders.
 fn name(experiment: &Experiment, problems: &mut Problems) {
-    if experiment.experiment.name == crate::results::layout::LATEST {
+    if experiment.experiment.name == crate::files::layout::LATEST {
         let problem = Problem::new("experiment.name", "`latest` is the name of the link to the newest run");
         problems.add(problem.help("choose another name"));
     }

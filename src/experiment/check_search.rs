@@ -3,7 +3,7 @@
 use super::Experiment;
 use super::sweep::{Mode, Sweep};
 use crate::problem::{Problem, Problems, nearest};
-use crate::results::metric::Better;
+use crate::task::metric::Better;
 
 /// More points than this are not chosen one by one: each is chosen by all before it.
 const TPE_POINTS_MAX: u64 = 1000;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::shape::{self, Shape};
 use super::{Experiment, schema};
+use crate::experiment::resolved::flat;
 use crate::problem::{Problem, Problems, nearest};
-use crate::results::resolved::flat;
 use crate::settings::command::Command;
 use crate::settings::step_pattern::StepPattern;
 use crate::units::{Bytes, Span};

@@ -10,10 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::pipeline::AnyPipeline;
 use crate::bounded::buffer::Buffer;
+use crate::bounded::growth::Keeps;
 use crate::bounded::kept::{self, Kept};
 use crate::bounded::ledger::Ledger;
-use crate::results::format::{Keeps, PlannedOwner};
-use crate::results::verdict::OWNER;
+use crate::bounded::ledger::SERIES;
+use crate::bounded::planned::PlannedOwner;
 use crate::settings::chosen::Family;
 
 /// A leak that a pipeline can be told to have, to see that it is found. [`leak!`](crate::leak) makes one.
@@ -206,7 +207,7 @@ impl Expected {
         match (self.grows, pool) {
             (Grows::Heap | Grows::Tensors, false) => Some(("heap".into(), self.bytes_per_step)),
             (Grows::Tensors | Grows::Pool, true) => Some(("device_in_use".into(), in_pool)),
-            (Grows::PoolsOfThreads, true) => Some((format!("{OWNER}{}", self.owner), in_pool)),
+            (Grows::PoolsOfThreads, true) => Some((format!("{SERIES}{}", self.owner), in_pool)),
             (Grows::Heap, true) | (Grows::Pool | Grows::PoolsOfThreads, false) => None,
         }
     }

@@ -3,7 +3,7 @@
 use super::Experiment;
 use crate::data;
 use crate::data::error::{Broken, DataError};
-use crate::results::smaller::Smaller;
+use crate::task::smaller::Smaller;
 
 /// What there is to say about data that can be used.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,6 +2,7 @@
 
 pub mod annotate;
 pub mod axes;
+pub mod between;
 mod check;
 pub(crate) mod check_search;
 pub mod command;

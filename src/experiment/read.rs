@@ -312,7 +312,7 @@ mod tests {
     fn read_text(text: &[u8], overrides: &[String]) -> Result<Checked, Problems> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.toml");
-        crate::results::write::replace(&path, text).unwrap();
+        crate::files::write::replace(&path, text).unwrap();
         read(&path, overrides, std::iter::empty())
     }
 
@@ -320,7 +320,7 @@ mod tests {
     fn a_moved_key_of_the_environment_and_of_the_command_line_is_told_where_it_is_now() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.toml");
-        crate::results::write::replace(&path, b"[pipeline.fewshot-detection]\n").unwrap();
+        crate::files::write::replace(&path, b"[pipeline.fewshot-detection]\n").unwrap();
         let said = |set: &[String], environment: &[(String, String)]| {
             render::text(&read(&path, set, environment.iter().cloned()).unwrap_err(), false, None)
         };

@@ -48,3 +48,24 @@ fn line(text: &mut String, content: String, origin: Option<&String>) {
         None => writeln!(text, "{content}"),
     };
 }
+
+/// The values of a table by dotted key.
+pub fn flat(table: &Value) -> BTreeMap<String, Value> {
+    let mut values = BTreeMap::new();
+    flatten(table, "", &mut values);
+    values
+}
+
+fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(keys) if !keys.is_empty() => {
+            for (key, inner) in keys {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(inner, &path, into);
+            }
+        }
+        _ => {
+            into.insert(path.to_owned(), value.clone());
+        }
+    }
+}

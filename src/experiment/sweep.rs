@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::results::metric::Better;
+use crate::task::metric::Better;
 
 /// One experiment for each of many values, run and compared by `xrun sweep`. `xrun FILE` leaves the section out and
 /// runs the experiment itself.

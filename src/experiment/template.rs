@@ -146,7 +146,7 @@ mod tests {
     fn check(text: &str) -> crate::experiment::Experiment {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.toml");
-        crate::results::write::replace(&path, text.as_bytes()).unwrap();
+        crate::files::write::replace(&path, text.as_bytes()).unwrap();
         read::read(&path, &[], std::iter::empty()).unwrap_or_else(|problems| panic!("{problems}\n{text}")).experiment
     }
 

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::tensorboard::{EventFile, Written, values};
+use crate::files::write::{WriteError, at, own_folder};
+use crate::files::{file, layout};
 use crate::results::format::{MemoryLine, MetricsLine};
-use crate::results::write::{WriteError, at, own_folder};
-use crate::results::{file, layout, resolved};
+use crate::results::resolved;
 
 /// The event file of this process. Nothing waits in it.
 #[derive(Debug)]

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use self::columns::{Column, Names, ROWS_MAX};
+use crate::files::write::{self, WriteError};
+use crate::files::{layout, sums};
 use crate::results::format::MetricsLine;
 use crate::results::read::{self, ReadError};
-use crate::results::write::{self, WriteError};
-use crate::results::{layout, sums};
 
 /// A run could not be exported.
 #[derive(Debug, thiserror::Error)]

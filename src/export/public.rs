@@ -13,17 +13,19 @@ use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
 use super::ExportError;
+use crate::files::{file, layout, seal, write};
+use crate::printable;
 use crate::results::format::{DESCRIPTION_CHARACTERS_MAX, Manifest};
 use crate::results::read::{self, ReadError};
+use crate::results::resolved;
 use crate::results::secrets::{self, MASK};
-use crate::results::{file, layout, printable, resolved, seal, write};
 
 const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, layout::SUMMARY];
 const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Made anew from the copy by the report.
-const MADE_ANEW: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, crate::results::sums::SUMS];
+const MADE_ANEW: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, crate::files::sums::SUMS];
 const HOST: &str = "<host>";
 const FOLDER: &str = "<folder>";
 

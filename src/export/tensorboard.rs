@@ -8,10 +8,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::ExportError;
+use crate::files::{layout, sums, write};
 use crate::results::event_file::check;
 use crate::results::format::{MemoryLine, MetricsLine};
 use crate::results::read::{self, ReadError};
-use crate::results::{layout, resolved, sums, write};
+use crate::results::resolved;
 
 /// More tags are left out: each is a chart.
 const TAGS_MAX: usize = 1000;

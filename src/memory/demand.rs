@@ -139,7 +139,8 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, VERSION};
+    use crate::results::format::{DriverMemory, HostMemory, VERSION};
+    use crate::task::DeviceMemory;
 
     const MIB: u64 = 1 << 20;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::{Device, Nvml};
 
-use crate::results::format::MemorySummary;
 use crate::results::sample::GpuLoad;
 
 /// More GPUs are not looked at.
@@ -107,9 +106,9 @@ impl MeanLoad {
         self.watts.add(load.and_then(|load| load.power_milliwatts).map(|power| f64::from(power) / 1000.0));
     }
 
-    /// Writes it where a summary has it.
-    pub fn fill(&self, summary: MemorySummary) -> MemorySummary {
-        MemorySummary { gpu_utilisation_mean: self.utilisation.get(), gpu_power_mean: self.watts.get(), ..summary }
+    /// Percent of the time in which a kernel ran, and watts; `None` where nothing was told.
+    pub fn means(&self) -> (Option<f64>, Option<f64>) {
+        (self.utilisation.get(), self.watts.get())
     }
 }
 
@@ -125,9 +124,8 @@ mod tests {
         let two = [load(Some(90), Some(300_000)), load(None, Some(100_500)), load(Some(31), None)];
         assert_eq!(together(two.into_iter()), Some(load(Some(60), Some(400_500))));
         let mut mean = MeanLoad::default();
-        assert_eq!(mean.fill(MemorySummary::default()), MemorySummary::default());
+        assert_eq!(mean.means(), (None, None));
         [Some(two[0]), None, Some(two[1]), Some(two[2])].into_iter().for_each(|load| mean.add(load));
-        let summary = mean.fill(MemorySummary::default());
-        assert_eq!((summary.gpu_utilisation_mean, summary.gpu_power_mean), (Some(60.5), Some(200.25)));
+        assert_eq!(mean.means(), (Some(60.5), Some(200.25)));
     }
 }

@@ -6,7 +6,6 @@
 pub mod cgroup;
 pub mod demand;
 pub(crate) mod gpus;
-pub mod heap;
 pub(crate) mod killed;
 pub(crate) mod own_cgroup;
 pub(crate) mod processes;

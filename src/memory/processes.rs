@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-use super::sources::kibibytes;
+use crate::device::machine::kibibytes;
 
 /// More processes than this are not looked at.
 pub const PROCESSES_MAX: usize = 4096;

@@ -7,7 +7,8 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 
 use super::cgroup::{Cgroup, share_of_pressure};
 use super::gpus;
-use super::heap::HeapUse;
+use crate::device::machine::kibibytes;
+use crate::heap::HeapUse;
 use crate::results::format::{ContainerMemory, DriverMemory};
 
 /// Resident bytes of this process. From `/proc/self/statm`: a few microseconds; the kernel counts in batches, so it
@@ -78,19 +79,6 @@ fn malloc_in_use() -> Option<u64> {
     None
 }
 
-/// The bytes in a line such as `Rss:   1234 kB`.
-pub(super) fn kibibytes(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with(key))?;
-    let number: u64 = line[key.len()..].split_ascii_whitespace().next()?.parse().ok()?;
-    Some(number * 1024)
-}
-
-/// Memory of the machine and what of it is free for new work.
-pub fn machine() -> Option<(u64, u64)> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    kibibytes(&text, "MemTotal:").zip(kibibytes(&text, "MemAvailable:"))
-}
-
 /// Processes of the container that the kernel killed for want of memory, since there is the container.
 pub fn oom_kills() -> Option<u64> {
     Cgroup::of_self()?.oom_kills()
@@ -138,23 +126,6 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// What the driver tells of a GPU before any work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpu {
-    /// The driver's number of it.
-    pub index: u32,
-    /// The name that is the same on every start, such as `GPU-…`.
-    pub uuid: String,
-    /// What the GPU calls itself.
-    pub name: String,
-    /// The driver's version.
-    pub driver: String,
-    /// Bytes of memory in all.
-    pub memory: u64,
-    /// Bytes of it that nobody holds.
-    pub free: u64,
-}
-
 impl Driver {
     /// `None` where the management library (NVML) does not load, or does not know the GPU.
     pub fn open(gpu: GpuInUse) -> Option<Self> {
@@ -181,33 +152,9 @@ impl Driver {
     }
 }
 
-/// All NVIDIA GPUs that the driver tells of; an error says why it tells of none.
-pub fn gpus() -> Result<Vec<Gpu>, String> {
-    let nvml = Nvml::init().map_err(|error| format!("the NVIDIA management library does not load: {error}"))?;
-    let driver = nvml.sys_driver_version().unwrap_or_default();
-    let count = nvml.device_count().map_err(|error| error.to_string())?;
-    (0..count)
-        .map(|index| {
-            let device = nvml.device_by_index(index).map_err(|error| error.to_string())?;
-            let memory = device.memory_info().map_err(|error| error.to_string())?;
-            let name = device.name().map_err(|error| error.to_string())?;
-            let uuid = device.uuid().unwrap_or_default();
-            Ok(Gpu { index, uuid, name, driver: driver.clone(), memory: memory.total, free: memory.free })
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kernel_lines_become_bytes() {
-        let text = "Rss:                1024 kB\nAnonymous:     512 kB\nSwap: x kB\n";
-        assert_eq!(kibibytes(text, "Rss:"), Some(1 << 20));
-        assert_eq!(kibibytes(text, "Swap:"), None);
-        assert_eq!(kibibytes(text, "Pss:"), None);
-    }
 
     #[test]
     #[cfg(target_os = "linux")]

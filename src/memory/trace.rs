@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::gpus::MeanLoad;
-use super::{heap, sources};
+use super::sources;
 use crate::bounded::ledger::Ledger;
-use crate::results::format::{DeviceMemory, DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
+use crate::heap;
+use crate::results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, Point, VERSION};
+use crate::task::DeviceMemory;
 
 /// The share of the time since the start of the process that may go into reading the parts of resident memory.
 const PARTS_SHARE: f64 = 0.001;
@@ -149,7 +151,8 @@ impl Tracer {
     pub fn summary(&self, training: Duration) -> MemorySummary {
         let trace_seconds = self.cost.as_secs_f64();
         let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());
-        self.load.fill(MemorySummary { trace_seconds, trace_share, ..self.peaks.clone() })
+        let (gpu_utilisation_mean, gpu_power_mean) = self.load.means();
+        MemorySummary { trace_seconds, trace_share, gpu_utilisation_mean, gpu_power_mean, ..self.peaks.clone() }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Welford's running mean and sum of squares: the memory does not depend on the number of episodes.
 
-use crate::results::metric::{Interval, student};
+use crate::task::metric::{Interval, student};
 
 /// A running mean over episodes.
 #[derive(Clone, Copy, Debug, Default)]

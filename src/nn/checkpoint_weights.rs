@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn_store::{ApplyError, ModuleSnapshot, SafetensorsStore};
 
-use crate::results::{layout, tensors};
+use crate::files::{layout, tensors};
 use crate::task::TaskError;
 
 /// A file of weights that is to be written, with one word about them. Burn's own words go: several stand in an order that

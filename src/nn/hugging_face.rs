@@ -6,7 +6,7 @@ use burn::tensor::TensorData;
 use burn_store::{ApplyResult, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter, SafetensorsStore};
 
 use super::parameters::single_precision;
-use crate::results::tensors;
+use crate::files::tensors;
 use crate::task::TaskError;
 
 /// What a file has, and what of it is wanted.

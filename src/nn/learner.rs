@@ -11,8 +11,8 @@ use super::step::{Gathered, Trained};
 use crate::bounded::HeldBytes;
 use crate::data::feed::Feed;
 use crate::device::dispatch::TensorDevice;
-use crate::results::format::DeviceMemory;
 use crate::settings::sections::{CleanupAction, Optimizer, Training};
+use crate::task::DeviceMemory;
 use crate::task::{Phases, StepReport, Task, TaskError, ValidationReport};
 
 /// What is learnt.

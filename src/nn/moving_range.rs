@@ -90,11 +90,11 @@ mod tests {
         let batch = Tensor::<2>::ones([2, CHANNELS], &autodiff()).require_grad();
         let mut range = MovingRange::default();
         range.observe(&batch, true, 0.9);
-        let before = crate::memory::heap::read().bytes as i64;
+        let before = crate::heap::read().bytes as i64;
         for _ in 0..1000 {
             range.observe(&batch, true, 0.9);
         }
-        let grown = crate::memory::heap::read().bytes as i64 - before;
+        let grown = crate::heap::read().bytes as i64 - before;
         // A range of each batch would be 524 MB. Other tests use the heap at the same time.
         assert!(grown < 300_000_000, "{grown}");
         assert_eq!(range.bounds().unwrap().low.dims(), [CHANNELS]);

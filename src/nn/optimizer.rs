@@ -18,7 +18,7 @@ use burn::tensor::kind::BridgeTensor;
 use burn::tensor::{Bytes, Device};
 
 use super::Tensor;
-use crate::results::layout;
+use crate::files::layout;
 use crate::settings::sections::{Decay, Optimizer};
 use crate::task::TaskError;
 

@@ -14,9 +14,9 @@ use burn_store::ModuleSnapshot;
 
 use super::optimizer::ModuleOptimizer;
 use super::{Tensor, checkpoint_weights, gradients};
+use crate::files::layout;
 use crate::panics;
 use crate::panics::words::{self, Cause};
-use crate::results::layout;
 use crate::settings::sections::{Optimizer, Training};
 use crate::task::{StepReport, TaskError};
 

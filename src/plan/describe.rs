@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use super::Plan;
 use crate::bounded::ledger::Policy;
+use crate::bounded::planned::{Place, PlannedOwner};
 use crate::experiment::Experiment;
 use crate::experiment::command::Words;
+use crate::printable;
 use crate::report::width::{fold, table};
-use crate::results::format::{Basis, Forecast, ForecastRow, Place, PlannedOwner};
-use crate::results::printable;
+use crate::results::format::{Basis, Forecast, ForecastRow};
 use crate::settings::command::Command;
 use crate::units::Bytes;
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{Plan, calendar};
+use crate::printable;
 use crate::results::format::{DiskDemand, DiskForecast};
-use crate::results::printable;
 use crate::units::Bytes;
 
 /// The key that says how many checkpoints are kept, and that of the samples.

@@ -2,8 +2,10 @@
 
 use super::{Plan, forecast};
 use crate::bounded::ledger::Policy;
+use crate::bounded::planned::Place;
+use crate::device::machine;
 use crate::memory::sources;
-use crate::results::format::{Forecast, ForecastRow, Place};
+use crate::results::format::{Forecast, ForecastRow};
 use crate::settings::sections::Limits;
 use crate::units::Bytes;
 
@@ -35,7 +37,7 @@ pub fn rooms(limits: &Limits, device: Option<u64>) -> Vec<Room> {
     let rooms = [
         room(Place::Host, limits.host_memory.map(|limit| limit.0), "`limits.host_memory`"),
         room(Place::Host, container(), "95 % of the container's limit, less what others in it use"),
-        room(Place::Host, sources::machine().map(|(_, free)| free + own), "available on this machine"),
+        room(Place::Host, machine::memory().map(|(_, free)| free + own), "available on this machine"),
         room(Place::Device, limits.device_memory.map(|limit| limit.0), "`limits.device_memory`")
             .map(|room| Room { whole_process: false, ..room }),
         room(Place::Device, device, "free on the device"),

@@ -5,12 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::bounded::growth::{Growth, Keeps, Occasion};
 use crate::bounded::ledger::Policy;
+use crate::bounded::planned::{Place, PlannedOwner};
 use crate::experiment::Experiment;
-use crate::results::format::{
-    Basis, Demand, Forecast, ForecastRow, Growth, Keeps, Occasion, OwnerDemand, Place, PlanFile, PlannedAndActual,
-    PlannedOwner,
-};
+use crate::results::format::{Basis, Demand, Forecast, ForecastRow, OwnerDemand, PlanFile, PlannedAndActual};
 
 /// Bytes of a weight, a gradient, and a value of the optimiser.
 const FLOAT_BYTES: u64 = 4;

@@ -12,12 +12,13 @@ use shorten::MAX_STEPS;
 
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
+use crate::bounded::planned::{Place, PlannedOwner};
 use crate::experiment::Experiment;
 use crate::experiment::leaks::Leak;
-use crate::results::format::{Forecast, Place, PlanFile, PlannedOwner, VERSION};
-use crate::results::metric::PlannedMetric;
-use crate::results::write;
+use crate::files::write;
+use crate::results::format::{Forecast, PlanFile, VERSION};
 use crate::settings::sections::Limits;
+use crate::task::metric::PlannedMetric;
 use crate::task::{Metric, TaskFacts};
 use crate::units::counted;
 
@@ -175,7 +176,7 @@ impl Plan {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::results::format::Keeps;
+    use crate::bounded::growth::Keeps;
 
     /// The plan of a dummy experiment.
     pub fn plan_of(text: &str) -> Plan {

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use crate::files::{file, layout};
 use crate::results::format::DiskDemand;
-use crate::results::{file, layout, read};
+use crate::results::read;
 
 /// Folders deeper than this are not ours.
 const DEPTH_MAX: usize = 6;
@@ -67,7 +68,7 @@ fn lines(path: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::write;
+    use crate::files::write;
 
     #[test]
     fn the_largest_checkpoint_the_mean_line_and_the_rest_are_told_apart() {

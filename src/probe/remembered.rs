@@ -9,8 +9,8 @@ use crate::data::digest::digest;
 use crate::data::stamp::program;
 use crate::data::{cache, known};
 use crate::experiment::{Experiment, resolved};
+use crate::files::{file, seal, write};
 use crate::results::format::{Demand, DiskDemand, VERSION};
-use crate::results::{file, seal, write};
 
 /// More files than this are not kept.
 const FILES_MAX: usize = 256;

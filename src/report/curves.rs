@@ -9,8 +9,8 @@ use std::path::Path;
 use super::series::Series;
 use crate::results::format::MetricsLine;
 use crate::results::loss::{self, KindLoss, OTHER_KINDS};
-use crate::results::metric::Interval;
 use crate::results::read::{self, ReadError};
+use crate::task::metric::Interval;
 
 /// More kinds of steps are shown together as `other kinds`.
 pub const KINDS_MAX: usize = 6;

@@ -12,8 +12,8 @@ use super::axes::bytes;
 use super::listing::columns;
 use super::{ReportError, each_sample};
 use crate::bounded::ledger::OWNERS_MAX;
+use crate::files::{layout, write};
 use crate::results::format::MemoryLine;
-use crate::results::{layout, write};
 
 /// More rows than this (some 60 MB) are not written; an epoch is not a step.
 const ROWS_MAX: usize = 100_000;

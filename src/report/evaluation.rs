@@ -2,9 +2,9 @@
 
 use super::axes::number;
 use super::width::table;
+use crate::printable;
 use crate::results::evaluation::Evaluation;
-use crate::results::metric::PlannedMetric;
-use crate::results::printable;
+use crate::task::metric::PlannedMetric;
 use crate::units::seconds;
 
 /// A line on what was done, and a table of its metrics beside those of the run itself.

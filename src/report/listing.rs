@@ -5,10 +5,11 @@ use unicode_width::UnicodeWidthStr;
 
 use super::axes::{number, time_of_day};
 pub use super::width::columns_within;
+use crate::printable;
 use crate::results::index::{Entry, RunState};
+use crate::results::read;
 use crate::results::read::ReadError;
 use crate::results::verdict::Verdict;
-use crate::results::{printable, read};
 use crate::units::Bytes;
 
 /// A line a run, in the order given, with aligned columns of at most 120 characters together; in a narrower terminal of

@@ -7,13 +7,13 @@ use super::curves::{self, Curves};
 use super::stages::{self, Stages};
 use super::trace::{self, Trace};
 use crate::bounded::ledger::{OWNERS_MAX, Policy};
-use crate::results::format::{
-    Manifest, MemorySummary, Place, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary,
-};
+use crate::bounded::planned::Place;
+use crate::files::{layout, sums};
+use crate::results::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary};
 use crate::results::index::{self, RunState};
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::watched::Watched;
-use crate::results::{layout, named, read, resolved, sums};
+use crate::results::{named, read, resolved};
 use crate::units::Bytes;
 
 /// A forecast that is off by less than this share needs no word.

@@ -31,12 +31,12 @@ mod tests;
 
 use std::path::Path;
 
+use crate::files::write::{self, WriteError};
+use crate::files::{layout, sums};
 use crate::results::format::MemoryLine;
 use crate::results::index::RunState;
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
-use crate::results::write::{self, WriteError};
-use crate::results::{layout, sums};
 
 /// A run could not be shown.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum ReportError {
     /// The folder has neither manifest nor summary.
     #[error(
         "{} is not the directory of a run: it has neither manifest.json nor summary.json",
-        crate::results::printable::line(path, 400)
+        crate::printable::line(path, 400)
     )]
     NotARun {
         /// The folder.
@@ -53,7 +53,7 @@ pub enum ReportError {
     /// Lines that curves are made of are gone, and a report of before is there.
     #[error(
         "{} has no {missing}, which the curves of a report are drawn from: the report that is there stays as it is",
-        crate::results::printable::line(path, 400)
+        crate::printable::line(path, 400)
     )]
     NothingToDrawFrom {
         /// The run's folder.

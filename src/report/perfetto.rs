@@ -10,8 +10,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{ReportError, each_sample};
+use crate::files::{layout, write};
 use crate::results::format::{MemoryLine, Point};
-use crate::results::{layout, write};
 
 /// Of more steps, epochs, or other samples than this only some are written, evenly: a browser has to hold them.
 const EACH_MAX: u64 = 50_000;

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::axes::{self, Unit};
 use super::series::Series as Decimated;
-use crate::results::printable;
+use crate::printable;
 
 /// Inner size of a drawing; it is stretched, so only its resolution matters.
 const WIDTH: u32 = 2_000;

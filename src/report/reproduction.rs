@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::axes::number;
 use super::listing::columns;
-use crate::results::printable;
+use crate::printable;
 use crate::results::reproduction::{Agreement, Change, Reproduction};
 
 /// More numbers than this are left to reproduction.json.

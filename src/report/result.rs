@@ -7,10 +7,10 @@ use std::path::Path;
 use super::axes::number;
 use super::material::Material;
 use super::series::Series;
+use crate::files::layout;
 use crate::results::format::{PlanFile, Summary};
-use crate::results::layout;
 use crate::results::loss::{KindLoss, averaged_over};
-use crate::results::metric::{Better, Interval, PlannedMetric};
+use crate::task::metric::{Better, Interval, PlannedMetric};
 
 /// A validation metric.
 #[derive(Clone, Debug, PartialEq)]

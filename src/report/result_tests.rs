@@ -1,10 +1,11 @@
 //! Is what came out of a run told so that it does not mislead?
 
 use super::*;
+use crate::files::write;
 use crate::report::material::gather;
 use crate::report::sample::{PLAIN, finished, killed};
 use crate::results::format::{Best, Outcome};
-use crate::results::{read, write};
+use crate::results::read;
 
 fn change(run: &Path, with: impl FnOnce(&mut Summary)) {
     let mut summary = read::summary(run).unwrap().unwrap();

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::bounded::ledger::Policy;
+use crate::bounded::planned::{Place, PlannedOwner};
+use crate::files::{layout, write};
 use crate::results::format::*;
 use crate::results::loss::{self, KindLoss};
-use crate::results::metric::{Better, Interval, PlannedMetric};
-use crate::results::smaller::Smaller;
-use crate::results::{layout, write};
+use crate::task::DeviceMemory;
+use crate::task::metric::{Better, Interval, PlannedMetric};
+use crate::task::smaller::Smaller;
 
 pub const STEPS: u64 = 200;
 const MIB: u64 = 1 << 20;

@@ -13,8 +13,9 @@ use super::axes::{bytes, number};
 use super::epochs::change;
 use super::listing::columns;
 use super::{ReportError, each_sample};
+use crate::printable;
 use crate::results::format::MetricsLine;
-use crate::results::{printable, read};
+use crate::results::read;
 
 /// More stages than these are not looked at.
 const STAGES_MAX: usize = 10_000;
@@ -179,9 +180,9 @@ impl Stages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::layout;
     use crate::report::sample::{PLAIN, finished, write_lines};
     use crate::results::format::MemoryLine;
-    use crate::results::layout;
 
     /// Two rounds of two nodes with two local epochs each: 10 MiB a round, and 3 MiB more in the second epoch of the second.
     #[test]

@@ -10,10 +10,11 @@ use super::axes::{epochs, number, time_of_day};
 use super::material::{Material, effect, gather};
 use super::result::{Measured, about_intervals};
 use super::width::{columns_within, fold};
+use crate::files::layout;
 use crate::invocation;
+use crate::printable;
 use crate::results::format::Summary;
-use crate::results::metric::Better;
-use crate::results::{layout, printable};
+use crate::task::metric::Better;
 use crate::units::{Bytes, seconds};
 
 /// More phases than this are not the slowest ones.

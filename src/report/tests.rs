@@ -153,7 +153,7 @@ fn a_leak_has_no_cap_and_a_full_bar() {
     let mut summary = crate::results::read::summary(&run).unwrap().unwrap();
     let leak = &mut summary.owners[0];
     (leak.policy, leak.cap_bytes) = (crate::bounded::ledger::Policy::Leak, crate::bounded::ledger::NO_CAP.bytes);
-    crate::results::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
+    crate::files::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
     let page = page::html(&material::gather(&run).unwrap());
     well_formed(&page);
     assert!(page.contains("<b class=\"bad\">none</b>") && !page.contains("8 EiB"));
@@ -253,12 +253,12 @@ fn pictures_are_of_their_folder_only() {
     std::fs::copy(folder.join("0.png"), &outside).unwrap();
     #[cfg(unix)]
     std::os::unix::fs::symlink(&outside, folder.join("link.png")).unwrap();
-    crate::results::write::replace(&folder.join("text.png"), b"no picture").unwrap();
+    crate::files::write::replace(&folder.join("text.png"), b"no picture").unwrap();
     let files =
         ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
     let entries: Vec<PictureEntry> =
         files.iter().map(|file| PictureEntry { file: (*file).into(), caption: String::new() }).collect();
-    crate::results::write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries).unwrap();
+    crate::files::write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries).unwrap();
     let page = page::html(&material::gather(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
     assert!(page.contains("7 pictures are missing"));
@@ -279,8 +279,8 @@ fn damaged_files_are_named_and_the_rest_is_shown() {
     let run = finished(results.path(), PLAIN);
     let metrics = std::fs::read_to_string(run.join(layout::METRICS)).unwrap();
     let damaged = metrics.replacen("\"kind\"", "\"k\"", 2);
-    crate::results::write::replace(&run.join(layout::METRICS), damaged.as_bytes()).unwrap();
-    crate::results::write::replace(&run.join(layout::PLAN), b"not json").unwrap();
+    crate::files::write::replace(&run.join(layout::METRICS), damaged.as_bytes()).unwrap();
+    crate::files::write::replace(&run.join(layout::PLAN), b"not json").unwrap();
     std::fs::remove_file(run.join(layout::MEMORY)).unwrap();
     std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
     let text = summary::text(&run, None).unwrap();
@@ -288,7 +288,7 @@ fn damaged_files_are_named_and_the_rest_is_shown() {
     let page = page::html(&material::gather(&run).unwrap());
     well_formed(&page);
     assert!(page.contains("<h2>Not read</h2>"));
-    crate::results::write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
+    crate::files::write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
     assert!(matches!(index::entry(&run).state, RunState::Unreadable(_)));
     well_formed(&page::html(&material::gather(&run).unwrap()));
 }
@@ -331,7 +331,7 @@ fn a_long_run_gives_a_page_of_bounded_size() {
     let run = finished(results.path(), PLAIN);
     let short = page::html(&material::gather(&run).unwrap()).len();
     let text = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
-    crate::results::write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
+    crate::files::write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
     let material = material::gather(&run).unwrap();
     assert!(material.trace.heap.count > 10_000);
     let long = page::html(&material).len();

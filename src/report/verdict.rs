@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::axes::{bytes, number};
 use super::width::{columns_within, fold, table};
+use crate::printable;
 use crate::results::axis::Per;
-use crate::results::printable;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 use crate::units::{self, seconds};
 

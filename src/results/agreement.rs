@@ -176,7 +176,7 @@ fn values(line: &MetricsLine) -> Vec<(String, Option<f64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{layout, write};
+    use crate::files::{layout, write};
 
     fn run(losses: &[f64]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::axis::Axis;
 use super::format::{Best, MemorySummary};
 use super::loss::KindLoss;
-use super::metric::Better;
 use super::verdict::Judgement;
+use crate::task::metric::Better;
 
 /// Several runs side by side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

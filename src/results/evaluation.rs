@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::metric::{Interval, PlannedMetric};
+use crate::task::metric::{Interval, PlannedMetric};
 
 /// `evaluation.json`, in a folder of its own below the run's `evaluations`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -9,17 +9,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::loss::KindLoss;
-use super::metric::{Interval, PlannedMetric};
 pub use super::need::*;
 pub use super::outcome::Outcome;
 pub use super::picture::*;
 use super::process::SlurmJob;
 pub use super::sample::*;
-use super::smaller::Smaller;
 pub use super::state::*;
 use super::watched::Watched;
-use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::Policy;
+use crate::bounded::planned::PlannedOwner;
+use crate::task::metric::{Interval, PlannedMetric};
+use crate::task::smaller::Smaller;
 
 /// The version of every record below. One number while the format is young.
 pub const VERSION: u32 = 1;
@@ -204,67 +204,6 @@ pub struct PlanFile {
     pub smaller: Vec<Smaller>,
 }
 
-/// One line of the plan: a buffer and its cap.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PlannedOwner {
-    /// The owner's name in the ledger; unique in a run.
-    pub name: String,
-    /// The memory that it is in.
-    pub place: Place,
-    /// What happens when it is full.
-    pub policy: Policy,
-    /// The most items that it may hold.
-    pub items: u64,
-    /// The most bytes that it may hold.
-    pub bytes: u64,
-    /// The dotted key of the experiment that sets its cap; `null` where it follows from several or from the data, of what
-    /// has no cap, and in plans of older versions of xrun.
-    #[serde(default)]
-    pub key: Option<String>,
-    /// The key that sets it, or how it follows; for people.
-    pub because: String,
-    /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
-    #[serde(default)]
-    pub fills: Option<u64>,
-    /// What a leak will have kept when the run ends, as far as that is known beforehand; `null` of what has a cap.
-    #[serde(default)]
-    pub keeps: Option<Keeps>,
-}
-
-impl From<&Buffer> for PlannedOwner {
-    /// In the memory of the process.
-    fn from(buffer: &Buffer) -> Self {
-        Self {
-            name: buffer.name.to_owned(),
-            place: Place::Host,
-            policy: buffer.policy,
-            items: buffer.cap.items,
-            bytes: buffer.cap.bytes,
-            key: buffer.key.map(str::to_owned),
-            because: buffer.because.clone(),
-            fills: buffer.fills,
-            keeps: None,
-        }
-    }
-}
-
-impl PlannedOwner {
-    /// Bytes that it holds when it is full: its cap, or all that there is to hold.
-    pub fn full(&self) -> u64 {
-        self.fills.map_or(self.bytes, |fills| fills.min(self.bytes))
-    }
-}
-
-/// Which memory it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The memory of the process.
-    Host,
-    /// The device's own memory.
-    Device,
-}
-
 /// A line of `metrics.jsonl`. No clock is in it: the same experiment gives the same bytes on the same machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -441,4 +380,12 @@ pub struct PhaseSummary {
     pub seconds: f64,
     /// Seconds of the longest time.
     pub longest: f64,
+}
+
+impl Summary {
+    /// The last validation after a step. A summary of an older xrun may have that before the first step in its place.
+    pub fn after(&self) -> Option<&BTreeMap<String, Option<f64>>> {
+        let untrained = self.best.is_none() && self.metrics_last == self.metrics_first;
+        Some(&self.metrics_last).filter(|metrics| !metrics.is_empty() && !untrained)
+    }
 }

@@ -15,8 +15,10 @@ use super::format::{Best, MemoryLine, MetricsLine, Outcome, PlanFile, Summary};
 use super::index_error::CANDIDATES_MAX;
 pub use super::index_error::{Candidates, IndexError};
 use super::loss::{self, KindLoss};
+use super::read;
 use super::tail::{News, Tail};
-use super::{file, layout, printable, read};
+use crate::files::{file, layout};
+use crate::printable;
 use crate::problem::nearest;
 
 /// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.

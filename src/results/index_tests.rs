@@ -1,7 +1,7 @@
 //! Are runs found, told apart and read, whatever is in the folder?
 
 use super::*;
-use crate::results::write;
+use crate::files::write;
 use serde_json::json;
 
 fn manifest(run: &Path) {

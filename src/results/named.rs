@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::layout;
+use crate::files::layout;
 
 /// `experiment/run`, `reference/experiment`, `experiment/sweeps/sweep/points/0001-1`; of a run that lies elsewhere its
 /// path.

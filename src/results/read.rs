@@ -11,7 +11,8 @@ use super::format::{
 use super::notes::Notes;
 use super::process::ProcessNote;
 use super::verdict::Verdict;
-use super::{file, layout, printable, seal};
+use crate::files::{file, layout, seal};
+use crate::printable;
 
 /// A file of a result could not be read.
 #[derive(Debug, thiserror::Error)]

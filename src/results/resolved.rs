@@ -6,8 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::read::ReadError;
-use super::write::{self, WriteError};
-use super::{file, layout, seal, secrets};
+use super::secrets;
+use crate::experiment::resolved::flat;
+use crate::files::write::{self, WriteError};
+use crate::files::{file, layout, seal};
 use crate::units::Bytes;
 
 /// Longer files are not experiments.
@@ -57,27 +59,6 @@ pub fn sealed_text(path: &Path) -> Result<String, ReadError> {
         file::bytes(path, FILE_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
     seal::check_text(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
     String::from_utf8(bytes).map_err(|_| ReadError::content(path, "is not UTF-8"))
-}
-
-/// The values of a table by dotted key.
-pub fn flat(table: &Value) -> BTreeMap<String, Value> {
-    let mut values = BTreeMap::new();
-    flatten(table, "", &mut values);
-    values
-}
-
-fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
-    match value {
-        Value::Object(keys) if !keys.is_empty() => {
-            for (key, inner) in keys {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                flatten(inner, &path, into);
-            }
-        }
-        _ => {
-            into.insert(path.to_owned(), value.clone());
-        }
-    }
 }
 
 /// A value as it would be written in a file, on one line.

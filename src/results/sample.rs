@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::task::DeviceMemory;
+
 use super::watched::Processes;
 
 /// A line of `memory.jsonl`.
@@ -100,17 +102,6 @@ pub struct HostMemory {
     /// on a GPU, at the slower cadence, where the C library tells (glibc 2.33). To some hundred KiB.
     #[serde(default)]
     pub libraries: Option<u64>,
-}
-
-/// The device's memory pools as they describe themselves, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DeviceMemory {
-    /// Held by live tensors.
-    pub in_use: u64,
-    /// Taken from the driver.
-    pub reserved: u64,
-    /// Live allocations.
-    pub allocations: u64,
 }
 
 /// The driver's view (NVML).

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::format::Outcome;
 use super::index::{Entry, RunState};
-use super::metric::Better;
 use super::verdict::Judgement;
 use super::{read, resolved};
+use crate::task::metric::Better;
 
 /// Where a run stands, as it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

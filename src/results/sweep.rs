@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::loss::KindLoss;
-use super::metric::Better;
 use super::search::Search;
 use super::verdict::Judgement;
+use crate::task::metric::Better;
 
 /// `sweep.toml`: everything that is needed to go on with a sweep, beside `base.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

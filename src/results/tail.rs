@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{file, read};
+use super::read;
+use crate::files::file;
 
 /// Follows a file of lines while somebody appends to it. Reads its end only.
 #[derive(Clone, Debug)]

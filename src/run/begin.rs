@@ -12,8 +12,8 @@ use super::prepare::{NotStarted, Opened};
 use super::trust;
 use crate::experiment::read::Checked;
 use crate::experiment::resolved;
+use crate::files::layout;
 use crate::results::format::LoopState;
-use crate::results::layout;
 
 /// Where the directory of a run is made.
 #[derive(Clone, Copy, Debug)]

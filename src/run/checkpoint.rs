@@ -7,9 +7,10 @@ use std::path::Path;
 
 use super::RunError;
 use crate::data::digest::digest_of_file;
+use crate::files::write::{self, WRITING, WriteError};
+use crate::files::{layout, seal};
 use crate::results::format::{LoopState, Manifest};
-use crate::results::write::{self, WRITING, WriteError};
-use crate::results::{layout, read, seal};
+use crate::results::read;
 use crate::task::Task;
 
 /// What the manifest says in place of a fingerprint once a resume changed what is trained, or the program.

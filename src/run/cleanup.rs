@@ -1,7 +1,8 @@
 //! What does a cleanup do, and what does it give back?
 
 use super::clock::{Clock, LOOP};
-use crate::memory::{heap, sources};
+use crate::heap;
+use crate::memory::sources;
 use crate::settings::sections::CleanupAction;
 use crate::task::{Phases, Task};
 

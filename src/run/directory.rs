@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 
 use super::manifest;
+use crate::files::write::{self, WriteError};
+use crate::files::{file, layout};
 use crate::memory::killed;
-use crate::results::write::{self, WriteError};
-use crate::results::{file, layout};
 
 /// A run's folder, held by this process until it is dropped.
 #[derive(Debug)]

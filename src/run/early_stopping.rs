@@ -6,25 +6,9 @@
 use super::RunError;
 use super::session::Session;
 use super::stop::Ending;
-use crate::results::format::{Outcome, Waiting};
-use crate::results::metric::Better;
-use crate::results::{layout, read, write};
-
-impl Waiting {
-    /// A validation more. A metric that could not be measured is not better.
-    fn count(&mut self, value: Option<f64>, better: Better, minimum_change: f64) {
-        let enough = |best: f64| match better {
-            Better::Higher => best + minimum_change,
-            Better::Lower => best - minimum_change,
-        };
-        match value {
-            Some(value) if self.best.is_none_or(|best| better.prefers(value, enough(best))) => {
-                *self = Self { best: Some(value), validations: 0 };
-            }
-            _ => self.validations += 1,
-        }
-    }
-}
+use crate::files::{layout, write};
+use crate::results::format::Outcome;
+use crate::results::read;
 
 /// Counts the newest validation.
 pub fn count(session: &mut Session<'_>) {
@@ -82,36 +66,4 @@ pub fn restore_best(session: &mut Session<'_>) -> Result<bool, RunError> {
     let step = session.state.step;
     session.recorder.log(&format!("step {step}: the best checkpoint, {newest}, is the newest now"))?;
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn waits(values: &[Option<f64>], better: Better, minimum_change: f64) -> Vec<u64> {
-        let mut waiting = Waiting::default();
-        let count = |value: &Option<f64>| {
-            waiting.count(*value, better, minimum_change);
-            waiting.validations
-        };
-        values.iter().map(count).collect()
-    }
-
-    #[test]
-    fn only_what_is_better_by_enough_starts_the_count_again() {
-        let values = [Some(0.5), Some(0.55), Some(0.61), Some(0.7), Some(0.7), Some(0.9)];
-        assert_eq!(waits(&values, Better::Higher, 0.1), [0, 1, 0, 1, 2, 0]);
-        assert_eq!(waits(&values, Better::Lower, 0.0), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(waits(&[Some(3.0), Some(2.9), Some(2.0)], Better::Lower, 0.5), [0, 1, 0]);
-    }
-
-    #[test]
-    fn small_steps_add_up_since_the_last_value_that_counted() {
-        assert_eq!(waits(&[Some(0.0), Some(0.06), Some(0.12)], Better::Higher, 0.1), [0, 1, 0]);
-    }
-
-    #[test]
-    fn what_could_not_be_measured_is_not_better() {
-        assert_eq!(waits(&[None, Some(1.0), None, Some(2.0)], Better::Higher, 0.0), [1, 0, 1, 0]);
-    }
 }

@@ -8,14 +8,16 @@ use super::clock::Clock;
 use super::fingerprint::code_digest;
 use super::prepare::{NotStarted, Opened, not_opened};
 use super::{checkpoint, manifest, pictures};
-use crate::memory::{heap, sources};
+use crate::files::{layout, write};
+use crate::heap;
+use crate::memory::sources;
 use crate::panics;
 use crate::plan::Plan;
 use crate::results::evaluation::Evaluation;
 use crate::results::format::{Manifest, MetricsLine, VERSION};
-use crate::results::metric::PlannedMetric;
-use crate::results::{layout, read, write};
+use crate::results::read;
 use crate::task::Task;
+use crate::task::metric::PlannedMetric;
 
 /// Which checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

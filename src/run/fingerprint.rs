@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::data::digest::{digest, digest_of_file};
 use crate::experiment::Experiment;
 use crate::experiment::read::INITIAL_WEIGHTS;
+use crate::experiment::resolved::flat;
 use crate::plan::Plan;
-use crate::results::resolved;
 
 /// Keys that change neither the numbers nor the memory of a run that does all its steps: what it is called, where it
 /// runs, limits that only stop it, the look ahead at what it will need, and who is told of it.
@@ -83,7 +83,7 @@ pub fn places_of_data(experiment: &Experiment) -> Vec<String> {
 /// A line for each value that counts, sorted by key.
 fn asked(experiment: &Experiment) -> Vec<String> {
     // Serialises: no map in it has keys other than strings.
-    let values = resolved::flat(&serde_json::to_value(experiment).unwrap_or_default());
+    let values = flat(&serde_json::to_value(experiment).unwrap_or_default());
     let places = places_of_data(experiment);
     let counts = |key: &str| !LEFT_OUT.contains(&key) && !places.iter().any(|place| place == key);
     values.into_iter().filter(|(key, _)| counts(key)).map(|(key, value)| format!("{key} = {value}")).collect()

@@ -16,7 +16,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::data::cache;
-use crate::results::{file, secrets};
+use crate::files::file;
+use crate::results::secrets;
 use crate::units::counted;
 
 /// Of uncommitted changes; more are cut off.
@@ -158,7 +159,7 @@ impl Checkout {
         let pattern = format!("^({})$", pattern.collect::<Vec<_>>().join("|").replace('.', "\\."));
         let booleans = self.settings(&said, &["--type=bool", "--get-regexp", &pattern]).unwrap_or_default();
         let configuration = configuration(&(settings + &booleans));
-        crate::results::write::replace(&ours("config"), configuration.as_bytes()).map_err(|error| error.source)
+        crate::files::write::replace(&ours("config"), configuration.as_bytes()).map_err(|error| error.source)
     }
 
     /// Settings of a file, each with its value behind a line break and NUL at its end; none where there is no file.

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use super::manifest;
 use crate::child::{self, Farewell};
+use crate::files::{file, layout};
 use crate::memory::processes;
+use crate::printable;
 use crate::results::format::{Outcome, Summary, VERSION};
 use crate::results::hook::{HookDocument, HookName, HookVerdict};
+use crate::results::read;
 use crate::results::verdict::{Judgement, Verdict};
-use crate::results::{file, layout, printable, read};
 use crate::settings::sections::Hooks;
 
 /// Of what a hook says on standard error, the end is kept.

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::evaluate::{self, Which};
 use crate::data::digest::digest_of_file;
+use crate::files::layout;
 use crate::plan::Plan;
 use crate::results::format::Manifest;
-use crate::results::{layout, read};
+use crate::results::read;
 
 /// The name of their digest beside those of the data, in the manifest and in the fingerprint.
 pub const DIGEST: &str = "initial_weights";

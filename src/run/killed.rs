@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use super::manifest;
 use crate::experiment::read as read_experiment;
+use crate::files::layout;
 use crate::invocation;
 use crate::memory::killed;
 pub use crate::memory::killed::Killer;
+use crate::printable;
 use crate::results::format::MemoryLine;
 use crate::results::process::{ProcessNote, SlurmJob};
 use crate::results::verdict::{Judgement, Verdict};
-use crate::results::{layout, named, printable, read};
+use crate::results::{named, read};
 use crate::units::{Bytes, seconds};
 use crate::verdict::{command as judge, of_file};
 

@@ -10,15 +10,17 @@ use super::session::Session;
 use super::stop::{Ending, StopSignal};
 use super::{RunError, train};
 use crate::bounded::ledger::Ledger;
+use crate::files::layout;
+use crate::files::seal;
+use crate::files::write::{self, WriteError};
 use crate::invocation;
 use crate::memory::sources::GpuInUse;
 use crate::panics::words::Cause;
 use crate::panics::{self, Panic};
 use crate::plan::Plan;
+use crate::results::fail::fails;
 use crate::results::format::{LoopState, Manifest, Outcome};
-use crate::results::layout;
-use crate::results::write::{self, WriteError};
-use crate::results::{resolved, seal};
+use crate::results::resolved;
 use crate::settings::sections::FailOn;
 use crate::task::{Task, TaskError};
 
@@ -144,7 +146,7 @@ fn judged(ending: Ending, session: &Session<'_>) -> Ending {
         return ending;
     }
     let verdict = session.recorder.verdict();
-    match fail_on.fails(verdict.verdict) {
+    match fails(fail_on, verdict.verdict) {
         true => Ending::new(Outcome::MemoryGrew, format!("{}, but {}", ending.message, verdict.message)),
         false => ending,
     }

@@ -1,8 +1,9 @@
 //! Is a memory limit reached? Asked at every rest point: of the file's own limits, and of the container's, so that a run
 //! ends by itself and not by the kernel.
 
+use crate::bounded::planned::Place;
 use crate::plan::fit;
-use crate::results::format::{Demand, DriverMemory, MemoryLine, Place};
+use crate::results::format::{Demand, DriverMemory, MemoryLine};
 use crate::settings::sections::Limits;
 use crate::units::Bytes;
 
@@ -144,7 +145,8 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::format::{DeviceMemory, HostMemory, Point, VERSION};
+    use crate::results::format::{HostMemory, Point, VERSION};
+    use crate::task::DeviceMemory;
 
     const MIB: u64 = 1 << 20;
 

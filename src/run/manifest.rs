@@ -9,13 +9,15 @@ use chrono::{DateTime, Utc};
 use super::fingerprint::code_digest;
 use super::git;
 use crate::data::digest::digest;
+use crate::device::machine;
 use crate::device::{Chosen, Kind, multiplies_in_tf32};
 use crate::invocation;
 use crate::memory::sources;
 use crate::plan::Plan;
+use crate::printable;
 use crate::results::format::{Code, Device, Host, Manifest, VERSION};
 use crate::results::process::SlurmJob;
-use crate::results::{printable, secrets};
+use crate::results::secrets;
 use crate::settings::sections::DeviceUse;
 
 /// Identifies the versions of all libraries that this program was built with.
@@ -152,7 +154,7 @@ pub fn host() -> Host {
         processor: crate::device::processor(),
         instruction_sets: Some(crate::device::instruction_sets()),
         cores: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
-        memory: sources::machine().map(|(all, _)| all),
+        memory: machine::memory().map(|(all, _)| all),
         memory_limit: sources::container().and_then(|container| container.limit),
     }
 }

@@ -31,8 +31,8 @@ pub mod stop;
 pub mod train;
 pub mod trust;
 
+use crate::files::write::WriteError;
 use crate::panics::Panic;
-use crate::results::write::WriteError;
 use crate::task::TaskError;
 
 /// Why a run could not go on.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::files::layout;
+use crate::files::write::{self, WriteError};
 use crate::results::format::{PictureEntry, Pictures, VERSION};
-use crate::results::layout;
-use crate::results::write::{self, WriteError};
 use crate::task::ValidationReport;
 
 /// Puts them into `pictures` below `folder`, in place of those of an earlier validation; does nothing where there are none.

@@ -6,14 +6,13 @@ use std::path::Path;
 use super::limits::{Reached, When};
 use super::recorder::Recorder;
 use crate::bounded::ledger::Policy;
+use crate::bounded::planned::{Place, PlannedOwner};
 use crate::experiment::Experiment;
 use crate::experiment::schema;
 use crate::experiment::shape::{self, Shape};
 use crate::invocation;
 use crate::plan::Plan;
-use crate::results::format::{
-    Demand, GrowthToLimit, MemoryLine, OwnerSummary, Place, PlannedOwner, PostMortem, Suggestion, VERSION,
-};
+use crate::results::format::{Demand, GrowthToLimit, MemoryLine, OwnerSummary, PostMortem, Suggestion, VERSION};
 use crate::results::read;
 use crate::results::verdict::{Judgement, SeriesVerdict, Verdict};
 use crate::units::Bytes;

@@ -10,12 +10,13 @@ use super::fingerprint::code_digest;
 use super::manifest;
 use super::prepare::{NotStarted, Opened, not_opened};
 use crate::bounded::ledger::Ledger;
-use crate::memory::{heap, sources};
+use crate::files::layout;
+use crate::files::write::{self, LineWriter};
+use crate::heap;
+use crate::memory::sources;
 use crate::panics;
 use crate::results::format::{Manifest, VERSION};
-use crate::results::layout;
 use crate::results::prediction::Prediction;
-use crate::results::write::{self, LineWriter};
 use crate::task::predict::{Asked, Item, Told};
 use crate::task::{Task, TaskError};
 

@@ -5,18 +5,17 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use crate::bounded::ledger::{Ledger, Policy};
+use crate::bounded::planned::Place;
 use crate::export::live::Live;
+use crate::files::layout;
+use crate::files::write::{LineWriter, WriteError};
 use crate::memory::demand::Collector;
 use crate::memory::sources::GpuInUse;
 use crate::memory::trace::{Moment, Tracer};
 use crate::plan::{Buffers, Plan};
-use crate::results::format::{
-    Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Place, Point,
-};
-use crate::results::layout;
+use crate::results::format::{Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, Point};
 use crate::results::read::{self, ReadError};
 use crate::results::verdict::Verdict;
-use crate::results::write::{LineWriter, WriteError};
 use crate::task::Task;
 use crate::verdict::of_file;
 use crate::verdict::watch::Watch;

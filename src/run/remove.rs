@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use super::directory;
 use super::git::{self, Committed};
 use crate::data::digest::digest;
+use crate::files::layout;
+use crate::files::write::WriteError;
+use crate::printable;
 use crate::results::format::Manifest;
-use crate::results::write::WriteError;
-use crate::results::{index, layout, printable, read};
+use crate::results::{index, read};
 
 /// A folder on its way out; a kill in between leaves it, and nothing lists it.
 const REMOVING: &str = ".removing-";
@@ -310,7 +312,7 @@ pub fn bytes(folder: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::write;
+    use crate::files::write;
 
     fn run(results: &tempfile::TempDir) -> PathBuf {
         let run = directory::create(results.path(), "trial", "abcdef", chrono::Utc::now()).unwrap();

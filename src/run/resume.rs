@@ -6,11 +6,11 @@ use super::fingerprint::fingerprint;
 use super::{checkpoint, manifest, trust};
 use crate::experiment::overrides::key_of;
 use crate::experiment::resolved;
+use crate::files::write::{self, WriteError};
+use crate::files::{layout, seal};
 use crate::plan::Plan;
 use crate::results::format::{LoopState, Manifest, MetricsLine};
 use crate::results::read::{self, ReadError};
-use crate::results::write::{self, WriteError};
-use crate::results::{layout, seal};
 
 /// Where a run can be continued from.
 #[derive(Debug)]

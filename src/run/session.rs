@@ -10,11 +10,11 @@ use super::observer::Observer;
 use super::post_mortem;
 use super::recorder::Recorder;
 use super::stop::{Ending, StopSignal};
+use crate::files::layout;
+use crate::files::write;
 use crate::panics;
 use crate::plan::{Buffers, Plan, forecast};
 use crate::results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, Summary, VERSION};
-use crate::results::layout;
-use crate::results::write;
 use crate::task::{Better, Task};
 
 /// Everything that the loop reads and writes besides the task.

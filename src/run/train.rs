@@ -17,13 +17,14 @@ use super::schedule::{Steps, learning_rate};
 use super::session::Session;
 use super::stop::{Ending, StopSignal};
 use super::{RunError, checkpoint, early_stopping, pictures};
+use crate::files::layout;
 use crate::panics;
 use crate::plan::calendar::{Due, due};
 use crate::results::format::{Best, MetricsLine, Outcome, Point};
-use crate::results::metric::Interval;
+use crate::results::loss;
 use crate::results::verdict::Judgement;
-use crate::results::{layout, loss};
 use crate::settings::sections::CleanupAction;
+use crate::task::metric::Interval;
 use crate::task::{Phases, StepReport, Task};
 
 /// Trains from where the session stands until there is a reason to stop.

@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::hooks;
 use crate::experiment::Experiment;
-use crate::results::{file, layout, read, write};
+use crate::files::{file, layout, write};
+use crate::results::read;
 
 /// Why the programs that a folder names are not started unasked.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::signal::Signal;
-use crate::results::metric::Better;
+use crate::task::metric::Better;
 use crate::units::{Bytes, Span};
 
 /// As many keys of one's own may a table have.

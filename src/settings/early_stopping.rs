@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::results::metric::Better;
+use crate::task::metric::Better;
 
 /// Ends the run when validations no longer get better. That is a success: the outcome is `stopped_early`, the exit code 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -11,7 +11,6 @@ pub use super::early_stopping::EarlyStopping;
 pub use super::hooks::Hooks;
 pub use super::limits::{LIMITS_OF_KINDS, Limits, PART_SIZE};
 pub use super::schedule::{Constant, Cosine, Linear, Schedule, WarmUpStableDecay};
-use crate::results::verdict::Judgement;
 use crate::units::{Bytes, Span};
 
 /// What this experiment is called and where it runs.
@@ -310,17 +309,6 @@ impl FailOn {
             Self::Retained => "retained",
             Self::Slowing => "slowing",
             Self::Suspect => "suspect",
-        }
-    }
-
-    /// Whether a run with this verdict fails.
-    pub fn fails(self, verdict: Judgement) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Growing => verdict >= Judgement::Growing,
-            Self::Retained => verdict >= Judgement::Retained,
-            Self::Slowing => verdict >= Judgement::Slowing,
-            Self::Suspect => verdict >= Judgement::Suspect,
         }
     }
 }

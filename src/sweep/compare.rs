@@ -4,8 +4,8 @@
 //! measurement around the mean of its point, pooled over all points (one-way analysis of variance). Repeats differ in
 //! seed and in time, so both are part of it. Intervals are Student's, 95 %.
 
-use crate::results::metric::student;
 use crate::results::sweep::{Change, Noise, Spread};
+use crate::task::metric::student;
 
 impl Spread {
     /// `None` without values.

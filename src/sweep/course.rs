@@ -7,10 +7,10 @@ use super::needs::tried_again;
 use super::points::RunId;
 use super::record::run_folder;
 use super::standing::{self, Standing};
+use crate::files::layout;
+use crate::files::write::WriteError;
 use crate::report;
-use crate::results::layout;
 use crate::results::sweep::Record;
-use crate::results::write::WriteError;
 
 /// A run, and how far it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,9 @@ use super::needs::packing::Packing;
 use super::points::RunId;
 use super::record::run_folder;
 use crate::child::{self, Farewell};
+use crate::files::{file, layout};
+use crate::printable;
 use crate::results::sweep::Record;
-use crate::results::{file, layout, printable};
 
 /// The option by which programs are started that a folder names, whoever created it.
 pub const ALLOW_COMMAND: &str = "--allow-command";

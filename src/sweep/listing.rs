@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::record::run_folder;
 use super::search::known::{Stage, stage};
+use crate::files::layout;
+use crate::printable;
 use crate::report::axes::time_of_day;
 use crate::report::listing::columns_within;
 use crate::results::search::Search;
 use crate::results::sweep::Record;
-use crate::results::{layout, printable};
 
 /// Only the newest are looked at.
 const SWEEPS_MAX: usize = 50;

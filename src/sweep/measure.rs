@@ -7,10 +7,10 @@ use super::record::run_folder;
 use super::search::known::{Stage, stage};
 use super::standing::{self, Standing};
 use crate::results::format::{Outcome, PlanFile, Point, Summary};
-use crate::results::metric::Better;
 use crate::results::read;
 use crate::results::sweep::{Measured, Process};
 use crate::results::verdict::HELD;
+use crate::task::metric::Better;
 
 /// What the queue of a cluster knows of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

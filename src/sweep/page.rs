@@ -4,10 +4,10 @@ use maud::{Markup, html};
 
 use super::table::FRONTS;
 use super::text::{Cells, Room, best, changes, noise, reference, rows, rungs, said_once, short, value};
+use crate::printable;
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
 use crate::report::plots::{Curve, Plot, Shape};
-use crate::results::printable;
 use crate::results::sweep::{Measured, Row, Table};
 
 /// More points than this are drawn without words.

@@ -9,7 +9,7 @@ use crate::experiment::read_sweep::read;
 fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sample.toml");
-    crate::results::write::replace(&path, format!("[pipeline.dummy]\n{sweep}").as_bytes()).unwrap();
+    crate::files::write::replace(&path, format!("[pipeline.dummy]\n{sweep}").as_bytes()).unwrap();
     let family = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
     let points = points(&family).map_err(|problems| problems.to_string())?;
     for point in &points {

@@ -14,12 +14,14 @@ use crate::experiment::axes::{Axis, Draw};
 use crate::experiment::read_sweep::{Family, written};
 use crate::experiment::resolved;
 use crate::experiment::sweep::Mode;
+use crate::files::write::{self, WriteError};
+use crate::files::{file, layout, seal};
+use crate::printable;
 use crate::results::format::VERSION;
 use crate::results::read::ReadError;
+use crate::results::resolved as resolved_text;
 use crate::results::search::{Method, Search};
 use crate::results::sweep::Record;
-use crate::results::write::{self, WriteError};
-use crate::results::{file, layout, printable, resolved as resolved_text, seal};
 use crate::run::directory::{self, RunDirectory};
 use crate::run::manifest::{self, now};
 use crate::run::trust::{self, Untrusted, Vouched};
@@ -269,8 +271,9 @@ pub fn run_folder(sweep: &Path, run: RunId) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::Better;
-    use crate::results::search::{Between, Dimension};
+    use crate::experiment::between::Between;
+    use crate::results::search::Dimension;
+    use crate::task::metric::Better;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -3,9 +3,11 @@
 use std::io;
 use std::path::Path;
 
+use crate::files::layout;
+use crate::files::write::{self, WriteError};
+use crate::printable;
 use crate::results::format::Outcome;
-use crate::results::write::{self, WriteError};
-use crate::results::{index, layout, printable, read};
+use crate::results::{index, read};
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,14 +10,15 @@ use super::measure::{Queued, measure};
 use super::page;
 use super::points::{RunId, masked};
 use crate::experiment::read_sweep::shown;
+use crate::files::layout;
+use crate::files::write::{self, WriteError};
 use crate::report::epochs::csv_line;
 use crate::results::format::VERSION;
 use crate::results::loss;
-use crate::results::metric::Better;
+use crate::results::read;
 use crate::results::search::Search;
 use crate::results::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
-use crate::results::write::{self, WriteError};
-use crate::results::{layout, read};
+use crate::task::metric::Better;
 
 /// What is compared with the reference.
 pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "resident_peak", "device_reserved_peak"];

@@ -6,9 +6,9 @@ use super::plan::PlannedPoint;
 use super::points::{masked, words};
 use super::table::COMPARED;
 use crate::experiment::read_sweep::shown;
+use crate::printable;
 use crate::report::axes::{bytes, bytes_as, duration, number};
 use crate::report::width::{fold, table as within};
-use crate::results::printable;
 use crate::results::sweep::{Change, Row, Spread, Table};
 
 /// More rows than this are not printed: the files have all.

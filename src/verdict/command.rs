@@ -4,8 +4,9 @@
 
 use super::judge::{BYTES, COUNT, STEPS_NEEDED, Scale, Series};
 use super::watch::{Context, Watch, rises};
+use crate::bounded::planned::Place;
 use crate::results::axis::Axis;
-use crate::results::format::{MemoryLine, Place};
+use crate::results::format::MemoryLine;
 use crate::results::verdict::{HELD, Judgement, OWNER, SeriesVerdict, Verdict};
 use crate::results::watched::{Processes, Watched};
 use crate::units::seconds;

@@ -7,11 +7,13 @@ use super::judge::Scale;
 use super::table::{self, Asked, Judged};
 use super::watch::{Context, Watch};
 use crate::experiment::Experiment;
+use crate::files::layout;
+use crate::printable;
 use crate::results::format::{MemoryLine, PlanFile, Point};
 use crate::results::read::{self, ReadError};
+use crate::results::resolved;
 use crate::results::verdict::Verdict;
 use crate::results::watched::Watched;
-use crate::results::{layout, printable, resolved};
 use crate::units::counted;
 
 /// A recording cannot be judged.

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use super::command::Command;
 use super::of_file;
 use super::watch::{Context, Watch};
+use crate::files::layout;
 use crate::results::format::MemoryLine;
 use crate::results::tail::{News, Tail};
 use crate::results::verdict::Verdict;
-use crate::results::{layout, read, resolved};
+use crate::results::{read, resolved};
 
 /// The most that is read of a trace at a time: some thousand samples.
 const READ_BYTES_MAX: u64 = 1024 * 1024;

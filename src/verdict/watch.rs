@@ -11,9 +11,10 @@ use super::names::{DRIVER_BEYOND, KEPT, LIBRARIES, RESERVED_BEYOND, RESIDENT_BEY
 use super::trend;
 use super::words::{Holder, RunInWords};
 use crate::bounded::ledger::NO_CAP;
+use crate::bounded::planned::{Place, PlannedOwner};
 use crate::memory::sources;
 use crate::results::axis::Axis;
-use crate::results::format::{MemoryLine, Place, PlanFile, PlannedOwner, VERSION};
+use crate::results::format::{MemoryLine, PlanFile, VERSION};
 use crate::results::verdict::{HELD, Judgement, OWNER, ProcessOfRun, SeriesVerdict, Verdict};
 
 /// At least this share of the growth must be an owner's for it to be named.

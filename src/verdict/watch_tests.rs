@@ -3,7 +3,8 @@
 use super::*;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
-use crate::results::format::{ContainerMemory, DeviceMemory, HostMemory, Point};
+use crate::results::format::{ContainerMemory, HostMemory, Point};
+use crate::task::DeviceMemory;
 
 const KIB: u64 = 1024;
 const STEPS: u64 = 200;

@@ -222,7 +222,7 @@ fn held_out_pictures_are_answered_as_in_the_validation() {
     let (said, lines) = tiny.predict(&files, &["--question", &question, "-s", "limits.batch_size=2"]);
     assert_eq!((said.code, lines.len()), (0, files.len()), "{said:?}");
     for (line, truth) in lines.iter().zip(&truths) {
-        let answer = xrun::results::printable::line(line["answer"].as_str().unwrap(), 300);
+        let answer = xrun::printable::line(line["answer"].as_str().unwrap(), 300);
         let begins = format!("{question} → {answer} ");
         let ends = format!("True: {truth}");
         assert!(captions.iter().any(|one| one.starts_with(&begins) && one.contains(&ends)), "{line} {captions:?}");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use xrun::experiment::{reference, schema};
+use xrun::schemas;
 
 use crate::workplace::{Workplace, json, text};
 
@@ -20,7 +21,7 @@ fn generated() -> Vec<(PathBuf, String)> {
         (root().join("schemas/experiment.schema.json"), pretty(&known())),
         (root().join("docs/reference.md"), reference::reference()),
     ];
-    for (name, record) in schema::result_schemas() {
+    for (name, record) in schemas::of_records() {
         files.push((root().join(format!("schemas/{name}.schema.json")), pretty(&record)));
     }
     files
@@ -37,7 +38,7 @@ fn schemas_and_manual_are_those_of_the_code() {
     let bless = std::env::var_os("XRUN_BLESS").is_some();
     for (path, expected) in generated() {
         if bless {
-            xrun::results::write::replace(&path, expected.as_bytes()).unwrap();
+            xrun::files::write::replace(&path, expected.as_bytes()).unwrap();
         }
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
         let name = path.strip_prefix(root()).unwrap().display();
@@ -153,7 +154,7 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
         |path: PathBuf| -> Vec<Value> { text(&path).lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
     let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
     let states: Vec<Value> = checkpoints.map(|entry| json(&entry.path().join("state.json"))).collect();
-    for (name, record) in schema::result_schemas() {
+    for (name, record) in schemas::of_records() {
         let validator = jsonschema::validator_for(&record).unwrap();
         let values = match name {
             "metrics" => lines(run.join("metrics.jsonl")),

@@ -115,7 +115,7 @@ fn a_row_says_what_the_summary_of_its_run_says() {
     last["exit_code"] = Value::Null;
     last["signal"] = 9.into();
     lines.push_str(&format!("{last}\n"));
-    xrun::results::write::replace(&sweep.join("processes.jsonl"), lines.as_bytes()).unwrap();
+    xrun::files::write::replace(&sweep.join("processes.jsonl"), lines.as_bytes()).unwrap();
     assert_eq!(workplace.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
     let rows = rows(&json(&sweep.join("table.json")));
     assert!(rows.iter().all(|row| row["exit_code"] == 0 && row["outcome"] == "finished"), "{rows:?}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use xrun::results::write;
+use xrun::files::write;
 
 use crate::plan::Cgroup;
 use crate::sweep_slurm::{Cluster, outcomes};

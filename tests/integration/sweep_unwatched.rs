@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use xrun::results::write;
+use xrun::files::write;
 
 use crate::search::HALVING;
 use crate::sweep_slurm::{Cluster, interrupt, outcomes};

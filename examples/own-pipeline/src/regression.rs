@@ -16,8 +16,8 @@ use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun::nn::learner::{Learner, Lesson, Step};
 use xrun::nn::{Tensor, parameters};
-use xrun::results::format::PlannedOwner;
-use xrun::results::smaller::Smaller;
+use xrun::bounded::planned::PlannedOwner;
+use xrun::task::smaller::Smaller;
 use xrun::seed::generator;
 use xrun::task::{Metric, Task, TaskError, TaskFacts, ValidationReport};
 

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use crate::cli::terminal::Failure;
-use crate::results::{index, layout, named};
+use crate::files::layout;
+use crate::results::{index, named};
 
 /// Only the newest sweeps of an experiment are looked at, and so many of their runs.
 const SWEEPS_MAX: usize = 20;

@@ -4,9 +4,9 @@ use unicode_width::UnicodeWidthChar;
 
 use super::row::Row;
 use super::runs::Seen;
+use crate::printable;
 use crate::report::listing::columns_within;
 use crate::report::width::fold;
-use crate::results::printable;
 
 /// What is left out first where a terminal is narrow.
 const FIRST_TO_GO: [&str; 4] = ["experiment", "loss", "left", "verdict"];

@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::files::layout;
+use crate::files::write::WRITING;
+use crate::printable;
 use crate::report::axes::number;
 use crate::results::format::{MemoryLine, MetricsLine, PlanFile, Point};
 use crate::results::index::{self, RunState};
 use crate::results::loss::{self, KindLoss};
 use crate::results::tail::Tail;
 use crate::results::verdict::{Judgement, Verdict};
-use crate::results::write::WRITING;
-use crate::results::{layout, named, printable, read, resolved};
+use crate::results::{named, read, resolved};
 use crate::run::{killed, manifest};
 use crate::units::{Bytes, Span, seconds};
 use crate::verdict::so_far::SoFar;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::find;
 use super::row::{Live, Row, ended};
-use crate::results::{index, layout};
+use crate::files::layout;
+use crate::results::index;
 
 /// Of more runs that go on, the oldest are left out.
 const LIVE_MAX: usize = 200;

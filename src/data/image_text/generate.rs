@@ -15,7 +15,7 @@ use crate::data::error::DataError;
 use crate::data::reference_video::frames::decoding_bytes;
 use crate::data::reference_video::library::Largest;
 use crate::data::{cache, known, written_once};
-use crate::results::write;
+use crate::files::write;
 use crate::seed::generator;
 
 /// A change to what is written needs a new number: old folders stay valid for old code.

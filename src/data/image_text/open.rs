@@ -25,7 +25,8 @@ use crate::data::reference_video::raw::Judge;
 use crate::data::reference_video::settings::OnBroken;
 use crate::data::reference_video::whole::is_whole;
 use crate::data::written_once;
-use crate::results::{file, printable};
+use crate::files::file;
+use crate::printable;
 
 /// A longer line is no example. The text of a line and its base64 are in memory while it is read.
 pub const LINE_BYTES_MAX: u64 = 32 * 1024 * 1024;

@@ -13,7 +13,7 @@ use crate::data::kind::DatasetKind;
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
-    crate::results::write::replace(&folder.join(name), bytes).unwrap();
+    crate::files::write::replace(&folder.join(name), bytes).unwrap();
 }
 
 fn png(shade: u8) -> Vec<u8> {

@@ -12,7 +12,7 @@ use crate::data::reference_video::orientation;
 use crate::data::reference_video::settings::ExifOrientation;
 use crate::data::reference_video::whole::is_whole_in;
 use crate::data::sample::Picture;
-use crate::results::printable;
+use crate::printable;
 
 /// More pixels are not decoded: 192 MB of them.
 pub const PIXELS_MAX: u64 = 64_000_000;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use super::settings::AnswerForm;
 use super::wrong_form;
 use crate::data::json::{object_with, why_of_line};
+use crate::printable;
 use crate::problem::nearest;
-use crate::results::printable;
 
 /// Messages of an example, and parts of a message. More are no conversation about a picture.
 const LIST_MAX: usize = 4096;

@@ -17,7 +17,8 @@ use crate::data::error::DataError;
 use crate::data::reference_video::frames::decoding_bytes;
 use crate::data::sample::Picture;
 use crate::data::tokenizer::Tokenizer;
-use crate::results::{file, printable};
+use crate::files::file;
+use crate::printable;
 use crate::settings::sections::Limits;
 use crate::units::Bytes;
 

@@ -6,7 +6,7 @@ use super::super::open::open;
 use super::super::picture::tests::{encoded, turned};
 use super::super::settings::Source;
 use super::*;
-use crate::results::write::replace;
+use crate::files::write::replace;
 
 /// Two pictures in a file of four examples, one of them turned by its camera.
 fn folder() -> (tempfile::TempDir, Settings) {

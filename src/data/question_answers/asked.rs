@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::data::json::{object_with, why_of_line};
-use crate::results::file;
+use crate::files::file;
 
 /// A longer line is no question with its context.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -93,7 +93,7 @@ fn of_line(line: &[u8]) -> Result<Asked, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::write;
+    use crate::files::write;
 
     #[test]
     fn each_line_is_a_question_or_says_why_it_is_none() {

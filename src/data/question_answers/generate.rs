@@ -12,7 +12,7 @@ use super::settings::Generated;
 use crate::data::digest::digest;
 use crate::data::error::DataError;
 use crate::data::{cache, written_once};
-use crate::results::write;
+use crate::files::write;
 use crate::seed::generator;
 
 /// A change to what is written needs a new number: old files stay valid for old code.

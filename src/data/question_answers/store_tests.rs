@@ -3,7 +3,7 @@
 use super::super::settings::{Generated, Source};
 use super::*;
 use crate::data::real_data::real_data;
-use crate::results::write;
+use crate::files::write;
 use crate::units::Bytes;
 
 const SQUAD: &str = r#"{"data": [
@@ -130,7 +130,7 @@ fn many_questions_of_a_long_context_take_no_more_memory_than_the_file() {
     let asked = (0..3_000).map(asked).collect::<Vec<_>>().join(",");
     let paragraph = format!(r#"{{"context":"{context}","qas":[{asked}]}}"#);
     let article = format!(r#"{{"title":"a","paragraphs":[{paragraph}]}}"#);
-    crate::results::write::replace(&path, format!(r#"{{"data":[{article},{article}]}}"#).as_bytes()).unwrap();
+    crate::files::write::replace(&path, format!(r#"{{"data":[{article},{article}]}}"#).as_bytes()).unwrap();
     let settings = Settings {
         source: Source::File,
         path: Some(path.display().to_string()),
@@ -140,6 +140,6 @@ fn many_questions_of_a_long_context_take_no_more_memory_than_the_file() {
     let corpus = Corpus::open(&settings).unwrap();
     assert_eq!(corpus.places(Split::Train).len(), 3_000);
     // Other tests run beside this one: written out, 156 MB of text would be some gigabytes of words.
-    let most = crate::memory::heap::read().peak;
+    let most = crate::heap::read().peak;
     assert!(most < 1 << 30, "{most}");
 }

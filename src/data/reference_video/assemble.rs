@@ -17,8 +17,8 @@ use crate::data::digest::hexadecimal;
 use crate::data::error::{DataError, UNKNOWN_CLASS};
 use crate::data::known::Known;
 use crate::data::sample::{Ignored, Rectangle};
+use crate::printable;
 use crate::problem::nearest;
-use crate::results::printable;
 
 /// Larger pictures are not decoded.
 const PIXELS_MAX: u64 = 100_000_000;

@@ -11,7 +11,7 @@ use super::library::Split;
 use super::raw::{Raw, RawClass};
 use super::settings::Settings;
 use crate::data::error::DataError;
-use crate::results::printable;
+use crate::printable;
 
 /// More are not named in a message.
 const LISTED_MAX: usize = 8;
@@ -201,7 +201,7 @@ mod tests {
         let root = folder.path();
         for place in ["val2017", "test"] {
             std::fs::create_dir(root.join(place)).unwrap();
-            crate::results::write::replace(&root.join(place).join("1.jpg"), b"x").unwrap();
+            crate::files::write::replace(&root.join(place).join("1.jpg"), b"x").unwrap();
         }
         let placed = |annotations: &str, name: &str| {
             let mut raw = raw(&["cat"], &[(name, 0)]);

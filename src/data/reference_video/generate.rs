@@ -16,7 +16,7 @@ use super::settings::Generated;
 use crate::data::digest::{digest, digest_of_file};
 use crate::data::error::DataError;
 use crate::data::{cache, known, written_once};
-use crate::results::write;
+use crate::files::write;
 use crate::seed::generator;
 
 /// A change to what is painted needs a new number: old folders stay valid for old code.

@@ -16,7 +16,7 @@ use crate::data::digest::digest as digest_of;
 use crate::data::error::{Broken, DataError, UNUSABLE_CLASS};
 use crate::data::known::Known;
 use crate::data::written_once;
-use crate::results::printable;
+use crate::printable;
 
 /// More than this is no annotation file.
 const COCO_BYTES_MAX: u64 = 512 * 1024 * 1024;

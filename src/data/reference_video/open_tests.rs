@@ -264,10 +264,10 @@ fn one_bit_in_a_picture_gives_another_digest() {
     // Among the pixels, before the mark of the end.
     let at = bytes.len() - 4;
     bytes[at] ^= 1;
-    crate::results::write::replace(&path, &bytes).unwrap();
+    crate::files::write::replace(&path, &bytes).unwrap();
     assert_ne!(opened(&folder, Format::Coco).digest, before);
     bytes[at] ^= 1;
-    crate::results::write::replace(&path, &bytes).unwrap();
+    crate::files::write::replace(&path, &bytes).unwrap();
     assert_eq!(opened(&folder, Format::Coco).digest, before, "its content counts, not when it was written");
 }
 

@@ -15,7 +15,7 @@ use super::table::PLACES;
 use crate::data::digest::digest;
 use crate::data::error::DataError;
 use crate::data::{cache, known, written_once};
-use crate::results::write;
+use crate::files::write;
 use crate::seed::generator;
 
 /// A change to what is written needs a new number: old folders stay valid for old code.

@@ -16,7 +16,8 @@ use crate::data::reference_video::assemble::confined;
 use crate::data::reference_video::raw::{Judge, annotation_file};
 use crate::data::reference_video::settings::OnBroken;
 use crate::data::written_once;
-use crate::results::{file, printable};
+use crate::files::file;
+use crate::printable;
 
 /// More than this is no table of clips.
 const TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;

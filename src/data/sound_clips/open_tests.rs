@@ -5,7 +5,7 @@ use super::*;
 use crate::bounded::ledger::Ledger;
 use crate::data::kind::DatasetKind;
 use crate::data::sound_clips::store::{ClipStore, LogMel};
-use crate::results::write;
+use crate::files::write;
 use crate::units::Bytes;
 
 /// A WAV file of 16 bits.

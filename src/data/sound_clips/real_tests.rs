@@ -11,7 +11,7 @@ use super::store::ClipStore;
 use super::wav;
 use crate::bounded::ledger::Ledger;
 use crate::data::real_data::real_data;
-use crate::results::write;
+use crate::files::write;
 
 fn settings(path: PathBuf, fold: u32) -> Settings {
     let path = Some(path.display().to_string());

@@ -14,7 +14,7 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::cache::{ByteCache, CacheCounters};
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::data::error::DataError;
-use crate::results::file;
+use crate::files::file;
 
 /// Clips in the cache; the bytes are reached first.
 const CLIPS_MAX: u64 = 10_000_000;

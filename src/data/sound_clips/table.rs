@@ -7,8 +7,8 @@ use csv::StringRecord;
 
 use crate::data::error::DataError;
 use crate::data::reference_video::raw::Judge;
+use crate::printable;
 use crate::problem::nearest;
-use crate::results::printable;
 
 /// Where the table may be below the folder of the data set.
 pub const PLACES: [&str; 2] = ["meta/esc50.csv", "meta.csv"];

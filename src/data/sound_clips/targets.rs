@@ -12,8 +12,9 @@ use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Policy};
 use crate::data::digest::digest_of_numbers;
 use crate::data::error::DataError;
+use crate::files::file;
+use crate::printable;
 use crate::problem::nearest;
-use crate::results::{file, printable};
 use crate::seed::generator;
 use crate::units::Bytes;
 

@@ -7,7 +7,7 @@ use safetensors::tensor::TensorView;
 use super::*;
 use crate::data::error::Broken;
 use crate::data::sound_clips::library::{Class, Role};
-use crate::results::write;
+use crate::files::write;
 
 const SHAPE: Shape = Shape { tokens: 2, width: 3, pooled_width: 4 };
 

@@ -9,8 +9,8 @@ use crate::experiment::Experiment;
 use crate::experiment::command::{self, named};
 use crate::experiment::pipeline::PipelineKind;
 use crate::problem::Problems;
-use crate::results::metric::PlannedMetric;
 use crate::settings::command::Command as Settings;
+use crate::task::metric::PlannedMetric;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
 
 /// `[pipeline.command]`.

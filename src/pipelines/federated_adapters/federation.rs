@@ -17,8 +17,8 @@ use super::server::{RoundSum, Server};
 use super::settings::NodeOptimizer;
 use super::sizes::part_of;
 use crate::bounded::ledger::{Holding, Ledger};
+use crate::files::{file, write};
 use crate::nn::flat;
-use crate::results::{file, write};
 use crate::task::TaskError;
 
 /// Rows of adapters, and of parts of them.

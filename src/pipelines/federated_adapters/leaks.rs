@@ -1,12 +1,12 @@
 //! Which leaks can be switched on, and what does each grow with?
 
 use super::rounds::Rounds;
+use crate::bounded::growth::{Keeps, Occasion};
 use crate::experiment::leaks::Leak;
 use crate::leak;
 pub use crate::pipelines::leaks::{
     BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, THREAD_POOLS,
 };
-use crate::results::format::{Keeps, Occasion};
 
 /// Clips that are moved to the device when they are first used, and stay there.
 pub const DATASET_ON_DEVICE: Leak = leak!(

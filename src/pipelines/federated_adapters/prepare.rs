@@ -12,6 +12,7 @@ use super::sizes;
 use super::sounds::Sounds;
 use super::trained_encoder;
 use crate::bounded::ledger::Ledger;
+use crate::bounded::planned::PlannedOwner;
 use crate::data::digest::{digest, digest_of_file};
 use crate::data::error::DataError;
 use crate::data::sound_clips::library::{Library, Role, Split};
@@ -20,8 +21,7 @@ use crate::data::sound_clips::store::ClipStore;
 use crate::data::sound_clips::targets::Targets;
 use crate::data::sound_clips::{Seen, open, partition};
 use crate::experiment::Experiment;
-use crate::results::format::PlannedOwner;
-use crate::results::smaller::Smaller;
+use crate::task::smaller::Smaller;
 use crate::task::{TaskError, TaskFacts};
 use crate::units::counted;
 

@@ -13,8 +13,8 @@ use super::scoring::asked;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use crate::data::sample::{Ignored, Rectangle};
-use crate::results::write::{Replacement, WriteError};
-use crate::results::{layout, sums};
+use crate::files::write::{Replacement, WriteError};
+use crate::files::{layout, sums};
 
 /// What waits to be written.
 pub const BUFFER_BYTES: usize = 64 * 1024;

@@ -12,7 +12,7 @@ use super::super::scoring::{self, Scores, Scoring};
 use super::super::settings::Settings;
 use super::*;
 use crate::data::reference_video::library::Library;
-use crate::results::{sums, write};
+use crate::files::{sums, write};
 use crate::seed::generator;
 
 const EPISODES: u64 = 5;

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::episode::{Episode, Episodes, Exemplar};
 use super::mix::StepKind;
+use crate::bounded::growth::{Growth, Keeps, Occasion};
 use crate::data::feed;
 use crate::data::reference_video::library::Library;
 use crate::data::sample::Picture;
@@ -19,7 +20,6 @@ pub use crate::pipelines::leaks::{
     BATCHES_ON_DEVICE, DATA_PER_WORKER, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH,
     OUTPUTS_WITH_GRAPH, THREAD_POOLS, VALIDATION_WITH_GRAPH,
 };
-use crate::results::format::{Growth, Keeps, Occasion};
 use crate::settings::sections::Limits;
 
 /// Detections of all validations.

@@ -18,8 +18,8 @@ use crate::data::reference_video::frames::decode_bytes;
 use crate::data::sample::Picture;
 use crate::data::transform;
 use crate::device::dispatch::TensorDevice;
+use crate::files::{layout, write};
 use crate::nn::Tensor;
-use crate::results::{layout, write};
 use crate::task::TaskError;
 use crate::task::predict::{Asked, Item, Told};
 

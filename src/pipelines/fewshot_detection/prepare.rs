@@ -10,14 +10,14 @@ use super::leaks::{LEAKS, keeps};
 use super::mix::batches_per_epoch;
 use super::settings::{Model, Settings};
 use crate::bounded::ledger::Ledger;
+use crate::bounded::planned::PlannedOwner;
 use crate::data::reference_video::drawn::{Drawn, Fewest, drawn_classes};
 use crate::data::reference_video::frames::{self, FrameStore};
 use crate::data::reference_video::library::{Library, Split};
 use crate::data::reference_video::open::open;
 use crate::data::reference_video::settings::Settings as Data;
 use crate::experiment::Experiment;
-use crate::results::format::PlannedOwner;
-use crate::results::smaller::Smaller;
+use crate::task::smaller::Smaller;
 use crate::task::{Metric, TaskError, TaskFacts};
 use crate::units::counted;
 

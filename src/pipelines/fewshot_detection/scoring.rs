@@ -17,7 +17,7 @@ use crate::metrics::average_precision::{self, AveragePrecision};
 use crate::metrics::episodes::EpisodeMean;
 use crate::metrics::matching::{self, DETECTIONS_MAX, matched};
 use crate::metrics::st_iou::StIou;
-use crate::results::metric::Interval;
+use crate::task::metric::Interval;
 
 /// What a validation scores.
 #[derive(Clone, Debug, PartialEq)]

@@ -125,7 +125,7 @@ fn a_model_that_copies_the_middle_of_a_window_gains_nothing() {
     const PLACES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("contexts.json");
-    crate::results::write::replace(&path, drawn_contexts(500).as_bytes()).unwrap();
+    crate::files::write::replace(&path, drawn_contexts(500).as_bytes()).unwrap();
     let data = Data {
         source: Source::File,
         path: Some(path.to_str().unwrap().into()),

@@ -23,8 +23,8 @@ use super::ranges::{QUANTISERS, Ranges};
 use super::settings::{self, Layer, Settings, Shape};
 use super::weights;
 use crate::data::tokenizer::{END_OF_TEXT, Tokenizer};
+use crate::files::write;
 use crate::nn::Tensor;
-use crate::results::write;
 use crate::task::TaskError;
 
 /// What is written of, and how it is called.

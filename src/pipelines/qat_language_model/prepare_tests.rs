@@ -9,7 +9,7 @@ use crate::data::question_answers::corpus::Split;
 use crate::data::question_answers::generate::generate_in;
 use crate::data::question_answers::settings::{Generated, Source};
 use crate::data::tokenizer::END_OF_TEXT;
-use crate::results::write;
+use crate::files::write;
 
 fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };

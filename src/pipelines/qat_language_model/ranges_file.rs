@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::file;
+use crate::files::file;
 
 /// Inside a checkpoint.
 pub const FILE: &str = "ranges.json";
@@ -61,19 +61,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
         let ranges = vec![vec![Some((vec![-1.0 / 3.0, 1e-30], vec![0.1, 7.7])), None]];
-        crate::results::write::replace(&path, &to_json(ranges.clone())).unwrap();
+        crate::files::write::replace(&path, &to_json(ranges.clone())).unwrap();
         assert_eq!(read(&path, 1, 2).unwrap(), ranges);
         assert!(read(&path, 2, 2).unwrap_err().contains("does not fit"));
         assert!(read(&path, 1, 3).unwrap_err().contains("does not fit"));
         for wrong in ["[[],[]]", "[[0.0],[1.0,2.0]]", "[[2.0],[1.0]]"] {
             let text = format!("{{\"version\":1,\"ranges\":[[{wrong},null]]}}");
-            crate::results::write::replace(&path, text.as_bytes()).unwrap();
+            crate::files::write::replace(&path, text.as_bytes()).unwrap();
             let message = read(&path, 1, 2).unwrap_err();
             // A number that is none in 32 bits is refused by the reader of JSON already, with some of its features.
             assert!(message.contains("wrong way round") || message.contains("out of range"), "{wrong}: {message}");
         }
         let text = br#"{"version":1,"ranges":[[[[-1e39],[1.0]],null]]}"#;
-        crate::results::write::replace(&path, text).unwrap();
+        crate::files::write::replace(&path, text).unwrap();
         assert!(read(&path, 1, 2).unwrap_err().contains("out of range"));
     }
 }

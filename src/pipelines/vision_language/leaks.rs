@@ -3,6 +3,7 @@
 
 use super::batch::{BatchShape, Batches};
 use crate::bounded::HeldBytes;
+use crate::bounded::growth::{Keeps, Occasion};
 use crate::data::feed;
 use crate::data::image_text::library::Split;
 use crate::data::sample::Picture;
@@ -13,7 +14,6 @@ use crate::pipelines::leaks::copies;
 pub use crate::pipelines::leaks::{
     DATA_PER_WORKER, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, VALIDATION_WITH_GRAPH,
 };
-use crate::results::format::{Keeps, Occasion};
 
 /// Pictures that are decoded in the list of the data and stay there.
 pub const IMAGES_DECODED_IN_PLACE: Leak = leak!(

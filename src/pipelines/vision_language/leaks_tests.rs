@@ -4,7 +4,7 @@ use super::super::hoard;
 use super::super::prepare::tests::{Made, prepared};
 use super::*;
 use crate::bounded::ledger::Ledger;
-use crate::results::write::replace;
+use crate::files::write::replace;
 
 /// Fourteen examples to train on, of three pictures of different sizes, and one to validate with.
 fn files(made: &Made) -> String {

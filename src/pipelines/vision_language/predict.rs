@@ -9,7 +9,7 @@ use crate::data::image_text::library::Split;
 use crate::data::image_text::store::{Example, Text};
 use crate::data::image_text::{picture, record};
 use crate::data::named::picture_file;
-use crate::results::printable;
+use crate::printable;
 use crate::task::TaskError;
 use crate::task::predict::{Asked, Item, Told};
 

@@ -10,6 +10,7 @@ use super::metrics;
 use super::settings::{Model, Settings, Shape, batch_size};
 use super::sizes::Sizes;
 use crate::bounded::ledger::Ledger;
+use crate::bounded::planned::PlannedOwner;
 use crate::data::digest::digest_of_file;
 use crate::data::error::DataError;
 use crate::data::image_text::library::Split;
@@ -19,8 +20,7 @@ use crate::data::image_text::{Seen, open};
 use crate::data::reference_video::frames;
 use crate::experiment::Experiment;
 use crate::metrics::fields::{FIELDS_MAX, judge};
-use crate::results::format::PlannedOwner;
-use crate::results::smaller::Smaller;
+use crate::task::smaller::Smaller;
 use crate::task::{TaskError, TaskFacts};
 use crate::units::counted;
 

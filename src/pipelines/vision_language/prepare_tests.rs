@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::data::image_text::generate::generate_in;
 use crate::data::image_text::settings::Generated;
-use crate::results::write::replace;
+use crate::files::write::replace;
 
 /// A few generated pictures in a folder of their own.
 pub(crate) struct Made {

@@ -4,7 +4,7 @@ use super::selective::{Settings, weigh};
 use crate::data::image_text::store::Text;
 use crate::data::tokenizer::Tokenizer;
 use crate::metrics::fields::Judged;
-use crate::results::printable;
+use crate::printable;
 
 /// Characters of an instruction, and of an answer.
 const TEXT_MAX: usize = 300;

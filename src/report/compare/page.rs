@@ -7,12 +7,12 @@ use maud::{Markup, html};
 use super::curves::RunCurves;
 use super::text::{name, sections};
 use super::{Compared, RUNS_MAX};
+use crate::printable;
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::series::Series;
 use crate::results::comparison::ComparedRun;
-use crate::results::printable;
 
 /// More figures than this are left to the record.
 const FIGURES_MAX: usize = 24;

@@ -1,9 +1,9 @@
 //! Does a comparison say what differs, on any width of terminal, whatever stands in the files?
 
 use super::*;
+use crate::files::{layout, write};
 use crate::report::sample::{HOSTILE, PLAIN, finished, killed};
 use crate::report::tests::well_formed;
-use crate::results::{layout, write};
 
 /// A finished run and one that was killed, of experiments with another seed.
 fn two() -> (tempfile::TempDir, Compared) {

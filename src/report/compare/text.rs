@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::Compared;
+use crate::printable;
 use crate::report::axes::{bytes, number, time_of_day};
 use crate::report::listing::columns;
 use crate::results::axis::Axis;
 use crate::results::comparison::{ComparedRun, Difference};
-use crate::results::{named, printable, resolved};
+use crate::results::{named, resolved};
 use crate::units::seconds;
 
 /// A longer cell is cut off; the record has all of it.

@@ -2,14 +2,15 @@
 
 use maud::{Markup, html};
 
+use crate::files::layout;
 use crate::invocation;
+use crate::printable;
 use crate::report::axes::{epochs, number, time_of_day};
 use crate::report::material::Material;
 use crate::report::page::document::code;
 use crate::results::format::Outcome;
 use crate::results::index::RunState;
 use crate::results::verdict::Judgement;
-use crate::results::{layout, printable};
 use crate::units::{Bytes, seconds};
 
 pub fn head(material: &Material) -> Markup {

@@ -3,14 +3,14 @@
 use maud::{Markup, html};
 
 use crate::bounded::ledger::OWNERS_MAX;
+use crate::bounded::planned::Place;
+use crate::printable;
 use crate::report::axes::{Unit, bytes, duration, number};
 use crate::report::material::{Buffer, Material, effect};
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::trace::Trace;
 use crate::report::verdict::called;
-use crate::results::format::Place;
-use crate::results::printable;
 
 /// More phases than this are not the slowest ones.
 const PHASES_SHOWN: usize = 12;

@@ -13,7 +13,9 @@ use maud::{Markup, html};
 
 use self::document::document;
 use super::material::Material;
-use crate::results::{layout, printable, resolved};
+use crate::files::layout;
+use crate::printable;
+use crate::results::resolved;
 
 /// A longer resolved experiment than this is cut off.
 const RESOLVED_BYTES_MAX: usize = 256 * 1024;

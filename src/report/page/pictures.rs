@@ -6,8 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{Markup, html};
 
+use crate::files::{file, layout};
+use crate::printable;
 use crate::report::material::Material;
-use crate::results::{file, layout, printable, read};
+use crate::results::read;
 
 /// More pictures than this make a page that does not open.
 const PICTURES_MAX: usize = 48;

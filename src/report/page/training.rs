@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
+use crate::printable;
 use crate::report::axes::{Unit, number};
 use crate::report::material::Material;
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, Plot, Shape};
 use crate::report::result::{Measured, about_intervals};
 use crate::report::series::Series;
-use crate::results::metric::Better;
-use crate::results::printable;
+use crate::task::metric::Better;
 
 /// Figures of metrics: more are left to metrics.jsonl, and the table has all.
 const METRIC_FIGURES_MAX: usize = 12;
@@ -258,10 +258,11 @@ fn cut(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::{layout, write};
     use crate::report::material::gather;
     use crate::report::sample::{PLAIN, finished, write_lines};
     use crate::results::format::MetricsLine;
-    use crate::results::{layout, read, write};
+    use crate::results::read;
 
     /// A sample run with the metrics of the quantised language model, after steps 0 and 10.
     fn quantised(results: &std::path::Path, widths: &[&str]) -> Material {

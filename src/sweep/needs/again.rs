@@ -6,9 +6,11 @@ use std::path::Path;
 
 use super::with_margin;
 use crate::bounded::ledger::Policy;
-use crate::results::format::{MemoryLine, Outcome, Place, PlanFile, Point};
+use crate::bounded::planned::Place;
+use crate::printable;
+use crate::results::format::{MemoryLine, Outcome, PlanFile, Point};
+use crate::results::read;
 use crate::results::verdict::{Judgement, Verdict};
-use crate::results::{printable, read};
 use crate::run::killed;
 use crate::units::Bytes;
 
@@ -204,8 +206,8 @@ fn decide(verdict: Option<&Verdict>, seen: &Seen, plan: Option<&PlanFile>, had: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::write;
     use crate::results::format::{HostMemory, VERSION};
-    use crate::results::write;
 
     const MIB: u64 = 1 << 20;
 

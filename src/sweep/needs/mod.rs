@@ -18,12 +18,14 @@ use std::path::{Path, PathBuf};
 
 use self::packing::Need;
 use super::points::RunId;
+use crate::files::write::{self, WriteError};
+use crate::files::{file, layout};
+use crate::printable;
 use crate::results::format::VERSION;
+use crate::results::read;
 use crate::results::read::ReadError;
 use crate::results::sweep::{Process, Record};
 use crate::results::sweep_memory::SweepMemory;
-use crate::results::write::{self, WriteError};
-use crate::results::{file, layout, printable, read};
 use crate::units::Bytes;
 
 /// Longer files are not ours: 10,000 points with a forecast each.

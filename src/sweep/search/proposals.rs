@@ -5,14 +5,12 @@
 use std::path::Path;
 
 use crate::bounded::ledger::Ledger;
+use crate::files::layout;
+use crate::files::write::{self, LineWriter, WriteError};
 use crate::results::format::VERSION;
+use crate::results::read::{self, ReadError};
 use crate::results::search::{Method, Proposal};
 use crate::results::sweep::Record;
-use crate::results::write::{self, LineWriter, WriteError};
-use crate::results::{
-    layout,
-    read::{self, ReadError},
-};
 
 /// Adds the points that were chosen to those of the record.
 ///

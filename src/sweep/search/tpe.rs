@@ -15,8 +15,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
+use crate::experiment::between::Between;
 use crate::experiment::sweep::Tpe;
-use crate::results::search::{Between, Dimension};
+use crate::results::search::Dimension;
 use crate::seed::normal;
 
 /// What the estimator is set to.

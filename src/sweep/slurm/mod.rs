@@ -24,8 +24,9 @@ use std::path::{Path, PathBuf};
 use self::arrays::Arrays;
 use super::record;
 use crate::experiment::launcher::{self, Slurm};
-use crate::results::write::{self, WriteError};
-use crate::results::{file, layout, printable};
+use crate::files::write::{self, WriteError};
+use crate::files::{file, layout};
+use crate::printable;
 
 /// Longer files are not what Slurm is asked for.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;

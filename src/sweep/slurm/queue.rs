@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::SlurmError;
 use super::arrays::Arrays;
-use crate::results::printable;
+use crate::printable;
 
 /// A message of Slurm's is cut after this.
 const SAID_CHARACTERS_MAX: usize = 400;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::launch::ALLOW_COMMAND;
 use super::SlurmError;
 use crate::experiment::launcher::Slurm;
-use crate::results::layout;
+use crate::files::layout;
 
 /// Bytes of a mebibyte, Slurm's `M`.
 const MEBIBYTE: u64 = 1024 * 1024;

@@ -27,10 +27,11 @@ use super::watch::{
 };
 use crate::bounded::ledger::Ledger;
 use crate::experiment::launcher::Slurm;
+use crate::files::layout;
+use crate::files::write::{self, LineWriter};
+use crate::results::read;
 use crate::results::search::Search;
 use crate::results::sweep::{Process, Record};
-use crate::results::write::{self, LineWriter};
-use crate::results::{layout, read};
 use crate::run::stop::StopSignal;
 use crate::units::Bytes;
 

@@ -8,8 +8,8 @@ use super::super::launch::Start;
 use super::super::record::{RecordError, run_folder};
 use super::super::search::known;
 use super::super::standing::{self, Standing};
+use crate::files::write::WriteError;
 use crate::results::sweep::Record;
-use crate::results::write::WriteError;
 
 /// After a requeue the earlier process may still be writing its checkpoint.
 const OTHER_MAX: Duration = Duration::from_secs(30);

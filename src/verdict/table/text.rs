@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::path::Path;
 
 use super::Wrong;
-use crate::results::file;
+use crate::files::file;
 
 /// Longer lines are of no trace that we could judge; a quotation mark that is never closed makes one.
 pub const LINE_BYTES_MAX: u64 = 256 * 1024;

@@ -100,7 +100,7 @@ mod tests {
     fn a_device_a_pipe_and_a_folder_are_refused_at_once_and_a_link_to_a_file_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        crate::results::write::replace(&at("file"), b"four").unwrap();
+        crate::files::write::replace(&at("file"), b"four").unwrap();
         std::os::unix::fs::symlink("file", at("link")).unwrap();
         std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
         let pipe = std::ffi::CString::new(at("pipe").to_str().unwrap()).unwrap();

@@ -12,7 +12,8 @@ use std::path::Path;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
-use super::{file, printable};
+use super::file;
+use crate::printable;
 
 /// More than this describes more tensors than a model has.
 const HEAD_BYTES_MAX: u64 = 16 * 1024 * 1024;

@@ -1,11 +1,7 @@
 //! What is said of a validation metric: its unit, which way is better, and how sure a mean over episodes is?
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::format::Summary;
 
 /// Which values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,14 +87,6 @@ pub struct Interval {
     pub half_width: f64,
     /// Episodes in which the metric could be measured, at least 2.
     pub episodes: u64,
-}
-
-impl Summary {
-    /// The last validation after a step. A summary of an older xrun may have that before the first step in its place.
-    pub fn after(&self) -> Option<&BTreeMap<String, Option<f64>>> {
-        let untrained = self.best.is_none() && self.metrics_last == self.metrics_first;
-        Some(&self.metrics_last).filter(|metrics| !metrics.is_empty() && !untrained)
-    }
 }
 
 /// The 97.5 % quantile of Student's distribution.

@@ -1,0 +1,41 @@
+//! The JSON Schemas of the records that xrun writes.
+
+use serde_json::Value;
+
+use crate::experiment::schema::{generate, titled};
+use crate::results::comparison::Comparison;
+use crate::results::evaluation::Evaluation;
+use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
+use crate::results::hook::HookDocument;
+use crate::results::notes::Notes;
+use crate::results::prediction::Prediction;
+use crate::results::process::ProcessNote;
+use crate::results::reproduction::Reproduction;
+use crate::results::sweep::{Process, Record, Table};
+use crate::results::sweep_memory::SweepMemory;
+use crate::results::verdict::Verdict;
+
+/// The schema of each record in the directory of a run or a sweep, by the name of its file below `schemas/`.
+pub fn of_records() -> Vec<(&'static str, Value)> {
+    vec![
+        ("manifest", titled("manifest", "manifest.json of a run", generate::<Manifest>(false))),
+        ("plan", titled("plan", "plan.json of a run", generate::<PlanFile>(false))),
+        ("metrics", titled("metrics", "A line of metrics.jsonl of a run", generate::<MetricsLine>(false))),
+        ("memory", titled("memory", "A line of memory.jsonl of a run", generate::<MemoryLine>(false))),
+        ("verdict", titled("verdict", "verdict.json of a run", generate::<Verdict>(false))),
+        ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
+        ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
+        ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
+        ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<Record>(false))),
+        ("sweep_memory", titled("sweep_memory", "memory.toml of a sweep", generate::<SweepMemory>(false))),
+        ("processes", titled("processes", "A line of processes.jsonl of a sweep", generate::<Process>(false))),
+        ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),
+        ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),
+        ("evaluation", titled("evaluation", "evaluation.json of xrun eval", generate::<Evaluation>(false))),
+        ("prediction", titled("prediction", "prediction.json of xrun predict", generate::<Prediction>(false))),
+        ("notes", titled("notes", "notes.json of a run", generate::<Notes>(false))),
+        ("process", titled("process", "process.json of a run", generate::<ProcessNote>(false))),
+        ("hook", titled("hook", "What a hook reads on its standard input", generate::<HookDocument>(false))),
+        ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
+    ]
+}

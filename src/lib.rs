@@ -13,6 +13,7 @@
 
 #![warn(missing_docs)]
 
+pub mod backend;
 pub mod bounded;
 pub mod child;
 pub(crate) mod cli;

@@ -30,12 +30,13 @@
 
 use std::process::ExitCode;
 
+use crate::backend::Burn;
+use crate::backend::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::data::image_text::ImageText;
 use crate::data::kind::{self, AnyDataset, DatasetKind};
 use crate::data::question_answers::QuestionAnswers;
 use crate::data::reference_video::ReferenceVideo;
 use crate::data::sound_clips::SoundClips;
-use crate::device::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::experiment::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
 use crate::heap;
 use crate::pipelines::command::Command;
@@ -47,7 +48,7 @@ use crate::pipelines::vision_language::{VisionLanguage, VisionLanguageModel};
 use crate::run::fingerprint::has_other_kinds;
 use crate::run::stop::EXIT_OUT_OF_MEMORY;
 use crate::settings::chosen::Family;
-use crate::{child, cli, invocation};
+use crate::{child, cli, device, invocation};
 
 /// What a program knows. A kind of a name that is there already takes its place.
 #[derive(Default)]
@@ -121,6 +122,7 @@ impl Program {
         self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registered().add(kind));
         self.models.into_iter().for_each(|kind| <dyn AnyModel>::registered().add(kind));
         self.datasets.into_iter().for_each(|kind| <dyn AnyDataset>::registered().add(kind));
+        device::register(&Burn);
         if child::is_of_this_program() {
             std::process::exit(i32::from(cli::answer()));
         }

@@ -1,36 +1,16 @@
-//! Which device is used, and why? The only folder that names a backend.
+//! Which device is used, and why?
 //!
 //! `auto` takes the first GPU that works and the CPU otherwise. Burn's CUDA backend loads the driver at run time and
 //! panics inside the loader where it is missing, so each kind is probed first, and what is missing is said.
 
-#[cfg(not(feature = "cuda"))]
-#[path = "cuda_absent.rs"]
-pub mod cuda;
-#[cfg(feature = "cuda")]
-pub mod cuda;
-#[cfg(feature = "train")]
-pub mod dispatch;
-pub mod driver;
-#[cfg(not(feature = "train"))]
-#[path = "kernels_absent.rs"]
-pub mod kernels;
-#[cfg(feature = "train")]
-pub mod kernels;
-pub mod library;
+mod backend;
 pub mod machine;
 pub mod missing;
-#[cfg(feature = "train")]
-pub mod threads;
-pub mod visible;
-#[cfg(not(feature = "vulkan"))]
-#[path = "vulkan_absent.rs"]
-pub mod vulkan;
-#[cfg(feature = "vulkan")]
-pub mod vulkan;
 
 use std::fmt;
 
 use crate::invocation;
+pub use backend::{Backend, backend, register};
 use missing::Missing;
 
 /// A kind of device, and which of them.
@@ -146,7 +126,7 @@ pub struct Listing {
 
 /// All kinds, in the order in which `auto` tries them. Of each GPU it is tried whether it opens.
 pub fn list() -> Vec<Listing> {
-    let opened = cuda::probe().and_then(|found| {
+    let opened = backend().cuda().and_then(|found| {
         let (opened, failed): (Vec<_>, Vec<_>) =
             found.into_iter().map(|found| opens(found.kind).map(|()| found)).partition(Result::is_ok);
         let opened: Vec<Found> = opened.into_iter().flatten().collect();
@@ -157,14 +137,14 @@ pub fn list() -> Vec<Listing> {
     });
     vec![
         Listing { kind: "cuda", found: opened },
-        Listing { kind: "vulkan", found: vulkan::probe() },
+        Listing { kind: "vulkan", found: backend().vulkan() },
         Listing { kind: "cpu", found: Ok(vec![cpu()]) },
     ]
 }
 
 fn opens(kind: Kind) -> Result<(), Missing> {
     match kind {
-        Kind::Cuda(index) => cuda::opens(index),
+        Kind::Cuda(index) => backend().opens_cuda(index),
         Kind::Cpu | Kind::Vulkan(_) => Ok(()),
     }
 }
@@ -225,10 +205,10 @@ pub fn choose(asked: &str) -> Result<Chosen, DeviceError> {
         Ok(Chosen { kind: found.kind, because, found, instead_of: None })
     };
     match kind {
-        "cuda" => of(cuda::probe()),
-        "vulkan" => of(vulkan::probe()),
+        "cuda" => of(backend().cuda()),
+        "vulkan" => of(backend().vulkan()),
         "cpu" => of(Ok(vec![cpu()])),
-        _ => Ok(match cuda::probe().and_then(first_that_opens) {
+        _ => Ok(match backend().cuda().and_then(first_that_opens) {
             Ok(found) => {
                 let because = "the first GPU that works".into();
                 Chosen { kind: found.kind, because, found, instead_of: None }

@@ -8,9 +8,9 @@ use burn_store::ModuleSnapshot;
 
 use super::Tensor;
 use super::step::{Gathered, Trained};
+use crate::backend::dispatch::TensorDevice;
 use crate::bounded::HeldBytes;
 use crate::data::feed::Feed;
-use crate::device::dispatch::TensorDevice;
 use crate::settings::sections::{CleanupAction, Optimizer, Training};
 use crate::task::DeviceMemory;
 use crate::task::{Phases, StepReport, Task, TaskError, ValidationReport};

@@ -6,7 +6,7 @@
 use burn::tensor::{DType, Device, FloatDType};
 
 use super::Tensor;
-use crate::device::dispatch::TensorDevice;
+use crate::backend::dispatch::TensorDevice;
 use crate::settings::matmul_dtype::MatmulDtype;
 use crate::task::TaskError;
 

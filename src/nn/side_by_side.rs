@@ -19,10 +19,11 @@ use xrun_ops::CpuKernels;
 use super::Tensor;
 use super::graph::beside;
 use super::step::{Gathered, Note};
+use crate::backend::threads;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Holding, Ledger};
 use crate::data::parts;
-use crate::device::{Kind, threads};
+use crate::device::Kind;
 use crate::settings::sections::Limits;
 use crate::task::TaskError;
 

@@ -124,11 +124,11 @@ impl Planned {
         if let Some(missing) = &chosen.instead_of {
             listener.say(&format!("on the CPU, since the GPU cannot be used: {missing}"));
         }
-        if matches!(chosen.kind, Kind::Cuda(_)) && !device::cuda::tune(tuning(&experiment.device)) {
+        if matches!(chosen.kind, Kind::Cuda(_)) && !device::backend().tune(tuning(&experiment.device)) {
             listener.detail("a file of CubeCL's own (cubecl.toml) says how finely it tunes");
         }
         if chosen.kind == Kind::Cpu {
-            device::kernels::choose(experiment.device.cpu_kernels).map_err(NotStarted::failed)?;
+            device::backend().choose_kernels(experiment.device.cpu_kernels).map_err(NotStarted::failed)?;
         }
         let ledger = Ledger::default();
         let begun = Instant::now();

@@ -11,7 +11,7 @@ use xrun::bounded::buffer::Buffer;
 use xrun::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun::data::feed::{self, Feed, FeedSettings};
 use xrun::device::Kind;
-use xrun::device::dispatch::TensorDevice;
+use xrun::backend::dispatch::TensorDevice;
 use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun::nn::learner::{Learner, Lesson, Step};

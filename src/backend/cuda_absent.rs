@@ -3,20 +3,20 @@
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
 
-use super::machine;
-use super::missing::Missing;
-use super::{Found, Tuning};
+use crate::device::missing::Missing;
+use crate::device::{Backend, Found, Tuning};
+
+/// A program without CUDA.
+struct Absent;
+
+impl Backend for Absent {}
 
 /// No GPU is looked for.
 ///
 /// # Errors
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    let (what, cure) = ("this program was built without the feature `cuda`", "cargo build --release --features cuda");
-    Err(match machine::gpus() {
-        Ok(gpus) if !gpus.is_empty() => Missing::unusable(what, cure),
-        _ => Missing::absent(what, cure),
-    })
+    Absent.cuda()
 }
 
 /// `true`: nothing is tuned.

@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::library::Library;
-use super::missing::Missing;
+use crate::device::missing::Missing;
 use crate::panics::words;
 
 const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];

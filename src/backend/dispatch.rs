@@ -3,7 +3,8 @@
 use burn::backend::{Backend, Dispatch};
 use burn::tensor::Device;
 
-use super::{Kind, cuda, vulkan};
+use super::{cuda, vulkan};
+use crate::device::{Kind, multiplies_in_tf32};
 use crate::heap;
 use crate::panics;
 use crate::task::{DeviceMemory, TaskError};
@@ -42,7 +43,7 @@ impl TensorDevice {
     /// Whether products of 32-bit floats are rounded to ten bits of mantissa where that is faster.
     pub fn multiplies_in_tf32(&self) -> bool {
         match self.kind {
-            Kind::Cuda(index) => cuda::capability(index).is_some_and(super::multiplies_in_tf32),
+            Kind::Cuda(index) => cuda::capability(index).is_some_and(multiplies_in_tf32),
             Kind::Cpu | Kind::Vulkan(_) => false,
         }
     }

@@ -1,8 +1,8 @@
 //! Vulkan devices, software ones among them: is one usable?
 
 use super::library::Library;
-use super::missing::Missing;
-use super::{Found, Kind};
+use crate::device::missing::Missing;
+use crate::device::{Found, Kind};
 use crate::panics;
 
 /// The loader of Vulkan drivers.

@@ -8,9 +8,9 @@ use cubecl::config::autotune::AutotuneLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 use super::driver::Driver;
-use super::machine;
-use super::missing::Missing;
-use super::{Found, Kind, Tuning, visible};
+use super::visible;
+use crate::device::missing::Missing;
+use crate::device::{Found, Kind, Tuning, machine};
 
 /// The oldest GPUs for which CubeCL's kernels are tried, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;

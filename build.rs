@@ -37,7 +37,9 @@ fn leave_symbols_out() {
     if !release || std::env::var_os(KEEP_SYMBOLS).is_some() {
         return;
     }
-    for argument in ["--strip-all", "--export-dynamic-symbol=_ZN4xrun*", "--export-dynamic-symbol=*_short_backtrace*"] {
+    let kept =
+        ["_ZN[0-9]xrun*", "_ZN[0-9][0-9]xrun*", "*_short_backtrace*"].map(|of| format!("--export-dynamic-symbol={of}"));
+    for argument in kept.into_iter().chain(["--strip-all".into()]) {
         println!("cargo:rustc-link-arg-bin=xrun=-Wl,{argument}");
     }
 }
@@ -75,6 +77,6 @@ fn commit(root: &Path) -> Option<(String, String)> {
     }
     // Not asked again at each commit, which would build everything anew: as of the last build of changed sources.
     let commit = git(&["rev-parse", "HEAD"])?;
-    let changed = git(&["status", "--porcelain", "--", "src", "build.rs", "Cargo.toml", "Cargo.lock"])?;
+    let changed = git(&["status", "--porcelain", "--", "src", "crates", "build.rs", "Cargo.toml", "Cargo.lock"])?;
     Some((commit, (!changed.is_empty()).to_string()))
 }

@@ -17,10 +17,10 @@ use xrun::bounded::ledger::{Cap, Ledger, Policy};
 use xrun::data::feed::{Feed, FeedSettings};
 use xrun::experiment::read;
 use xrun::heap::CountingAllocator;
-use xrun::memory::trace::{Moment, Tracer};
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
 use xrun::results::format::Point;
+use xrun::run::trace::{Moment, Tracer};
 
 fn main() {
     divan::main();

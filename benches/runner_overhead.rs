@@ -12,14 +12,16 @@ use std::time::Instant;
 use xrun::Program;
 use xrun::bounded::ledger::Ledger;
 use xrun::device;
+use xrun::directory;
 use xrun::experiment::read;
 use xrun::plan::{self, Plan};
 use xrun::results::format::LoopState;
-use xrun::run::directory;
 use xrun::run::launch::Launch;
 use xrun::run::observer::Silent;
-use xrun::run::stop::StopSignal;
+use xrun::stop::StopSignal;
 use xrun::task::{Phases, Task};
+
+xrun::count_heap!();
 
 const STEPS: u64 = 60;
 const TURNS: usize = 7;

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use targets::{TARGETS, Target};
 
+xrun::count_heap!();
+
 /// A hang: so long at work on one input, or asleep with it. Not by the clock, as others may keep the machine busy.
 const LONG: Duration = Duration::from_secs(20);
 /// Between two looks at the targets.

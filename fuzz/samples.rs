@@ -13,8 +13,9 @@ use xrun::files::write;
 use xrun::pipelines::qat_language_model::ranges_file;
 use xrun::results::format::LoopState;
 use xrun::run::launch::{self, Launch};
-use xrun::run::{directory, fingerprint, manifest, observer, stop};
+use xrun::run::{fingerprint, manifest, observer};
 use xrun::{Program, device, plan, report};
+use xrun::{directory, stop};
 
 /// Experiment files that need no other file, and some that are wrong.
 pub fn experiments() -> Vec<Vec<u8>> {

@@ -16,13 +16,13 @@ use xrun::data::tokenizer;
 use xrun::experiment::{read, read_sweep};
 use xrun::export;
 use xrun::files::tensors;
+use xrun::judge;
 use xrun::pipelines::qat_language_model::ranges_file;
 use xrun::report::{self, compare, listing, summary};
-use xrun::results::sweep::Record;
 use xrun::results::{index, read as read_results};
 use xrun::run::{checkpoint, reproduce, resume};
+use xrun::sweep::records::sweep::Record;
 use xrun::sweep::{plan, slurm};
-use xrun::verdict::of_file;
 use xrun::verdict::table::Asked;
 
 use super::mutate::{flipped, mutated, with_right_checks, with_right_head};
@@ -290,7 +290,7 @@ fn answers(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
         text(compare::gather(&both).map(|both| compare::text(&both, 100)).map_err(|error| error.to_string())),
         text(
-            of_file::of_path(run, &Asked::default())
+            judge::of_path(run, &Asked::default())
                 .map(|found| format!("{:?}", found.verdict))
                 .map_err(|error| error.to_string()),
         ),
@@ -380,7 +380,7 @@ fn csv(place: &Path) -> Work {
         if !is_table {
             read_results::memory_file(path).map_err(|error| error.to_string())?.for_each(drop);
         }
-        Ok(of_file::of_path(path, &Asked::default()).is_ok())
+        Ok(judge::of_path(path, &Asked::default()).is_ok())
     })
 }
 

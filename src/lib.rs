@@ -13,42 +13,37 @@
 
 #![warn(missing_docs)]
 
-pub mod backend;
-pub mod bounded;
-pub mod child;
 pub(crate) mod cli;
-pub(crate) mod command;
-pub mod data;
-pub mod device;
-pub mod experiment;
-pub mod export;
-pub mod files;
-pub mod heap;
-pub mod invocation;
-pub mod memory;
-pub mod metrics;
-#[cfg(feature = "train")]
-pub mod nn;
-pub mod panics;
-pub mod pipelines;
-pub mod plan;
-pub mod printable;
-pub mod probe;
-pub mod problem;
 pub mod program;
-pub mod report;
-pub mod results;
-pub mod run;
 pub mod schemas;
-pub mod seed;
-pub mod settings;
-pub mod sweep;
-pub mod task;
-pub mod units;
-pub mod verdict;
 
 pub use program::Program;
+pub use xrun_core::{
+    bounded, count_heap, dataset, device, experiment, files, heap, invocation, leak, panics, printable, problem, seed,
+    settings, task, units,
+};
+pub use xrun_data as data;
+#[cfg(feature = "train")]
+pub use xrun_pipelines::nn;
+pub use xrun_pipelines::{backend, metrics};
+pub use xrun_results::{self as results, export, judge, report};
+pub use xrun_run::{self as run, plan, probe};
+pub use xrun_sweep as sweep;
+pub use xrun_verdict as verdict;
+pub use xrun_watch::{child, command, directory, host, killed, memory, stop};
 
-/// Counts the heap: see [`heap`].
-#[global_allocator]
-static ALLOCATOR: heap::CountingAllocator = heap::CountingAllocator;
+/// Pipelines, each in its folder.
+pub mod pipelines {
+    pub use xrun_core::pipelines::*;
+    pub use xrun_pipelines::{federated_adapters, fewshot_detection, leaks, qat_language_model, vision_language};
+}
+
+#[cfg(test)]
+xrun_core::count_heap!();
+
+/// Unit tests know the kinds that xrun brings.
+#[cfg(test)]
+#[ctor::ctor(unsafe)]
+fn register() {
+    Program::new().built_in().register();
+}

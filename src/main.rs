@@ -1,5 +1,7 @@
 //! xrun with its own pipelines.
 
+xrun::count_heap!();
+
 fn main() -> std::process::ExitCode {
     xrun::Program::new().built_in().main()
 }

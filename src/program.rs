@@ -4,6 +4,8 @@
 //!
 //! ```no_run
 //! # use xrun::pipelines::dummy::Dummy as Mine;
+//! xrun::count_heap!();
+//!
 //! fn main() -> std::process::ExitCode {
 //!     xrun::Program::new().built_in().pipeline::<Mine>().main()
 //! }
@@ -15,6 +17,8 @@
 //! ```standalone_crate
 //! use xrun::probe;
 //! use xrun::{Program, experiment::read};
+//!
+//! xrun::count_heap!();
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     Program::new().built_in().register();
@@ -32,30 +36,18 @@ use std::process::ExitCode;
 
 use crate::backend::Burn;
 use crate::backend::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
-use crate::data::image_text::ImageText;
-use crate::data::kind::{self, AnyDataset, DatasetKind};
-use crate::data::question_answers::QuestionAnswers;
-use crate::data::reference_video::ReferenceVideo;
-use crate::data::sound_clips::SoundClips;
-use crate::experiment::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
+use crate::dataset::kind::DatasetKind;
+use crate::experiment::kinds::Kinds;
+use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::heap;
-use crate::pipelines::command::Command;
-use crate::pipelines::dummy::Dummy;
-use crate::pipelines::federated_adapters::{AudioAdapters, FederatedAdapters};
-use crate::pipelines::fewshot_detection::{FewshotDetection, ReferenceDetector};
-use crate::pipelines::qat_language_model::{Gpt2, QatLanguageModel};
-use crate::pipelines::vision_language::{VisionLanguage, VisionLanguageModel};
-use crate::run::fingerprint::has_other_kinds;
-use crate::run::stop::EXIT_OUT_OF_MEMORY;
-use crate::settings::chosen::Family;
+use crate::results::built::{self, Built, has_other_kinds};
+use crate::stop::EXIT_OUT_OF_MEMORY;
 use crate::{child, cli, device, invocation};
 
 /// What a program knows. A kind of a name that is there already takes its place.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Program {
-    pipelines: Vec<&'static dyn AnyPipeline>,
-    models: Vec<&'static dyn AnyModel>,
-    datasets: Vec<&'static dyn AnyDataset>,
+    kinds: Kinds,
     /// Kinds of other crates are among them.
     others: bool,
 }
@@ -66,46 +58,24 @@ impl Program {
         Self::default()
     }
 
-    /// What xrun itself brings. One line for each kind, and no other place lists them.
+    /// What xrun itself brings.
     pub fn built_in(self) -> Self {
-        let others = self.others;
-        let all = self
-            .pipeline::<FewshotDetection>()
-            .pipeline::<QatLanguageModel>()
-            .pipeline::<FederatedAdapters>()
-            .pipeline::<VisionLanguage>()
-            .pipeline::<Command>()
-            .pipeline::<Dummy>()
-            .model::<ReferenceDetector>()
-            .model::<Gpt2>()
-            .model::<AudioAdapters>()
-            .model::<VisionLanguageModel>()
-            .dataset::<ReferenceVideo>()
-            .dataset::<QuestionAnswers>()
-            .dataset::<SoundClips>()
-            .dataset::<ImageText>();
-        Self { others, ..all }
+        Self { kinds: self.kinds.and(xrun_pipelines::kinds()), ..self }
     }
 
     /// Adds a pipeline.
-    pub fn pipeline<P: PipelineKind>(mut self) -> Self {
-        self.pipelines.push(any_pipeline::<P>());
-        self.others = true;
-        self
+    pub fn pipeline<P: PipelineKind>(self) -> Self {
+        Self { kinds: self.kinds.pipeline::<P>(), others: true }
     }
 
     /// Adds a model.
-    pub fn model<M: ModelKind>(mut self) -> Self {
-        self.models.push(any_model::<M>());
-        self.others = true;
-        self
+    pub fn model<M: ModelKind>(self) -> Self {
+        Self { kinds: self.kinds.model::<M>(), others: true }
     }
 
     /// Adds a data set.
-    pub fn dataset<D: DatasetKind>(mut self) -> Self {
-        self.datasets.push(kind::any::<D>());
-        self.others = true;
-        self
+    pub fn dataset<D: DatasetKind>(self) -> Self {
+        Self { kinds: self.kinds.dataset::<D>(), others: true }
     }
 
     /// Makes the kinds known to whatever reads experiments in this process. Before the first is read, and before the program
@@ -116,12 +86,11 @@ impl Program {
     /// # Panics
     /// When an experiment or its schema was read before, and one of the kinds was not known then.
     pub fn register(self) {
+        built::register(BUILT);
         if self.others {
             has_other_kinds();
         }
-        self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registered().add(kind));
-        self.models.into_iter().for_each(|kind| <dyn AnyModel>::registered().add(kind));
-        self.datasets.into_iter().for_each(|kind| <dyn AnyDataset>::registered().add(kind));
+        self.kinds.register();
         device::register(&Burn);
         if child::is_of_this_program() {
             std::process::exit(i32::from(cli::answer()));
@@ -131,12 +100,17 @@ impl Program {
     /// Reads the command line, does what it says, and answers with the exit code. To be called first in `main`.
     ///
     /// # Panics
-    /// When another thread runs: variables of the environment are set for the GPU's driver and for CubeCL.
+    /// When another thread runs: variables of the environment are set for the GPU's driver and for CubeCL. And when the program
+    /// does not count its heap ([`count_heap!`](crate::count_heap)): every verdict would be that memory is bounded.
     pub fn main(self) -> ExitCode {
         let alone = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count) == 1;
         assert!(alone, "`Program::main` was called after a thread was started");
         // SAFETY: no other thread runs that could read the environment.
         unsafe { prepare_environment() };
+        assert!(
+            heap::is_counted(),
+            "this program does not count its heap: put `xrun::count_heap!();` into its main.rs"
+        );
         heap::keep_free_pages();
         heap::end_where_refused(EXIT_OUT_OF_MEMORY, REFUSED);
         invocation::is_called(&std::env::args_os().next().unwrap_or_default());
@@ -144,6 +118,22 @@ impl Program {
         cli::main()
     }
 }
+
+/// How xrun was built; its build script knows the sources.
+const BUILT: Built = Built {
+    version: env!("CARGO_PKG_VERSION"),
+    source_digest: env!("XRUN_SOURCE_DIGEST"),
+    commit: env!("XRUN_BUILT_COMMIT"),
+    with_changes: env!("XRUN_BUILT_WITH_CHANGES"),
+    lock_file: include_str!("../Cargo.lock"),
+    features: match (cfg!(feature = "train"), cfg!(feature = "cuda"), cfg!(feature = "vulkan")) {
+        (_, true, true) => &["train", "cuda", "vulkan"],
+        (_, true, false) => &["train", "cuda"],
+        (_, false, true) => &["train", "vulkan"],
+        (true, false, false) => &["train"],
+        (false, false, false) => &[],
+    },
+};
 
 /// Said by a program for which the system has no memory.
 const REFUSED: &str = "error: out of memory: the system gave no more (`ulimit -v`, or no room in memory and swap); what was written so \
@@ -158,12 +148,5 @@ pub unsafe fn prepare_environment() {
     if std::env::var_os(ORDER_VARIABLE).is_none() {
         // SAFETY: as the caller promised.
         unsafe { std::env::set_var(ORDER_VARIABLE, ORDER_BY_BUS) };
-    }
-}
-
-impl std::fmt::Debug for Program {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.pipelines.iter().map(|kind| kind.name()).collect();
-        write!(formatter, "Program of {}", names.join(", "))
     }
 }

@@ -11,9 +11,9 @@ use crate::results::notes::Notes;
 use crate::results::prediction::Prediction;
 use crate::results::process::ProcessNote;
 use crate::results::reproduction::Reproduction;
-use crate::results::sweep::{Process, Record, Table};
-use crate::results::sweep_memory::SweepMemory;
 use crate::results::verdict::Verdict;
+use crate::sweep::records::sweep::{Process, Record, Table};
+use crate::sweep::records::sweep_memory::SweepMemory;
 
 /// The schema of each record in the directory of a run or a sweep, by the name of its file below `schemas/`.
 pub fn of_records() -> Vec<(&'static str, Value)> {

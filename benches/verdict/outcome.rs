@@ -2,10 +2,7 @@
 //!
 //! The only file that touches what is judged: everything that depends on its interface stands here.
 
-use xrun::results::format::{HostMemory, MemoryLine, Point, VERSION};
-use xrun::results::verdict::{Findings, Judgement};
-use xrun::verdict::judge::{BYTES, Scale, Series};
-use xrun::verdict::watch::{Context, Watch};
+use xrun::verdict::{BYTES, Context, Findings, Judgement, Sample, Scale, Series, Watch};
 
 use super::series::{Run, Truth};
 
@@ -124,24 +121,6 @@ pub fn judge(run: &Run, growth_min: f64) -> Outcome {
 fn add_processes(run: &Run, watch: &mut Watch) {
     for sample in &run.samples {
         let segment = run.restarts.iter().filter(|begins| sample.step >= **begins).count() as u32;
-        let host = HostMemory { heap: sample.bytes as u64, ..HostMemory::default() };
-        watch.add(&MemoryLine {
-            version: VERSION,
-            segment,
-            time_us: 0,
-            step: sample.step,
-            epoch: sample.step.checked_div(run.steps_per_epoch).unwrap_or_default(),
-            point: Point::Step,
-            host,
-            device: None,
-            driver: None,
-            container: None,
-            owners: Default::default(),
-            freed: None,
-            phases_us: Default::default(),
-            cost_us: 0,
-            pressure: None,
-            processes: None,
-        });
+        watch.add(&Sample { segment, step: sample.step, heap: sample.bytes as u64, ..Sample::default() });
     }
 }

@@ -9,13 +9,13 @@ use super::CheckArguments;
 use super::locked;
 use super::terminal::{Failure, Terminal};
 use super::training::tell_left_out;
-use crate::data::error::{Broken, DataError, NAMED_MAX};
+use crate::dataset::error::{Broken, DataError, NAMED_MAX};
 use crate::experiment::look::{self, Look};
 use crate::experiment::read::Checked;
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Problem, Problems};
 use crate::run::prepare::Planned;
-use crate::run::stop::{EXIT_BAD_INPUT, EXIT_VERDICT};
+use crate::stop::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::sweep::plan;
 
 /// What was found in a file.

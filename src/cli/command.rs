@@ -10,6 +10,7 @@ use super::terminal::{Failure, Terminal};
 use super::training;
 use super::watch;
 use crate::command::{Begun, Enough, Names, Request, StepsFrom, session, start};
+use crate::directory::RunDirectory;
 use crate::experiment::Experiment;
 use crate::experiment::command::{NO_STEPS, RECOGNISE, Words};
 use crate::files::layout;
@@ -19,12 +20,11 @@ use crate::probe;
 use crate::results::format::Manifest;
 use crate::results::{read, secrets};
 use crate::run::begin::NewRun;
-use crate::run::directory::RunDirectory;
 use crate::run::prepare::Planned;
 use crate::run::resume::{self, Continuation};
-use crate::run::stop::{Ending, exit_code};
 use crate::settings::command::{Command, Knob};
 use crate::settings::step_pattern::StepPattern;
+use crate::stop::{Ending, exit_code};
 
 /// A probe is short, and its peak is what is asked for.
 const PROBE_EVERY: Duration = Duration::from_millis(50);

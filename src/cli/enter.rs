@@ -9,7 +9,7 @@ use super::{
     Command, CommandLine, Progress, check, compare, completions, devices, eval, export, init, leaks, list, man, new,
     note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, watch,
 };
-use crate::run::stop::listen_for_saves;
+use crate::stop::listen_for_saves;
 use crate::{invocation, panics};
 
 /// The environment, without variables that are not Unicode: no key could take them.
@@ -42,7 +42,7 @@ pub fn answer() -> u8 {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));
         terminal.error(&format!("this is a bug of {}; results written so far are whole", invocation::program()));
-        crate::run::stop::EXIT_PANIC
+        crate::stop::EXIT_PANIC
     });
     terminal::delivered(code)
 }

@@ -9,8 +9,8 @@ use super::terminal::{Failure, Terminal};
 use crate::export::{self, Exported, Format, Table, public, tensorboard};
 use crate::files::{layout, write};
 use crate::report;
+use crate::results::timestamp;
 use crate::results::{index, read};
-use crate::run::manifest;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let Some(to) = arguments.to else {
@@ -97,7 +97,7 @@ fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
 }
 
 fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failure> {
-    let started = read::manifest(run).ok().and_then(|manifest| manifest::seconds_of(&manifest.started));
+    let started = read::manifest(run).ok().and_then(|manifest| timestamp::seconds_of(&manifest.started));
     let written = tensorboard::export(run, output, started.unwrap_or_default()).map_err(Failure::failed)?;
     if written.lines_left_out > 0 {
         terminal.say(&format!("{} lines are damaged and are left out", written.lines_left_out));

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use super::terminal::Terminal;
 use crate::run::hooks::Told;
 use crate::run::observer::{Event, Observer};
-use crate::run::stop::Ending;
 use crate::settings::sections::Hooks;
+use crate::stop::Ending;
 
 /// Whether the hooks of an experiment are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use crate::device::{self, Kind};
 use crate::experiment::leaks::{Expected, Grows, On};
 use crate::experiment::read;
 use crate::files::write;
+use crate::judge;
 use crate::report::junit::junit;
 use crate::report::verdict::{Pair, pairs};
 use crate::results::format::Outcome;
 use crate::results::verdict::{Judgement, OWNER, Verdict};
-use crate::run::stop::exit_code;
-use crate::verdict::of_file;
+use crate::stop::exit_code;
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let leaky = leaky_files(&arguments.folder, &arguments.names)?;
@@ -135,7 +135,7 @@ fn pair(name: &str, file: &Path, expected: &LookedFor, runs: &mut Runs) -> Resul
     let of_owner = format!("{OWNER}{}", expected.owner);
     let held = leaky.series.iter().find(|one| one.name == of_owner).map(|one| one.last);
     let ends = expected.bytes_in_all.is_some();
-    let suspected_at = of_file::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
+    let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
     Ok(Some(Pair {
         name: name.to_owned(),
         leaky: leaky.verdict,

@@ -14,7 +14,7 @@ use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
 use crate::results::read as results;
 use crate::results::verdict::Verdict;
-use crate::run::stop::exit_code;
+use crate::stop::exit_code;
 
 /// What came of one.
 #[derive(Clone, Debug)]

@@ -6,13 +6,13 @@ use serde_json::Value;
 use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::{schema, shape};
+use crate::killed;
 use crate::printable;
 use crate::problem::nearest;
 use crate::report::listing;
 use crate::results::index::{self, Entry, RunState};
 use crate::results::selection::{METRIC, ORDERS, Order, Selection, Status, sort};
 use crate::results::verdict::Judgement;
-use crate::run::killed;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 
 #[derive(Clone, Debug, Args)]

@@ -7,8 +7,8 @@ use super::terminal::{Failure, Terminal};
 use crate::files::{file, layout, write};
 use crate::results::format::VERSION;
 use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, wrong_tag};
+use crate::results::timestamp;
 use crate::results::{index, named, read};
-use crate::run::manifest;
 
 #[derive(Clone, Debug, Args)]
 pub struct NoteArguments {
@@ -48,7 +48,7 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
         if notes.len() >= NOTES_MAX {
             return Err(usage(format!("the run has {NOTES_MAX} notes, and takes no more")));
         }
-        notes.push(Note { time: manifest::now(), text: text.to_owned() });
+        notes.push(Note { time: timestamp::now(), text: text.to_owned() });
     }
     tags.extend(arguments.tag.iter().cloned());
     tags.retain(|tag| !arguments.untag.contains(tag));

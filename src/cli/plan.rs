@@ -3,7 +3,7 @@
 use super::PlanArguments;
 use super::locked;
 use super::terminal::{Failure, Terminal};
-use crate::data::Dataset;
+use crate::dataset::Dataset;
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
 use crate::invocation;
@@ -14,7 +14,7 @@ use crate::probe::solve::{End, Solution, solve};
 use crate::report::width;
 use crate::results::format::{Forecast, ForecastRow, Outcome};
 use crate::run::prepare::Planned;
-use crate::run::stop::{EXIT_DOES_NOT_FIT, exit_code};
+use crate::stop::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::task::TaskFacts;
 use crate::units::Bytes;
 

@@ -9,9 +9,9 @@ use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::printable;
 use crate::results::secrets;
-use crate::results::sweep::Record;
-use crate::run::trust::{self, Untrusted};
+use crate::results::trust::{self, Untrusted};
 use crate::sweep::launch::ALLOW_COMMAND;
+use crate::sweep::records::sweep::Record;
 use crate::sweep::{record, slurm};
 
 /// More characters of a program are not shown.

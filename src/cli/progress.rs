@@ -11,8 +11,8 @@ use crate::plan::Plan;
 use crate::report::axes::number;
 use crate::results::format::MemoryLine;
 use crate::results::loss::{self, KindLoss};
+use crate::results::timestamp;
 use crate::results::verdict::OWNER;
-use crate::run::manifest;
 use crate::run::observer::{Event, Observer};
 use crate::task::Metric;
 use crate::task::metric::PlannedMetric;
@@ -374,7 +374,7 @@ impl Observer for Json {
 
 /// RFC 3339, UTC, to the millisecond.
 fn now() -> String {
-    manifest::time().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+    timestamp::time().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use crate::files::layout;
 use crate::printable;
 use crate::results::format::Outcome;
 use crate::results::index::{self, Entry, RunState};
+use crate::results::timestamp;
 use crate::results::{named, read, selection};
-use crate::run::manifest;
 use crate::run::remove::{self, LeftOver, Removable, Stays};
 use crate::units::{Bytes, counted};
 
@@ -161,8 +161,8 @@ fn counts(state: &RunState) -> bool {
 
 /// A clock was wrong, then or now: nobody knows which runs are newer.
 fn begins_later(run: &Entry) -> bool {
-    let started = run.started.as_deref().and_then(manifest::seconds_of);
-    started.is_none_or(|started| started > manifest::time().timestamp() as f64)
+    let started = run.started.as_deref().and_then(timestamp::seconds_of);
+    started.is_none_or(|started| started > timestamp::time().timestamp() as f64)
 }
 
 /// Notes that do not read may have had tags.

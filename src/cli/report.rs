@@ -3,8 +3,8 @@
 use super::RunName;
 use super::terminal::{Failure, Terminal};
 use crate::files::layout;
+use crate::judge;
 use crate::results::{index, read};
-use crate::verdict::of_file;
 use crate::verdict::table::Asked;
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
@@ -12,7 +12,7 @@ pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
         index::find(&arguments.results.folder, &arguments.run).map_err(|error| Failure::Usage(error.to_string()))?;
     // Of a run that goes on, or was killed, what is known so far.
     let so_far = match read::verdict(&run) {
-        Ok(None) => of_file::of_path(&run, &Asked::default()).ok().map(|judged| judged.verdict),
+        Ok(None) => judge::of_path(&run, &Asked::default()).ok().map(|judged| judged.verdict),
         _ => None,
     };
     for damage in crate::report::write_judged(&run, so_far).map_err(Failure::failed)? {

@@ -21,12 +21,12 @@ use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
 use crate::results::resolved;
+use crate::results::trust;
 use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::{LEFT_OUT, places_of_data};
 use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
-use crate::run::stop::exit_code;
-use crate::run::trust;
+use crate::stop::exit_code;
 
 /// What may be otherwise and still has to give the same numbers, besides what no fingerprint covers.
 const CHANGEABLE: &[&str] = &[

@@ -14,20 +14,21 @@ use super::terminal::{Failure, Terminal};
 use super::training;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results};
+use crate::directory;
 use crate::experiment::overrides::key_of;
 use crate::experiment::read;
 use crate::files::{layout, write};
+use crate::killed;
 use crate::panics;
 use crate::printable;
 use crate::problem::{Problem, Problems};
+use crate::results::built;
 use crate::results::{index, read as read_results, resolved as resolved_text};
 use crate::run::checkpoint::CHANGED;
 use crate::run::fingerprint::fingerprint;
-use crate::run::killed;
 use crate::run::launch::Launch;
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
-use crate::run::{directory, manifest};
 
 /// What may change when a run goes on: nothing that its numbers depend on.
 const CHANGEABLE: &[&str] = &[
@@ -155,7 +156,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         // Another device gives other numbers, so `auto` does not choose again.
         experiment.experiment.device.clone_from(&continuation.manifest.device.chosen);
     }
-    if continuation.manifest.code.lock_digest != manifest::lock_digest() {
+    if continuation.manifest.code.lock_digest != built::lock_digest() {
         terminal.say("this program was built with other libraries than the one that began the run: numbers may differ");
     }
     arguments.data.prepare(&experiment);

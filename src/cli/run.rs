@@ -9,7 +9,7 @@ use super::locked;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, RunArguments};
-use crate::data::Dataset;
+use crate::dataset::Dataset;
 use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::invocation;
@@ -19,7 +19,7 @@ use crate::results::{index, read as read_results};
 use crate::run::begin::{NewRun, Place};
 use crate::run::fingerprint::fingerprint;
 use crate::run::prepare::Planned;
-use crate::run::stop::EXIT_VERDICT;
+use crate::stop::EXIT_VERDICT;
 use crate::sweep::record;
 use crate::units::counted;
 

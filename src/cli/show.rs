@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use super::RunName;
 use super::terminal::{Failure, Terminal};
 use crate::files::layout;
+use crate::killed;
+use crate::killed::Explained;
 use crate::report::axes::time_of_day;
 use crate::report::summary;
 use crate::results::index::RunState;
-use crate::results::sweep::Record;
 use crate::results::{index, named, read};
-use crate::run::killed::{self, Explained};
+use crate::sweep::records::sweep::Record;
 use crate::sweep::{listing, table, text};
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {

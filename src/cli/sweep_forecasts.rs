@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::sweep_memory;
 use super::terminal::Terminal;
-use crate::results::sweep_memory::SweepMemory;
 use crate::sweep::needs::packing::Need;
 use crate::sweep::needs::{Forecasts, keep};
+use crate::sweep::records::sweep_memory::SweepMemory;
 use crate::units::Bytes;
 
 /// The forecasts of a sweep; points that are chosen later are added to them, and to `memory.toml`.

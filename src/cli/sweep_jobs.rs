@@ -11,11 +11,11 @@ use crate::device::{self, Kind};
 use crate::experiment::read;
 use crate::files::layout;
 use crate::plan::fit;
-use crate::results::sweep::Record;
 use crate::settings::sections::Limits;
 use crate::sweep::launch::{Launcher, Local, Packed};
 use crate::sweep::needs::packing::{Packing, Room};
 use crate::sweep::needs::tried_again;
+use crate::sweep::records::sweep::Record;
 use crate::sweep::search::with_known_points;
 use crate::units::{Bytes, counted};
 

@@ -10,11 +10,11 @@ use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::probe::{Probe, ProbeError};
 use crate::results::format::VERSION;
-use crate::results::sweep::Record;
-use crate::results::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
 use crate::run::prepare::{NotStarted, Planned};
 use crate::sweep::needs::{alike, keep, kept, sizes, with_margin};
 use crate::sweep::points::RunId;
+use crate::sweep::records::sweep::Record;
+use crate::sweep::records::sweep_memory::{AskedSize, PointsNeed, SweepMemory};
 use crate::units::{Bytes, counted};
 
 /// A sweep has no more probes; they are of points from the largest buffers to the smallest.

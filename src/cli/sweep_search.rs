@@ -2,8 +2,8 @@
 
 use crate::experiment::launcher::Slurm;
 use crate::experiment::sweep::{Mode, Sweep};
-use crate::results::search::{Method, Search};
-use crate::results::sweep::Record;
+use crate::sweep::records::search::{Method, Search};
+use crate::sweep::records::sweep::Record;
 use crate::sweep::search::with_known_points;
 use crate::sweep::slurm::search::JOBS;
 

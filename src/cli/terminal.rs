@@ -8,7 +8,7 @@ use crate::printable;
 use crate::probe::ProbeError;
 use crate::problem::Problems;
 use crate::results::format::Outcome;
-use crate::run::stop::{EXIT_BAD_INPUT, exit_code};
+use crate::stop::{EXIT_BAD_INPUT, exit_code};
 
 /// Standard output for answers, standard error for everything else.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,19 +8,21 @@ use std::time::Instant;
 use super::hooks::{Ask, Observing};
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, hooks, progress, resume};
-use crate::data::error::Broken;
+use crate::dataset::error::Broken;
 use crate::files::layout;
 use crate::invocation;
 use crate::printable;
 use crate::report;
+use crate::results::command_line;
 use crate::results::format::{Outcome, Summary};
 use crate::results::read;
+use crate::results::timestamp;
 use crate::run::begin::NewRun;
 use crate::run::hooks::Told;
 use crate::run::launch::Launch;
+use crate::run::post_mortem;
 use crate::run::prepare::{Listener, NotStarted, Opened, Work, left_out};
-use crate::run::stop::{Ending, StopSignal, exit_code};
-use crate::run::{manifest, post_mortem};
+use crate::stop::{Ending, StopSignal, exit_code};
 use crate::task::Task;
 use crate::units::seconds;
 
@@ -152,7 +154,7 @@ fn tell_programs(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&S
     let verdict = read::verdict(run).ok().flatten();
     let report = run.join(layout::REPORT);
     terminal.event(&serde_json::json!({
-        "event": "ended", "time": manifest::now(), "run": run.display().to_string(),
+        "event": "ended", "time": timestamp::now(), "run": run.display().to_string(),
         "outcome": ending.outcome, "exit_code": if as_asked { 0 } else { ending.exit_code() },
         "message": ending.message,
         "report": report.is_file().then(|| report.display().to_string()),
@@ -205,7 +207,7 @@ fn goes_on(run: &Path) -> bool {
 fn after_broken_data(run: &Path) -> String {
     let word = |path: &Path| printable::shell_word(&path.to_string_lossy());
     let program = invocation::program();
-    let whole = read::manifest(run).ok().and_then(|manifest| manifest::command_of_the_whole(&manifest.command));
+    let whole = read::manifest(run).ok().and_then(|manifest| command_line::command_of_the_whole(&manifest.command));
     let again = whole.unwrap_or_else(|| format!("{program} {}", word(&run.join(layout::RESOLVED))));
     format!(
         "mend the data, then start a new run: {again}; `{program} resume {}` goes on only with the data that the run began \

@@ -7,13 +7,13 @@ use super::terminal::{Failure, Terminal};
 use super::watch;
 use crate::command::attach;
 use crate::files::layout;
-use crate::printable;
+use crate::judge::VerdictError;
 use crate::report::verdict::{self, NotJudged};
 use crate::results::fail::fails;
 use crate::results::index;
-use crate::run::stop::{EXIT_VERDICT, StopSignal};
-use crate::verdict::of_file::{self, VerdictError};
+use crate::stop::{EXIT_VERDICT, StopSignal};
 use crate::verdict::table::Asked;
+use crate::{judge, printable};
 
 /// Enough to name some columns.
 const LEFT_OUT_CHARACTERS_MAX: usize = 2000;
@@ -50,7 +50,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         step_column: arguments.step_column.clone(),
         unit: arguments.unit.clone(),
     };
-    let judged = of_file::of_path(&path, &asked).map_err(|error| match error {
+    let judged = judge::of_path(&path, &asked).map_err(|error| match error {
         VerdictError::Asked(_) => Failure::Usage(error.to_string()),
         _ => Failure::failed(error),
     })?;

@@ -93,7 +93,7 @@ fn a_contract_that_is_missing_damaged_or_of_another_device_is_told() {
     assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
     let contract = text(&lock);
     let other = unsealed(&contract).replace("device.cpu", "device.cuda");
-    let digest = xrun::data::digest::digest(other.as_bytes());
+    let digest = xrun::dataset::digest::digest(other.as_bytes());
     let (_, line) = contract.trim_end().rsplit_once('\n').unwrap();
     std::fs::write(&lock, format!("{other}{}: {digest}\n", line.rsplit_once(": ").unwrap().0)).unwrap();
     let said = check(&workplace, &[]);

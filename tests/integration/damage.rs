@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use xrun::export::{self, Format, Table};
+use xrun::judge;
 use xrun::report::{self, compare, listing, summary};
 use xrun::results::index;
 use xrun::results::selection::{Order, Selection};
 use xrun::run::reproduce::Original;
-use xrun::verdict::of_file;
 use xrun::verdict::table::Asked;
 
 use crate::workplace::{Workplace, said, text, wait_until};
@@ -107,7 +107,7 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         (
             "verdict",
             shown(
-                of_file::of_path(run, &Asked::default())
+                judge::of_path(run, &Asked::default())
                     .map(|found| format!("{:?}", found.verdict))
                     .map_err(|e| e.to_string()),
             ),

@@ -32,6 +32,7 @@ mod init;
 mod interruption;
 #[cfg(target_os = "linux")]
 mod killed;
+mod kinds;
 #[cfg(feature = "train")]
 mod limits;
 mod listing;

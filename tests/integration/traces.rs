@@ -8,9 +8,9 @@ use crate::workplace::{Said, Workplace, json, text, unsealed};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// A trace that the tool itself wrote; `tests/traces/record.sh` makes them.
+/// A trace that the tool itself wrote; `record.sh` beside them makes them.
 fn trace(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/xrun-verdict/tests/traces").join(name)
 }
 
 fn verdict_on(workplace: &Workplace, name: &str, more: &[&str]) -> (Said, Value) {

@@ -324,7 +324,7 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     let kept = std::fs::read_dir(workplace.path("cache/encoders")).unwrap().flatten().map(|entry| entry.path());
     let kept = kept.into_iter().find(|path| path.extension().is_some_and(|it| it == "safetensors")).unwrap();
     let whole = std::fs::read(&kept).unwrap();
-    assert_eq!(manifest("first")["data"]["encoder"], xrun::data::digest::digest(&whole));
+    assert_eq!(manifest("first")["data"]["encoder"], xrun::dataset::digest::digest(&whole));
     let unchanged =
         || xrun(&["mine.toml", "--name", "first", "--if-changed", "--json"]).out.contains("\"skipped\": true");
     assert!(unchanged());
@@ -347,7 +347,7 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
 
     // Another encoder, such as one that another machine made: whole, and other numbers.
     std::fs::write(&kept, &flipped).unwrap();
-    let sum = format!("{}  {name}\n", xrun::data::digest::digest(&flipped));
+    let sum = format!("{}  {name}\n", xrun::dataset::digest::digest(&flipped));
     std::fs::write(kept.with_file_name(format!("{name}.sha256")), sum).unwrap();
     assert!(!unchanged());
     assert_eq!(run("third").code, 0);

@@ -4,7 +4,7 @@ pip install pycocotools numpy scipy; python tests/reference/check_run.py results
 
 Prints each metric of the last validation beside what pycocotools makes of the two files, and exits with 1 when one differs by
 more than 1e-6. `--record FOLDER` writes what pycocotools says as FOLDER/pycocotools.json, for the test of
-src/pipelines/fewshot_detection/coco_files.rs.
+crates/xrun-pipelines/src/fewshot_detection/coco_files.rs.
 """
 import contextlib
 import io

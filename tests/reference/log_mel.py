@@ -4,7 +4,7 @@ pip install torch==2.11.0 torchaudio==2.11.0
 python tests/reference/log_mel.py
 
 With real clips: a test writes their samples at 16 kHz and xrun's spectra (XRUN_LOG_MEL_OUT=FOLDER, see
-src/data/sound_clips/real_tests.rs), and `log_mel.py FOLDER CLIPS` prints the largest differences: of the spectra of the same
+crates/xrun-data/src/sound_clips/real_tests.rs), and `log_mel.py FOLDER CLIPS` prints the largest differences: of the spectra of the same
 samples, and, with librosa (pip install librosa soxr soundfile), of the spectra below 7 kHz after its resampling.
 """
 import json

@@ -21,7 +21,9 @@ fn run<const N: usize>(found: &mut Vec<Vec<f32>>, sizes: [usize; N], function: i
     let upstream = drawn(output.dims()[0], 0.5);
     let gradients = (output.clone() * upstream).sum().backward();
     found.push(output.into_data().iter().collect());
-    found.extend(leaves.map(|leaf| leaf.grad(&gradients).unwrap().into_data().iter().collect()));
+    found.extend(
+        leaves.map(|leaf| leaf.grad(&gradients).expect("each leaf has a gradient").into_data().iter().collect()),
+    );
 }
 
 /// Outputs of all operations, and the gradients of all their inputs.

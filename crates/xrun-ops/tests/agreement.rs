@@ -1,5 +1,7 @@
 //! Fused operations beside Burn's own: outputs and all gradients, at several shapes, and the same bits on any number of threads.
 
+#![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
+
 mod inputs;
 
 use burn::tensor::Tensor;

@@ -1,5 +1,7 @@
 //! Fake quantisation and the loss of a language model beside Burn's operations and PyTorch's numbers.
 
+#![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
+
 mod inputs;
 
 use burn::tensor::{Device, Tensor, TensorData};

@@ -1,5 +1,7 @@
 //! Fifty steps of two small networks, with fused kernels and with Burn's operations: the same losses and parameters.
 
+#![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
+
 mod inputs;
 
 use burn::tensor::{Device, Int, Tensor, TensorData, module};

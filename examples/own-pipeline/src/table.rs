@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use xrun::data::digest::digest;
-use xrun::data::error::{Broken, DataError};
-use xrun::data::kind::{DatasetKind, Look};
+use xrun::dataset::digest::digest;
+use xrun::dataset::error::{Broken, DataError};
+use xrun::dataset::kind::{DatasetKind, Look};
 use xrun::problem::{Problem, Problems};
 
 pub struct Table;

@@ -15,7 +15,7 @@ use clap::{Args, ValueHint};
 use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::results::format::Outcome;
-use crate::run::stop::exit_code;
+use crate::stop::exit_code;
 use crate::units::Span;
 use runs::Runs;
 use screen::{Left, Screen};

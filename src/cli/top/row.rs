@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::files::layout;
 use crate::files::write::WRITING;
-use crate::printable;
+use crate::judge::SoFar;
+use crate::killed;
 use crate::report::axes::number;
 use crate::results::format::{MemoryLine, MetricsLine, PlanFile, Point};
 use crate::results::index::{self, RunState};
@@ -13,9 +14,8 @@ use crate::results::loss::{self, KindLoss};
 use crate::results::tail::Tail;
 use crate::results::verdict::{Judgement, Verdict};
 use crate::results::{named, read, resolved};
-use crate::run::{killed, manifest};
 use crate::units::{Bytes, Span, seconds};
-use crate::verdict::so_far::SoFar;
+use crate::{host, printable};
 
 /// The most that is read at a time of the metrics.
 const METRICS_BYTES_MAX: u64 = 64 * 1024;
@@ -155,7 +155,7 @@ impl Live {
             plan: read::plan(run).ok(),
             time_limit,
             is_command: watched.is_some(),
-            host: host.filter(|host| *host != manifest::host_name()),
+            host: host.filter(|host| *host != host::name()),
             so_far: SoFar::new(run),
             metrics: Tail::new(&run.join(layout::METRICS), METRICS_BYTES_MAX),
             losses: Vec::new(),
@@ -168,7 +168,7 @@ impl Live {
     /// are not seen on every file system.
     pub fn may_go_on_elsewhere(run: &Path) -> bool {
         let Ok(Some(note)) = read::process(run) else { return false };
-        note.host != manifest::host_name() && age(run).is_some_and(|age| age < SILENT_AFTER)
+        note.host != host::name() && age(run).is_some_and(|age| age < SILENT_AFTER)
     }
 
     /// What is to be seen now.

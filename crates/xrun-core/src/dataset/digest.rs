@@ -1,0 +1,72 @@
+//! What identifies bytes? SHA-256, in lower-case hexadecimal.
+
+use std::io::Read;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::error::DataError;
+use crate::files::file;
+
+/// The digest of bytes that are in memory.
+pub fn digest(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// That of numbers as little-endian bytes, without a copy of them.
+pub fn digest_of_numbers<'a>(numbers: impl IntoIterator<Item = &'a f32>) -> String {
+    let mut hasher = Sha256::new();
+    numbers.into_iter().for_each(|number| hasher.update(number.to_le_bytes()));
+    hexadecimal(&hasher.finalize())
+}
+
+/// That of a file, a block at a time.
+///
+/// # Errors
+/// The file does not read.
+pub fn digest_of_file(path: &Path) -> Result<String, DataError> {
+    let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+    // Nothing that never ends, or that waits for ever.
+    let mut reader = file::open(path).map_err(failed)?;
+    let mut hasher = Sha256::new();
+    let mut block = vec![0; 64 * 1024];
+    loop {
+        match reader.read(&mut block).map_err(failed)? {
+            0 => return Ok(hexadecimal(&hasher.finalize())),
+            count => hasher.update(&block[..count]),
+        }
+    }
+}
+
+/// Two lower-case digits a byte.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_digest_of_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights");
+        let bytes: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
+        crate::files::write::replace(&path, &bytes).unwrap();
+        assert_eq!(digest_of_file(&path).unwrap(), digest(&bytes));
+        assert!(digest_of_file(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn numbers_have_the_digest_of_their_bytes() {
+        let numbers = [1.0f32, -2.5, f32::MIN_POSITIVE];
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        assert_eq!(digest_of_numbers(&numbers), digest(&bytes));
+    }
+
+    #[test]
+    fn digests_are_those_of_the_standard() {
+        // FIPS 180-4, example "abc".
+        assert_eq!(digest(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

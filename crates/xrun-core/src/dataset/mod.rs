@@ -1,0 +1,13 @@
+//! The contract between data sets and pipelines: kinds of data sets, samples, and how data is looked at and remembered.
+
+pub mod cache;
+pub mod digest;
+pub mod error;
+pub mod kind;
+pub mod known;
+pub mod look;
+pub mod sample;
+pub mod stamp;
+pub mod written_once;
+
+pub use kind::Dataset;

@@ -1,0 +1,57 @@
+//! The kinds of pipelines, models and data sets that a program knows.
+
+use super::pipeline::{AnyModel, AnyPipeline, ModelKind, PipelineKind, any_model, any_pipeline};
+use crate::dataset::kind::{self, AnyDataset, DatasetKind};
+use crate::settings::chosen::Family;
+
+/// Kinds, to be registered together. One of a name that is there already takes its place.
+#[derive(Default)]
+pub struct Kinds {
+    pipelines: Vec<&'static dyn AnyPipeline>,
+    models: Vec<&'static dyn AnyModel>,
+    datasets: Vec<&'static dyn AnyDataset>,
+}
+
+impl Kinds {
+    /// Adds a pipeline.
+    pub fn pipeline<P: PipelineKind>(mut self) -> Self {
+        self.pipelines.push(any_pipeline::<P>());
+        self
+    }
+
+    /// Adds a model.
+    pub fn model<M: ModelKind>(mut self) -> Self {
+        self.models.push(any_model::<M>());
+        self
+    }
+
+    /// Adds a data set.
+    pub fn dataset<D: DatasetKind>(mut self) -> Self {
+        self.datasets.push(kind::any::<D>());
+        self
+    }
+
+    /// These, and behind them others.
+    pub fn and(mut self, others: Self) -> Self {
+        self.pipelines.extend(others.pipelines);
+        self.models.extend(others.models);
+        self.datasets.extend(others.datasets);
+        self
+    }
+
+    /// Makes the kinds known to whatever reads experiments in this process, before the first is read.
+    ///
+    /// # Panics
+    /// When an experiment or its schema was read before, and one of the kinds was not known then.
+    pub fn register(self) {
+        self.pipelines.into_iter().for_each(|kind| <dyn AnyPipeline>::registered().add(kind));
+        self.models.into_iter().for_each(|kind| <dyn AnyModel>::registered().add(kind));
+        self.datasets.into_iter().for_each(|kind| <dyn AnyDataset>::registered().add(kind));
+    }
+}
+
+impl std::fmt::Debug for Kinds {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.pipelines.iter().map(|kind| kind.name())).finish()
+    }
+}

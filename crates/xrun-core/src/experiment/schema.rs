@@ -1,0 +1,227 @@
+//! Which keys, types, ranges and defaults may an experiment have? The JSON Schema, generated from the types.
+//!
+//! It is the single truth: editors complete from it, [`super::walk`] checks against it, the templates and the manual
+//! are written from it.
+
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::{Experiment, shape};
+
+/// The schema of an experiment file, JSON Schema draft 2020-12, without references. For editors, which show a key's
+/// description but not its default: each description ends with the default.
+pub fn schema() -> Value {
+    let mut schema = EXPERIMENT.clone();
+    state_defaults(&mut schema);
+    schema
+}
+
+/// Where the default is a value that one would write, and not that nothing is set.
+fn state_defaults(schema: &mut Value) {
+    let default = match schema.get("default") {
+        Some(Value::String(text)) if text.is_empty() => None,
+        Some(Value::Array(list)) if list.is_empty() => None,
+        Some(Value::Object(_)) => shape::default_kind(schema).map(|kind| format!("[{kind}]")),
+        default => default.map(shape::toml),
+    };
+    if let (Some(default), Some(Value::String(text))) = (default, schema.get_mut("description")) {
+        text.push_str(&format!(" Default: {default}."));
+    }
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    properties.into_iter().flat_map(Map::values_mut).for_each(state_defaults);
+}
+
+/// The same without these words, built once and shared.
+pub fn shared() -> &'static Value {
+    &EXPERIMENT
+}
+
+static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| {
+    let mut root = generate::<Experiment>(true);
+    let extends = json!({
+        "description": "Other experiment files whose values this one starts from, relative to this file. Later ones win, \
+                        and this file wins over all of them.",
+        "anyOf": [
+            { "type": "string", "minLength": 1 },
+            { "type": "array", "items": { "type": "string", "minLength": 1 }, "minItems": 1, "maxItems": 16 }
+        ]
+    });
+    if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.shift_insert(0, "extends".into(), extends);
+    }
+    without_pipeline_where_extended(&mut root);
+    titled("experiment", "An xrun experiment", root)
+});
+
+/// A file that extends others need not say itself what those say: editors see one file at a time.
+fn without_pipeline_where_extended(root: &mut Value) {
+    let Some(object) = root.as_object_mut() else { return };
+    let required = object.shift_remove("required").unwrap_or_else(|| json!([]));
+    object.insert("anyOf".into(), json!([{ "required": required }, { "required": ["extends"] }]));
+}
+
+/// What an experiment needs when its files are put together.
+pub fn required(root: &Value) -> impl Iterator<Item = &str> {
+    let of_whole = root.get("anyOf").and_then(|choices| choices.get(0)?.get("required")?.as_array());
+    of_whole.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The schema of a type; of a file that people write when `for_toml`, else of a record that xrun writes.
+pub fn generate<T: JsonSchema>(for_toml: bool) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let settings = if for_toml { settings } else { settings.for_serialize() };
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    tidy(&mut schema, for_toml);
+    schema
+}
+
+/// The schema with `$schema`, `$id` and `title` first.
+pub fn titled(name: &str, title: &str, schema: Value) -> Value {
+    let mut root = Map::new();
+    root.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+    root.insert("$id".into(), format!("urn:xrun:schema:{name}").into());
+    root.insert("title".into(), title.into());
+    if let Value::Object(rest) = schema {
+        rest.into_iter().for_each(|(key, value)| {
+            root.entry(key).or_insert(value);
+        });
+    }
+    Value::Object(root)
+}
+
+/// Is this the table of a choice between kinds?
+pub fn is_kinds(schema: &Value) -> bool {
+    schema.get("maxProperties").and_then(Value::as_u64) == Some(1)
+}
+
+/// Doc comments become flowing text; formats that name Rust's types go; TOML has no null, so alternatives of it go.
+fn tidy(schema: &mut Value, for_toml: bool) {
+    match schema {
+        Value::Array(list) => list.iter_mut().for_each(|part| tidy(part, for_toml)),
+        Value::Object(object) => {
+            if for_toml {
+                strip_null(object);
+            }
+            if let Some(Value::String(text)) = object.get_mut("description") {
+                let paragraphs: Vec<String> = text.split("\n\n").map(|part| part.replace('\n', " ")).collect();
+                *text = paragraphs.join("\n\n");
+            }
+            tidy_number(object);
+            tidy_default(object);
+            for (key, part) in object.iter_mut() {
+                if key != "default" && key != "description" {
+                    tidy(part, for_toml);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn strip_null(object: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            object.insert("type".into(), only);
+        }
+    }
+    let Some(Value::Array(choices)) = object.get_mut("anyOf") else { return };
+    let before = choices.len();
+    choices.retain(|choice| choice.get("type").and_then(Value::as_str) != Some("null"));
+    if choices.len() == 1 && before == 2 {
+        let only = choices.remove(0);
+        object.shift_remove("anyOf");
+        if let Value::Object(only) = only {
+            only.into_iter().for_each(|(key, value)| {
+                object.entry(key).or_insert(value);
+            });
+        }
+        strip_null(object);
+    }
+}
+
+fn tidy_number(object: &mut Map<String, Value>) {
+    let format = object.get("format").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if format == "uint32" && !object.contains_key("maximum") {
+        object.insert("maximum".into(), u32::MAX.into());
+    }
+    if format.starts_with("uint") || format.starts_with("int") || format == "double" || format == "float" {
+        object.shift_remove("format");
+    }
+}
+
+/// A section's default is the sum of its keys' defaults and not repeated; of a choice only the kind is kept.
+fn tidy_default(object: &mut Map<String, Value>) {
+    let kinds = object.get("maxProperties").and_then(Value::as_u64) == Some(1);
+    let kept = match object.get("default") {
+        Some(Value::Object(default)) if kinds => {
+            default.keys().next().map(|kind| Value::Object(Map::from_iter([(kind.clone(), Map::new().into())])))
+        }
+        Some(Value::Object(_) | Value::Null) => None,
+        Some(other) => Some(other.clone()),
+        None => return,
+    };
+    match kept {
+        Some(default) => object.insert("default".into(), default),
+        None => object.shift_remove("default"),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at<'a>(schema: &'a Value, path: &str) -> &'a Value {
+        path.split('.').fold(schema, |schema, key| &schema["properties"][key])
+    }
+
+    #[test]
+    fn ranges_defaults_and_meanings_are_in_the_schema() {
+        let schema = schema();
+        let workers = at(&schema, "limits.workers");
+        assert_eq!((&workers["minimum"], &workers["maximum"]), (&json!(0), &json!(256)));
+        assert_eq!(workers["default"], json!(1));
+        assert!(workers["description"].as_str().unwrap().starts_with("Threads that decode"));
+        assert_eq!(at(&schema, "limits.frame_cache")["default"], json!("64 MiB"));
+        assert_eq!(at(&schema, "optimizer")["default"], json!({"adamw": {}}));
+        assert_eq!(at(&schema, "training.schedule")["default"], json!({"constant": {}}));
+    }
+
+    #[test]
+    fn a_default_is_declared_once_and_stated_to_editors() {
+        fn look(schema: &Value, path: &str) {
+            for (key, part) in schema["properties"].as_object().into_iter().flatten() {
+                let path = format!("{path}.{key}");
+                let is_set = part.get("default").is_some_and(|default| *default != json!("") && *default != json!([]));
+                assert!(!(is_set && shape::meaning(part).contains("Default: ")), "{path} writes its default by hand");
+                look(part, &path);
+            }
+        }
+        look(shared(), "");
+        let stated = |path: &str| at(&schema(), path)["description"].as_str().unwrap().to_owned();
+        assert!(stated("limits.frame_cache").ends_with(" Default: \"64 MiB\"."), "{}", stated("limits.frame_cache"));
+        assert!(stated("optimizer").ends_with(" Default: [adamw]."));
+        assert!(stated("experiment.name").ends_with(" Default: the file's name."));
+        assert!(!stated("training.max_steps").contains("Default"));
+    }
+
+    #[test]
+    fn a_file_needs_a_pipeline_or_files_that_it_extends() {
+        let schema = schema();
+        assert_eq!(required(&schema).collect::<Vec<_>>(), ["pipeline"]);
+        assert_eq!(schema["anyOf"][1], json!({ "required": ["extends"] }));
+        assert!(schema.get("required").is_none());
+    }
+
+    #[test]
+    fn nothing_may_be_null_and_nothing_is_a_reference() {
+        let text = schema().to_string();
+        assert!(!text.contains("\"null\""), "TOML has no null");
+        assert!(!text.contains("$ref"));
+        assert!(!text.contains("\"uint"));
+    }
+}

@@ -1,0 +1,404 @@
+//! What in a layer does not agree with the schema? Everything, at once.
+//!
+//! What is wrong is also taken out of the layer, so that the rest can still be put together and looked at as a whole.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::pipeline::{Model, Pipeline};
+use super::shape::{self, Shape, list};
+use super::tree::{Entry, Node, Tree, place_of};
+use super::{habits, template};
+use crate::dataset::Dataset;
+use crate::problem::{Place, Problem, Problems, nearest};
+use crate::units::{Bytes, Span};
+
+/// As many keys or words are listed in a message.
+const LISTED_MAX: usize = 12;
+/// What the experiment's own keys stand below in a sweep.
+const SWEPT: &str = "sweep.values.";
+/// As many characters of what was found are quoted.
+const QUOTED_MAX: usize = 60;
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub problems: Problems,
+    /// Keys whose value is not known now, because it was wrong or because a misspelled key may have been meant for it.
+    pub doubtful: BTreeSet<String>,
+}
+
+impl Findings {
+    pub(super) fn add(&mut self, problem: Problem) {
+        self.doubtful.insert(problem.key.clone());
+        self.problems.add(problem);
+    }
+}
+
+/// Checks a layer against the schema and takes out what is wrong.
+pub fn walk(entries: &mut Vec<Entry>, schema: &Value) -> Findings {
+    let mut walk = Walk { root: schema, findings: Findings::default(), array_help: None };
+    walk.table(entries, schema, "");
+    walk.findings
+}
+
+pub(super) struct Walk<'a> {
+    pub(super) root: &'a Value,
+    pub(super) findings: Findings,
+    /// What to write, while inside an array: an entry has no name of its own.
+    pub(super) array_help: Option<String>,
+}
+
+impl Walk<'_> {
+    fn table(&mut self, entries: &mut Vec<Entry>, schema: &Value, path: &str) {
+        let Shape::Table { properties, kinds } = shape::of(schema) else { return };
+        entries.retain_mut(|entry| {
+            let key = join(path, &entry.key);
+            match properties.get(&entry.key) {
+                Some(schema) => self.node(&mut entry.node, schema, &key),
+                None => {
+                    self.unknown(entry, properties, kinds, path, &key);
+                    false
+                }
+            }
+        });
+        if kinds && entries.len() > 1 {
+            let names = list(entries.iter().map(|entry| entry.key.as_str()), "and");
+            let mut problem = Problem::new(join(path, &entries[1].key), format!("two kinds at once: {names}"))
+                .help(format!("keep one of the tables below `[{path}]`; the name of the table is the kind"))
+                .at(Some(entries[1].key_place.clone()));
+            problem.related.push(crate::problem::Related {
+                key: join(path, &entries[0].key),
+                place: Some(entries[0].key_place.clone()),
+            });
+            self.findings.doubtful.insert(path.to_owned());
+            self.findings.add(problem);
+            entries.clear();
+        }
+    }
+
+    pub(super) fn unknown(
+        &mut self,
+        entry: &Entry,
+        properties: &Map<String, Value>,
+        kinds: bool,
+        path: &str,
+        key: &str,
+    ) {
+        // A file from elsewhere may have a hundred thousand of them.
+        if self.findings.problems.leaves_out_one_more() {
+            return;
+        }
+        let name = quote(&entry.key);
+        let what = match (kinds, path) {
+            (true, _) => format!("unknown kind {name}"),
+            (false, "") => format!("unknown section or key {name}"),
+            (false, _) => format!("unknown key {name}"),
+        };
+        let mut problem = Problem::new(key, what).at(Some(entry.key_place.clone()));
+        let swept = key.strip_prefix(SWEPT);
+        if let Some((section, field)) = moved(swept.unwrap_or(key)) {
+            self.findings.doubtful.insert(join(&section, field));
+            let help = match swept {
+                Some(_) => format!("it is `{section}.{field}` now"),
+                None => format!("it is `{field}` in `[{section}]` now"),
+            };
+            return self.findings.add(problem.help(help));
+        }
+        let key = habits::meant(&entry.key).unwrap_or(&entry.key);
+        let here = properties.keys().map(String::as_str);
+        // Without a section before it, a key that another section has is more likely than a section with a like name.
+        let elsewhere = habits::homes(self.root, key);
+        let near = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
+        let near = near.filter(|near| *near == key || !path.is_empty() || elsewhere.is_empty());
+        if let Some(near) = near {
+            self.findings.doubtful.insert(join(path, near));
+            problem = problem.help(format!("did you mean `{near}`?"));
+        } else if let Some(places) = habits::where_it_stands(key, &elsewhere) {
+            self.findings.doubtful.extend(elsewhere.iter().map(|home| join(home, key)));
+            problem = problem.help(places);
+        } else if properties.is_empty() {
+            problem = problem.help(format!("`[{path}]` has no keys"));
+        } else {
+            let names = || properties.keys().map(String::as_str);
+            let listed = match properties.len() {
+                ..=LISTED_MAX => list(names(), "and"),
+                more => format!("{} and {} more", list(names().take(LISTED_MAX), ","), more - LISTED_MAX)
+                    .replace(" , ", ", "),
+            };
+            let can = if kinds { "the kinds are" } else { "here may stand" };
+            problem = problem.help(format!("{can} {listed}"));
+        }
+        if kinds {
+            self.findings.doubtful.insert(path.to_owned());
+        }
+        self.findings.add(problem);
+    }
+
+    /// Whether the value may stay.
+    pub(super) fn node(&mut self, node: &mut Node, schema: &Value, key: &str) -> bool {
+        let shape = shape::of(schema);
+        match (&shape, &mut node.tree) {
+            (Shape::Table { .. }, Tree::Table(entries)) => {
+                self.table(entries, schema, key);
+                return true;
+            }
+            (Shape::Free { values, most }, Tree::Table(entries)) => {
+                self.free(entries, values, *most, &node.place, key);
+                return true;
+            }
+            (Shape::Array { items, least, most }, Tree::Array(nodes)) => {
+                if !(*least..=*most).contains(&nodes.len()) {
+                    let found = match nodes.len() {
+                        1 => "1 entry".to_owned(),
+                        count => format!("{count} entries"),
+                    };
+                    return self.wrong(&shape, &found, &node.place, schema, key);
+                }
+                self.array_help = Some(write_this(schema, key));
+                let bad = nodes.iter_mut().filter_map(|item| (!self.node(item, items, key)).then_some(())).count();
+                self.array_help = None;
+                return bad == 0;
+            }
+            (Shape::Files, Tree::Array(nodes)) => return self.files(nodes, &node.place, schema, key),
+            (Shape::SweptValues, Tree::Table(entries)) => {
+                self.swept(entries, key);
+                return true;
+            }
+            _ => {}
+        }
+        if let (Shape::Table { properties, kinds: true }, Tree::Text(name)) = (&shape, &node.tree) {
+            let help = kind_by_name(name, properties, key);
+            let problem = Problem::new(key, format!("expected {}, found {}", shape.words(), found(&node.tree)));
+            self.findings.add(problem.help(help).at(Some(node.place.clone())));
+            return false;
+        }
+        match scalar(&shape, &node.tree) {
+            Ok(()) => true,
+            Err(Wrong::Found(found)) => {
+                let meant = match (&shape, &node.tree) {
+                    (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.meant)(text),
+                    _ => None,
+                };
+                let Some(meant) = meant else { return self.wrong(&shape, &found, &node.place, schema, key) };
+                let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
+                let help = match option(&node.place, key) {
+                    Some(option) => format!("did you mean `{option} {meant}`?"),
+                    None => format!("did you mean \"{meant}\"?"),
+                };
+                self.findings.add(problem.help(help).at(Some(node.place.clone())));
+                false
+            }
+            Err(Wrong::Word(word)) => {
+                let Shape::Choice(words) = &shape else { return false };
+                let mut problem = Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
+                problem.help = nearest(&word, words.iter().map(|word| word.word))
+                    .map(|near| format!("did you mean \"{near}\"?"))
+                    .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_this(schema, key))))
+                    .map(String::into_boxed_str);
+                self.findings.add(problem.at(Some(node.place.clone())));
+                false
+            }
+        }
+    }
+
+    /// A table whose keys the author names.
+    fn free(&mut self, entries: &mut Vec<Entry>, values: &Value, most: usize, place: &Place, path: &str) {
+        if entries.len() > most {
+            let message = format!("{} keys, and there may be {most}", entries.len());
+            self.findings.add(Problem::new(path, message).help("take some out").at(Some(place.clone())));
+            entries.clear();
+        }
+        entries.retain_mut(|entry| {
+            let key = join(path, &entry.key);
+            self.is_free_name(entry, &key) && self.node(&mut entry.node, values, &key)
+        });
+    }
+
+    /// Whether a key that the author named may be called so.
+    pub(super) fn is_free_name(&mut self, entry: &Entry, key: &str) -> bool {
+        let good = shape::is_free_name(&entry.key);
+        if !good && !self.findings.problems.leaves_out_one_more() {
+            let message = format!("{} is no name for a key: letters, digits, `_` and `-` are", quote(&entry.key));
+            let help = "a name of at most 64 of them can also be set with -s";
+            self.findings.add(Problem::new(key, message).help(help).at(Some(entry.key_place.clone())));
+        }
+        good
+    }
+
+    fn files(&mut self, nodes: &[Node], place: &Place, schema: &Value, key: &str) -> bool {
+        if nodes.is_empty() || nodes.len() > 16 {
+            return self.wrong(&Shape::Files, &format!("{} entries", nodes.len()), place, schema, key);
+        }
+        let wrong = nodes.iter().find(|node| !matches!(&node.tree, Tree::Text(text) if !text.is_empty()));
+        match wrong {
+            Some(node) => self.wrong(&Shape::Files, &found(&node.tree), &node.place, schema, key),
+            None => true,
+        }
+    }
+
+    fn wrong(&mut self, shape: &Shape<'_>, found: &str, place: &Place, schema: &Value, key: &str) -> bool {
+        let help = match shape {
+            Shape::Table { kinds, properties } => table_help(properties, *kinds, key),
+            Shape::Free { .. } => table_help(&Map::new(), false, key),
+            _ => match option(place, key) {
+                Some(option) => format!("for example `{option} {}`", shape::sample(schema).trim_matches('"')),
+                None => self.array_help.clone().unwrap_or_else(|| write_this(schema, key)),
+            },
+        };
+        let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
+        self.findings.add(problem.help(help).at(Some(place.clone())));
+        false
+    }
+}
+
+/// The option that stands for the key, where the value was typed behind it.
+fn option(place: &Place, key: &str) -> Option<&'static str> {
+    place.source.option.filter(|option| option.key == key).map(|option| option.option)
+}
+
+/// `optimizer = "sgd"`, as Hydra chooses from a group.
+fn kind_by_name(name: &str, properties: &Map<String, Value>, key: &str) -> String {
+    let kinds = || properties.keys().map(String::as_str);
+    match kinds().find(|kind| *kind == name).or_else(|| nearest(name, kinds())) {
+        Some(kind) => format!(
+            "the name of a table is the kind: `[{key}.{kind}]` in a file, `-s {key}.{kind}={{}}` on the command line, or \
+             `-s {key}.{kind}.KEY=VALUE`"
+        ),
+        None => format!("the kinds are {}: write `[{key}.KIND]`", list(kinds(), "and")),
+    }
+}
+
+fn table_help(properties: &Map<String, Value>, kinds: bool, key: &str) -> String {
+    match properties.keys().next() {
+        Some(kind) if kinds => format!("write `[{key}.{kind}]` on a line of its own and its keys below"),
+        _ => format!("write `[{key}]` on a line of its own and its keys below"),
+    }
+}
+
+/// What to write: the default if there is one, else an example.
+fn write_this(schema: &Value, key: &str) -> String {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    format!("for example `{name} = {}`", shape::sample(schema))
+}
+
+enum Wrong {
+    /// Not what was expected; this was found.
+    Found(String),
+    /// Text, but none of the words.
+    Word(String),
+}
+
+fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Wrong> {
+    let good = match (shape, tree) {
+        (Shape::Boolean, Tree::Boolean(_)) => true,
+        (Shape::Scalar, Tree::Text(_) | Tree::Integer(_) | Tree::Boolean(_)) => true,
+        (Shape::Scalar, Tree::Float(number)) => number.is_finite(),
+        (Shape::Integer { least, most }, Tree::Integer(number)) => (*least..=*most).contains(number),
+        (Shape::Number { least, most }, Tree::Float(number)) => (*least..=*most).contains(number),
+        (Shape::Number { least, most }, Tree::Integer(number)) => (*least..=*most).contains(&(*number as f64)),
+        (Shape::Choice(words), Tree::Text(text)) => {
+            if !words.iter().any(|word| word.word == text) {
+                return Err(Wrong::Word(text.clone()));
+            }
+            true
+        }
+        (Shape::Text { pattern, least, most }, Tree::Text(text)) => {
+            let length = text.chars().count();
+            if !(*least..=*most).contains(&length) && length > QUOTED_MAX {
+                return Err(Wrong::Found(format!("{length} characters")));
+            }
+            (*least..=*most).contains(&length) && pattern.is_none_or(|pattern| pattern.matches(text))
+        }
+        (Shape::Bytes, Tree::Integer(number)) => *number >= 0,
+        // TOML's integers end there, and the resolved file has to say the same number.
+        (Shape::Bytes, Tree::Text(text)) => text.parse::<Bytes>().is_ok_and(|bytes| bytes.0 <= i64::MAX as u64),
+        (Shape::Span, Tree::Text(text)) => text.parse::<Span>().is_ok(),
+        (Shape::Files, Tree::Text(text)) => !text.is_empty(),
+        _ => false,
+    };
+    if good { Ok(()) } else { Err(Wrong::Found(found(tree))) }
+}
+
+/// What was found, in words.
+pub(super) fn found(tree: &Tree) -> String {
+    match tree {
+        Tree::Table(_) => "a table".into(),
+        Tree::Array(list) if list.is_empty() => "an empty array".into(),
+        Tree::Array(_) => "an array".into(),
+        Tree::Text(text) if text.is_empty() => "empty text".into(),
+        Tree::Text(text) => format!("the text {}", quote_text(text)),
+        Tree::Integer(number) => number.to_string(),
+        Tree::Float(number) if number.is_nan() => "nan, which is not a number".into(),
+        Tree::Float(number) if number.is_infinite() => "a number without end (or too large to hold)".into(),
+        Tree::Float(number) => shape::as_float(*number),
+        Tree::Boolean(truth) => truth.to_string(),
+        Tree::Date(date) => format!("the date or time {date}"),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn quote(key: &str) -> String {
+    format!("`{}`", shortened(key))
+}
+
+pub(super) fn quote_text(text: &str) -> String {
+    format!("\"{}\"", shortened(text))
+}
+
+/// A dotted path one key longer.
+pub fn join(path: &str, key: &str) -> String {
+    let key = shortened(key);
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+/// The section and the field that a key of older files is now.
+pub(super) fn moved(key: &str) -> Option<(String, &'static str)> {
+    let of = |section: &str, (kind, field): (&str, &'static str)| (format!("{section}.{kind}"), field);
+    let pipeline = || Pipeline::moved(key).map(|found| of("pipeline", found));
+    let dataset = || Dataset::moved(key).map(|found| of("dataset", found));
+    pipeline().or_else(dataset).or_else(|| Model::moved(key).map(|found| of("model", found)))
+}
+
+/// What the whole lacks: required sections, and the kind in a section that has none.
+///
+/// `start` is where to point for a section that nobody wrote.
+pub fn missing(entries: &[Entry], schema: &Value, start: &Place, findings: &mut Findings) {
+    for section in super::schema::required(schema) {
+        if entries.iter().all(|entry| entry.key != section) && !findings.doubtful.contains(section) {
+            let kinds = kinds_of(shape::at(schema, section), section);
+            let problem = Problem::new(section, format!("`[{section}.…]` is missing"))
+                .help(format!("add {kinds}; `{}` writes a whole file to start from", template::command()));
+            findings.add(problem.at(Some(start.clone())));
+        }
+    }
+    without_kind(entries, schema, "", findings);
+}
+
+fn without_kind(entries: &[Entry], schema: &Value, path: &str, findings: &mut Findings) {
+    for entry in entries {
+        let Tree::Table(inner) = &entry.node.tree else { continue };
+        let Some(part) = shape::key_of(schema, &entry.key) else { continue };
+        let key = join(path, &entry.key);
+        if super::schema::is_kinds(part) && inner.is_empty() && !findings.doubtful.contains(&key) {
+            let problem = Problem::new(&key, "no kind is given").help(format!("write {}", kinds_of(Some(part), &key)));
+            findings.add(problem.at(Some(place_of(entry).clone())));
+        }
+        without_kind(inner, part, &key, findings);
+    }
+}
+
+fn kinds_of(schema: Option<&Value>, key: &str) -> String {
+    let names: Vec<String> = match schema.map(shape::of) {
+        Some(Shape::Table { properties, .. }) => properties.keys().map(|kind| format!("[{key}.{kind}]")).collect(),
+        _ => Vec::new(),
+    };
+    list(names.iter().map(String::as_str), "or")
+}

@@ -1,0 +1,72 @@
+//! The pipeline that is somebody else's program. It is run by `crate::command`; here stands what an experiment says of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::bounded::ledger::Ledger;
+use crate::dataset::digest::digest_of_file;
+use crate::device::Kind;
+use crate::experiment::Experiment;
+use crate::experiment::command;
+use crate::experiment::command::named;
+use crate::experiment::pipeline::PipelineKind;
+use crate::problem::Problems;
+use crate::settings::command::Command as Settings;
+use crate::task::metric::PlannedMetric;
+use crate::task::{Metric, Task, TaskError, TaskFacts};
+
+/// `[pipeline.command]`.
+#[derive(Debug)]
+pub struct Command;
+
+/// The key with which a command may be told how many steps to do.
+const MAX_STEPS: &str = "training.max_steps";
+/// Files among the words that identify what is run: scripts and their settings, and no data sets.
+const FILES_MAX: usize = 16;
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Steps after which a trainer holds what it will hold: allocators and loaders have settled.
+const PROBE_STEPS: u64 = 8;
+
+impl PipelineKind for Command {
+    const NAME: &'static str = "command";
+    const METRICS: &'static [Metric] = &[];
+    // It may well have batches; how large they are, a word of it says.
+    const BATCH_SIZE: Option<usize> = Some(1);
+    type Settings = Settings;
+    type Prepared = ();
+
+    fn command(settings: &Settings) -> Option<&Settings> {
+        Some(settings)
+    }
+
+    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("folder", &mut settings.folder)]
+    }
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        command::check(settings, &format!("pipeline.{}", Self::NAME), experiment, problems);
+    }
+
+    fn prepare(settings: &Settings, experiment: &Experiment, _: &Ledger) -> Result<(TaskFacts, ()), TaskError> {
+        let told = experiment.training.max_steps.filter(|_| named(settings).contains(MAX_STEPS));
+        let mut facts = TaskFacts::new(told.unwrap_or(1), &[]);
+        facts.steps_are_known = told.is_some();
+        facts.probe_steps = PROBE_STEPS;
+        facts.data_digests = digests(settings)?;
+        facts.declared_metrics =
+            settings.metrics.iter().map(|(name, better)| PlannedMetric::plain(name, *better)).collect();
+        Ok((facts, ()))
+    }
+
+    fn open(_: (), _: &Experiment, _: Kind, _: &Ledger, _: u64) -> Result<Box<dyn Task>, TaskError> {
+        Err(TaskError::Data("a command is run, and not opened".into()))
+    }
+}
+
+/// What identifies the files among its words.
+fn digests(settings: &Settings) -> Result<Vec<(String, String)>, TaskError> {
+    let folder = settings.folder.as_ref().map(PathBuf::from).unwrap_or_default();
+    let is_small = |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.len() <= FILE_BYTES_MAX);
+    let files = settings.program.iter().filter(|word| is_small(&folder.join(word))).take(FILES_MAX);
+    let digests = files.map(|word| Ok((word.clone(), digest_of_file(&folder.join(word))?)));
+    digests.collect()
+}

@@ -1,0 +1,54 @@
+//! `kinds!`: a choice between kinds, of which the name of the table selects one.
+//!
+//! `[optimizer.adamw]` is an externally tagged enum: exact messages, exact spans, and a schema that editors
+//! understand. The macro writes the enum, its schema (one property a kind, exactly one of them) and its list of names.
+
+/// `kinds! { pub enum Optimizer { "adamw" => AdamW(AdamW), … } }`
+#[macro_export]
+macro_rules! kinds {
+    (
+        $(#[$about:meta])*
+        pub enum $name:ident { $($kind:literal => $variant:ident($settings:ty)),+ $(,)? }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        pub enum $name {
+            $(#[doc = concat!("The table `", $kind, "`.")] #[serde(rename = $kind)] $variant($settings),)+
+        }
+
+        impl $name {
+            /// The name of the table, as written in the file.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $kind,)+ }
+            }
+
+            /// All names that may be written.
+            pub const KINDS: &'static [&'static str] = &[$($kind),+];
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let mut properties = serde_json::Map::new();
+                $(properties.insert($kind.into(), generator.subschema_for::<$settings>().to_value());)+
+                $crate::settings::kinds::one_of(properties)
+            }
+        }
+    };
+}
+
+pub use kinds;
+
+/// The schema of a table that holds exactly one of these.
+pub fn one_of(properties: serde_json::Map<String, serde_json::Value>) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+        "minProperties": 1,
+        "maxProperties": 1
+    })
+}

@@ -1,0 +1,363 @@
+//! How do batches reach the trainer in order, prepared ahead, without piling up?
+//!
+//! Workers claim the next number, prepare that batch on the host and deliver it into a bounded queue; the trainer takes
+//! them in the order of their numbers. What is ahead is bounded from the claim on, so that the bound holds while a
+//! worker is still at it. Workers live as long as the feed.
+
+use std::any::Any;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::queue::OrderedQueue;
+use xrun_core::dataset::error::DataError;
+use xrun_core::settings::sections::{Limits, Training};
+
+/// A failure travels through the queue in place of its batch and counts as this many bytes at most; its message is cut
+/// to fit.
+const FAILURE_BYTES_MAX: u64 = 4096;
+const MESSAGE_BYTES_MAX: usize = 1200; // three times (path, message and hint) and the rest stay below FAILURE_BYTES_MAX
+
+/// Makes the batch of a number; called by several threads at once.
+pub type Prepare<T> = Arc<dyn Fn(u64) -> Result<T, DataError> + Send + Sync>;
+
+/// The buffers of a feed.
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    /// Batches that are ready, or that a worker is at: those ahead of the trainer, counted from the claim.
+    pub ready: Buffer,
+    /// The batch in the trainer's hands. A larger one is an error.
+    pub in_use: Buffer,
+}
+
+impl Buffers {
+    /// `item_bytes_max` is the largest size of one batch, in bytes.
+    pub fn new(limits: &Limits, item_bytes_max: u64) -> Self {
+        let items = batches_ahead(limits);
+        let ready = Cap { items, bytes: items * item_bytes_max.max(FAILURE_BYTES_MAX) };
+        let key = if limits.workers > limits.prefetch { "limits.workers" } else { "limits.prefetch" };
+        let in_use = Cap { items: 1, bytes: item_bytes_max };
+        Self {
+            ready: Buffer::new("feed_ready", Policy::Block, ready)
+                .key(key)
+                .because("the larger of `limits.prefetch` and `limits.workers`, in batches"),
+            in_use: Buffer::new("feed_in_use", Policy::Refuse, in_use).because("the batch of the present step"),
+        }
+    }
+
+    /// Both, in the order in which they are registered.
+    pub fn all(&self) -> [&Buffer; 2] {
+        [&self.ready, &self.in_use]
+    }
+}
+
+/// How a feed works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedSettings {
+    /// Threads that prepare batches; 0 prepares them on the thread that asks.
+    pub workers: usize,
+    /// The number of the first batch.
+    pub first: u64,
+}
+
+impl FeedSettings {
+    /// Of a run whose next step is `first_step`, from 1.
+    pub fn new(limits: &Limits, training: &Training, first_step: u64) -> Self {
+        let first = first_step.saturating_sub(1) * training.accumulation as u64;
+        Self { workers: limits.workers, first }
+    }
+}
+
+/// Batches in order. Policy of the queue: block. Dropping the feed closes the queue and waits for the workers, each of
+/// which ends after the batch that it is at.
+pub struct Feed<T: HeldBytes + Send + 'static> {
+    queue: OrderedQueue<Item<T>>,
+    workers: Vec<JoinHandle<()>>,
+    /// Prepares on the calling thread when there are no workers.
+    own: Option<Prepare<T>>,
+    item_bytes_max: u64,
+    in_use: Arc<Holding>,
+    failure: Option<DataError>,
+}
+
+enum Item<T> {
+    Batch(T),
+    Failure(DataError),
+}
+
+impl<T: HeldBytes> HeldBytes for Item<T> {
+    fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Batch(batch) => batch.held_bytes(),
+            Self::Failure(DataError::File { path, message, hint }) => {
+                path.held_bytes() + message.held_bytes() + hint.as_ref().map_or(0, HeldBytes::held_bytes)
+            }
+            Self::Failure(DataError::Content(message)) => message.held_bytes(),
+            // Of a whole data set, never of a batch.
+            Self::Failure(DataError::Several(_) | DataError::Value { .. }) => 0,
+        }
+    }
+}
+
+/// The batch that the trainer holds; dropping it gives its bytes back. It must go before the next one is asked for, and
+/// before another feed is made, which would register the same owner.
+#[derive(Debug)]
+pub struct InUse<T> {
+    batch: T,
+    _held: Held,
+}
+
+/// Is the only other owner of the holding, which is how the feed knows that a batch is in use.
+#[derive(Debug)]
+struct Held(Arc<Holding>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.set(0, 0);
+    }
+}
+
+impl<T> Deref for InUse<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.batch
+    }
+}
+
+/// Batches that workers may be ahead of the trainer.
+pub fn batches_ahead(limits: &Limits) -> u64 {
+    limits.prefetch.max(limits.workers).max(1) as u64
+}
+
+impl<T: HeldBytes + Send + 'static> Feed<T> {
+    /// Starts the workers. Fails when the system gives no thread.
+    pub fn new(
+        ledger: &Ledger,
+        buffers: &Buffers,
+        settings: FeedSettings,
+        prepare: Prepare<T>,
+    ) -> Result<Self, DataError> {
+        let FeedSettings { workers, first } = settings;
+        let item_bytes_max = buffers.in_use.cap.bytes;
+        let mut feed = Self {
+            queue: OrderedQueue::new(ledger, &buffers.ready, first),
+            workers: Vec::with_capacity(workers),
+            own: (workers == 0).then(|| prepare.clone()),
+            item_bytes_max,
+            in_use: Arc::new(buffers.in_use.register(ledger)),
+            failure: None,
+        };
+        for worker in 0..workers {
+            let (queue, prepare) = (feed.queue.clone(), prepare.clone());
+            let work = move || {
+                while let Some(number) = queue.claim() {
+                    queue.deliver(number, prepared(&*prepare, number, item_bytes_max));
+                }
+            };
+            // On failure the feed is dropped here, which ends those that were started.
+            let thread = std::thread::Builder::new().name(format!("feed-{worker}")).spawn(work).map_err(|error| {
+                DataError::Content(format!(
+                    "worker {worker} of `limits.workers` = {workers} cannot be started: {error}"
+                ))
+            })?;
+            feed.workers.push(thread);
+        }
+        Ok(feed)
+    }
+
+    /// Waits for the next batch. Fails at the batch that could not be prepared, by an error or a panic, and then always
+    /// with the same error. Fails when the batch before is still held.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would go on after a failure")]
+    pub fn next(&mut self) -> Result<InUse<T>, DataError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        if Arc::strong_count(&self.in_use) > 1 {
+            return Err(DataError::Content("a batch was asked for while the one before was still held".into()));
+        }
+        if let Some(prepare) = &self.own
+            && let Some(number) = self.queue.claim()
+        {
+            self.queue.deliver(number, prepared(&**prepare, number, self.item_bytes_max));
+        }
+        match self.queue.take() {
+            Some(Item::Batch(batch)) => {
+                self.in_use.set(1, batch.held_bytes());
+                Ok(InUse { batch, _held: Held(self.in_use.clone()) })
+            }
+            Some(Item::Failure(failure)) => Err(self.fail(failure)),
+            None => Err(self.fail(DataError::Content("the feed is closed".into()))),
+        }
+    }
+
+    fn fail(&mut self, failure: DataError) -> DataError {
+        self.queue.close();
+        self.failure = Some(failure.clone());
+        failure
+    }
+}
+
+impl<T: HeldBytes + Send + 'static> Drop for Feed<T> {
+    fn drop(&mut self) {
+        self.queue.close();
+        for worker in self.workers.drain(..) {
+            // A worker cannot panic: what it runs is caught.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn prepared<T: HeldBytes>(
+    prepare: &(dyn Fn(u64) -> Result<T, DataError> + Send + Sync),
+    number: u64,
+    item_bytes_max: u64,
+) -> Item<T> {
+    let failure = match catch_unwind(AssertUnwindSafe(|| prepare(number))) {
+        Ok(Ok(batch)) if batch.held_bytes() <= item_bytes_max => return Item::Batch(batch),
+        Ok(Ok(batch)) => DataError::Content(format!(
+            "batch {number}: it holds {} bytes where the plan says at most {item_bytes_max}; this is a fault in xrun",
+            batch.held_bytes()
+        )),
+        Ok(Err(DataError::File { path, message, hint })) => DataError::File {
+            path: cut(&path),
+            message: format!("batch {number}: {}", cut(&message)),
+            hint: hint.as_deref().map(cut),
+        },
+        Ok(Err(DataError::Content(message))) => DataError::Content(format!("batch {number}: {}", cut(&message))),
+        Ok(Err(whole @ (DataError::Several(_) | DataError::Value { .. }))) => whole,
+        Err(payload) => DataError::Content(format!("batch {number}: a worker panicked: {}", cut(said(&*payload)))),
+    };
+    Item::Failure(failure)
+}
+
+/// What a panic said.
+fn said(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Of numbers from 5 on, two ahead at least.
+    fn feed(ledger: &Ledger, workers: usize, prepare: Prepare<f64>) -> Feed<f64> {
+        let buffers = Buffers::new(&Limits { workers, prefetch: 2, ..Limits::default() }, 8);
+        Feed::new(ledger, &buffers, FeedSettings { workers, first: 5 }, prepare).unwrap()
+    }
+
+    fn numbers() -> Prepare<f64> {
+        Arc::new(|number| Ok(number as f64))
+    }
+
+    #[test]
+    fn batches_come_in_order_from_the_first_whatever_the_number_of_workers() {
+        for workers in [0, 1, 4] {
+            let ledger = Ledger::default();
+            let mut feed = feed(&ledger, workers, numbers());
+            let taken: Vec<f64> = (0..50).map(|_| *feed.next().unwrap()).collect();
+            let expected: Vec<f64> = (5..55).map(f64::from).collect();
+            assert_eq!(taken, expected, "{workers} workers");
+            assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+        }
+    }
+
+    #[test]
+    fn the_batch_in_use_is_counted_until_it_is_dropped_and_only_one_can_be() {
+        let ledger = Ledger::default();
+        let mut feed = feed(&ledger, 1, numbers());
+        let batch = feed.next().unwrap();
+        let in_use = || ledger.read().iter().find(|owner| owner.name == "feed_in_use").unwrap().bytes;
+        assert_eq!(in_use(), 8);
+        assert!(feed.next().unwrap_err().to_string().contains("still held"));
+        drop(batch);
+        assert_eq!(in_use(), 0);
+        assert_eq!(*feed.next().unwrap(), 6.0, "the refusal cost no batch");
+    }
+
+    #[test]
+    fn an_error_arrives_at_its_batch_with_its_number_and_ends_the_feed() {
+        for workers in [0, 1, 4] {
+            let prepare: Prepare<f64> = Arc::new(|number| match number {
+                7 => Err(DataError::file("frames/7.png".as_ref(), "not a picture")),
+                _ => Ok(number as f64),
+            });
+            let mut feed = feed(&Ledger::default(), workers, prepare);
+            assert_eq!(*feed.next().unwrap(), 5.0);
+            assert_eq!(*feed.next().unwrap(), 6.0);
+            for _ in 0..2 {
+                assert_eq!(feed.next().unwrap_err().to_string(), "frames/7.png: batch 7: not a picture");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_arrives_at_its_batch_with_its_message() {
+        for workers in [0, 1, 4] {
+            let prepare: Prepare<f64> = Arc::new(|number| {
+                assert!(number != 6, "frame {} is cursed", "x".repeat(10_000));
+                Ok(number as f64)
+            });
+            let ledger = Ledger::default();
+            let mut feed = feed(&ledger, workers, prepare);
+            feed.next().unwrap();
+            let message = feed.next().unwrap_err().to_string();
+            assert!(message.starts_with("batch 6: a worker panicked: frame xxx"), "{message}");
+            assert!(message.len() < 2000, "the message is cut");
+            assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+        }
+    }
+
+    #[test]
+    fn a_batch_larger_than_planned_is_refused() {
+        let buffers = Buffers::new(&Limits::default(), 8);
+        let settings = FeedSettings { workers: 0, first: 0 };
+        let mut feed =
+            Feed::new(&Ledger::default(), &buffers, settings, Arc::new(|_| Ok("too long by far".to_owned()))).unwrap();
+        assert!(feed.next().unwrap_err().to_string().contains("at most 8"));
+    }
+
+    #[test]
+    fn dropping_a_feed_ends_its_workers_whether_they_wait_or_work() {
+        let ledger = Ledger::default();
+        let prepare: Prepare<f64> = Arc::new(|number| {
+            std::thread::sleep(Duration::from_millis(number % 3));
+            Ok(number as f64)
+        });
+        for taken in 0..4 {
+            let mut feed = feed(&ledger, 4, prepare.clone());
+            for _ in 0..taken {
+                feed.next().unwrap();
+            }
+            drop(feed);
+            assert_eq!(ledger.read(), [], "no worker keeps the queue alive");
+            assert_eq!(Arc::strong_count(&prepare), 1, "no worker keeps the work alive");
+        }
+    }
+
+    #[test]
+    fn batches_ahead_are_as_many_as_the_larger_key_says() {
+        for (workers, prefetch, key, ahead) in [
+            (0, 1, "limits.prefetch", 1),
+            (1, 2, "limits.prefetch", 2),
+            (4, 2, "limits.workers", 4),
+            (2, 7, "limits.prefetch", 7),
+        ] {
+            let buffers = Buffers::new(&Limits { workers, prefetch, ..Limits::default() }, 9000);
+            assert_eq!((buffers.ready.key, buffers.ready.cap), (Some(key), Cap { items: ahead, bytes: ahead * 9000 }));
+        }
+    }
+}

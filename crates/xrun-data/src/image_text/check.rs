@@ -1,0 +1,89 @@
+//! Which settings of pictures with texts contradict each other, and are the files there?
+
+use super::settings::{AnswerForm, Settings, Source};
+use crate::question_answers::check::file;
+use xrun_core::problem::{Problem, Problems};
+
+const SECTION: &str = "dataset.image-text";
+/// More pixels than this are no set to try something with.
+const GENERATED_PIXELS_MAX: u128 = 100_000_000_000;
+
+/// Adds what is wrong; places are filled in by the caller.
+pub fn check(settings: &Settings, problems: &mut Problems) {
+    let key = |name: &str| format!("{SECTION}.{name}");
+    let generated = settings.source == Source::Generated;
+    if !generated && settings.path.is_none() {
+        let problem = Problem::new(key("source"), "needs a file, and `path` does not say which");
+        problems.add(problem.help("add `path = \"…\"`, relative to this file"));
+    }
+    for (name, path) in [("path", &settings.path), ("validation_path", &settings.validation_path)] {
+        match path {
+            Some(_) if generated => {
+                let problem = Problem::new(key(name), "a file is named, and `source` is \"generated\"");
+                let help = "write `source = \"messages\"` or `\"question-list\"`, or leave the file out";
+                problems.add(problem.help(help).related(key("source")));
+            }
+            Some(path) => file(&key(name), path, problems),
+            None => {}
+        }
+    }
+    if settings.answer_form == AnswerForm::Json && settings.source != Source::QuestionList {
+        let problem = Problem::new(key("answer_form"), "is for `source = \"question-list\"` only");
+        problems.add(problem.help("leave it out: answers are taken as the file has them").related(key("source")));
+    }
+    for (name, other, path, missing) in [
+        ("encoder", "merges", &settings.encoder, settings.merges.is_none()),
+        ("merges", "encoder", &settings.merges, settings.encoder.is_none()),
+    ] {
+        let Some(path) = path else { continue };
+        if missing {
+            let problem = Problem::new(key(name), format!("is of no use without `{other}`"));
+            problems.add(problem.help("name GPT-2's `encoder.json` and `vocab.bpe`, or neither"));
+        }
+        file(&key(name), path, problems);
+    }
+    let set = &settings.generated;
+    let examples = (set.examples + set.held_out_examples + set.unseen_examples) as u128;
+    let pixels = examples * set.picture_size as u128 * set.picture_size as u128;
+    if generated && pixels > GENERATED_PIXELS_MAX {
+        let message = format!("{pixels} pixels would be generated, more than {GENERATED_PIXELS_MAX}");
+        let problem = Problem::new(key("generated.examples"), message);
+        problems.add(problem.help("fewer or smaller pictures").related(key("generated.picture_size")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image_text::settings::Generated;
+
+    fn told(settings: &Settings) -> Vec<(String, String)> {
+        let mut problems = Problems::default();
+        check(settings, &mut problems);
+        problems.iter().map(|problem| (problem.key.clone(), problem.message.clone())).collect()
+    }
+
+    #[test]
+    fn the_defaults_are_right_and_what_contradicts_itself_is_said_at_its_key() {
+        assert_eq!(told(&Settings::default()), []);
+        let named = |path: &str| Some(path.to_owned());
+        let messages = Settings { source: Source::Messages, path: named("/etc/hostname"), ..Settings::default() };
+        assert_eq!(told(&messages), []);
+        let many = Generated { examples: 100_000, picture_size: 4096, ..Generated::default() };
+        for (settings, key, part) in [
+            (Settings { path: None, ..messages.clone() }, "source", "`path` does not say which"),
+            (Settings { path: named("/none/such"), ..messages.clone() }, "path", "there is no file /none/such"),
+            (Settings { path: named("/etc"), ..messages.clone() }, "path", "/etc is not a file"),
+            (Settings { path: named("/etc/hostname"), ..Settings::default() }, "path", "`source` is \"generated\""),
+            (Settings { validation_path: named("/none"), ..messages.clone() }, "validation_path", "there is no file"),
+            (Settings { answer_form: AnswerForm::Json, ..messages.clone() }, "answer_form", "question-list"),
+            (Settings { encoder: named("/etc/hostname"), ..Settings::default() }, "encoder", "without `merges`"),
+            (Settings { generated: many, ..Settings::default() }, "generated.examples", "pixels would be generated"),
+        ] {
+            let told = told(&settings);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_eq!(told[0].0, format!("{SECTION}.{key}"));
+            assert!(told[0].1.contains(part), "{told:?}");
+        }
+    }
+}

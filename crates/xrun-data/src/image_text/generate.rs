@@ -1,0 +1,165 @@
+//! How is a set of pictures with texts generated? JSON lines of messages and PNG files, written once.
+//!
+//! The same settings give the same bytes on any machine and with any number of threads.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rand::{Rng, RngExt};
+
+use super::paint::Scene;
+use super::settings::Generated;
+use crate::reference_video::frames::decoding_bytes;
+use crate::reference_video::library::Largest;
+use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::{cache, known, written_once};
+use xrun_core::files::write;
+use xrun_core::seed::generator;
+
+/// A change to what is written needs a new number: old folders stay valid for old code.
+const VERSION: u32 = 1;
+/// The files of the splits. The first is written last: its presence says that the folder is whole.
+pub const FILES: [&str; 3] = ["train.jsonl", "held-out.jsonl", "unseen.jsonl"];
+/// What can be asked for, in the order of an answer.
+pub const FIELDS: [&str; 5] = ["shape", "colour", "place", "size", "mark"];
+/// Pictures in a folder.
+const FOLDER_MAX: usize = 1000;
+
+/// What is still to be written, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// How many PNG files there will be.
+    pub pictures: usize,
+    /// Pixels.
+    pub picture_size: usize,
+    /// The folder of the data set.
+    pub folder: PathBuf,
+}
+
+/// What [`generate`] would write now; `None` when the set is there.
+pub fn pending(settings: &Generated) -> Option<Pending> {
+    pending_in(settings, &cache::folder())
+}
+
+fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
+    let folder = cache.join(name(settings));
+    let pictures = counts(settings).iter().sum();
+    let picture_size = settings.picture_size;
+    written_once::is_missing(&folder.join(FILES[0])).then_some(Pending { pictures, picture_size, folder })
+}
+
+/// Where the set is, or will be.
+pub fn folder(settings: &Generated) -> PathBuf {
+    cache::folder().join(name(settings))
+}
+
+/// Of the folder: other settings have another.
+fn name(settings: &Generated) -> String {
+    let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
+    format!("pictures-{}", &digest(identity.as_bytes())[..16])
+}
+
+/// The folder of the generated set, written now if it is not there yet.
+///
+/// # Errors
+/// It cannot be written.
+pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
+    generate_in(settings, &cache::folder())
+}
+
+/// As [`generate`], with the cache folder named.
+///
+/// # Errors
+/// It cannot be written.
+pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
+    written_once::folder(cache, &name(settings), FILES[0], |folder| write_all(settings, folder))
+}
+
+/// What decoding one of its pictures takes at most: no file of noise has more bytes than its pixels and a little.
+pub fn largest(settings: &Generated, path: &Path) -> Largest {
+    let side = settings.picture_size as u64;
+    let bytes = decoding_bytes(side, side, side * side * 4 + 64 * 1024);
+    Largest { path: path.to_owned(), width: side, height: side, bytes }
+}
+
+/// Examples of each split.
+fn counts(settings: &Generated) -> [usize; 3] {
+    [settings.examples, settings.held_out_examples, settings.unseen_examples]
+}
+
+/// A line of a file, and the digest of its picture.
+struct Written {
+    line: String,
+    sum: String,
+}
+
+fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
+    let mut sums = String::new();
+    let mut texts = Vec::new();
+    for (split, count) in counts(settings).into_iter().enumerate() {
+        for first in (0..count).step_by(FOLDER_MAX) {
+            std::fs::create_dir_all(folder.join(subfolder(split, first)))?;
+        }
+        let mut text = String::new();
+        // An example is a pure function of its number, so who makes it does not matter.
+        let numbers: Vec<usize> = (0..count).collect();
+        for Written { line, sum } in
+            written_once::side_by_side(&numbers, |number| one(settings, split, *number, folder))?
+        {
+            text += &line;
+            sums += &sum;
+        }
+        sums += &format!("{}  {}\n", digest(text.as_bytes()), FILES[split]);
+        texts.push(text);
+    }
+    write::replace(&folder.join(known::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    for (name, text) in FILES.iter().zip(&texts).rev() {
+        write::replace(&folder.join(name), text.as_bytes()).map_err(|error| error.source)?;
+    }
+    Ok(())
+}
+
+/// Of the pictures of a thousand examples.
+fn subfolder(split: usize, number: usize) -> String {
+    format!("images/{}-{:03}", FILES[split].trim_end_matches(".jsonl"), number / FOLDER_MAX)
+}
+
+fn one(settings: &Generated, split: usize, number: usize, folder: &Path) -> io::Result<Written> {
+    let random = &mut generator(settings.seed, FILES[split], number as u64);
+    let scene = Scene::draw(random, split == 2);
+    let (question, answer) = asked(random, &scene);
+    let image = format!("{}/{number:06}.png", subfolder(split, number));
+    let bytes = scene.paint(random, settings.picture_size).to_png()?;
+    // The whole folder is renamed when it is complete, so a half-written file is never seen.
+    OpenOptions::new().create_new(true).write(true).open(folder.join(&image))?.write_all(&bytes)?;
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let line = format!(
+        "{{\"messages\": [{{\"role\": \"user\", \"content\": [{{\"type\": \"image\", \"image\": {}}}, {{\"type\": \
+         \"text\", \"text\": {}}}]}}, {{\"role\": \"assistant\", \"content\": {}}}]}}\n",
+        quoted(&image),
+        quoted(&question),
+        quoted(&answer)
+    );
+    Ok(Written { line, sum: format!("{}  {image}\n", digest(&bytes)) })
+}
+
+/// An instruction and its answer: seven in ten ask for all fields, the others for two.
+fn asked(random: &mut impl Rng, scene: &Scene) -> (String, String) {
+    let (question, wanted) = match random.random_range(0..10_u32) {
+        0..7 => ("describe the picture".to_owned(), FIELDS.to_vec()),
+        _ => {
+            let first = random.random_range(0..FIELDS.len());
+            let second = (first + random.random_range(1..FIELDS.len())) % FIELDS.len();
+            let pair = [FIELDS[first.min(second)], FIELDS[first.max(second)]];
+            (format!("give {} and {}", pair[0], pair[1]), pair.to_vec())
+        }
+    };
+    let fields: Vec<String> = wanted.iter().map(|name| format!("\"{name}\": {}", scene.field(name))).collect();
+    (question, format!("{{{}}}", fields.join(", ")))
+}
+
+#[cfg(test)]
+#[path = "generate_tests.rs"]
+mod tests;

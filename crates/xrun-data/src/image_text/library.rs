@@ -1,0 +1,278 @@
+//! Which examples does a data set have? Places in its files, never text or pictures.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::record::{Record, Wrong, of_item, of_line};
+use super::settings::{AnswerForm, Settings};
+use super::{Seen, TextLength};
+use crate::reference_video::library::Largest;
+use crate::reference_video::raw::Judge;
+use crate::tokenizer::{Tokenizer, Words};
+use xrun_core::dataset::error::{Broken, DataError};
+
+/// Examples that a vocabulary is learnt from; more change it little.
+const LEARN_EXAMPLES_MAX: usize = 20_000;
+
+/// The reason of what has no place in a sequence.
+pub(super) const TOO_LONG: &str = "too_long";
+/// What the examples of a split are for, in a sentence.
+pub(super) const TO_TRAIN_ON: &str = "to train on";
+pub(super) const HELD_OUT: &str = "held out for validation";
+
+/// What examples are for. No picture is for two of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// To train with.
+    Train,
+    /// To validate with.
+    HeldOut,
+    /// Pairs of shape and colour that are never trained on; of generated sets only.
+    Unseen,
+}
+
+impl Split {
+    /// All of them, in the order in which they are counted.
+    pub const ALL: [Self; 3] = [Self::Train, Self::HeldOut, Self::Unseen];
+}
+
+/// Where an example stands in its file: 24 bytes an example are all that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// In bytes.
+    pub offset: u64,
+    /// Bytes of the line or the item.
+    pub length: u32,
+    /// From 1.
+    pub line: u32,
+    /// Which item of a question list, from 1; 0 in JSON lines, where the line says it.
+    pub item: u32,
+    /// Number of its picture in its file: the same picture has the same number.
+    pub picture: u32,
+}
+
+impl Place {
+    /// What to call it in a message.
+    pub fn called(&self) -> String {
+        match self.item {
+            0 => format!("line {}", self.line),
+            item => format!("question {item} in line {}", self.line),
+        }
+    }
+}
+
+/// How the examples of a file are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line of JSON for each example, with messages.
+    Lines,
+    /// A list of questions in one JSON file, and how an answer is made of an item.
+    List(AnswerForm),
+}
+
+/// An open file of examples.
+#[derive(Debug)]
+pub struct TextFile {
+    /// The file, as the settings name it.
+    pub path: PathBuf,
+    /// Canonical; pictures are in it.
+    pub folder: PathBuf,
+    /// How its examples are written.
+    pub form: Form,
+    pub(super) file: Mutex<File>,
+}
+
+impl TextFile {
+    /// Reads one example.
+    ///
+    /// # Errors
+    /// The file was changed since it was indexed.
+    pub fn record(&self, place: &Place) -> Result<Record, DataError> {
+        let mut bytes = vec![0; place.length as usize];
+        let read = {
+            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.seek(SeekFrom::Start(place.offset)).and_then(|_| file.read_exact(&mut bytes))
+        };
+        read.map_err(|error| self.changed(place, &error.to_string()))?;
+        self.form.read(&bytes).map_err(|(_, message)| self.changed(place, &message))
+    }
+
+    /// What is said of an example that was sound when the file was indexed.
+    pub fn changed(&self, place: &Place, message: &str) -> DataError {
+        DataError::file(&self.path, format!("{}: {message}; it was changed during the run", place.called()))
+    }
+}
+
+impl Form {
+    pub(super) fn read(self, bytes: &[u8]) -> Result<Record, Wrong> {
+        match self {
+            Self::Lines => of_line(bytes),
+            Self::List(form) => {
+                let text = std::str::from_utf8(bytes).map_err(|_| ("not_utf8", "is not UTF-8".to_owned()))?;
+                of_item(text, form)
+            }
+        }
+    }
+}
+
+/// The index of a data set.
+#[derive(Debug)]
+pub struct Library {
+    /// One or more; see [`Library::file`].
+    pub(super) files: Vec<TextFile>,
+    /// The file of each split.
+    pub(super) file_of: [usize; 3],
+    pub(super) places: [Vec<Place>; 3],
+    /// Different pictures of all files together.
+    pub pictures: u64,
+    /// What decoding a picture takes at most, with its example.
+    pub largest: Option<Largest>,
+    /// Of all texts and pictures.
+    pub digest: String,
+    /// What was left out.
+    pub left_out: Broken,
+}
+
+impl Library {
+    /// Where the examples of a split stand, by their number.
+    pub fn places(&self, split: Split) -> &[Place] {
+        &self.places[split as usize]
+    }
+
+    /// The file that has the examples of a split.
+    pub fn file(&self, split: Split) -> &TextFile {
+        &self.files[self.file_of[split as usize]]
+    }
+
+    /// What identifies a picture: the same of two examples that share it.
+    pub fn picture_key(&self, split: Split, place: &Place) -> (u32, u32) {
+        (self.file_of[split as usize] as u32, place.picture)
+    }
+
+    /// An example by its number.
+    ///
+    /// # Errors
+    /// There is none, or the file was changed during the run.
+    pub fn record(&self, split: Split, number: u64) -> Result<(Place, Record), DataError> {
+        let place = usize::try_from(number).ok().and_then(|number| self.places(split).get(number));
+        let place = *place.ok_or_else(|| DataError::content(format!("there is no example {number}")))?;
+        Ok((place, self.file(split).record(&place)?))
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> u64 {
+        let places: usize = self.places.iter().map(Vec::capacity).sum();
+        let paths: usize = self.files.iter().map(|file| file.path.as_os_str().len()).sum();
+        (places * size_of::<Place>() + paths) as u64
+    }
+
+    /// Of all splits.
+    pub fn examples(&self) -> u64 {
+        self.places.iter().map(|places| places.len() as u64).sum()
+    }
+
+    /// What a pipeline wants to know of it before it runs, without the lengths of texts.
+    pub fn seen(&self) -> Seen {
+        let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
+        Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
+    }
+
+    /// How long the texts are.
+    ///
+    /// # Errors
+    /// An example was changed.
+    pub fn text_lengths(&self, tokenizer: &Tokenizer) -> Result<Vec<TextLength>, DataError> {
+        let mut lengths: BTreeMap<usize, TextLength> = BTreeMap::new();
+        for split in Split::ALL {
+            let file = self.file(split);
+            for place in self.places(split) {
+                let tokens = text_tokens(&file.record(place)?, tokenizer)?;
+                let length = lengths.entry(tokens).or_insert_with(|| TextLength {
+                    tokens,
+                    examples: [0; 3],
+                    one: (file.path.clone(), place.called()),
+                });
+                length.examples[split as usize] += 1;
+            }
+        }
+        Ok(lengths.into_values().collect())
+    }
+
+    /// GPT-2's own, or one that is learnt from the texts of the examples to train on.
+    ///
+    /// # Errors
+    /// Its files do not serve, or an example was changed.
+    pub fn tokenizer(&self, settings: &Settings) -> Result<Tokenizer, DataError> {
+        if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
+            return Tokenizer::read(Path::new(encoder), Path::new(merges));
+        }
+        let mut words = Words::default();
+        let count = self.places(Split::Train).len().min(LEARN_EXAMPLES_MAX);
+        for number in 0..count as u64 {
+            let (_, record) = self.record(Split::Train, number)?;
+            // Apart, as they are in an example: no token has bytes of both.
+            words.add(&record.prompt(), 1)?;
+            words.add(&record.answer, 1)?;
+        }
+        Tokenizer::learn(&words, settings.vocabulary_size)
+    }
+
+    /// Takes out what has more than `fit` tokens of prompt, answer and end of text. Examples are never cut: an answer
+    /// without its end, or a picture without its last tokens, would be learnt.
+    ///
+    /// # Errors
+    /// Some are too long and must not be left out, or nothing is left of a split.
+    pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, settings: &Settings) -> Result<(), DataError> {
+        let mut judge = Judge::new(settings.on_broken);
+        for split in Split::ALL {
+            let (mut kept, file) = (Vec::new(), self.file(split));
+            for place in self.places(split) {
+                let tokens = text_tokens(&file.record(place)?, tokenizer)?;
+                match tokens <= fit {
+                    true => kept.push(*place),
+                    false => {
+                        judge.broken_with(TOO_LONG, &file.path, || TextLength::too_long(tokens, fit, &place.called()))
+                    }
+                }
+            }
+            if kept.len() < self.places(split).len() {
+                kept.shrink_to_fit();
+                self.places[split as usize] = kept;
+            }
+        }
+        judge.verdict()?;
+        self.left_out.append(&judge.found);
+        self.check_use()
+    }
+
+    /// Is there something to train on and to validate with?
+    pub(super) fn check_use(&self) -> Result<(), DataError> {
+        for (split, what) in [(Split::Train, TO_TRAIN_ON), (Split::HeldOut, HELD_OUT)] {
+            if self.places(split).is_empty() {
+                let message = none_left(what, &self.left_out, self.pictures);
+                return Err(DataError::file(&self.file(split).path, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is said where nothing is left of a split.
+pub(super) fn none_left(what: &str, left_out: &Broken, pictures: u64) -> String {
+    let left_out = match left_out.total() {
+        0 => String::new(),
+        count => format!(" ({count} were left out: {})", left_out.by_reason()),
+    };
+    format!(
+        "no example is {what}{left_out}; {pictures} pictures are there, and a second file can be named with \
+         `validation_path`"
+    )
+}
+
+/// Of prompt, answer and end of text.
+fn text_tokens(record: &Record, tokenizer: &Tokenizer) -> Result<usize, DataError> {
+    Ok(tokenizer.encode(&record.prompt())?.len() + tokenizer.encode(&record.answer)?.len() + 1)
+}

@@ -1,0 +1,144 @@
+//! Pictures, each with an instruction and an answer: JSON lines of messages, or a list of questions.
+
+pub mod check;
+pub mod generate;
+pub mod library;
+pub mod open;
+pub mod paint;
+pub mod picture;
+#[cfg(test)]
+mod real_tests;
+pub mod record;
+pub mod settings;
+pub mod store;
+mod wrong_form;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::reference_video::raw::Judge;
+use super::reference_video::settings::OnBroken;
+use settings::{Settings, Source};
+use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::kind::{DatasetKind, Look};
+use xrun_core::dataset::known;
+use xrun_core::problem::Problems;
+
+/// `[dataset.image-text]`.
+#[derive(Debug)]
+pub struct ImageText;
+
+/// What a look at it tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Examples to train on.
+    pub train: u64,
+    /// Examples to validate with.
+    pub held_out: u64,
+    /// Examples of the third split, which only generated sets have.
+    pub unseen: u64,
+    /// Different pictures.
+    pub pictures: u64,
+    /// How long the texts are, the shortest first.
+    pub texts: Vec<TextLength>,
+}
+
+impl Seen {
+    /// Takes out what has more than `fit` tokens of text, as [`Library::fit`](library::Library::fit) will, and says what that
+    /// was.
+    ///
+    /// # Errors
+    /// Some are too long and must not be left out, or nothing is left of a split.
+    pub fn fit(&mut self, fit: usize, on_broken: OnBroken) -> Result<Broken, DataError> {
+        let mut judge = Judge::new(on_broken);
+        // The longest first: it says by how much to raise for all.
+        for text in self.texts.iter().rev().filter(|text| text.tokens > fit) {
+            let (path, called) = &text.one;
+            let error = || DataError::file(path, TextLength::too_long(text.tokens, fit, called));
+            judge.found.add_many(library::TOO_LONG, text.examples.iter().sum(), error);
+            let splits = [&mut self.train, &mut self.held_out, &mut self.unseen];
+            splits.into_iter().zip(text.examples).for_each(|(left, out)| *left = left.saturating_sub(out));
+        }
+        judge.verdict()?;
+        for (left, what) in [(self.train, library::TO_TRAIN_ON), (self.held_out, library::HELD_OUT)] {
+            if left == 0 {
+                return Err(DataError::content(library::none_left(what, &judge.found, self.pictures)));
+            }
+        }
+        Ok(judge.found)
+    }
+}
+
+/// How many examples have a text of this length.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextLength {
+    /// Of prompt, answer and end of text.
+    pub tokens: usize,
+    /// To train on, held out, unseen.
+    pub examples: [u64; 3],
+    /// One of them: its file, and what it is called there.
+    pub one: (PathBuf, String),
+}
+
+impl TextLength {
+    /// What is wrong with so long an example where `fit` tokens have a place beside the picture.
+    pub fn too_long(tokens: usize, fit: usize, called: &str) -> String {
+        format!(
+            "{called}: {tokens} tokens of text, and {fit} fit beside the picture; examples are never cut: raise \
+             `sequence_length` by {} for this one",
+            tokens.saturating_sub(fit)
+        )
+    }
+}
+
+impl DatasetKind for ImageText {
+    const NAME: &'static str = "image-text";
+    /// Its pictures are decoded in `limits.decoding`.
+    const LIMITS: &'static [&'static str] = &["decoding"];
+    type Settings = Settings;
+    type Seen = Seen;
+
+    fn check(settings: &Settings, problems: &mut Problems) {
+        check::check(settings, problems);
+    }
+
+    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![
+            ("path", &mut settings.path),
+            ("validation_path", &mut settings.validation_path),
+            ("encoder", &mut settings.encoder),
+            ("merges", &mut settings.merges),
+        ]
+    }
+
+    fn pending(settings: &Settings) -> Option<String> {
+        if settings.source != Source::Generated {
+            return None;
+        }
+        let pending = generate::pending(&settings.generated)?;
+        let (pictures, side, folder) = (pending.pictures, pending.picture_size, pending.folder.display());
+        Some(format!("{pictures} pictures of {side} pixels with their answers, once, in {folder}"))
+    }
+
+    fn verify(settings: &Settings) {
+        open::folders(settings).iter().for_each(|folder| known::forget(folder));
+    }
+
+    fn files(settings: &Settings) -> Vec<PathBuf> {
+        if settings.source == Source::Generated {
+            return Vec::new();
+        }
+        let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
+        // The pictures are in the folders.
+        named.into_iter().flatten().map(PathBuf::from).chain(open::folders(settings)).collect()
+    }
+
+    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
+        let library = open::open(settings)?;
+        let tokenizer = library.tokenizer(settings)?;
+        let seen = Seen { texts: library.text_lengths(&tokenizer)?, ..library.seen() };
+        let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
+        Ok(Look { left_out: library.left_out, notes, seen })
+    }
+}

@@ -1,0 +1,389 @@
+//! From files to an index: which examples are there, and are they sound?
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::generate::{self, FILES};
+use super::library::{Form, Library, Place, Split, TextFile};
+use super::picture::{self, Head};
+use super::record::{EXPECTED, Image, Record, Wrong};
+use super::settings::{Settings, Source};
+use crate::json::{kind, why};
+use crate::reference_video::assemble::confined;
+use crate::reference_video::frames::decoding_bytes;
+use crate::reference_video::library::Largest;
+use crate::reference_video::raw::Judge;
+use crate::reference_video::settings::OnBroken;
+use crate::reference_video::whole::is_whole;
+use xrun_core::dataset::digest::hexadecimal;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::known::Known;
+use xrun_core::dataset::written_once;
+use xrun_core::files::file;
+use xrun_core::printable;
+
+/// A longer line is no example. The text of a line and its base64 are in memory while it is read.
+pub const LINE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// More than this is no list of questions, which is looked through as a whole.
+const LIST_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// More examples are not indexed.
+const EXAMPLES_MAX: usize = 10_000_000;
+/// Of what decodes one picture: its line, and the base64 in it.
+pub(super) const LINE_COPIES: u64 = 2;
+
+/// Opens the data set that the settings name; a generated one is written now if it is not there. All lines are read once,
+/// and the beginning and the end of each picture; none is kept.
+///
+/// # Errors
+/// All that would end a run before its first step.
+pub fn open(settings: &Settings) -> Result<Library, DataError> {
+    match settings.source {
+        Source::Generated => open_generated(settings, &generate::generate(&settings.generated)?),
+        Source::Messages | Source::QuestionList => open_files(settings),
+    }
+}
+
+/// What xrun wrote itself is never left out in part: results on it would not compare.
+pub(super) fn open_generated(settings: &Settings, folder: &Path) -> Result<Library, DataError> {
+    let paths = FILES.map(|name| folder.join(name));
+    indexed(settings, &paths, OnBroken::Fail).map_err(|error| written_once::damaged(folder, error))
+}
+
+fn open_files(settings: &Settings) -> Result<Library, DataError> {
+    let named = [&settings.path, &settings.validation_path];
+    let paths: Vec<PathBuf> = named.into_iter().flatten().map(PathBuf::from).collect();
+    indexed(settings, &paths, settings.on_broken)
+}
+
+/// The folders of the data set.
+pub fn folders(settings: &Settings) -> Vec<PathBuf> {
+    match settings.source {
+        Source::Generated => vec![generate::folder(&settings.generated)],
+        Source::Messages | Source::QuestionList => {
+            let named = [&settings.path, &settings.validation_path];
+            named.into_iter().flatten().map(|path| folder_of(Path::new(path))).collect()
+        }
+    }
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// Whether a line opens a list of objects.
+fn begins_a_list(line: &[u8]) -> bool {
+    line.strip_prefix(b"[").is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{')))
+}
+
+fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<Library, DataError> {
+    let mut judge = Judge::new(policy);
+    let mut indexing = Indexing {
+        generated: settings.source == Source::Generated,
+        known: BTreeMap::new(),
+        digest: Sha256::new(),
+        largest: None,
+    };
+    let mut files = Vec::new();
+    for path in paths {
+        // All that is wrong with both files is told at once.
+        match indexing.file(settings, path, &mut judge) {
+            Ok(found) => files.push(found),
+            Err(fatal) => return Err(judge.beside(fatal)),
+        }
+    }
+    judge.verdict()?;
+    indexing.known.into_values().for_each(Known::keep);
+    let pictures = files.iter().map(|file| u64::from(file.pictures)).sum();
+    let file_of = std::array::from_fn(|split| split.min(files.len() - 1));
+    let mut places: [Vec<Place>; 3] = Default::default();
+    if let [only] = files.as_mut_slice() {
+        let held_out = (f64::from(only.pictures) * settings.validation_share).round().max(1.0) as u32;
+        let first = only.pictures.saturating_sub(held_out);
+        let all = std::mem::take(&mut only.places);
+        let (train, validation) = all.into_iter().partition(|place| place.picture < first);
+        [places[Split::Train as usize], places[Split::HeldOut as usize]] = [train, validation];
+    } else {
+        files.iter_mut().zip(&mut places).for_each(|(file, places)| *places = std::mem::take(&mut file.places));
+    }
+    places.iter_mut().for_each(Vec::shrink_to_fit);
+    let library = Library {
+        files: files.into_iter().map(|file| file.text).collect(),
+        file_of,
+        places,
+        pictures,
+        largest: match settings.source {
+            Source::Generated => Some(generate::largest(&settings.generated, &paths[0])),
+            _ => indexing.largest,
+        },
+        digest: hexadecimal(&indexing.digest.finalize()),
+        left_out: judge.found,
+    };
+    library.check_use()?;
+    Ok(library)
+}
+
+/// A file that was looked through.
+struct Found {
+    text: TextFile,
+    places: Vec<Place>,
+    pictures: u32,
+}
+
+struct Indexing {
+    /// What xrun wrote has the bytes that it wrote: they are hashed and not looked at.
+    generated: bool,
+    /// Digests of files, by their folder.
+    known: BTreeMap<PathBuf, Known>,
+    digest: Sha256,
+    largest: Option<Largest>,
+}
+
+/// A picture that was looked at.
+#[derive(Clone, Copy)]
+struct Looked {
+    number: u32,
+    /// And the bytes of its file; `None` where it need not be looked at.
+    head: Option<(Head, u64)>,
+}
+
+/// What is found in one file.
+struct OfFile<'a> {
+    path: &'a Path,
+    folder: &'a Path,
+    form: Form,
+    places: Vec<Place>,
+    /// Each picture by the beginning of the SHA-256 of its name or its base64.
+    pictures: HashMap<[u8; 16], Looked>,
+    judge: &'a mut Judge,
+}
+
+impl Indexing {
+    fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<Found, DataError> {
+        let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+        let folder = folder_of(path).canonicalize().map_err(failed)?;
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let digest = self.known(&folder).digest(&name, path)?;
+        self.digest.update(digest.as_bytes());
+        let form = match settings.source {
+            Source::QuestionList => Form::List(settings.answer_form),
+            Source::Generated | Source::Messages => Form::Lines,
+        };
+        let opened = file::open(path).map_err(failed)?;
+        let mut found = OfFile { path, folder: &folder, form, places: Vec::new(), pictures: HashMap::new(), judge };
+        match form {
+            Form::Lines => self.lines(&opened, &mut found)?,
+            Form::List(_) => self.list(&opened, &mut found)?,
+        }
+        let OfFile { places, pictures, .. } = found;
+        let pictures = pictures.len() as u32;
+        let text = TextFile { path: path.to_owned(), folder, form, file: Mutex::new(opened) };
+        Ok(Found { text, places, pictures })
+    }
+
+    fn known(&mut self, folder: &Path) -> &mut Known {
+        let open = || match self.generated {
+            true => Known::of_generated(folder),
+            false => Known::open(folder),
+        };
+        self.known.entry(folder.to_owned()).or_insert_with(open)
+    }
+
+    fn lines(&mut self, file: &File, found: &mut OfFile<'_>) -> Result<(), DataError> {
+        let failed = |error: std::io::Error| DataError::file(found.path, format!("cannot be read: {error}"));
+        let mut reader = BufReader::new(file);
+        let path = found.path;
+        let nothing = |what: &str| DataError::file(path, format!("{what}; expected an example a line: {EXPECTED}"));
+        let (mut offset, mut line, mut bytes, mut blank) = (0_u64, 0_u32, Vec::new(), true);
+        loop {
+            bytes.clear();
+            let read = reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut bytes).map_err(failed)? as u64;
+            if read == 0 {
+                return match (line, blank) {
+                    (0, _) => Err(nothing("the file is empty")),
+                    (_, true) => Err(nothing("the file has only empty lines")),
+                    _ => Ok(()),
+                };
+            }
+            line = line.saturating_add(1);
+            let mut begin = offset;
+            offset += read;
+            blank &= bytes.trim_ascii().is_empty();
+            if read > LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
+                offset += reader.skip_until(b'\n').map_err(failed)? as u64;
+                let message = format!("line {line}: has more than {LINE_BYTES_MAX} bytes, which is no example");
+                found.judge.broken("too_long_line", found.path, message);
+                continue;
+            }
+            let mut text = bytes.as_slice();
+            // Some editors put a byte order mark before the text.
+            if line == 1 && text.starts_with(b"\xef\xbb\xbf") {
+                (text, begin) = (&text[3..], begin + 3);
+            }
+            let whole = text.trim_ascii();
+            if whole.is_empty() {
+                continue;
+            }
+            if begins_a_list(whole) && found.places.is_empty() {
+                let what = "the file is one JSON list (`jq -c '.[]'` puts each of its items on a line)";
+                return Err(nothing(what));
+            }
+            let place = Place { offset: begin, length: text.len() as u32, line, item: 0, picture: 0 };
+            self.example(text, place, found)?;
+        }
+    }
+
+    fn list(&mut self, file: &File, found: &mut OfFile<'_>) -> Result<(), DataError> {
+        let failed = |message: String| DataError::file(found.path, message);
+        let mut text = Vec::new();
+        let read = file.take(LIST_BYTES_MAX + 1).read_to_end(&mut text);
+        read.map_err(|error| failed(format!("cannot be read: {error}")))?;
+        if text.len() as u64 > LIST_BYTES_MAX {
+            return Err(failed(format!("has more than {LIST_BYTES_MAX} bytes; cut it into several")));
+        }
+        let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+        let items: Vec<&RawValue> = serde_json::from_slice(body).map_err(|error| {
+            failed(format!("is no list of [question, answer, number of a picture]: {}", no_list(body, &error)))
+        })?;
+        let (mut line, mut seen) = (1, 0);
+        for (item, raw) in (1..).zip(items) {
+            let raw = raw.get();
+            let offset = raw.as_ptr() as usize - text.as_ptr() as usize;
+            line += text[seen..offset].iter().filter(|byte| **byte == b'\n').count() as u32;
+            seen = offset;
+            let place = Place { offset: offset as u64, length: raw.len() as u32, line, item, picture: 0 };
+            self.example(raw.as_bytes(), place, found)?;
+        }
+        Ok(())
+    }
+
+    fn example(&mut self, text: &[u8], place: Place, found: &mut OfFile<'_>) -> Result<(), DataError> {
+        if found.places.len() == EXAMPLES_MAX {
+            let message = format!("{}: more than {EXAMPLES_MAX} examples are not indexed", place.called());
+            return Err(DataError::file(found.path, message));
+        }
+        let read = found.form.read(text);
+        let number = match read {
+            Ok(record) => self.picture(&record, &place, found)?,
+            Err(wrong) => Err(wrong),
+        };
+        match number {
+            Ok(picture) => found.places.push(Place { picture, ..place }),
+            Err((reason, message)) => {
+                found.judge.broken(reason, found.path, format!("{}: {message}", place.called()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the picture of an example; one that is new is looked at.
+    fn picture(
+        &mut self,
+        record: &Record,
+        place: &Place,
+        found: &mut OfFile<'_>,
+    ) -> Result<Result<u32, Wrong>, DataError> {
+        let (name, key) = match &record.image {
+            Image::Inline(url) => (None, Sha256::digest(url.as_bytes())),
+            Image::File(name) => match located(found.folder, name) {
+                Ok(name) => (Some(name.clone()), Sha256::new().chain_update(name.as_bytes()).finalize()),
+                Err(wrong) => return Ok(Err(wrong)),
+            },
+        };
+        let mut short = [u8::from(name.is_some()); 16];
+        short[1..].copy_from_slice(&key[..15]);
+        if let Some(Looked { number, head }) = found.pictures.get(&short).copied() {
+            // Another line may be longer.
+            self.decoded(head, name.as_deref(), place, found.path);
+            return Ok(Ok(number));
+        }
+        let head = match (&name, &record.image) {
+            (Some(name), _) => self.of_file(found.folder, name)?,
+            (None, Image::Inline(url)) => of_url(url),
+            (None, Image::File(_)) => return Ok(Err(("missing_picture", "has no picture".into()))),
+        };
+        Ok(head.map(|head| {
+            self.decoded(head, name.as_deref(), place, found.path);
+            let number = found.pictures.len() as u32;
+            found.pictures.insert(short, Looked { number, head });
+            number
+        }))
+    }
+
+    /// Notes what decoding a picture takes with the line of this example.
+    fn decoded(&mut self, head: Option<(Head, u64)>, name: Option<&str>, place: &Place, file: &Path) {
+        let Some((Head { width, height, .. }, length)) = head else { return };
+        let (width, height) = (u64::from(width), u64::from(height));
+        let bytes = decoding_bytes(width, height, length + LINE_COPIES * u64::from(place.length));
+        if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
+            let path = name.map_or_else(|| file.to_owned(), PathBuf::from);
+            self.largest = Some(Largest { path, width, height, bytes });
+        }
+    }
+
+    /// Looks at the file of a picture; `None` where it need not be looked at.
+    fn of_file(&mut self, folder: &Path, name: &str) -> Result<Result<Option<(Head, u64)>, Wrong>, DataError> {
+        let whole = folder.join(name);
+        let shown = printable::line(name, 100);
+        let told = |(reason, message): Wrong| (reason, format!("{shown}: {message}"));
+        let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
+        if length > picture::FILE_BYTES_MAX {
+            let message = format!("has {length} bytes, at most {} are read", picture::FILE_BYTES_MAX);
+            return Ok(Err(told(("too_large_picture", message))));
+        }
+        let digest = self.known(folder).digest(name, &whole)?;
+        self.digest.update(name.as_bytes());
+        self.digest.update(length.to_le_bytes());
+        self.digest.update(digest.as_bytes());
+        if self.generated {
+            return Ok(Ok(None));
+        }
+        let unreadable = |error: std::io::Error| ("broken_picture", format!("cannot be read: {error}"));
+        let head = file::open(&whole).map_err(unreadable).and_then(|file| picture::head(BufReader::new(file)));
+        let head = head.and_then(|head| match is_whole(&whole, head.format) {
+            Ok(true) => Ok(Some((head, length))),
+            Ok(false) => Err(picture::cut_off()),
+            Err(error) => Err(unreadable(error)),
+        });
+        Ok(head.map_err(told))
+    }
+}
+
+/// Why the text of a file is no list.
+fn no_list(text: &[u8], error: &serde_json::Error) -> String {
+    match error.is_data() {
+        true => format!("it is {}", kind(&String::from_utf8_lossy(&text[..text.len().min(100)]))),
+        false => why(text, error),
+    }
+}
+
+fn of_url(url: &str) -> Result<Option<(Head, u64)>, Wrong> {
+    let bytes = picture::inline(url)?;
+    let head = picture::head(Cursor::new(&bytes))?;
+    picture::whole(&bytes, head.format)?;
+    Ok(Some((head, bytes.len() as u64)))
+}
+
+/// The path of a picture below the folder, without `.` in it.
+pub(super) fn located(folder: &Path, name: &str) -> Result<String, Wrong> {
+    let shown = || printable::line(name, 100);
+    match confined(folder, name) {
+        Ok(Some(path)) => Ok(path.to_string_lossy().into_owned()),
+        Ok(None) => {
+            let tried = folder.join(name);
+            Err(("missing_picture", format!("the picture {} is not there, or is no file", tried.display())))
+        }
+        Err(_) => {
+            Err(("outside", format!("the picture \"{}\" leads to a file outside of {}", shown(), folder.display())))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

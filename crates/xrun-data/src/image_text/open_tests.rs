@@ -1,0 +1,266 @@
+//! Is all that is wrong with a file told with its line, or left out and counted?
+
+use std::path::Path;
+
+use base64::Engine;
+use image::{ImageFormat, Rgb, RgbImage};
+
+use super::super::picture::tests::{claimed, encoded};
+use super::super::settings::AnswerForm;
+use super::super::{ImageText, Seen};
+use super::*;
+use xrun_core::dataset::kind::DatasetKind;
+
+fn put(folder: &Path, name: &str, bytes: &[u8]) {
+    std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+    xrun_core::files::write::replace(&folder.join(name), bytes).unwrap();
+}
+
+fn png(shade: u8) -> Vec<u8> {
+    encoded(RgbImage::from_pixel(5, 4, Rgb([shade, 0, 0])), ImageFormat::Png)
+}
+
+fn line(image: &str, answer: &str) -> String {
+    format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"{answer}\"}}\n")
+}
+
+fn settings(folder: &Path, policy: OnBroken) -> Settings {
+    let path = Some(folder.join("a.jsonl").display().to_string());
+    Settings { source: Source::Messages, path, on_broken: policy, ..Settings::default() }
+}
+
+/// A folder with four good pictures and a file of examples with these lines behind four good ones.
+fn folder(lines: &[Vec<u8>]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = Vec::new();
+    for shade in 0..4 {
+        put(folder.path(), &format!("images/{shade}.png"), &png(shade));
+        text.extend(line(&format!("images/{shade}.png"), "red").bytes());
+    }
+    lines.iter().for_each(|line| text.extend(line));
+    put(folder.path(), "a.jsonl", &text);
+    folder
+}
+
+fn inline(bytes: &[u8]) -> String {
+    format!("data:image/png;base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
+}
+
+/// Section 4's list: each is told with its file and line, or left out and counted.
+#[test]
+fn each_broken_example_is_told_with_its_line_or_left_out_and_counted() {
+    let whole = encoded(RgbImage::from_fn(90, 90, |x, y| Rgb([(x * y) as u8, y as u8, 9])), ImageFormat::Jpeg);
+    let bad = |image: &str| line(image, "red").into_bytes();
+    let cases: [(Vec<u8>, &str, &str); 17] = [
+        (bad("images/9.png"), "missing_picture", "9.png is not there"),
+        (bad("images"), "missing_picture", "is no file"),
+        (bad("../secret.png"), "outside", "outside of"),
+        (bad("/etc/hostname"), "outside", "outside of"),
+        (bad("out.png"), "outside", "outside of"),
+        (bad("http://x.org/a.png"), "url", "download"),
+        (bad("cut.jpg"), "broken_picture", "cut.jpg: the picture is cut off"),
+        (bad("text.png"), "not_png_or_jpeg", "text.png: "),
+        (bad("thin.png"), "too_large_picture", "1 x 65535"),
+        (bad("huge.png"), "too_large_picture", "30000 x 30000"),
+        (bad(&inline(&claimed(30_000, 30_000))), "too_large_picture", "30000 x 30000"),
+        (bad(&inline(&whole[..whole.len() * 3 / 4])), "broken_picture", "cut off"),
+        (bad("data:image/png;base64,@@"), "wrong_base64", "base64"),
+        (b"{\"text\": \"\xff\"}\n".to_vec(), "not_utf8", "UTF-8"),
+        (b"{\"text\"\n".to_vec(), "not_json", "column"),
+        (line("images/0.png", "").into_bytes(), "no_answer", "empty"),
+        (b"{\"messages\": [{\"role\": \"x\", \"content\": \"\"}]}\n".to_vec(), "unknown_role", "\"x\""),
+    ];
+    let outside = tempfile::tempdir().unwrap();
+    put(outside.path(), "secret.png", &png(0));
+    let prepare = |lines: &[Vec<u8>]| {
+        let folder = folder(lines);
+        let path = folder.path();
+        put(path, "cut.jpg", &whole[..whole.len() * 3 / 4]);
+        put(path, "text.png", b"hello");
+        put(path, "thin.png", &claimed(1, 65_535));
+        put(path, "huge.png", &claimed(30_000, 30_000));
+        std::os::unix::fs::symlink(outside.path().join("secret.png"), path.join("out.png")).unwrap();
+        folder
+    };
+    for (text, reason, part) in &cases {
+        let folder = prepare(std::slice::from_ref(text));
+        let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
+        assert!(message.contains("a.jsonl: line 5: ") && message.contains(part), "{message}");
+        assert!(message.contains("on_broken = \"skip\""), "{message}");
+        let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();
+        assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{:?}", library.left_out);
+        assert_eq!((library.left_out.total(), library.examples()), (1, 4));
+    }
+    let all: Vec<Vec<u8>> = cases.iter().map(|(text, ..)| text.clone()).collect();
+    let folder = prepare(&all);
+    let DataError::Several(broken) = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err() else {
+        panic!("several mistakes")
+    };
+    assert_eq!(broken.total(), 17);
+}
+
+#[test]
+fn a_line_of_more_than_32_mib_is_left_out_and_the_next_is_read() {
+    let long = |bytes: usize| {
+        let mut text = vec![b'x'; bytes - 1];
+        text.push(b'\n');
+        text
+    };
+    let most = LINE_BYTES_MAX as usize;
+    let folder = folder(&[long(most + 2), line("images/0.png", "blue").into_bytes(), long(most)]);
+    let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();
+    let counts: Vec<(&str, u64)> =
+        library.left_out.counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+    // One of just the size is read, and is no JSON.
+    assert_eq!(counts, [("not_json", 1), ("too_long_line", 1)]);
+    let messages: Vec<String> = library.left_out.first.iter().map(|item| item.error.to_string()).collect();
+    assert!(messages[0].contains("line 5: has more than 33554432 bytes"), "{messages:?}");
+    assert!(messages[1].contains("line 7: "), "{messages:?}");
+    let (place, record) = library.record(Split::Train, 3).unwrap();
+    assert_eq!((place.line, record.answer.as_str()), (6, "blue"));
+}
+
+#[test]
+fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
+    let same = inline(&png(9));
+    let more = [line(&same, "a"), "\n \r\n".into(), line("images/./0.png", "b"), line(&same, "c")];
+    let more: Vec<Vec<u8>> = more.into_iter().map(String::into_bytes).collect();
+    let folder = folder(&more);
+    // Some editors put a mark before the text.
+    let text = std::fs::read(folder.path().join("a.jsonl")).unwrap();
+    put(folder.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
+    let share = Settings { validation_share: 0.2, ..settings(folder.path(), OnBroken::Fail) };
+    let library = open(&share).unwrap();
+    assert_eq!(library.seen(), super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() });
+    let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
+    assert_eq!(pictures, [0, 1, 2, 3, 0]);
+    let lines: Vec<u32> = library.places(Split::HeldOut).iter().map(|place| place.line).collect();
+    assert_eq!(lines, [5, 9], "empty lines count as lines");
+    assert_eq!(library.record(Split::HeldOut, 1).unwrap().1.answer, "c");
+    assert_eq!(library.record(Split::Train, 0).unwrap().1.answer, "red");
+    assert_eq!(library.index_bytes() % 24, folder.path().join("a.jsonl").as_os_str().len() as u64 % 24);
+    assert!(library.record(Split::Train, 5).is_err());
+    let largest = library.largest.unwrap();
+    assert_eq!((largest.width, largest.height), (5, 4));
+    // A second file to validate with leaves the first whole.
+    put(folder.path(), "b.jsonl", line("images/1.png", "x").as_bytes());
+    let second = Some(folder.path().join("b.jsonl").display().to_string());
+    let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
+    assert_eq!(library.seen(), super::super::Seen { train: 7, held_out: 1, unseen: 0, pictures: 6, texts: Vec::new() });
+    // Another picture is other data, and so is another text.
+    let digest = open(&share).unwrap().digest;
+    put(folder.path(), "images/2.png", &png(77));
+    assert_ne!(open(&share).unwrap().digest, digest);
+}
+
+/// The room to decode in is as large as the longest line asks for, whichever example of a picture that is.
+#[test]
+fn a_picture_takes_as_much_as_its_longest_line() {
+    let of = |answers: [&str; 2]| {
+        let folder = folder(&answers.map(|answer| line("images/0.png", answer).into_bytes()));
+        open(&settings(folder.path(), OnBroken::Fail)).unwrap().largest.unwrap().bytes
+    };
+    let [long, longer] = [100, 101].map(|times| "long ".repeat(times));
+    assert_eq!(of(["a", &long]), of([&long, "a"]));
+    assert_eq!(of(["a", &longer]) - of(["a", &long]), LINE_COPIES * "long ".len() as u64);
+}
+
+#[test]
+fn data_that_does_not_serve_is_told_as_a_whole() {
+    let empty = tempfile::tempdir().unwrap();
+    put(empty.path(), "a.jsonl", b"");
+    put(empty.path(), "0.png", &png(1));
+    let told = |settings: &Settings| open(settings).unwrap_err().to_string();
+    let of = |policy| settings(empty.path(), policy);
+    assert!(
+        told(&of(OnBroken::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
+    );
+    put(empty.path(), "a.jsonl", b"\n  \n\r\n");
+    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file has only empty lines; expected an example a line"));
+    put(empty.path(), "a.jsonl", b"\n[\n{\"text\": \"a\"},\n");
+    assert!(told(&of(OnBroken::Skip)).contains("a.jsonl: the file is one JSON list (`jq -c '.[]'`"));
+    put(empty.path(), "a.jsonl", line("0.png", "red").as_bytes());
+    assert!(told(&of(OnBroken::Fail)).contains("no example is to train on"));
+    put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());
+    let message = told(&of(OnBroken::Skip));
+    assert!(message.contains("1 were left out: missing_picture 1"), "{message}");
+    let list = Settings { source: Source::QuestionList, ..of(OnBroken::Fail) };
+    assert!(told(&list).ends_with("is no list of [question, answer, number of a picture]: it is an object"));
+    put(empty.path(), "a.jsonl", b"");
+    assert!(told(&list).ends_with("number of a picture]: the file is empty"), "{}", told(&list));
+    put(empty.path(), "a.jsonl", b"[[\"a\", \"b\", 1],\n[\"a\"");
+    assert!(told(&list).contains("the file ends in line 2 before its JSON does"), "{}", told(&list));
+}
+
+#[test]
+fn a_question_list_is_read_by_item_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for picture in 0..4 {
+        put(folder.path(), &format!("images/{picture}.png"), &png(picture));
+    }
+    let text = "[[\"a?\", \"yes\", 0], [\"b?\", \"no\", 0],\n [\"c?\", \"red\", 1],\n [\"d?\", \"blue\", 2], [\"e?\", \"\", 2]]";
+    put(folder.path(), "a.jsonl", text.as_bytes());
+    let list = |policy, answer_form| Settings {
+        source: Source::QuestionList,
+        validation_share: 0.3,
+        answer_form,
+        ..settings(folder.path(), policy)
+    };
+    let message = open(&list(OnBroken::Fail, AnswerForm::Plain)).unwrap_err().to_string();
+    assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
+    let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
+    assert_eq!(library.seen(), super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() });
+    let (place, record) = library.record(Split::HeldOut, 0).unwrap();
+    assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
+}
+
+#[test]
+fn what_is_too_long_is_never_cut() {
+    let long = line("images/0.png", &"long ".repeat(40));
+    let folder = folder(&[long.into_bytes()]);
+    let of = |policy| settings(folder.path(), policy);
+    let fitted = |policy, tokens| {
+        let mut library = open(&of(policy)).unwrap();
+        let tokenizer = library.tokenizer(&of(policy)).unwrap();
+        library.fit(&tokenizer, tokens, &of(policy)).map(|()| library)
+    };
+    assert_eq!(fitted(OnBroken::Fail, 300).unwrap().examples(), 5);
+    let message = fitted(OnBroken::Fail, 30).unwrap_err().to_string();
+    assert!(message.contains("a.jsonl: line 5: ") && message.contains("raise `sequence_length`"), "{message}");
+    let library = fitted(OnBroken::Skip, 30).unwrap();
+    assert_eq!((library.left_out.counts.get("too_long"), library.examples()), (Some(&1), 4));
+    let message = fitted(OnBroken::Skip, 3).unwrap_err().to_string();
+    assert!(message.contains("no example is to train on (5 were left out: too_long 5)"), "{message}");
+}
+
+#[test]
+fn a_look_says_the_same_of_what_is_too_long() {
+    let long = line("images/0.png", &"long ".repeat(40));
+    let folder = folder(&[long.into_bytes()]);
+    let settings = settings(folder.path(), OnBroken::Skip);
+    let look = ImageText::look(&settings).unwrap();
+    assert_eq!(look.seen.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
+    let longest = look.seen.texts.last().unwrap().tokens;
+    for (fit, on_broken) in [(300, OnBroken::Fail), (30, OnBroken::Fail), (30, OnBroken::Skip), (3, OnBroken::Skip)] {
+        let (mut seen, mut library) = (look.seen.clone(), open(&settings).unwrap());
+        let tokenizer = library.tokenizer(&settings).unwrap();
+        let settings = Settings { on_broken, ..settings.clone() };
+        match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, &settings)) {
+            (Ok(broken), Ok(())) => {
+                assert_eq!(broken, library.left_out);
+                assert_eq!(Seen { texts: Vec::new(), ..seen }, Seen { pictures: look.seen.pictures, ..library.seen() });
+            }
+            (Err(told), Err(ended)) => {
+                let (told, ended) = (told.to_string(), ended.to_string());
+                assert!(ended.ends_with(&told), "{told}\n{ended}");
+                let by = format!("raise `sequence_length` by {}", longest - fit);
+                assert!(fit < 30 || told.contains(&by), "{told}");
+            }
+            (told, ended) => panic!("{told:?}, {ended:?}"),
+        }
+    }
+}
+
+fn add(one: [u64; 3], other: [u64; 3]) -> [u64; 3] {
+    std::array::from_fn(|at| one[at] + other[at])
+}

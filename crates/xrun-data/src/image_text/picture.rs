@@ -1,0 +1,204 @@
+//! How does the file of a picture become a square of a few pixels? Bounds before it is decoded, then turned, laid on white
+//! and averaged, in whole numbers: the same bytes on every machine.
+
+use std::io::{BufRead, Cursor, Seek};
+
+use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
+
+use super::record::Wrong;
+use crate::reference_video::orientation;
+use crate::reference_video::settings::ExifOrientation;
+use crate::reference_video::whole::is_whole_in;
+use xrun_core::dataset::sample::Picture;
+use xrun_core::printable;
+
+/// More pixels are not decoded: 192 MB of them.
+pub const PIXELS_MAX: u64 = 64_000_000;
+/// A longer side is not decoded.
+pub const SIDE_MAX: u32 = 32_768;
+/// A longer file is not read.
+pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Whatever a decoder asks for.
+const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// What the beginning of a file tells. Width and height are as the pixels are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// What the first bytes say that it is, whatever the file's name.
+    pub format: ImageFormat,
+}
+
+/// Looks at the beginning of a picture and refuses what must not be decoded.
+///
+/// # Errors
+/// It is neither PNG nor JPEG, broken, empty or too large.
+pub fn head(reader: impl BufRead + Seek) -> Result<Head, Wrong> {
+    let reader = ImageReader::new(reader).with_guessed_format().map_err(|error| broken(&error))?;
+    let format = reader.format().filter(|format| matches!(format, ImageFormat::Png | ImageFormat::Jpeg));
+    let Some(format) = format else {
+        return Err(("not_png_or_jpeg", "the picture begins neither as PNG nor as JPEG".into()));
+    };
+    let decoder = reader.into_decoder().map_err(|error| failed(&error))?;
+    let (width, height) = decoder.dimensions();
+    let said = format!("the picture is {width} x {height} pixels");
+    if width == 0 || height == 0 {
+        return Err(("broken_picture", format!("{said}: it is empty")));
+    }
+    if width.max(height) > SIDE_MAX {
+        return Err(("too_large_picture", format!("{said}, a side may have at most {SIDE_MAX}")));
+    }
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels > PIXELS_MAX {
+        return Err(("too_large_picture", format!("{said}, {pixels} in all, at most {PIXELS_MAX} are decoded")));
+    }
+    Ok(Head { width, height, format })
+}
+
+fn broken(error: &dyn std::fmt::Display) -> Wrong {
+    ("broken_picture", format!("the picture cannot be read: {}", printable::line(error.to_string().trim_end(), 200)))
+}
+
+fn failed(error: &ImageError) -> Wrong {
+    match error {
+        ImageError::Limits(_) => ("too_large_picture", format!("decoding the picture takes too much: {error}")),
+        error => broken(error),
+    }
+}
+
+/// The bytes of a `data:` URL.
+///
+/// # Errors
+/// It is none of base64, or too long.
+pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
+    let shown = || printable::line(url.get(..url.floor_char_boundary(40)).unwrap_or_default(), 40);
+    let wrong = |message: String| Err(("wrong_base64", message));
+    let Some((_, text)) = url.split_once(',').filter(|(head, _)| head.ends_with(";base64")) else {
+        return wrong(format!("a data URL begins with \"data:image/png;base64,\", found \"{}\"", shown()));
+    };
+    STANDARD.decode(text).or_else(|error| {
+        let why = match error {
+            DecodeError::InvalidByte(at, _) => {
+                let found: String = text.get(at..).and_then(|rest| rest.chars().next()).into_iter().collect();
+                format!("character {} of it is `{}`", at + 1, printable::line(&found, 10))
+            }
+            DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => {
+                format!(
+                    "it has {} characters, and base64 comes in fours, with `=` at its end: it is cut off",
+                    text.len()
+                )
+            }
+            DecodeError::InvalidLastSymbol(..) => "its last character ends within a byte: it is cut off".to_owned(),
+        };
+        wrong(format!("the picture is no base64: {why}; encode its file anew, or name the file"))
+    })
+}
+
+/// Decodes the whole bytes of a PNG or JPEG file as 8-bit RGB: turned as EXIF says, and what is transparent laid on white.
+///
+/// # Errors
+/// As [`head`], or it is cut off or damaged.
+pub fn decode(bytes: &[u8]) -> Result<Picture, Wrong> {
+    let Head { format, .. } = head(Cursor::new(bytes))?;
+    whole(bytes, format)?;
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(DECODE_BYTES_MAX);
+    let decoded = || {
+        let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+        reader.limits(limits.clone());
+        let mut decoder = reader.into_decoder()?;
+        // The picture itself counts as well, as in `ImageReader::decode`.
+        limits.reserve(decoder.total_bytes())?;
+        decoder.set_limits(limits)?;
+        let turn = orientation::of(&mut decoder, ExifOrientation::Apply)?;
+        Ok(orientation::applied(on_white(DynamicImage::from_decoder(decoder)?), turn))
+    };
+    let decoded: RgbImage = decoded().map_err(|error| failed(&error))?;
+    Ok(Picture { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
+}
+
+/// Whether the end of a picture is there: what is missing of a JPEG would be decoded as grey.
+///
+/// # Errors
+/// It is cut off.
+pub fn whole(bytes: &[u8], format: ImageFormat) -> Result<(), Wrong> {
+    match is_whole_in(bytes, format) {
+        true => Ok(()),
+        false => Err(cut_off()),
+    }
+}
+
+/// What is said of a picture whose end is missing.
+pub fn cut_off() -> Wrong {
+    ("broken_picture", "the picture is cut off: its end is missing".into())
+}
+
+fn on_white(picture: DynamicImage) -> RgbImage {
+    if !picture.color().has_alpha() {
+        return picture.into_rgb8();
+    }
+    let picture = picture.into_rgba8();
+    let (width, height) = picture.dimensions();
+    let mixed = |channel: u8, alpha: u8| {
+        let (channel, alpha) = (u32::from(channel), u32::from(alpha));
+        ((channel * alpha + 255 * (255 - alpha) + 127) / 255) as u8
+    };
+    let rgb = picture.pixels().flat_map(|pixel| {
+        let [red, green, blue, alpha] = pixel.0;
+        [mixed(red, alpha), mixed(green, alpha), mixed(blue, alpha)]
+    });
+    let rgb: Vec<u8> = rgb.collect();
+    RgbImage::from_raw(width, height, rgb).unwrap_or_else(|| RgbImage::new(width, height))
+}
+
+/// The picture as a square of `side` pixels, whatever its proportions: each pixel is the mean of what it covers, parts of
+/// pixels by their share. One of that size stays as it is.
+pub fn scaled(picture: &Picture, side: usize) -> Picture {
+    let Picture { width, height, rgb } = picture;
+    let (width, height) = (*width, *height);
+    if (width, height) == (side, side) {
+        return picture.clone();
+    }
+    let columns: Vec<Vec<(usize, u64)>> = (0..side).map(|x| covered(x, width, side).collect()).collect();
+    // Of one row of the picture, for each new column: in units of 255 times the width.
+    let mut row = (usize::MAX, vec![0_u64; side * 3]);
+    let mut scaled = Vec::with_capacity(side * side * 3);
+    let area = (width * height) as u64;
+    for y in 0..side {
+        let mut sums = vec![0_u64; side * 3];
+        for (from, share) in covered(y, height, side) {
+            if row.0 != from {
+                let pixels = &rgb[from * width * 3..][..width * 3];
+                for (sum, column) in row.1.chunks_exact_mut(3).zip(&columns) {
+                    sum.fill(0);
+                    for (at, share) in column {
+                        let pixel = &pixels[at * 3..][..3];
+                        sum.iter_mut().zip(pixel).for_each(|(sum, channel)| *sum += u64::from(*channel) * share);
+                    }
+                }
+                row.0 = from;
+            }
+            sums.iter_mut().zip(&row.1).for_each(|(sum, part)| *sum += part * share);
+        }
+        scaled.extend(sums.iter().map(|sum| ((sum + area / 2) / area) as u8));
+    }
+    Picture { width: side, height: side, rgb: scaled.into() }
+}
+
+/// Which of `from` pixels the new pixel `at` of `to` covers, and by how much; in all `from`.
+fn covered(at: usize, from: usize, to: usize) -> impl Iterator<Item = (usize, u64)> {
+    let (begin, end) = (at * from, (at + 1) * from);
+    (begin / to..end.div_ceil(to)).map(move |pixel| {
+        let overlap = end.min((pixel + 1) * to) - begin.max(pixel * to);
+        (pixel, overlap as u64)
+    })
+}
+
+#[cfg(test)]
+#[path = "picture_tests.rs"]
+pub(super) mod tests;

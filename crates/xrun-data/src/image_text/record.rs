@@ -1,0 +1,399 @@
+//! What does one example say? A line of messages, or an item of a question list, before its picture is looked at.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::settings::AnswerForm;
+use super::wrong_form;
+use crate::json::{object_with, why_of_line};
+use xrun_core::printable;
+use xrun_core::problem::nearest;
+
+/// Messages of an example, and parts of a message. More are no conversation about a picture.
+const LIST_MAX: usize = 4096;
+/// Keys that are looked at for one that is written wrong.
+const KEYS_MAX: usize = 20;
+
+/// The word under which a broken example is counted, and what is wrong with it.
+pub type Wrong = (&'static str, String);
+
+/// An example as the file tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What system and user say, a line each.
+    pub question: String,
+    /// The assistant's text, byte for byte.
+    pub answer: String,
+    /// Where its picture is.
+    pub image: Image,
+}
+
+/// Where a picture is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// A path relative to the folder of the file, as written; not yet checked.
+    File(String),
+    /// A `data:` URL, as written; not yet checked.
+    Inline(String),
+}
+
+impl Record {
+    /// What a model reads before it answers.
+    pub fn prompt(&self) -> String {
+        prompt(&self.question)
+    }
+}
+
+/// What a model reads before it answers a question.
+pub fn prompt(question: &str) -> String {
+    format!("question: {question}\nanswer: ")
+}
+
+/// What a line of JSON lines is.
+pub const EXPECTED: &str =
+    "{\"messages\": [{\"role\": …, \"content\": …}, …]} or {\"text\": …, \"image\": …, \"response\": …}";
+
+/// What other programs call the same.
+const SAME: &[(&str, &str)] = &[
+    ("instruction", "text"),
+    ("prompt", "text"),
+    ("question", "text"),
+    ("answer", "response"),
+    ("output", "response"),
+    ("completion", "response"),
+    ("picture", "image"),
+    ("image_path", "image"),
+];
+
+/// A line of JSON lines.
+///
+/// # Errors
+/// Why it is of no use.
+pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
+    // So that columns are those of this line.
+    let line = line.trim_ascii_end();
+    let whole = std::str::from_utf8(line)
+        .map_err(|error| ("not_utf8", format!("is not UTF-8 from byte {} of the line", error.valid_up_to())))?;
+    object_with(line, EXPECTED).map_err(|message| ("wrong_form", message))?;
+    let Object(read) = serde_json::from_str::<Object<Line>>(whole).map_err(|error| match error.is_data() {
+        true => ("wrong_form", wrong_form::of_line(whole).unwrap_or_else(|| why_of_line(line, &error))),
+        false => ("not_json", why_of_line(line, &error)),
+    })?;
+    match read {
+        Line { messages: Some(Few(messages)), response: None, .. } => of_messages(messages, || beside_messages(whole)),
+        Line { messages: None, text: Some(text), image: Some(image), response: Some(response) } => {
+            if response.is_empty() {
+                return Err(("no_answer", "`response` is empty".into()));
+            }
+            Ok(Record { question: text, answer: response, image: place(image)? })
+        }
+        Line { messages: Some(_), .. } => {
+            Err(("wrong_form", "has both `messages` and `response`; keep one of them".into()))
+        }
+        Line { messages: None, text, image, response } => {
+            let missing = [("text", text.is_none()), ("image", image.is_none()), ("response", response.is_none())];
+            let missing: Vec<&str> = missing.iter().filter(|(_, missing)| *missing).map(|(name, _)| *name).collect();
+            if missing == ["response"] {
+                return Err(("no_answer", "has no `response`".into()));
+            }
+            let keys = keys_of(whole);
+            let shown: Vec<String> = keys.iter().map(|key| format!("`{}`", printable::line(key, 40))).collect();
+            let wanted = ["messages", "text", "image", "response"];
+            // A key that is there, and yet is missing.
+            if let Some(null) = missing.iter().find(|name| keys.iter().any(|key| key == *name)) {
+                return Err(("wrong_form", format!("`{null}` is null, expected {EXPECTED}")));
+            }
+            let misspelt = |key: &str| -> Option<&'static str> {
+                let open = wanted.into_iter().filter(|name| !keys.iter().any(|key| key == name));
+                if wanted.contains(&key) {
+                    return None;
+                }
+                let same = SAME.iter().find(|(other, _)| *other == key).map(|(_, name)| *name);
+                same.or_else(|| nearest(key, open))
+            };
+            let close = keys.iter().find_map(|key| Some((key, misspelt(key)?)));
+            let close = close.map_or_else(String::new, |(key, meant)| {
+                format!("; did you mean `{meant}` by `{}`?", printable::line(key, 40))
+            });
+            let other = habit(&keys).map_or(close, |habit| format!("; {habit}"));
+            Err(("wrong_form", format!("expected {EXPECTED}, found the keys {}{other}", shown.join(", "))))
+        }
+    }
+}
+
+fn keys_of(line: &str) -> Vec<String> {
+    serde_json::from_str::<Keys>(line).map_or_else(|_| Vec::new(), |keys| keys.0)
+}
+
+/// What to write in place of keys that other programs have.
+fn habit(keys: &[String]) -> Option<&'static str> {
+    let has = |key: &str| keys.iter().any(|one| one == key);
+    if has("conversations") {
+        return Some(
+            "this is the form of LLaVA and ShareGPT: write `messages` in place of `conversations`, `role` of `from` (user of \
+             human, assistant of gpt), `content` of `value`, and the picture as a part of a content, without `<image>`",
+        );
+    }
+    has("images").then_some("write the one picture as \"image\": \"images/7.jpg\" in place of the list `images`")
+}
+
+/// Where the picture of messages without one may stand.
+fn beside_messages(line: &str) -> &'static str {
+    match keys_of(line).iter().any(|key| ["images", "image"].contains(&key.as_str())) {
+        true => {
+            "; one that stands beside `messages` is not read: make it a part of a content, {\"type\": \"image\", \"image\": \
+             \"images/7.jpg\"}, and take `<image>` out of the text"
+        }
+        false => "; it is a part of a content: {\"type\": \"image\", \"image\": \"images/7.jpg\"}",
+    }
+}
+
+/// An item of a question list: `[question, answer, picture]`.
+///
+/// # Errors
+/// Why it is of no use.
+pub fn of_item(item: &str, form: AnswerForm) -> Result<Record, Wrong> {
+    let (question, answer, picture): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
+        let why = wrong_form::of_item(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
+        ("wrong_form", format!("is not [question, answer, number of a picture]: {why}"))
+    })?;
+    if answer.is_empty() {
+        return Err(("no_answer", "the answer is empty".into()));
+    }
+    let answer = match form {
+        AnswerForm::Plain => answer,
+        AnswerForm::Json => format!("{{\"answer\": {}}}", serde_json::Value::String(answer)),
+    };
+    Ok(Record { question, answer, image: Image::File(format!("images/{picture}.png")) })
+}
+
+fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str) -> Result<Record, Wrong> {
+    const ROLES: [&str; 3] = ["system", "user", "assistant"];
+    // LLaVA's and ShareGPT's. Their texts have `<image>` in them, so that another word for the role would not be all.
+    const OTHER_ROLES: [(&str, &str); 3] = [("human", "user"), ("gpt", "assistant"), ("model", "assistant")];
+    let (mut question, mut answers, mut images) = (Vec::new(), Vec::new(), Vec::new());
+    let last = messages.len();
+    for (number, Object(Message { role, content })) in (1..).zip(messages) {
+        let at = format!("message {number}");
+        if !ROLES.contains(&role.as_str()) {
+            let shown = printable::line(&role, 40);
+            let meant = match OTHER_ROLES.iter().find(|(other, _)| *other == role) {
+                Some((_, ours)) => format!("; write \"{ours}\""),
+                None => nearest(&role, ROLES).map_or_else(String::new, |role| format!("; is it {role}?")),
+            };
+            let message = format!("{at} has the role \"{shown}\", expected {}{meant}", ROLES.join(", "));
+            return Err(("unknown_role", message));
+        }
+        let mut texts = Vec::new();
+        for part in content.0 {
+            match part.read(&at)? {
+                Said::Text(text) => texts.push(text),
+                Said::Image(image) => images.push(image),
+            }
+        }
+        match role == "assistant" {
+            true => answers.push((number, texts.concat())),
+            false => question.append(&mut texts),
+        }
+    }
+    let mut answers = answers.into_iter().filter(|(_, text)| !text.is_empty());
+    let (number, answer) = answers.next().ok_or_else(|| ("no_answer", "no text of the role assistant".to_owned()))?;
+    let more = answers.count();
+    if more > 0 {
+        let message = format!("{} messages of the role assistant, expected one, the last", more + 1);
+        return Err(("several_answers", message));
+    }
+    if number != last {
+        return Err(("answer_not_last", format!("message {number} is the assistant's, expected the last, {last}")));
+    }
+    match (images.pop(), images.len()) {
+        (Some(image), 0) => Ok(Record { question: question.join("\n"), answer, image: place(image)? }),
+        (image, before) => {
+            let found = before + usize::from(image.is_some());
+            let where_it_stands = if found == 0 { beside() } else { "" };
+            Err(("not_one_image", format!("{found} pictures, expected exactly one{where_it_stands}")))
+        }
+    }
+}
+
+/// Where a picture is, by what stands in its place.
+fn place(text: String) -> Result<Image, Wrong> {
+    if text.starts_with("data:") {
+        return Ok(Image::Inline(text));
+    }
+    if text.contains("://") {
+        let shown = printable::line(&text, 60);
+        let message = format!("the picture is the URL \"{shown}\"; download it into the data set's folder");
+        return Err(("url", message));
+    }
+    Ok(Image::File(text))
+}
+
+#[derive(Deserialize)]
+struct Line {
+    messages: Option<Few<Object<Message>>>,
+    text: Option<String>,
+    image: Option<String>,
+    response: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    content: Content,
+}
+
+#[derive(Default, Deserialize)]
+struct Part {
+    #[serde(default)]
+    r#type: String,
+    text: Option<String>,
+    image: Option<String>,
+    image_url: Option<Object<Url>>,
+}
+
+#[derive(Deserialize)]
+struct Url {
+    url: String,
+}
+
+enum Said {
+    Text(String),
+    Image(String),
+}
+
+impl Part {
+    fn read(self, at: &str) -> Result<Said, Wrong> {
+        const TYPES: [&str; 3] = ["text", "image", "image_url"];
+        let Self { r#type, text, image, image_url } = self;
+        let (found, needed) = match r#type.as_str() {
+            "text" => (text.map(Said::Text), "text"),
+            "image" => (image.map(Said::Image), "image"),
+            "image_url" => (image_url.map(|Object(Url { url })| Said::Image(url)), "image_url"),
+            _ => {
+                let shown = printable::line(&r#type, 40);
+                let meant = nearest(&r#type, TYPES);
+                let meant = meant.map_or_else(String::new, |meant| format!("; is it {meant}?"));
+                let message = format!("{at} has a part of the type \"{shown}\", expected {}{meant}", TYPES.join(", "));
+                return Err(("unknown_part", message));
+            }
+        };
+        found.ok_or_else(|| ("wrong_form", format!("{at} has a part of the type {needed} without `{needed}`")))
+    }
+}
+
+/// Read from an object only: serde would take a list as well.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(OfMap(PhantomData))
+    }
+}
+
+/// At most [`LIST_MAX`].
+pub(super) struct Few<T>(pub Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfList<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfList<T> {
+            type Value = Few<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                few(list).map(Few)
+            }
+        }
+        deserializer.deserialize_seq(OfList(PhantomData))
+    }
+}
+
+fn few<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<T>, A::Error> {
+    let mut all = Vec::new();
+    while let Some(one) = list.next_element()? {
+        if all.len() == LIST_MAX {
+            return Err(A::Error::custom(format!("a list of more than {LIST_MAX}")));
+        }
+        all.push(one);
+    }
+    Ok(all)
+}
+
+/// A text, or a list of parts.
+struct Content(Vec<Part>);
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfEither;
+        impl<'de> Visitor<'de> for OfEither {
+            type Value = Content;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text or a list of parts")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Content, E> {
+                let part = Part { r#type: "text".into(), text: Some(text.to_owned()), ..Part::default() };
+                Ok(Content(vec![part]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Content, A::Error> {
+                let parts = few::<Object<Part>, A>(list)?;
+                Ok(Content(parts.into_iter().map(|Object(part)| part).collect()))
+            }
+        }
+        deserializer.deserialize_any(OfEither)
+    }
+}
+
+/// The first keys of an object.
+struct Keys(Vec<String>);
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap;
+        impl<'de> Visitor<'de> for OfMap {
+            type Value = Keys;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+                let mut keys = Vec::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    map.next_value::<IgnoredAny>()?;
+                    if keys.len() < KEYS_MAX {
+                        keys.push(key);
+                    }
+                }
+                Ok(Keys(keys))
+            }
+        }
+        deserializer.deserialize_map(OfMap)
+    }
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

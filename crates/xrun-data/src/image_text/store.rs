@@ -1,0 +1,278 @@
+//! Who reads examples and decodes their pictures, and how many pictures are kept? A cache bounded by bytes, shared by all
+//! workers.
+
+use std::io::{BufReader, Cursor};
+
+use super::library::{Library, Place, Split};
+use super::open::{LINE_COPIES, located};
+use super::picture::{self, Head};
+use super::record::{Image, Record, Wrong};
+use super::settings::Settings;
+use crate::reference_video::frames::decoding_bytes;
+use crate::tokenizer::Tokenizer;
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::cache::{ByteCache, CacheCounters};
+use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::bounded::room::Room;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::sample::Picture;
+use xrun_core::files::file;
+use xrun_core::printable;
+use xrun_core::settings::sections::Limits;
+use xrun_core::units::Bytes;
+
+/// Pictures in the cache; the bytes are reached first.
+const PICTURES_MAX: u64 = 10_000_000;
+
+/// The text of an example as a model sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Tokens of `question: … \nanswer: `.
+    pub prompt: Vec<u32>,
+    /// Tokens of the answer, without the end of text. Their bytes are those of `answer_text`, in order.
+    pub answer: Vec<u32>,
+    /// As the file has it.
+    pub answer_text: String,
+    /// What system and user say.
+    pub question: String,
+}
+
+impl HeldBytes for Text {
+    fn held_bytes(&self) -> u64 {
+        let tokens = (self.prompt.capacity() + self.answer.capacity()) * size_of::<u32>();
+        (size_of::<Self>() + tokens + self.answer_text.capacity() + self.question.capacity()) as u64
+    }
+}
+
+/// An example as a model sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Example {
+    /// A square of `image_size` pixels.
+    pub picture: Picture,
+    /// Its question and answer as tokens.
+    pub text: Text,
+}
+
+impl HeldBytes for Example {
+    fn held_bytes(&self) -> u64 {
+        self.picture.held_bytes() + self.text.held_bytes()
+    }
+}
+
+/// The buffers of an [`ImageTextStore`].
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    /// Scaled pictures.
+    pub cache: Buffer,
+    /// What all threads together may take to decode: the workers, and the training thread in a validation.
+    pub decoding: Buffer,
+    /// Where each example stands in its file.
+    pub index: Buffer,
+}
+
+impl Buffers {
+    /// Declares them for a library of this size. `limits` give the room for decoding and the number of threads.
+    pub fn new(library: &Library, settings: &Settings, limits: &Limits) -> Self {
+        let key = "dataset.image-text.image_cache";
+        let cache = Cap { items: PICTURES_MAX, bytes: settings.image_cache.0 };
+        let one = (settings.image_size * settings.image_size * 3 + size_of::<Picture>()) as u64;
+        let threads = limits.workers as u64 + 1;
+        let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
+        let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
+        let index = Cap { items: library.examples(), bytes: library.index_bytes() };
+        Self {
+            cache: Buffer::new("image_cache", Policy::Evict, cache)
+                .key(key)
+                .because(format!("`{key}`"))
+                .fills(library.pictures * one),
+            decoding: Buffer::new("decoding", Policy::Block, decoding)
+                .key("limits.decoding")
+                .because("`limits.decoding`, or the largest picture once for each thread"),
+            index: Buffer::new("dataset_index", Policy::Refuse, index).because("where each example stands in its file"),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> [&Buffer; 3] {
+        [&self.cache, &self.decoding, &self.index]
+    }
+}
+
+/// Examples of a data set by their split and number; used by many threads at once.
+#[derive(Debug)]
+pub struct ImageTextStore {
+    library: Library,
+    tokenizer: Tokenizer,
+    side: usize,
+    cache: ByteCache<(u32, u32), Picture>,
+    decoding: Room,
+    _index: Holding,
+    buffers: Buffers,
+}
+
+impl ImageTextStore {
+    /// Of a library whose examples fit into a sequence ([`Library::fit`]).
+    pub fn new(library: Library, tokenizer: Tokenizer, settings: &Settings, limits: &Limits, ledger: &Ledger) -> Self {
+        let buffers = Buffers::new(&library, settings, limits);
+        let index = buffers.index.register(ledger);
+        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
+        Self {
+            library,
+            tokenizer,
+            side: settings.image_size,
+            cache: ByteCache::new(ledger, &buffers.cache),
+            decoding: Room::new(ledger, &buffers.decoding),
+            _index: index,
+            buffers,
+        }
+    }
+
+    /// The index that it reads by.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// What makes tokens of its texts.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// What it has in the ledger.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// Examples of a split.
+    pub fn count(&self, split: Split) -> u64 {
+        self.library.places(split).len() as u64
+    }
+
+    /// Example `number` of a split. The same whatever is kept.
+    ///
+    /// # Errors
+    /// There is none, or its file or picture was changed since the data set was opened, or is damaged where only decoding
+    /// shows it.
+    pub fn example(&self, split: Split, number: u64) -> Result<Example, DataError> {
+        let (place, record) = self.library.record(split, number)?;
+        let picture = self.scaled(split, &place, &record)?;
+        Ok(Example { picture, text: self.tokenised(split, &place, record)? })
+    }
+
+    /// The text of an example, without its picture.
+    ///
+    /// # Errors
+    /// As [`ImageTextStore::example`].
+    pub fn text(&self, split: Split, number: u64) -> Result<Text, DataError> {
+        let (place, record) = self.library.record(split, number)?;
+        self.tokenised(split, &place, record)
+    }
+
+    /// The picture of an example as it is in its file, turned, in all its pixels. It is never kept here.
+    ///
+    /// # Errors
+    /// As [`ImageTextStore::example`].
+    pub fn original(&self, split: Split, number: u64) -> Result<Picture, DataError> {
+        let (place, record) = self.library.record(split, number)?;
+        self.decoded(split, &place, &record)
+    }
+
+    /// Pixels of the picture of an example as it is in its file. It is not decoded.
+    ///
+    /// # Errors
+    /// As [`ImageTextStore::example`].
+    pub fn original_pixels(&self, split: Split, number: u64) -> Result<u64, DataError> {
+        let (place, record) = self.library.record(split, number)?;
+        let of = self.library.file(split);
+        let head = match &record.image {
+            Image::Inline(url) => picture::inline(url).and_then(|bytes| picture::head(Cursor::new(bytes))),
+            Image::File(name) => located(&of.folder, name).and_then(|name| {
+                let opened = file::open(&of.folder.join(name)).map(BufReader::new);
+                opened.map_err(|error| unreadable(&error)).and_then(picture::head)
+            }),
+        };
+        let Head { width, height, .. } = head.map_err(|wrong| self.told(split, &place, &record, wrong))?;
+        Ok(u64::from(width) * u64::from(height))
+    }
+
+    /// The number of the picture of an example in its file, and of the file.
+    pub fn picture_key(&self, split: Split, number: u64) -> Option<(u32, u32)> {
+        let place = self.library.places(split).get(usize::try_from(number).ok()?)?;
+        Some(self.library.picture_key(split, place))
+    }
+
+    /// How often a picture was kept, and how often it was decoded.
+    pub fn counters(&self) -> CacheCounters {
+        self.cache.counters()
+    }
+
+    /// Evicts down to a share of the cap; returns the bytes that went.
+    pub fn evict_to_share(&self, share: f64) -> u64 {
+        self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
+    }
+
+    fn tokenised(&self, split: Split, place: &Place, record: Record) -> Result<Text, DataError> {
+        let prompt = self.tokenizer.encode(&record.prompt())?;
+        let answer = self.tokenizer.encode(&record.answer)?;
+        let bytes: usize = answer.iter().map(|token| self.tokenizer.bytes(*token)).sum();
+        if bytes != record.answer.len() {
+            let message = format!(
+                "{}: the tokens of the answer have {bytes} bytes, and the answer has {}; its loss would be taken of \
+                 the wrong tokens: name a byte-level vocabulary with `encoder` and `merges`",
+                place.called(),
+                record.answer.len()
+            );
+            return Err(DataError::file(&self.library.file(split).path, message));
+        }
+        Ok(Text { prompt, answer, answer_text: record.answer, question: record.question })
+    }
+
+    fn scaled(&self, split: Split, place: &Place, record: &Record) -> Result<Picture, DataError> {
+        let key = self.library.picture_key(split, place);
+        if let Some(picture) = self.cache.get(&key) {
+            return Ok(picture);
+        }
+        // The original ends here.
+        let picture = picture::scaled(&self.decoded(split, place, record)?, self.side);
+        self.cache.insert(key, picture.clone());
+        Ok(picture)
+    }
+
+    fn decoded(&self, split: Split, place: &Place, record: &Record) -> Result<Picture, DataError> {
+        let of = self.library.file(split);
+        let told = |wrong: Wrong| self.told(split, place, record, wrong);
+        let bytes = match &record.image {
+            Image::Inline(url) => picture::inline(url),
+            Image::File(name) => located(&of.folder, name).and_then(|name| {
+                let read = file::bytes(&of.folder.join(name), picture::FILE_BYTES_MAX);
+                read.map_err(|error| unreadable(&error))
+            }),
+        };
+        let bytes = bytes.map_err(told)?;
+        let Head { width, height, .. } = picture::head(Cursor::new(&bytes)).map_err(told)?;
+        let files = bytes.len() as u64 + LINE_COPIES * u64::from(place.length);
+        let needed = decoding_bytes(width.into(), height.into(), files);
+        let _room = self.decoding.take(needed).ok_or_else(|| {
+            let most = Bytes(self.decoding.cap().bytes);
+            let message = format!("decoding the picture takes up to {}, and the plan has {most}", Bytes(needed));
+            told(("too_large_picture", format!("{message}; it was another picture when the run began")))
+        })?;
+        picture::decode(&bytes).map_err(told)
+    }
+
+    fn told(&self, split: Split, place: &Place, record: &Record, (_, message): Wrong) -> DataError {
+        let name = match &record.image {
+            Image::File(name) => format!("{}: ", printable::line(name, 100)),
+            Image::Inline(_) => String::new(),
+        };
+        DataError::file(&self.library.file(split).path, format!("{}: {name}{message}", place.called()))
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Wrong {
+    ("missing_picture", format!("cannot be read: {error}"))
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

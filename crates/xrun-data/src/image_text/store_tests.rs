@@ -1,0 +1,104 @@
+//! Are examples the same whatever is kept, and the caps kept?
+
+use image::{ImageFormat, Rgb, RgbImage};
+
+use super::super::open::open;
+use super::super::picture::tests::{encoded, turned};
+use super::super::settings::Source;
+use super::*;
+use xrun_core::files::write::replace;
+
+/// Two pictures in a file of four examples, one of them turned by its camera.
+fn folder() -> (tempfile::TempDir, Settings) {
+    let folder = tempfile::tempdir().unwrap();
+    let half = RgbImage::from_fn(32, 16, |x, _| if x < 16 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
+    replace(&folder.path().join("a.jpg"), &turned(half, 6)).unwrap();
+    let flat = RgbImage::from_pixel(64, 20, Rgb([10, 20, 30]));
+    replace(&folder.path().join("b.png"), &encoded(flat, ImageFormat::Png)).unwrap();
+    let line = |image: &str, answer: &str| {
+        format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"{answer}\"}}\n")
+    };
+    let text = line("a.jpg", "{\\\"a\\\": \\\"日本 é\\\"}") + &line("a.jpg", "red") + &line("b.png", "blue");
+    replace(&folder.path().join("a.jsonl"), text.as_bytes()).unwrap();
+    let path = Some(folder.path().join("a.jsonl").display().to_string());
+    let settings = Settings { source: Source::Messages, path, image_size: 8, ..Settings::default() };
+    (folder, settings)
+}
+
+fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStore {
+    let library = open(settings).unwrap();
+    let tokenizer = library.tokenizer(settings).unwrap();
+    ImageTextStore::new(library, tokenizer, settings, limits, ledger)
+}
+
+#[test]
+fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
+    let (_folder, settings) = folder();
+    let ledger = Ledger::default();
+    let store = store(&settings, &Limits::default(), &ledger);
+    assert_eq!((store.count(Split::Train), store.count(Split::HeldOut), store.count(Split::Unseen)), (2, 1, 0));
+    let first = store.example(Split::Train, 0).unwrap();
+    // A quarter to the right: what was left is above.
+    assert_eq!((first.picture.width, first.picture.height), (8, 8));
+    assert!(first.picture.rgb[0] > 240 && *first.picture.rgb.last().unwrap() < 15);
+    assert_eq!(first.text.answer_text, "{\"a\": \"日本 é\"}");
+    assert_eq!(store.tokenizer().decode(&first.text.answer), first.text.answer_text);
+    assert_eq!(store.tokenizer().decode(&first.text.prompt), "question: What?\nanswer: ");
+    assert_eq!(store.text(Split::Train, 0).unwrap(), first.text);
+    // The second question of a picture finds it decoded.
+    let second = store.example(Split::Train, 1).unwrap();
+    assert_eq!((second.picture, store.counters().hits, store.counters().misses), (first.picture.clone(), 1, 1));
+    assert_eq!(store.picture_key(Split::Train, 0), store.picture_key(Split::Train, 1));
+    assert_eq!(&store.example(Split::HeldOut, 0).unwrap().picture.rgb[..3], [10, 20, 30]);
+    let original = store.original(Split::Train, 1).unwrap();
+    assert_eq!((original.width, original.height), (16, 32));
+    let none = Settings { image_cache: Bytes(0), ..settings };
+    let ledger = Ledger::default();
+    let bare = self::store(&none, &Limits::default(), &ledger);
+    assert_eq!(bare.example(Split::Train, 0).unwrap(), first);
+    assert_eq!(bare.example(Split::Train, 0).unwrap(), first);
+    assert_eq!((bare.counters().hits, bare.counters().too_large), (0, 2));
+}
+
+#[test]
+fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
+    let (_folder, settings) = folder();
+    let one = (8 * 8 * 3 + size_of::<Picture>()) as u64;
+    let small = Settings { image_cache: Bytes(one), ..settings };
+    let ledger = Ledger::default();
+    let store = store(&small, &Limits::default(), &ledger);
+    let held = |name: &str| ledger.read().into_iter().find(|owner| owner.name == name).map(|owner| owner.bytes);
+    assert_eq!(held("dataset_index"), Some(store.buffers().index.cap.bytes));
+    store.example(Split::Train, 0).unwrap();
+    store.example(Split::HeldOut, 0).unwrap();
+    assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));
+    assert_eq!(held("decoding"), Some(0));
+    assert_eq!(store.evict_to_share(0.0), one);
+    let names: Vec<&str> = store.buffers().all().map(|buffer| buffer.name).to_vec();
+    assert_eq!(names, ["image_cache", "decoding", "dataset_index"]);
+    assert_eq!(store.buffers().cache.fills, Some(2 * one));
+}
+
+#[test]
+fn what_changed_during_the_run_is_told_with_its_line() {
+    let (folder, settings) = folder();
+    let ledger = Ledger::default();
+    let store = store(&settings, &Limits::default(), &ledger);
+    let told = |split, number| store.example(split, number).unwrap_err().to_string();
+    // Damage that only decoding shows.
+    let mut bytes = std::fs::read(folder.path().join("b.png")).unwrap();
+    bytes[45..60].fill(0);
+    replace(&folder.path().join("b.png"), &bytes).unwrap();
+    let message = told(Split::HeldOut, 0);
+    assert!(message.contains("a.jsonl: line 3: b.png: the picture cannot be read"), "{message}");
+    std::fs::remove_file(folder.path().join("b.png")).unwrap();
+    assert!(told(Split::HeldOut, 0).contains("is not there"));
+    let large = RgbImage::from_pixel(900, 900, Rgb([1, 2, 3]));
+    replace(&folder.path().join("b.png"), &encoded(large, ImageFormat::Png)).unwrap();
+    let message = told(Split::HeldOut, 0);
+    assert!(message.contains("another picture when the run began"), "{message}");
+    let mut file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a.jsonl")).unwrap();
+    std::io::Write::write_all(&mut file, b"garbage").unwrap();
+    let message = told(Split::Train, 0);
+    assert!(message.contains("line 1: ") && message.contains("was changed during the run"), "{message}");
+}

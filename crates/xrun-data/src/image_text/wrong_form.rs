@@ -1,0 +1,224 @@
+//! Why is JSON no example, in plain words: which key, what was expected there, what stands there, and what to write?
+//!
+//! Asked of a line or an item that was found to be none; the parser's own words are left for what is not found here.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::record::Few;
+use crate::json::{TEXT, kind};
+
+const OBJECT: &str = "an object";
+const LIST: &str = "a list";
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    image: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    role: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    from: Option<IgnoredAny>,
+    value: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow)]
+    r#type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    image: Option<&'a RawValue>,
+    #[serde(borrow)]
+    image_url: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Url<'a> {
+    #[serde(borrow)]
+    url: Option<&'a RawValue>,
+}
+
+/// What is said of an answer that is JSON and not a text of it.
+const ANSWER: &str =
+    "an answer in JSON is written as a text, its quotation marks with `\\` before them: \"{\\\"name\\\": …}\"";
+const ONE_PICTURE: &str = "write the one picture alone: \"image\": \"images/7.jpg\"";
+
+/// A line of JSON lines.
+pub fn of_line(line: &str) -> Option<String> {
+    if kind(line) != OBJECT {
+        return None;
+    }
+    let Line { messages, text, image, response } = serde_json::from_str(line).ok()?;
+    not_a_text("`text`", text, None)
+        .or_else(|| not_a_text("`image`", image, Some(ONE_PICTURE)))
+        .or_else(|| not_a_text("`response`", response, Some(ANSWER)))
+        .or_else(|| of_messages(messages?.get()))
+}
+
+/// What stands there, where a text was expected; and what to write.
+fn not_a_text(what: &str, value: Option<&RawValue>, write: Option<&str>) -> Option<String> {
+    let found = kind(value?.get());
+    let write = write.map_or_else(String::new, |write| format!("; {write}"));
+    (found != TEXT).then(|| format!("{what} is {found}, expected {TEXT}{write}"))
+}
+
+fn of_messages(messages: &str) -> Option<String> {
+    let found = kind(messages);
+    if found != LIST {
+        return Some(format!("`messages` is {found}, expected {LIST} of messages"));
+    }
+    let Few(messages) = serde_json::from_str::<Few<&RawValue>>(messages).ok()?;
+    (1..).zip(messages).find_map(|(number, message)| of_message(number, message.get()))
+}
+
+fn of_message(number: usize, message: &str) -> Option<String> {
+    let found = kind(message);
+    if found != OBJECT {
+        return Some(format!("message {number} is {found}, expected {OBJECT}: {{\"role\": …, \"content\": …}}"));
+    }
+    let Message { role, content, from, value } = serde_json::from_str(message).ok()?;
+    let (Some(role), Some(content)) = (role, content) else {
+        let missing = if role.is_none() { "role" } else { "content" };
+        let other = if from.is_some() || value.is_some() {
+            "; write `role` in place of `from`, and `content` in place of `value`"
+        } else {
+            ""
+        };
+        return Some(format!("message {number} has no `{missing}`{other}"));
+    };
+    not_a_text(&format!("`role` of message {number}"), Some(role), None).or_else(|| {
+        let content = content.get();
+        match kind(content) {
+            TEXT => None,
+            LIST => {
+                let Few(parts) = serde_json::from_str::<Few<&RawValue>>(content).ok()?;
+                (1..).zip(parts).find_map(|(part, value)| of_part(&format!("part {part} of message {number}"), value))
+            }
+            found => {
+                let write = if found == OBJECT { format!("; {ANSWER}") } else { String::new() };
+                Some(format!("`content` of message {number} is {found}, expected {TEXT} or {LIST} of parts{write}"))
+            }
+        }
+    })
+}
+
+fn of_part(at: &str, part: &RawValue) -> Option<String> {
+    let found = kind(part.get());
+    if found != OBJECT {
+        let such = "{\"type\": \"text\", \"text\": …}";
+        return Some(format!("{at} is {found}, expected {OBJECT} such as {such}"));
+    }
+    let Part { r#type, text, image, image_url } = serde_json::from_str(part.get()).ok()?;
+    not_a_text(&format!("`type` of {at}"), r#type, None)
+        .or_else(|| not_a_text(&format!("`text` of {at}"), text, None))
+        .or_else(|| not_a_text(&format!("`image` of {at}"), image, Some(ONE_PICTURE)))
+        .or_else(|| {
+            let image_url = image_url?.get();
+            let such = "{\"url\": \"data:image/png;base64,…\"}";
+            let found = kind(image_url);
+            if found != OBJECT {
+                return Some(format!("`image_url` of {at} is {found}, expected {OBJECT}: {such}"));
+            }
+            match serde_json::from_str::<Url<'_>>(image_url).ok()?.url {
+                None => Some(format!("`image_url` of {at} has no `url`, expected {such}")),
+                url => not_a_text(&format!("`url` of {at}"), url, None),
+            }
+        })
+}
+
+/// An item of a question list.
+pub fn of_item(item: &str) -> Option<String> {
+    let found = kind(item);
+    if found != LIST {
+        return Some(format!("it is {found}"));
+    }
+    let Few(entries) = serde_json::from_str::<Few<&RawValue>>(item).ok()?;
+    let [question, answer, picture] = entries.as_slice() else {
+        return Some(format!("it has {} entries, expected three", entries.len()));
+    };
+    not_a_text("the question", Some(question), None).or_else(|| not_a_text("the answer", Some(answer), None)).or_else(
+        || {
+            let picture = picture.get();
+            let expected = "expected a whole number: 7 of `images/7.png`";
+            picture.trim().parse::<u64>().is_err().then(|| match kind(picture) {
+                "a number" => format!("the picture is {}, {expected}", picture.trim()),
+                found => format!("the picture is {found}, {expected}"),
+            })
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_told_which_key_is_wrong_and_what_to_write() {
+        let message = |message: &str| format!("{{\"messages\": [{message}]}}");
+        let parts = |parts: &str| message(&format!("{{\"role\": \"user\", \"content\": [{parts}]}}"));
+        for (line, said) in [
+            (
+                r#"{"text": "a", "image": "b", "response": {"name": "Orn"}}"#.to_owned(),
+                "`response` is an object, expected a text; an answer in JSON",
+            ),
+            (
+                r#"{"text": "a", "image": ["b"], "response": "c"}"#.to_owned(),
+                "`image` is a list, expected a text; write the one picture alone",
+            ),
+            (r#"{"text": 7, "image": "b", "response": "c"}"#.to_owned(), "`text` is a number, expected a text"),
+            (r#"{"messages": "a"}"#.to_owned(), "`messages` is a text, expected a list of messages"),
+            (message("7"), "message 1 is a number, expected an object"),
+            (message(r#"{"from": "human", "value": "a"}"#), "message 1 has no `role`; write `role` in place of `from`"),
+            (message(r#"{"role": "user"}"#), "message 1 has no `content`"),
+            (message(r#"{"role": true, "content": "a"}"#), "`role` of message 1 is true or false"),
+            (
+                message(r#"{"role": "assistant", "content": {"name": "Orn"}}"#),
+                "`content` of message 1 is an object, expected a text or a list of parts; an answer",
+            ),
+            (parts("\"a\""), "part 1 of message 1 is a text, expected an object"),
+            (parts(r#"{"type": "text", "text": 1}"#), "`text` of part 1 of message 1 is a number"),
+            (
+                parts(r#"{"type": "text", "text": "a"}, {"type": "image", "image": ["a.png"]}"#),
+                "`image` of part 2 of message 1 is a list",
+            ),
+            (
+                parts(r#"{"type": "image_url", "image_url": "a"}"#),
+                "`image_url` of part 1 of message 1 is a text, expected an object: {\"url\"",
+            ),
+            (parts(r#"{"type": "image_url", "image_url": {}}"#), "has no `url`"),
+        ] {
+            let found = of_line(&line).unwrap_or_else(|| panic!("nothing is said of {line}"));
+            assert!(found.starts_with(said) || (said == "has no `url`" && found.contains(said)), "{found} ({line})");
+        }
+        assert_eq!(of_line(r#"{"text": "a", "image": "b", "response": "c", "id": []}"#), None);
+    }
+
+    #[test]
+    fn an_item_is_told_what_it_has_in_place_of_three_entries() {
+        for (item, said) in [
+            ("{}", "it is an object"),
+            (r#"["a", "b"]"#, "it has 2 entries, expected three"),
+            (r#"[1, "b", 2]"#, "the question is a number, expected a text"),
+            (r#"["a", null, 2]"#, "the answer is null, expected a text"),
+            (r#"["a", "b", "7"]"#, "the picture is a text, expected a whole number"),
+            (r#"["a", "b", -1]"#, "the picture is -1, expected a whole number"),
+        ] {
+            assert!(of_item(item).unwrap().starts_with(said), "{item}: {:?}", of_item(item));
+        }
+        assert_eq!(of_item(r#"["a", "b", 7]"#), None);
+    }
+}

@@ -1,0 +1,21 @@
+//! Data sets for xrun, a folder for each, and how their samples reach the training step.
+
+#![warn(missing_docs)]
+
+pub mod feed;
+pub mod image_text;
+pub mod json;
+pub mod named;
+pub mod order;
+pub mod parts;
+pub mod question_answers;
+#[cfg(test)]
+#[path = "../../../tests/real_data.rs"]
+mod real_data;
+pub mod reference_video;
+pub mod sound_clips;
+pub mod tokenizer;
+pub mod transform;
+
+#[cfg(test)]
+xrun_core::count_heap!();

@@ -1,0 +1,60 @@
+//! How is a picture read that a person names, and that is in no data set? Bounds first, whole, and only as it was named.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use super::image_text::picture;
+use super::reference_video::frames::decoding_bytes;
+use xrun_core::files::file;
+use xrun_core::units::Bytes;
+
+/// The bytes of a PNG or JPEG file of which decoding takes at most `most` bytes.
+///
+/// # Errors
+/// For people, without the name: it cannot be read, is no picture, cut off, or too large.
+pub fn picture_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
+    let bytes = file::bytes(path, picture::FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
+    let head = picture::head(Cursor::new(&bytes)).map_err(|(_, message)| message)?;
+    let needed = decoding_bytes(head.width.into(), head.height.into(), bytes.len() as u64);
+    if needed > most.0 {
+        return Err(format!(
+            "is {} x {} pixels, and decoding it takes up to {}, more than `limits.decoding` = {most}; make the picture \
+             smaller, or raise the limit with -s",
+            head.width,
+            head.height,
+            Bytes(needed)
+        ));
+    }
+    picture::whole(&bytes, head.format).map_err(|(_, message)| message)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xrun_core::dataset::sample::Picture;
+    use xrun_core::files::write;
+
+    #[test]
+    fn what_is_no_whole_picture_of_a_size_that_may_be_decoded_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            write::replace(&path, bytes).unwrap();
+            path
+        };
+        let png = Picture { width: 3, height: 2, rgb: vec![7; 18].into() }.to_png().unwrap();
+        let most = Bytes(1 << 20);
+        assert_eq!(picture_file(&at("whole.png", &png), most).unwrap(), png);
+        for (path, most, words) in [
+            (at("cut.png", &png[..png.len() - 12]), most, "cut off"),
+            (at("text.png", b"no picture"), most, "neither as PNG nor as JPEG"),
+            (at("large.png", &png), Bytes(1000), "`limits.decoding` = 1000 B"),
+            (folder.path().to_path_buf(), most, "not a regular file"),
+            (folder.path().join("nowhere.png"), most, "cannot be read: "),
+        ] {
+            let error = picture_file(&path, most).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! From files to questions: which are trained on, which are held out, and how is their text cut into tokens?
+
+use std::path::{Path, PathBuf};
+
+use super::files::QuestionFile;
+use super::generate::generate;
+use super::settings::{Settings, Source};
+use super::squad::{Index, Place};
+use crate::reference_video::raw::Judge;
+use crate::reference_video::settings::OnBroken;
+use crate::tokenizer::{Tokenizer, Words};
+use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::written_once;
+use xrun_core::units::counted;
+
+/// Paragraphs that a vocabulary is learnt from; more change it little.
+const LEARN_PARAGRAPHS_MAX: usize = 20_000;
+
+/// What questions are for. No article is for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Questions to train with.
+    Train,
+    /// Questions to validate with.
+    Validation,
+}
+
+impl Split {
+    /// In the order in which [`Looked::questions`] counts.
+    pub const ALL: [Self; 2] = [Self::Train, Self::Validation];
+}
+
+/// The index of a data set: places, never text.
+#[derive(Debug)]
+pub struct Corpus {
+    train: QuestionFile,
+    /// `None` when articles of `train` are held out.
+    validation: Option<QuestionFile>,
+    train_places: Vec<Place>,
+    validation_places: Vec<Place>,
+    /// What makes tokens of its texts.
+    pub tokenizer: Tokenizer,
+    /// SHA-256 of the digests of all its files, in hexadecimal.
+    pub digest: String,
+    /// What was left out.
+    pub left_out: Broken,
+}
+
+/// Summary of a corpus.
+#[derive(Debug)]
+pub struct Looked {
+    /// Questions to train on and to validate with.
+    pub questions: [u64; 2],
+    /// Items that were left out.
+    pub left_out: Broken,
+    /// Notes for people about the words that a vocabulary would be learnt from.
+    pub note: Option<String>,
+}
+
+/// What stands in the files, before anything is cut into tokens.
+struct Found {
+    train: QuestionFile,
+    validation: Option<QuestionFile>,
+    train_places: Vec<Place>,
+    validation_places: Vec<Place>,
+    digests: String,
+    left_out: Broken,
+}
+
+impl Corpus {
+    /// Opens the files that the settings name.
+    pub fn open(settings: &Settings) -> Result<Self, DataError> {
+        let Found { train, validation, train_places, validation_places, digests, left_out } = Found::look(settings)?;
+        let tokenizer = tokenizer(settings, &train, &train_places)?;
+        let digest = xrun_core::dataset::digest::digest(digests.as_bytes());
+        Ok(Self { train, validation, train_places, validation_places, tokenizer, digest, left_out })
+    }
+
+    /// Notes without a vocabulary that is learnt; one that is named is read.
+    ///
+    /// # Errors
+    /// As [`Corpus::open`].
+    pub fn look(settings: &Settings) -> Result<Looked, DataError> {
+        let Found { train, train_places, validation_places, left_out, .. } = Found::look(settings)?;
+        let questions = [train_places.len() as u64, validation_places.len() as u64];
+        let note = match (&settings.encoder, &settings.merges) {
+            (Some(encoder), Some(merges)) => {
+                Tokenizer::read(Path::new(encoder), Path::new(merges))?;
+                None
+            }
+            _ => {
+                let mut words = Words::default();
+                texts_to_learn(&train, &train_places, |text, _| words.add_long(text))?;
+                words.note()
+            }
+        };
+        Ok(Looked { questions, left_out, note })
+    }
+
+    /// Where the questions of a split stand, by their number.
+    pub fn places(&self, split: Split) -> &[Place] {
+        match split {
+            Split::Train => &self.train_places,
+            Split::Validation => &self.validation_places,
+        }
+    }
+
+    /// The file that has the questions of a split.
+    pub fn file(&self, split: Split) -> &QuestionFile {
+        match (split, &self.validation) {
+            (Split::Validation, Some(file)) => file,
+            _ => &self.train,
+        }
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> u64 {
+        ((self.train_places.capacity() + self.validation_places.capacity()) * size_of::<Place>()) as u64
+    }
+}
+
+impl Found {
+    fn look(settings: &Settings) -> Result<Self, DataError> {
+        let (path, written, policy) = match settings.source {
+            // What xrun wrote itself is never left out in part.
+            Source::Generated => {
+                let (path, written) = generate(&settings.generated)?;
+                (path, Some(written), OnBroken::Fail)
+            }
+            Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), None, settings.on_broken),
+        };
+        let mut judge = Judge::new(policy);
+        let opened = QuestionFile::open(&path, &mut judge);
+        // All that is wrong with both files is told at once.
+        let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut judge));
+        let told = |error: DataError| match settings.source {
+            Source::Generated => written_once::damaged(&path, error),
+            Source::File => error,
+        };
+        let (opened, second) = match (opened, second.transpose()) {
+            (Ok(opened), Ok(second)) => (opened, second),
+            (Err(fatal), _) | (_, Err(fatal)) => return Err(told(judge.beside(fatal))),
+        };
+        judge.verdict().map_err(told)?;
+        let (train, Index { places, articles }) = opened;
+        if let Some(written) = &written {
+            written_once::expect(&path, written, &train.digest)?;
+        }
+        let mut digests = train.digest.clone();
+        let (validation, train_places, validation_places) = match second {
+            Some((file, index)) => {
+                digests += &file.digest;
+                (Some(file), places, index.places)
+            }
+            None => {
+                let held_out = ((f64::from(articles) * settings.validation_share).round() as u32).max(1);
+                let first = articles.saturating_sub(held_out);
+                let (train, validation) = places.into_iter().partition(|place| place.article < first);
+                (None, train, validation)
+            }
+        };
+        for (places, what) in [(&train_places, "to train on"), (&validation_places, "held out for validation")] {
+            if places.is_empty() {
+                return Err(DataError::file(
+                    &path,
+                    format!(
+                        "{}, and no question there is {what}; a second file can be named with `validation_path`",
+                        counted(articles.into(), "article")
+                    ),
+                ));
+            }
+        }
+        Ok(Self { train, validation, train_places, validation_places, digests, left_out: judge.found })
+    }
+}
+
+/// GPT-2's own, or one that is learnt from contexts and questions to train on.
+fn tokenizer(settings: &Settings, file: &QuestionFile, places: &[Place]) -> Result<Tokenizer, DataError> {
+    if let (Some(encoder), Some(merges)) = (&settings.encoder, &settings.merges) {
+        return Tokenizer::read(Path::new(encoder), Path::new(merges));
+    }
+    let mut words = Words::default();
+    texts_to_learn(file, places, |text, times| words.add(text, times))?;
+    Tokenizer::learn(&words, settings.vocabulary_size)
+}
+
+/// Texts that a vocabulary is learnt from, and how often each counts.
+fn texts_to_learn(
+    file: &QuestionFile,
+    places: &[Place],
+    mut each: impl FnMut(&str, u64) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let first_of_each = places
+        .iter()
+        .enumerate()
+        .filter(|(at, place)| at.checked_sub(1).is_none_or(|before| places[before].offset != place.offset));
+    for (_, place) in first_of_each.take(LEARN_PARAGRAPHS_MAX) {
+        let paragraph = file.paragraph(place)?;
+        // As if each question stood before a context of its own, which it does in an example.
+        let questions = paragraph.qas.len() as u64;
+        each(&format!("Context: {}\nAnswer:", paragraph.context), questions)?;
+        each("\n", questions.saturating_sub(1))?;
+        for asked in &paragraph.qas {
+            each(&format!("Question: {}\n", asked.question), 1)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Which files hold the questions? Their index, and paragraphs read from them when they are asked for.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::squad::{self, Index, Paragraph, Place};
+use crate::reference_video::raw::Judge;
+use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::error::DataError;
+
+/// More than this is no question file; SQuAD's training file has 30 MB.
+const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// An open question file. Only the index of it is held.
+#[derive(Debug)]
+pub struct QuestionFile {
+    path: PathBuf,
+    file: Mutex<File>,
+    /// SHA-256 of its bytes, in hexadecimal.
+    pub digest: String,
+}
+
+impl QuestionFile {
+    /// Opens a file and looks through it once; its text is dropped again.
+    pub fn open(path: &Path, judge: &mut Judge) -> Result<(Self, Index), DataError> {
+        let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+        let mut file = File::open(path).map_err(failed)?;
+        let mut text = Vec::new();
+        file.by_ref().take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(failed)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes; cut it into several")));
+        }
+        let index = squad::index(&text, path, judge)?;
+        Ok((Self { path: path.to_owned(), file: Mutex::new(file), digest: digest(&text) }, index))
+    }
+
+    /// Reads one paragraph.
+    pub fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
+        let mut bytes = vec![0; place.length as usize];
+        let read = {
+            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.seek(SeekFrom::Start(place.offset)).and_then(|_| file.read_exact(&mut bytes))
+        };
+        let at = place.offset;
+        let said = |what: String| DataError::file(&self.path, format!("the paragraph at byte {at} {what}"));
+        read.map_err(|error| said(format!("cannot be read: {error}")))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| said(format!("is not what it was: {error}; the file was changed during the run")))
+    }
+
+    /// The file, as the settings name it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}

@@ -1,0 +1,66 @@
+//! Questions with answers that stand in a text: SQuAD v1.1's format, read on demand.
+
+pub mod asked;
+pub mod check;
+pub mod corpus;
+pub mod example;
+pub mod files;
+pub mod generate;
+pub mod settings;
+pub mod squad;
+pub mod store;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use corpus::{Corpus, Looked};
+use settings::{Settings, Source};
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::kind::{DatasetKind, Look};
+use xrun_core::problem::Problems;
+
+/// `[dataset.question-answers]`.
+#[derive(Debug)]
+pub struct QuestionAnswers;
+
+/// What a look at it tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Questions to train on.
+    pub train: u64,
+    /// Questions to validate with.
+    pub held_out: u64,
+}
+
+impl DatasetKind for QuestionAnswers {
+    const NAME: &'static str = "question-answers";
+    type Settings = Settings;
+    type Seen = Seen;
+
+    fn check(settings: &Settings, problems: &mut Problems) {
+        check::check(settings, problems);
+    }
+
+    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![
+            ("path", &mut settings.path),
+            ("validation_path", &mut settings.validation_path),
+            ("encoder", &mut settings.encoder),
+            ("merges", &mut settings.merges),
+        ]
+    }
+
+    fn files(settings: &Settings) -> Vec<PathBuf> {
+        if settings.source != Source::File {
+            return Vec::new();
+        }
+        let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
+        named.into_iter().flatten().map(PathBuf::from).collect()
+    }
+
+    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
+        let Looked { questions: [train, held_out], left_out, note } = Corpus::look(settings)?;
+        Ok(Look { left_out, notes: note.into_iter().collect(), seen: Seen { train, held_out } })
+    }
+}

@@ -1,0 +1,183 @@
+//! Who tokenises examples, and how many of them are kept? On demand with a cache bounded by bytes, or all at once.
+
+use std::sync::Arc;
+
+use super::corpus::{Corpus, Split};
+use super::example::{Cut, Example, example, prompts};
+use super::settings::Settings;
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::cache::{ByteCache, CacheCounters};
+use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::dataset::error::DataError;
+
+/// Examples in the cache; the bytes are reached first.
+const EXAMPLES_MAX: u64 = 10_000_000;
+
+/// About what an example holds besides its tokens: itself and a few answers.
+const EXAMPLE_BYTES: u64 = 200;
+
+type Shared = Arc<Example>;
+
+/// Examples of a data set by their number; used by many threads at once.
+#[derive(Debug)]
+pub struct ExampleStore {
+    corpus: Corpus,
+    cutting: Cutting,
+    kept: Kept,
+    _index: Holding,
+    buffers: [Buffer; 2],
+}
+
+/// How examples are made.
+#[derive(Clone, Copy, Debug)]
+struct Cutting {
+    /// Tokens that a model sees at once.
+    length: usize,
+    seed: u32,
+    stride: usize,
+    /// Windows of a held-out question, at most.
+    windows: usize,
+}
+
+/// What is kept of examples that were made.
+#[derive(Debug)]
+enum Kept {
+    Cache(ByteCache<(Split, u64), Shared>),
+    All { train: Vec<Shared>, validation: Vec<Shared>, _holding: Holding },
+}
+
+impl ExampleStore {
+    /// Of `length` tokens that a model sees at once. The seed draws where a context is cut that does not fit. With
+    /// `preprocess_all`, tokenises everything now.
+    pub fn new(
+        corpus: Corpus,
+        settings: &Settings,
+        length: usize,
+        seed: u32,
+        ledger: &Ledger,
+    ) -> Result<Self, DataError> {
+        let cutting = Cutting { length, seed, stride: settings.window_stride, windows: settings.validation_windows };
+        let (kept, buffer) = match settings.preprocess_all {
+            false => {
+                let buffer = cache_buffer(&corpus, settings, length);
+                (Kept::Cache(ByteCache::new(ledger, &buffer)), buffer)
+            }
+            true => {
+                let all = |split| -> Result<Vec<Shared>, DataError> {
+                    (0..corpus.places(split).len() as u64)
+                        .map(|number| Ok(Arc::new(made(&corpus, split, number, cutting)?)))
+                        .collect()
+                };
+                let (train, validation) = (all(Split::Train)?, all(Split::Validation)?);
+                let items = (train.len() + validation.len()) as u64;
+                let bytes = train.iter().chain(&validation).map(HeldBytes::held_bytes).sum();
+                let buffer = Buffer::new("preprocessed_examples", Policy::Refuse, Cap { items, bytes })
+                    .because("`dataset.question-answers.preprocess_all`");
+                let holding = buffer.register(ledger);
+                holding.set(items, bytes);
+                (Kept::All { train, validation, _holding: holding }, buffer)
+            }
+        };
+        let items = (corpus.places(Split::Train).len() + corpus.places(Split::Validation).len()) as u64;
+        let bytes = corpus.index_bytes();
+        let of_index = Buffer::new("dataset_index", Policy::Refuse, Cap { items, bytes })
+            .because("where each question stands in its file");
+        let index = of_index.register(ledger);
+        index.set(items, bytes);
+        Ok(Self { corpus, cutting, kept, _index: index, buffers: [buffer, of_index] })
+    }
+
+    /// What it has in the ledger.
+    pub fn buffers(&self) -> &[Buffer; 2] {
+        &self.buffers
+    }
+
+    /// The index that it reads by.
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// Questions of a split.
+    pub fn count(&self, split: Split) -> u64 {
+        self.corpus.places(split).len() as u64
+    }
+
+    /// Example `number` of a split; the same whatever is kept.
+    pub fn example(&self, split: Split, number: u64) -> Result<Shared, DataError> {
+        match &self.kept {
+            Kept::All { train, validation, .. } => {
+                let all = if split == Split::Train { train } else { validation };
+                let found = all.get(number as usize).cloned();
+                found.ok_or_else(|| DataError::content(format!("there is no example {number}")))
+            }
+            Kept::Cache(cache) => {
+                if let Some(found) = cache.get(&(split, number)) {
+                    return Ok(found);
+                }
+                let example = Arc::new(made(&self.corpus, split, number, self.cutting)?);
+                cache.insert((split, number), example.clone());
+                Ok(example)
+            }
+        }
+    }
+
+    /// The prompts of a question that is in no file, as of a held-out one: the windows of its context.
+    ///
+    /// # Errors
+    /// Text that the vocabulary does not take.
+    pub fn prompts(&self, context: &str, question: &str) -> Result<Vec<Vec<u32>>, DataError> {
+        let Cutting { length, stride, windows, .. } = self.cutting;
+        prompts(context, question, length, (stride, windows), &self.corpus.tokenizer)
+    }
+
+    /// The most windows that a held-out question has.
+    pub fn windows(&self) -> usize {
+        self.cutting.windows
+    }
+
+    /// Of the cache; all zero with `preprocess_all`.
+    pub fn counters(&self) -> CacheCounters {
+        match &self.kept {
+            Kept::Cache(cache) => cache.counters(),
+            Kept::All { .. } => CacheCounters::default(),
+        }
+    }
+
+    /// Evicts down to a share of the cap; returns the bytes that went.
+    pub fn evict_to_share(&self, share: f64) -> u64 {
+        match &self.kept {
+            Kept::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
+            Kept::All { .. } => 0,
+        }
+    }
+}
+
+/// Of a cache of examples of `length` tokens, made as they are asked for.
+fn cache_buffer(corpus: &Corpus, settings: &Settings, length: usize) -> Buffer {
+    let [train, validation] = [Split::Train, Split::Validation].map(|split| corpus.places(split).len() as u64);
+    let windows = train + validation * settings.validation_windows as u64;
+    let fills = (train + validation) * EXAMPLE_BYTES + windows * (length * size_of::<u32>()) as u64;
+    let cap = Cap { items: EXAMPLES_MAX, bytes: settings.example_cache.0 };
+    let key = "dataset.question-answers.example_cache";
+    Buffer::new("example_cache", Policy::Evict, cap).key(key).because(format!("`{key}`")).fills(fills)
+}
+
+fn made(corpus: &Corpus, split: Split, number: u64, cutting: Cutting) -> Result<Example, DataError> {
+    let Cutting { length, seed, stride, windows } = cutting;
+    let cut = match split {
+        Split::Train => Cut::WithAnswer { seed, number },
+        Split::Validation => Cut::Sliding { stride, most: windows },
+    };
+    let place = corpus.places(split).get(number as usize);
+    let place = place.ok_or_else(|| DataError::content(format!("there is no question {number}")))?;
+    let paragraph = corpus.file(split).paragraph(place)?;
+    example(&paragraph, place.question as usize, length, cut, &corpus.tokenizer).map_err(|error| {
+        let path = corpus.file(split).path();
+        DataError::file(path, format!("question {} of the paragraph at byte {}: {error}", place.question, place.offset))
+    })
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

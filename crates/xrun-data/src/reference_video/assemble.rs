@@ -1,0 +1,429 @@
+//! Do the annotations agree with the pictures on the disk? What agrees becomes the index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use image::{ImageDecoder, ImageError};
+use sha2::{Digest, Sha256};
+
+use super::check::SECTION;
+use super::frames::decoding_bytes;
+use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
+use super::orientation;
+use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
+use super::settings::{ExifOrientation, Format, Settings};
+use super::whole::{FILE_BYTES_MAX, is_whole};
+use xrun_core::dataset::digest::hexadecimal;
+use xrun_core::dataset::error::{DataError, UNKNOWN_CLASS};
+use xrun_core::dataset::known::Known;
+use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::printable;
+use xrun_core::problem::nearest;
+
+/// Larger pictures are not decoded.
+const PIXELS_MAX: u64 = 100_000_000;
+/// Nor are longer ones, as in JPEG: scaling holds rows in proportion to the length.
+const SIDE_MAX: u32 = 65_535;
+/// More is no name.
+const NAME_BYTES_MAX: usize = 200;
+/// Boxes may reach this far beyond the picture, in pixels, as rounding makes them; they are cut off at its edge.
+const TOLERANCE: f64 = 1.0;
+
+/// What there is to do about a size that is that of the pixels as they are stored.
+const STORED: &str = "; its EXIF orientation turns it by a quarter, and the annotation has the sides as they are stored: if \
+    the boxes are of that picture, too, write `exif_orientation = \"ignore\"`";
+
+/// Width and height in pixels.
+type Size = (u64, u64);
+
+/// What a picture is like, with its orientation applied.
+struct Seen {
+    size: Size,
+    /// Its sides have changed places.
+    turned: bool,
+}
+
+/// Where a box is: inside its picture, or not, and then what can be seen of it.
+enum Place {
+    Inside(Rectangle),
+    Outside(Option<Rectangle>),
+}
+
+struct Assembly<'a> {
+    root: PathBuf,
+    exif_orientation: ExifOrientation,
+    judge: &'a mut Judge,
+    digest: Sha256,
+    videos: Vec<Growing>,
+    /// Index into `videos` by index into [`Raw::videos`].
+    number: BTreeMap<usize, usize>,
+    names: Vec<String>,
+    /// Files of still pictures.
+    stills: BTreeSet<PathBuf>,
+    known: Known,
+    largest: Option<Largest>,
+    /// Boxes that were looked at, and those that lie in the first pixel of their picture.
+    boxes: u64,
+    in_first_pixel: u64,
+    /// Whether a box is written as its corner and its size.
+    sized: bool,
+}
+
+/// As many boxes in the first pixel are no chance.
+const FIRST_PIXEL_MIN: u64 = 3;
+
+/// A video whose frames come in any order.
+struct Growing {
+    name: String,
+    sequence: bool,
+    part: Option<Split>,
+    frames: BTreeMap<i64, Frame>,
+}
+
+/// Checks every picture and box. `digest` has seen the annotations already.
+pub fn assemble(
+    settings: &Settings,
+    root: PathBuf,
+    raw: Raw,
+    judge: &mut Judge,
+    digest: Sha256,
+    known: Known,
+) -> Result<Library, DataError> {
+    // Sorted by name, so that a class's number does not depend on the order of a file.
+    check_names(&raw.classes)?;
+    let mut order: Vec<usize> = (0..raw.classes.len()).collect();
+    order.sort_by(|a, b| raw.classes[*a].name.cmp(&raw.classes[*b].name));
+    let mut rank = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(position, class)| rank[*class] = position);
+    let splits = splits(settings, &raw.classes, judge);
+    let mut classes: Vec<Class> = order
+        .iter()
+        .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
+        .collect();
+    let mut assembly = Assembly {
+        root,
+        exif_orientation: settings.exif_orientation,
+        judge,
+        digest,
+        videos: Vec::new(),
+        number: BTreeMap::new(),
+        names: raw.videos,
+        stills: BTreeSet::new(),
+        known,
+        largest: None,
+        boxes: 0,
+        in_first_pixel: 0,
+        sized: settings.format == Format::Coco,
+    };
+    for picture in raw.pictures {
+        assembly.picture(picture, &rank)?;
+    }
+    match raw.references {
+        Some(listed) => {
+            for reference in listed {
+                let class = rank[reference.class];
+                classes[class].references.extend(assembly.reference(reference)?);
+            }
+        }
+        None => assembly.cut_references(&mut classes),
+    }
+    let (boxes, shares) = (assembly.boxes, assembly.in_first_pixel);
+    let Assembly { root, judge, digest, videos, known, largest, .. } = assembly;
+    if boxes == shares && boxes >= FIRST_PIXEL_MIN {
+        let message = format!(
+            "all {boxes} boxes lie in the first pixel of their pictures: they seem to be shares of width and height, and are \
+             read as pixels; multiply them by the sides of their pictures"
+        );
+        judge.fatal("boxes_as_shares", || DataError::value(format!("{SECTION}.path"), message));
+    }
+    known.keep();
+    let videos = videos
+        .into_iter()
+        .map(|video| {
+            let frames = video.frames.into_values().collect();
+            Video { name: video.name, sequence: video.sequence, part: video.part, frames }
+        })
+        .collect();
+    let (digest, left_out) = (hexadecimal(&digest.finalize()), judge.found.clone());
+    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, left_out, largest })
+}
+
+impl Assembly<'_> {
+    fn picture(&mut self, raw: RawPicture, rank: &[usize]) -> Result<(), DataError> {
+        let Some((path, Seen { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
+        if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
+            let mut message =
+                format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
+            if turned && annotated == (size.1, size.0) {
+                message += STORED;
+            }
+            self.judge.broken("wrong_size", &path, message);
+            return Ok(());
+        }
+        let mut objects = Vec::with_capacity(raw.objects.len());
+        let mut boxes: BTreeMap<(usize, [u64; 4]), String> = BTreeMap::new();
+        for object in raw.objects {
+            let (class, called) = (rank[object.class], &object.called);
+            let known = (object.class, object.corners.map(f64::to_bits));
+            if let Some(other) = boxes.get(&known) {
+                let [left, top, right, bottom] = object.corners;
+                self.judge.broken_with("repeated_box", &path, || {
+                    format!("{called} has the class and the box of {other}: {left}, {top} to {right}, {bottom}")
+                });
+                continue;
+            }
+            boxes.insert(known, called.clone());
+            match self.rectangle(object.corners, size, &path, called)? {
+                Place::Inside(rectangle) => {
+                    let area = object.area.map_or(rectangle.area(), |area| area as f32);
+                    objects.push(Object { class, rectangle, area, ignored: object.ignored });
+                }
+                // It is left out, and what can be seen of it is not background.
+                Place::Outside(Some(rectangle)) => {
+                    let ignored = object.ignored.or(Some(Ignored::Difficult));
+                    objects.push(Object { class, rectangle, area: rectangle.area(), ignored });
+                }
+                Place::Outside(None) => {}
+            }
+        }
+        let frame = Frame { path, width: size.0 as usize, height: size.1 as usize, objects };
+        let Some(video) = raw.video else {
+            if !self.stills.insert(frame.path.clone()) {
+                let message = "is listed twice: objects of the one are missing in the other".into();
+                self.judge.broken("repeated_picture", &frame.path, message);
+                return Ok(());
+            }
+            let frames = BTreeMap::from([(raw.frame, frame)]);
+            self.videos.push(Growing { name: raw.file, sequence: false, part: raw.part, frames });
+            return Ok(());
+        };
+        let number = *self.number.entry(video).or_insert(self.videos.len());
+        if number == self.videos.len() {
+            let name = self.names[video].clone();
+            self.videos.push(Growing { name, sequence: true, part: raw.part, frames: BTreeMap::new() });
+        }
+        let growing = &mut self.videos[number];
+        if let Some(other) = growing.frames.get(&raw.frame) {
+            let (other, name) = (other.path.display(), &growing.name);
+            let message = format!("is frame {} of the video \"{name}\", and so is {other}", raw.frame);
+            self.judge.broken("repeated_frame", &frame.path, message);
+            return Ok(());
+        }
+        growing.frames.insert(raw.frame, frame);
+        Ok(())
+    }
+
+    fn reference(&mut self, raw: RawReference) -> Result<Option<Reference>, DataError> {
+        let Some((path, Seen { size, .. })) = self.file(&raw.file)? else { return Ok(None) };
+        let rectangle = match raw.corners {
+            Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
+                Place::Inside(rectangle) => Some(rectangle),
+                Place::Outside(_) => return Ok(None),
+            },
+            None => None,
+        };
+        let video = raw.video.and_then(|video| self.number.get(&video).copied());
+        Ok(Some(Reference { path, rectangle, video }))
+    }
+
+    /// Objects cut out of the pictures themselves.
+    fn cut_references(&self, classes: &mut [Class]) {
+        for (number, video) in self.videos.iter().enumerate() {
+            for frame in video.frames.values() {
+                let serves = |object: &&Object| {
+                    let split = classes[object.class].split;
+                    object.ignored.is_none() && video.part.is_none_or(|part| part == split)
+                };
+                let objects: Vec<&Object> = frame.objects.iter().filter(serves).collect();
+                for object in objects {
+                    let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
+                    classes[object.class].references.push(Reference { path, rectangle, video: Some(number) });
+                }
+            }
+        }
+    }
+
+    /// Path and size of a picture that is there and complete.
+    fn file(&mut self, name: &str) -> Result<Option<(PathBuf, Seen)>, DataError> {
+        let Some(path) = confined(&self.root, name)? else {
+            // The whole path: where a picture was looked for is half of the answer.
+            let tried = self.root.join(name);
+            self.judge.broken("missing_picture", &tried, "the picture is not there, or is no file".into());
+            return Ok(None);
+        };
+        let whole = self.root.join(&path);
+        let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
+        self.digest.update(name.as_bytes());
+        self.digest.update(length.to_le_bytes());
+        if length <= FILE_BYTES_MAX {
+            self.digest.update(self.known.digest(name, &whole)?.as_bytes());
+        }
+        match seen(&whole, length, self.exif_orientation) {
+            Ok(seen) => {
+                let (width, height) = seen.size;
+                let bytes = decoding_bytes(width, height, length);
+                if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
+                    self.largest = Some(Largest { path: path.clone(), width, height, bytes });
+                }
+                Ok(Some((path, seen)))
+            }
+            Err((reason, message)) => {
+                self.judge.broken(reason, &path, message);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Where a box is in its picture.
+    fn rectangle(
+        &mut self,
+        [left, top, right, bottom]: [f64; 4],
+        (width, height): Size,
+        path: &Path,
+        called: &str,
+    ) -> Result<Place, DataError> {
+        let (width, height) = (width as f64, height as f64);
+        self.boxes += 1;
+        self.in_first_pixel += u64::from(right <= 1.0 && bottom <= 1.0);
+        let said = format!("{called} has the box {left}, {top} to {right}, {bottom}");
+        let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
+        if !finite || right <= left || bottom <= top {
+            let why = if finite { "which is empty" } else { "which is no number" };
+            self.judge.broken("empty_box", path, format!("{said}, {why}"));
+            return Ok(Place::Outside(None));
+        }
+        let cut = Rectangle {
+            left: left.max(0.0) as f32,
+            top: top.max(0.0) as f32,
+            right: right.min(width) as f32,
+            bottom: bottom.min(height) as f32,
+        };
+        let seen = (cut.right > cut.left && cut.bottom > cut.top).then_some(cut);
+        let inside =
+            left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
+        if !inside {
+            // Its last two numbers may be the other corner.
+            let corner = [right - left, bottom - top];
+            let fits = corner[0] > left && corner[1] > top && corner[0] <= width && corner[1] <= height;
+            let hint = match self.sized && fits {
+                true => "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]",
+                false => "",
+            };
+            let message = format!("{said}, outside of the picture of {width} x {height}{hint}");
+            self.judge.broken("box_outside", path, message);
+            return Ok(Place::Outside(seen));
+        }
+        match seen {
+            Some(rectangle) => Ok(Place::Inside(rectangle)),
+            None => {
+                self.judge.broken("empty_box", path, format!("{said}, which is empty"));
+                Ok(Place::Outside(None))
+            }
+        }
+    }
+}
+
+/// What a picture is like, or the reason why it is of no use, and a message.
+fn seen(path: &Path, length: u64, rule: ExifOrientation) -> Result<Seen, (&'static str, String)> {
+    let broken = |error: &dyn std::fmt::Display| {
+        ("broken_picture", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
+    };
+    if length == 0 {
+        return Err(("broken_picture", "is an empty file".into()));
+    }
+    if length > FILE_BYTES_MAX {
+        return Err(("too_large_picture", format!("has {length} bytes, at most {FILE_BYTES_MAX} are read")));
+    }
+    let reader = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
+    let reader = reader.map_err(|error| broken(&error))?;
+    let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
+    let failed = |error| match error {
+        ImageError::Limits(_) => {
+            ("too_large_picture", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
+        }
+        error => broken(&error),
+    };
+    let mut decoder = reader.into_decoder().map_err(failed)?;
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 {
+        return Err(("broken_picture", format!("is {width} x {height} pixels: it is empty")));
+    }
+    if width.max(height) > SIDE_MAX {
+        return Err(("too_large_picture", format!("is {width} x {height} pixels, a side may have at most {SIDE_MAX}")));
+    }
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels > PIXELS_MAX {
+        return Err(("too_large_picture", format!("has {pixels} pixels, at most {PIXELS_MAX} are read")));
+    }
+    match is_whole(path, format) {
+        Ok(true) => {
+            let (width, height) = (u64::from(width), u64::from(height));
+            let turned = orientation::swaps_sides(orientation::of(&mut decoder, rule).map_err(failed)?);
+            Ok(Seen { size: if turned { (height, width) } else { (width, height) }, turned })
+        }
+        Ok(false) => Err(("broken_picture", "is cut off: the end of the picture is missing".into())),
+        Err(error) => Err(broken(&error)),
+    }
+}
+
+/// A path inside the root, without `.` in it. What leads out of it is an error whatever the policy; `None` where nothing is.
+pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
+    let relative = Path::new(name);
+    let outside = || DataError::file(relative, "names a file outside of the data set's folder");
+    let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !plain || name.is_empty() || name.contains('\0') {
+        return Err(outside());
+    }
+    match root.join(relative).canonicalize() {
+        Ok(path) if path.starts_with(root) => {
+            let plain = relative.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+            Ok(path.is_file().then_some(plain))
+        }
+        Ok(_) => Err(outside()), // a link
+        Err(_) => Ok(None),
+    }
+}
+
+/// Names are shown, compared and written to results.
+fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
+    for class in classes {
+        let name = class.name.as_str();
+        if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
+            let message = "the name of a class has at least one letter and at most";
+            let name = printable::line(name, 60);
+            return Err(DataError::content(format!("\"{name}\": {message} {NAME_BYTES_MAX} bytes")));
+        }
+    }
+    Ok(())
+}
+
+/// What each class is for, by the order of the file.
+fn splits(settings: &Settings, classes: &[RawClass], judge: &mut Judge) -> Vec<Split> {
+    let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+    for (key, names) in
+        [("validation_classes", &settings.validation_classes), ("train_classes", &settings.train_classes)]
+    {
+        for name in names {
+            if !known.contains(name.as_str()) {
+                let meant = nearest(name, known.iter().copied());
+                let hint = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
+                let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
+                judge.fatal(UNKNOWN_CLASS, || {
+                    let message = format!("the data has no class \"{name}\"{hint} (it has {})", some.join(", "));
+                    DataError::value(format!("{SECTION}.{key}"), message)
+                });
+            }
+        }
+    }
+    let held_out = |class: &RawClass| match settings.validation_classes.is_empty() {
+        true => class.supercategory.as_deref() == Some("novel"),
+        false => settings.validation_classes.contains(&class.name),
+    };
+    let trained = |class: &RawClass| settings.train_classes.is_empty() || settings.train_classes.contains(&class.name);
+    let split = |class: &RawClass| match (held_out(class), trained(class)) {
+        (true, _) => Split::Validation,
+        (false, true) => Split::Train,
+        (false, false) => Split::Unused,
+    };
+    classes.iter().map(split).collect()
+}

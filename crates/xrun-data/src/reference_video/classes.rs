@@ -1,0 +1,241 @@
+//! Where is each class of a library to be seen, and from which can an episode be drawn?
+//!
+//! The index is made once; frames are named by numbers, and nothing is decoded here. Frames and references that also show an
+//! object of a held-out class are left out of training, unless a class has hardly any others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rand::seq::index;
+use rand_chacha::ChaCha8Rng;
+
+use super::library::{Library, Object, Split};
+use xrun_core::dataset::sample::Rectangle;
+
+/// A frame of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Query {
+    /// Index into [`Library::videos`].
+    pub video: usize,
+    /// Index into its frames.
+    pub frame: usize,
+}
+
+/// A picture of one object of a class: one of the class's reference pictures, or cut out of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exemplar {
+    /// One of the class's reference pictures.
+    Reference {
+        /// Index into [`Library::classes`].
+        class: usize,
+        /// Index into its `references`.
+        reference: usize,
+    },
+    /// Cut out of a frame.
+    Object {
+        /// Index into [`Library::classes`].
+        class: usize,
+        /// The frame.
+        query: Query,
+        /// Index into the frame's objects.
+        object: usize,
+    },
+}
+
+impl Exemplar {
+    /// Index into [`Library::classes`].
+    pub fn class(&self) -> usize {
+        match *self {
+            Self::Reference { class, .. } | Self::Object { class, .. } => class,
+        }
+    }
+
+    /// Where the picture is, relative to the root, and which part of it the object is; `None` is all of it.
+    pub fn place<'a>(&self, library: &'a Library) -> (&'a Path, Option<&'a Rectangle>) {
+        match *self {
+            Self::Reference { class, reference } => {
+                let reference = &library.classes[class].references[reference];
+                (&reference.path, reference.rectangle.as_ref())
+            }
+            Self::Object { query, object, .. } => {
+                let frame = &library.videos[query.video].frames[query.frame];
+                (&frame.path, Some(&frame.objects[object].rectangle))
+            }
+        }
+    }
+}
+
+/// Where one class is to be seen. Sorted, so that the library's order alone decides.
+#[derive(Clone, Debug, Default)]
+pub struct ClassIndex {
+    /// Frames with an object of the class that is not to be ignored.
+    pub frames: Vec<Query>,
+    /// Those objects, but for those that are reference pictures.
+    pub objects: Vec<Exemplar>,
+    /// Reference pictures, none of them twice.
+    pub references: Vec<Exemplar>,
+    /// For each of the library's references of the class the frame that it is cut from, as far as the library says.
+    pub reference_frames: Vec<Option<Query>>,
+}
+
+/// Why frames are not to be asked for: they show the references.
+#[derive(Default)]
+pub struct Seen {
+    /// Frames that the references are cut from.
+    pub frames: Vec<Query>,
+    videos: Vec<usize>,
+}
+
+impl Seen {
+    /// Whether a reference is cut from this frame.
+    pub fn frame(&self, query: &Query) -> bool {
+        self.frames.contains(query)
+    }
+
+    /// Whether a reference is from the video of this frame.
+    pub fn video(&self, query: &Query) -> bool {
+        self.videos.contains(&query.video) || self.frame(query)
+    }
+}
+
+impl ClassIndex {
+    /// References, or objects where there are none.
+    pub fn reference_pool(&self) -> &[Exemplar] {
+        if self.references.is_empty() { &self.objects } else { &self.references }
+    }
+
+    /// The frame that shows an exemplar, if one does.
+    pub fn shown_in(&self, exemplar: &Exemplar) -> Option<Query> {
+        match *exemplar {
+            Exemplar::Reference { reference, .. } => self.reference_frames[reference],
+            Exemplar::Object { query, .. } => Some(query),
+        }
+    }
+
+    /// The first `most` references of the pool in this order that leave a frame of the class to be asked for, and what they
+    /// show.
+    pub fn choose_references(
+        &self,
+        library: &Library,
+        order: impl Iterator<Item = usize>,
+        most: usize,
+    ) -> (Vec<Exemplar>, Seen) {
+        let pool = self.reference_pool();
+        let mut chosen = Vec::new();
+        let mut seen = Seen::default();
+        for candidate in order {
+            if chosen.len() == most {
+                break;
+            }
+            let frame = self.shown_in(&pool[candidate]);
+            if self.frames.iter().all(|query| seen.frame(query) || Some(*query) == frame) {
+                continue;
+            }
+            seen.frames.extend(frame);
+            seen.videos.extend(frame.map(|query| query.video).or(video_of(library, &pool[candidate])));
+            chosen.push(pool[candidate]);
+        }
+        (chosen, seen)
+    }
+
+    /// Frames of the class from other videos than its references where there are any, else other frames than those that
+    /// are references of any class, else other frames than its own references.
+    pub fn frames_beside(&self, seen: &Seen, shown: &[Query]) -> Vec<Query> {
+        let only = |keep: &dyn Fn(&Query) -> bool| -> Vec<Query> { self.frames.iter().copied().filter(keep).collect() };
+        let found = only(&|query| !seen.video(query) && !shown.contains(query));
+        let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
+        if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
+    }
+
+    /// Whether an episode can be drawn from it: a reference leaves a frame to ask for.
+    pub fn usable(&self) -> bool {
+        let leaves_a_frame = |exemplar: &Exemplar| {
+            let shown = self.shown_in(exemplar);
+            self.frames.iter().any(|query| Some(*query) != shown)
+        };
+        self.reference_pool().iter().any(leaves_a_frame)
+    }
+
+    /// `count` pictures of the class, references and objects alike, none twice in a row and none twice at all as far as
+    /// there are.
+    pub fn exemplars(&self, count: usize, generator: &mut ChaCha8Rng) -> Vec<Exemplar> {
+        let length = self.references.len() + self.objects.len();
+        let different = index::sample(generator, length, count.min(length)).into_vec();
+        let at = |place: usize| match place.checked_sub(self.references.len()) {
+            Some(object) => self.objects[object],
+            None => self.references[place],
+        };
+        different.into_iter().map(at).cycle().take(count).collect()
+    }
+}
+
+fn video_of(library: &Library, exemplar: &Exemplar) -> Option<usize> {
+    match *exemplar {
+        Exemplar::Reference { class, reference } => library.classes[class].references[reference].video,
+        Exemplar::Object { query, .. } => Some(query.video),
+    }
+}
+
+/// The classes of a split that can be drawn from.
+pub fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
+    let of_split = |&class: &usize| library.classes[class].split == split && classes[class].usable();
+    (0..classes.len()).filter(of_split).collect()
+}
+
+/// What tells two pictures of an object apart.
+fn place<'a>(path: &'a Path, rectangle: Option<&Rectangle>) -> (&'a Path, Option<[u32; 4]>) {
+    (path, rectangle.map(|r| [r.left, r.top, r.right, r.bottom].map(f32::to_bits)))
+}
+
+/// The index of each class, by its number.
+pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
+    let mut classes = vec![ClassIndex::default(); library.classes.len()];
+    let mut frames_by_path = BTreeMap::new();
+    for (video, frames) in library.videos.iter().map(|video| &video.frames).enumerate() {
+        for (frame, content) in frames.iter().enumerate() {
+            let query = Query { video, frame };
+            frames_by_path.insert(content.path.as_path(), query);
+            for (object, Object { class, ignored, .. }) in content.objects.iter().enumerate() {
+                if ignored.is_some() || !library.serves(&library.videos[video], *class) {
+                    continue;
+                }
+                let index = &mut classes[*class];
+                index.objects.push(Exemplar::Object { class: *class, query, object });
+                if index.frames.last() != Some(&query) {
+                    index.frames.push(query);
+                }
+            }
+        }
+    }
+    for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {
+        let mut places = BTreeSet::new();
+        for (reference, picture) in known.references.iter().enumerate() {
+            if places.insert(place(&picture.path, picture.rectangle.as_ref())) {
+                index.references.push(Exemplar::Reference { class, reference });
+            }
+            index.reference_frames.push(frames_by_path.get(picture.path.as_path()).copied());
+        }
+        let named = |object: &Exemplar| {
+            let (path, rectangle) = object.place(library);
+            places.contains(&place(path, rectangle))
+        };
+        index.objects.retain(|object| !named(object));
+    }
+    // What validation will ask for is not trained on, not even around the held-out object, as long as a class has more.
+    let frames = library.videos.iter().flat_map(|video| &video.frames);
+    let held_out = |object: &Object| library.classes[object.class].split == Split::Validation;
+    let asked_for: BTreeSet<&Path> =
+        frames.filter(|frame| frame.objects.iter().any(held_out)).map(|frame| frame.path.as_path()).collect();
+    let is_free = |query: &Query| {
+        let frame = &library.videos[query.video].frames[query.frame];
+        !asked_for.contains(frame.path.as_path())
+    };
+    for (index, known) in classes.iter_mut().zip(&library.classes) {
+        if known.split == Split::Train && index.frames.iter().filter(|query| is_free(query)).count() > 1 {
+            index.frames.retain(is_free);
+            index.objects.retain(|object| !asked_for.contains(object.place(library).0));
+            index.references.retain(|reference| !asked_for.contains(reference.place(library).0));
+        }
+    }
+    classes
+}

@@ -1,0 +1,292 @@
+//! How is COCO's JSON read? Images, annotations, categories; `video_id` and `frame_index` where there are videos.
+//!
+//! Two lists are ours: `videos` (names), and `references` (`category_id`, `file_name`, `bbox`, `video_id`), pictures of
+//! single objects. Format: cocodataset.org, "Data format", object detection.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, RawReference};
+use crate::json::{object_with, why};
+use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
+use xrun_core::dataset::sample::Ignored;
+
+/// Each item is read by itself: one that is malformed hides no mistake of another.
+#[derive(Deserialize)]
+struct File<'a> {
+    #[serde(borrow)]
+    images: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    categories: Vec<&'a RawValue>,
+    #[serde(borrow, default)]
+    videos: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    references: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    id: i64,
+    file_name: String,
+    width: Option<u64>,
+    height: Option<u64>,
+    video_id: Option<i64>,
+    frame_index: Option<i64>,
+    /// As some tools write it.
+    frame_id: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct Annotation {
+    id: Option<i64>,
+    image_id: i64,
+    category_id: i64,
+    bbox: [f64; 4],
+    area: Option<f64>,
+    #[serde(default)]
+    iscrowd: i64,
+}
+
+#[derive(Deserialize)]
+struct Category {
+    id: i64,
+    name: String,
+    supercategory: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Video {
+    id: i64,
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    category_id: i64,
+    file_name: String,
+    bbox: Option<[f64; 4]>,
+    video_id: Option<i64>,
+}
+
+/// Names by number; `videos` need not list those that images name.
+#[derive(Default)]
+struct Videos {
+    names: Vec<String>,
+    number: BTreeMap<i64, usize>,
+}
+
+impl Videos {
+    fn add(&mut self, id: i64, name: Option<String>) -> usize {
+        self.number.insert(id, self.names.len());
+        self.names.push(name.unwrap_or_else(|| format!("video {id}")));
+        self.names.len() - 1
+    }
+
+    fn number(&mut self, id: i64) -> usize {
+        self.number.get(&id).copied().unwrap_or_else(|| self.add(id, None))
+    }
+}
+
+fn corners([left, top, width, height]: [f64; 4]) -> [f64; 4] {
+    [left, top, left + width, top + height]
+}
+
+/// Reads the text of an annotation file; `path` is for messages.
+pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataError> {
+    // Some editors put a byte order mark before the text.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    object_with(text, "an object with `images`, `annotations` and `categories`")
+        .map_err(|message| DataError::file(path, format!("is not COCO detection JSON: {message}")))?;
+    let file: File<'_> = serde_json::from_slice(text)
+        .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {}", why(text, &error))))?;
+    // What refers to an item that was not read, or to one of two, is no mistake of its own.
+    let (mut whole_categories, mut whole_images) = (true, true);
+    let mut classes = Vec::with_capacity(file.categories.len());
+    let mut class_of = BTreeMap::new();
+    let mut named = BTreeMap::new();
+    for (at, raw) in file.categories.into_iter().enumerate() {
+        let category: Category = match serde_json::from_str(raw.get()) {
+            Ok(category) => category,
+            Err(error) => {
+                whole_categories = false;
+                judge.fatal(FATAL, || malformed(path, text, raw, "category", at, &error));
+                continue;
+            }
+        };
+        if let Some(other) = named.insert(category.name.clone(), category.id) {
+            let message = format!("categories {other} and {} are both named \"{}\"", category.id, category.name);
+            judge.fatal(FATAL, || DataError::file(path, format!("{message}; a class has one id")));
+        }
+        if class_of.insert(category.id, classes.len()).is_some() {
+            whole_categories = false;
+            judge.fatal(REPEATED_ID, || DataError::file(path, format!("category id {} occurs twice", category.id)));
+        }
+        classes.push(RawClass { name: category.name, supercategory: category.supercategory });
+    }
+    let mut videos = Videos::default();
+    for (at, raw) in file.videos.into_iter().enumerate() {
+        let video: Video = match serde_json::from_str(raw.get()) {
+            Ok(video) => video,
+            Err(error) => {
+                judge.fatal(FATAL, || malformed(path, text, raw, "video", at, &error));
+                continue;
+            }
+        };
+        if videos.number.contains_key(&video.id) {
+            judge.fatal(REPEATED_ID, || DataError::file(path, format!("video id {} occurs twice", video.id)));
+            continue;
+        }
+        videos.add(video.id, video.name);
+    }
+    let mut pictures: Vec<RawPicture> = Vec::with_capacity(file.images.len());
+    let mut picture_of = BTreeMap::new();
+    for (at, raw) in file.images.into_iter().enumerate() {
+        let image: Image = match serde_json::from_str(raw.get()) {
+            Ok(image) => image,
+            Err(error) => {
+                whole_images = false;
+                judge.fatal(FATAL, || malformed(path, text, raw, "image", at, &error));
+                continue;
+            }
+        };
+        if picture_of.insert(image.id, pictures.len()).is_some() {
+            // One of the two may have lost its own id, and with it all that refers to that.
+            whole_images = false;
+            judge.fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
+        }
+        pictures.push(RawPicture {
+            file: image.file_name,
+            size: image.width.zip(image.height),
+            video: image.video_id.map(|id| videos.number(id)),
+            frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
+            objects: Vec::new(),
+            part: None,
+        });
+    }
+    let mut ids = BTreeSet::new();
+    for (at, raw) in file.annotations.into_iter().enumerate() {
+        let annotation: Annotation = match serde_json::from_str(raw.get()) {
+            Ok(annotation) => annotation,
+            Err(error) => {
+                judge.broken_with("malformed_annotation", path, || malformed_annotation(text, raw, at, &error));
+                continue;
+            }
+        };
+        let called =
+            annotation.id.map_or_else(|| format!("annotation {at} of the list"), |id| format!("annotation {id}"));
+        if annotation.id.is_some_and(|id| !ids.insert(id)) {
+            judge.fatal(REPEATED_ID, || {
+                let line = line_of(text, raw);
+                DataError::file(path, format!("the id of {called} occurs twice, the second time in line {line}"))
+            });
+        }
+        let Some(picture) = picture_of.get(&annotation.image_id) else {
+            if whole_images {
+                judge.broken_with("unknown_image", path, || {
+                    format!("{called} is of image {}, which does not exist", annotation.image_id)
+                });
+            }
+            continue;
+        };
+        let Some(class) = class_of.get(&annotation.category_id) else {
+            if whole_categories {
+                judge.broken_with("unknown_category", path, || {
+                    format!("{called} is of category {}, which does not exist", annotation.category_id)
+                });
+            }
+            continue;
+        };
+        pictures[*picture].objects.push(RawObject {
+            class: *class,
+            corners: corners(annotation.bbox),
+            area: annotation.area,
+            ignored: (annotation.iscrowd != 0).then_some(Ignored::Crowd),
+            called,
+        });
+    }
+    let Some(listed) = file.references else {
+        return Ok(Raw { classes, videos: videos.names, pictures, references: None });
+    };
+    let mut references = Vec::with_capacity(listed.len());
+    for (at, raw) in listed.into_iter().enumerate() {
+        let reference: Reference = match serde_json::from_str(raw.get()) {
+            Ok(reference) => reference,
+            Err(error) => {
+                judge.broken_with("malformed_reference", path, || {
+                    let (line, words) = (line_of(text, raw), words(&error));
+                    format!("reference {at} of the list (line {line}) cannot be read: {words}")
+                });
+                continue;
+            }
+        };
+        let Some(class) = class_of.get(&reference.category_id) else {
+            if whole_categories {
+                judge.broken_with("unknown_category", path, || {
+                    let (file, category) = (&reference.file_name, reference.category_id);
+                    format!("reference {file} is of category {category}, which does not exist")
+                });
+            }
+            continue;
+        };
+        references.push(RawReference {
+            class: *class,
+            file: reference.file_name,
+            corners: reference.bbox.map(corners),
+            video: reference.video_id.map(|id| videos.number(id)),
+        });
+    }
+    Ok(Raw { classes, videos: videos.names, pictures, references: Some(references) })
+}
+
+/// The line of the file in which an item begins, from 1.
+fn line_of(text: &[u8], item: &RawValue) -> usize {
+    // It is borrowed from the text.
+    let begin = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    text[..begin.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// What the parser says, without its place: that is one within the item.
+fn words(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    said.strip_suffix(&place).unwrap_or(&said).to_owned()
+}
+
+fn malformed(path: &Path, text: &[u8], item: &RawValue, what: &str, at: usize, error: &serde_json::Error) -> DataError {
+    let (line, words) = (line_of(text, item), words(error));
+    DataError::file(path, format!("is not COCO detection JSON: {what} {at} of the list (line {line}): {words}"))
+}
+
+/// Which annotation it is, and which of its keys is wrong.
+fn malformed_annotation(text: &[u8], item: &RawValue, at: usize, error: &serde_json::Error) -> String {
+    let line = line_of(text, item);
+    let Ok(Value::Object(keys)) = serde_json::from_str::<Value>(item.get()) else {
+        return format!("annotation {at} of the list (line {line}) cannot be read: {}", words(error));
+    };
+    let called = match keys.get("id") {
+        Some(id @ (Value::Number(_) | Value::String(_))) => format!("annotation {id} (line {line})"),
+        _ => format!("annotation {at} of the list (line {line})"),
+    };
+    let is_box =
+        |value: &Value| value.as_array().is_some_and(|list| list.len() == 4 && list.iter().all(Value::is_number));
+    let wrong = |key: &str, needed: bool, right: &dyn Fn(&Value) -> bool, expected: &str| match keys.get(key) {
+        None if needed => Some(format!("{called} has no `{key}`, which is {expected}")),
+        Some(value) if !right(value) && (needed || !value.is_null()) => {
+            Some(format!("{called} has `{key}` = {value}, expected {expected}"))
+        }
+        _ => None,
+    };
+    wrong("bbox", true, &is_box, "a list of four numbers: left, top, width, height")
+        .or_else(|| wrong("category_id", true, &Value::is_i64, "a whole number, the id of a category"))
+        .or_else(|| wrong("image_id", true, &Value::is_i64, "a whole number, the id of an image"))
+        .or_else(|| wrong("id", false, &Value::is_i64, "a whole number"))
+        .or_else(|| wrong("area", false, &Value::is_number, "a number"))
+        .or_else(|| wrong("iscrowd", false, &Value::is_i64, "0 or 1"))
+        .unwrap_or_else(|| format!("{called} cannot be read: {}", words(error)))
+}

@@ -1,0 +1,216 @@
+//! Which annotation files does a folder in COCO's form have, and where are their pictures?
+//!
+//! COCO itself has `annotations/instances_train2017.json` and `annotations/instances_val2017.json`, whose pictures are in
+//! `train2017/` and `val2017/` and are named without that folder. Others put pictures into `images/`, or beside the file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::check::SECTION;
+use super::library::Split;
+use super::raw::{Raw, RawClass};
+use super::settings::Settings;
+use xrun_core::dataset::error::DataError;
+use xrun_core::printable;
+
+/// More are not named in a message.
+const LISTED_MAX: usize = 8;
+/// As many pictures are looked for to find their folder.
+const LOOKED_FOR_MAX: usize = 16;
+
+/// The annotation files of a data set.
+#[derive(Debug, PartialEq)]
+pub struct Files {
+    /// The one that is trained with, or the only one.
+    pub train: PathBuf,
+    /// Pictures of it are validated on, and those of the other trained on; `None` where classes alone divide them.
+    pub validation: Option<PathBuf>,
+}
+
+/// Those that the settings name, or else those that are there.
+///
+/// # Errors
+/// There is none, or it is not clear which.
+pub fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
+    let there = json_files(root);
+    let named = |key: &str, name: &String| match root.join(name) {
+        path if path.is_file() => Ok(path),
+        path => {
+            let message = format!("there is no file {}{}", path.display(), listed(root, &there));
+            Err(DataError::value(format!("{SECTION}.{key}"), message))
+        }
+    };
+    let validation = settings.validation_annotations.as_ref();
+    let validation = validation.map(|name| named("validation_annotations", name)).transpose()?;
+    if let Some(name) = &settings.annotations {
+        return Ok(Files { train: named("annotations", name)?, validation });
+    }
+    let usual = root.join("annotations.json");
+    if usual.is_file() {
+        return Ok(Files { train: usual, validation });
+    }
+    let others: Vec<&PathBuf> = there.iter().filter(|path| Some(*path) != validation.as_ref()).collect();
+    let of = |part: &str| {
+        let named = |path: &&PathBuf| stem(path).starts_with(part);
+        let mut found = others.iter().copied().filter(named);
+        found.next().filter(|_| found.next().is_none()).cloned()
+    };
+    match (others.as_slice(), of("instances_train")) {
+        ([only], _) => Ok(Files { train: (*only).clone(), validation }),
+        ([], _) => {
+            let voc = root.join("annotations").is_dir() || root.join("Annotations").is_dir();
+            let hint = if voc { "; for Pascal VOC's XML set format = \"voc\"" } else { "" };
+            Err(DataError::file(root, format!("has no annotations.json{hint}")))
+        }
+        (_, Some(train)) => Ok(Files { train, validation: validation.or_else(|| of("instances_val")) }),
+        (_, None) => Err(DataError::file(
+            root,
+            format!(
+                "has several JSON files in annotations/; name one with `annotations`, and one to validate on with \
+                 `validation_annotations`{}",
+                listed(root, &there)
+            ),
+        )),
+    }
+}
+
+/// Of `annotations/`, sorted by name.
+fn json_files(root: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root.join("annotations")).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
+    found.sort();
+    found
+}
+
+fn listed(root: &Path, files: &[PathBuf]) -> String {
+    let name = |path: &PathBuf| printable::line(&path.strip_prefix(root).unwrap_or(path).to_string_lossy(), 80);
+    let names: Vec<String> = files.iter().take(LISTED_MAX).map(name).collect();
+    match files.len() {
+        0 => String::new(),
+        count if count > LISTED_MAX => format!(" (there are {} and {} more)", names.join(", "), count - LISTED_MAX),
+        _ => format!(" (there are {})", names.join(", ")),
+    }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+}
+
+/// Puts the folder of the pictures before their names, where they are named without it.
+pub fn place_pictures(raw: &mut Raw, root: &Path, annotations: &Path) {
+    let names = || raw.pictures.iter().map(|picture| picture.file.as_str()).take(LOOKED_FOR_MAX);
+    let plain = |name: &str| {
+        Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_))) && !name.contains('\0')
+    };
+    let holds = |folder: &String| names().any(|name| plain(name) && root.join(folder).join(name).is_file());
+    let stem = stem(annotations);
+    let part = stem.split_once('_').map_or(stem.as_str(), |(_, part)| part).to_owned();
+    let beside = annotations.parent().and_then(|folder| folder.strip_prefix(root).ok());
+    let beside = beside.map_or_else(String::new, |folder| folder.to_string_lossy().into_owned());
+    let folders = [String::new(), part.clone(), "images".to_owned(), format!("images/{part}"), beside];
+    let folder = folders.into_iter().filter(|folder| plain(folder)).find(holds).unwrap_or_default();
+    if folder.is_empty() {
+        return;
+    }
+    for picture in &mut raw.pictures {
+        picture.file = format!("{folder}/{}", picture.file);
+    }
+}
+
+/// Both files as one data set: classes are the same where their names are, and each picture knows what it is for.
+pub fn together(mut train: Raw, validation: Raw) -> Raw {
+    train.pictures.iter_mut().for_each(|picture| picture.part = Some(Split::Train));
+    let mut number: BTreeMap<String, usize> =
+        train.classes.iter().enumerate().map(|(number, class)| (class.name.clone(), number)).collect();
+    let mut class_of = Vec::with_capacity(validation.classes.len());
+    for RawClass { name, supercategory } in validation.classes {
+        let next = train.classes.len();
+        let class = *number.entry(name.clone()).or_insert(next);
+        if class == next {
+            train.classes.push(RawClass { name, supercategory });
+        }
+        class_of.push(class);
+    }
+    let videos = train.videos.len();
+    train.videos.extend(validation.videos);
+    train.pictures.extend(validation.pictures.into_iter().map(|mut picture| {
+        picture.part = Some(Split::Validation);
+        picture.video = picture.video.map(|video| video + videos);
+        picture.objects.iter_mut().for_each(|object| object.class = class_of[object.class]);
+        picture
+    }));
+    let references = validation.references.into_iter().flatten().map(|mut reference| {
+        reference.class = class_of[reference.class];
+        reference.video = reference.video.map(|video| video + videos);
+        reference
+    });
+    let references: Vec<_> = references.collect();
+    if !references.is_empty() {
+        train.references.get_or_insert_default().extend(references);
+    }
+    train
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference_video::raw::{RawObject, RawPicture};
+
+    fn raw(names: &[&str], pictures: &[(&str, usize)]) -> Raw {
+        let object = |class| RawObject {
+            class,
+            corners: [0.0, 0.0, 9.0, 9.0],
+            area: None,
+            ignored: None,
+            called: String::new(),
+        };
+        Raw {
+            classes: names.iter().map(|name| RawClass { name: (*name).into(), supercategory: None }).collect(),
+            videos: vec!["clip".into()],
+            pictures: pictures
+                .iter()
+                .map(|(file, class)| RawPicture {
+                    file: (*file).into(),
+                    size: None,
+                    video: Some(0),
+                    frame: 0,
+                    objects: vec![object(*class)],
+                    part: None,
+                })
+                .collect(),
+            references: None,
+        }
+    }
+
+    #[test]
+    fn two_files_share_classes_by_name_and_no_videos() {
+        let both = together(raw(&["cat", "dog"], &[("a.jpg", 1)]), raw(&["dog", "owl"], &[("b.jpg", 0), ("c.jpg", 1)]));
+        let names: Vec<&str> = both.classes.iter().map(|class| class.name.as_str()).collect();
+        assert_eq!(names, ["cat", "dog", "owl"]);
+        let of = |picture: &RawPicture| (picture.part, picture.objects[0].class, picture.video);
+        let (train, validation) = (Some(Split::Train), Some(Split::Validation));
+        let found: Vec<_> = both.pictures.iter().map(of).collect();
+        assert_eq!(found, [(train, 1, Some(0)), (validation, 1, Some(1)), (validation, 2, Some(1))]);
+        assert!(both.references.is_none());
+    }
+
+    #[test]
+    fn pictures_are_found_in_the_folder_that_the_file_is_named_after_or_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for place in ["val2017", "test"] {
+            std::fs::create_dir(root.join(place)).unwrap();
+            xrun_core::files::write::replace(&root.join(place).join("1.jpg"), b"x").unwrap();
+        }
+        let placed = |annotations: &str, name: &str| {
+            let mut raw = raw(&["cat"], &[(name, 0)]);
+            place_pictures(&mut raw, root, &root.join(annotations));
+            raw.pictures.remove(0).file
+        };
+        assert_eq!(placed("annotations/instances_val2017.json", "1.jpg"), "val2017/1.jpg");
+        assert_eq!(placed("test/_annotations.coco.json", "1.jpg"), "test/1.jpg");
+        assert_eq!(placed("annotations.json", "val2017/1.jpg"), "val2017/1.jpg");
+        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "told as leading out of the folder");
+    }
+}

@@ -1,0 +1,177 @@
+//! Are boxes where people see them: whatever the corners of VOC count from, and whichever way up a picture is stored?
+
+use super::*;
+use crate::reference_video::frames::decode;
+use crate::reference_video::library::Object;
+use crate::reference_video::settings::{ExifOrientation, VocCorners};
+use xrun_core::dataset::sample::Ignored;
+
+/// The objects of the further picture `extra.png`, which holds one cat with these corners.
+fn objects(corners: [i64; 4], change: &dyn Fn(&mut Settings)) -> Result<Vec<Object>, String> {
+    let folder = Folder::voc();
+    painted().save(folder.root.join("images/extra.png")).unwrap();
+    folder.xml("extra", &xml("extra.png", "cat", corners));
+    let mut settings = folder.settings(Format::Voc, OnBroken::Fail);
+    change(&mut settings);
+    let library = open(&settings).map_err(|error| error.to_string())?;
+    assert_sound(&library);
+    let video = library.videos.into_iter().find(|video| video.name == "images/extra.png").unwrap();
+    Ok(video.frames.into_iter().next().unwrap().objects)
+}
+
+fn edges(objects: &[Object]) -> [f32; 4] {
+    let place = objects[0].rectangle;
+    [place.left, place.top, place.right, place.bottom]
+}
+
+/// Detectron2's `pascal_voc.py` reads VOC's own in the same way: 1, 1 to width, height is the whole picture.
+#[test]
+fn the_whole_picture_is_the_whole_picture_however_corners_are_counted() {
+    let (width, height) = (i64::from(WIDTH), i64::from(HEIGHT));
+    let whole = [0.0, 0.0, WIDTH as f32, HEIGHT as f32];
+    for (corners, written) in [
+        (VocCorners::OneBased, [1, 1, width, height]),
+        (VocCorners::ZeroBased, [0, 0, width - 1, height - 1]),
+        (VocCorners::Edges, [0, 0, width, height]),
+    ] {
+        let found = objects(written, &|settings| settings.voc_corners = corners).unwrap();
+        assert_eq!(edges(&found), whole, "{corners:?}");
+        assert_eq!((found[0].area, found[0].ignored), ((WIDTH * HEIGHT) as f32, None));
+    }
+}
+
+/// The Blood Cell set has one, 504, 337 to 504, 337.
+#[test]
+fn a_box_from_a_pixel_to_itself_is_one_pixel_and_between_edges_it_is_empty() {
+    assert_eq!(edges(&objects([7, 9, 7, 9], &|_| {}).unwrap()), [6.0, 8.0, 7.0, 9.0]);
+    let said = objects([7, 9, 7, 9], &|settings| settings.voc_corners = VocCorners::Edges).unwrap_err();
+    assert!(said.contains("object 1 (7, 9, 7, 9)") && said.contains("empty"), "{said}");
+}
+
+#[test]
+fn a_pixel_0_where_vocs_begin_with_1_is_refused_with_the_key_that_helps() {
+    let said = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
+    for words in ["extra.xml", "object 1 (0, 9, 7, 12) begins at pixel 0", "voc_corners = \"edges\"", "LabelImg"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let left_out = objects([0, 9, 7, 12], &|settings| settings.on_broken = OnBroken::Skip).unwrap();
+    assert_eq!(left_out[0].ignored, Some(Ignored::Difficult), "what can be seen of it is not background");
+}
+
+#[test]
+fn a_difficult_object_and_one_that_is_left_out_are_no_crowd() {
+    let folder = Folder::voc();
+    let difficult = xml("cat0.jpg", "cat", [5, 6, 15, 18]).replace("<difficult>0", "<difficult>1");
+    folder.xml("cat0", &difficult);
+    folder.xml("cat1", &xml("cat1.jpg", "cat", [5, 6, 50, 18]));
+    painted().save(folder.root.join("images/extra.png")).unwrap();
+    folder.xml("extra", &xml("extra.png", "cat", [1, 1, 9, 9]));
+    let library = open(&folder.settings(Format::Voc, OnBroken::Skip)).unwrap();
+    for name in ["images/cat0.jpg", "images/cat1.jpg"] {
+        let video = library.videos.iter().find(|video| video.name == name).unwrap();
+        assert_eq!(video.frames[0].objects[0].ignored, Some(Ignored::Difficult), "{name}");
+    }
+}
+
+#[test]
+fn the_area_of_coco_is_that_of_the_outline_and_a_crowd_stays_one() {
+    let (folder, mut text) = Folder::coco();
+    text["annotations"][0]["area"] = json!(31.5);
+    text["annotations"][0]["bbox"] = json!([2, 3, 10, 8]);
+    text["annotations"][2]["iscrowd"] = json!(1);
+    folder.annotate(&text);
+    let library = opened(&folder, Format::Coco);
+    let object = |at: usize| library.videos[at].frames[0].objects[0].clone();
+    assert_eq!((object(0).area, object(2).ignored), (31.5, Some(Ignored::Crowd)));
+    assert_eq!(object(1).area, object(1).rectangle.area(), "that of the box where none is said");
+}
+
+/// The EXIF data that says nothing but an orientation: TIFF 6.0, little endian, one entry.
+fn exif(orientation: u8) -> Vec<u8> {
+    let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, orientation, 0, 0, 0];
+    [b"II*\0\x08\0\0\0\x01\0".as_slice(), &entry, &[0; 4]].concat()
+}
+
+/// A picture of 32 x 24 with a white upper left quarter as stored, and this orientation.
+fn turned(path: &Path, orientation: u8) {
+    let stored = image::RgbImage::from_fn(WIDTH, HEIGHT, |x, y| {
+        image::Rgb([if x < WIDTH / 2 && y < HEIGHT / 2 { 255 } else { 0 }; 3])
+    });
+    stored.save(path).unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    if path.extension().unwrap() == "png" {
+        let mut with_exif = Vec::new();
+        let mut encoder = image::codecs::png::PngEncoder::new(&mut with_exif);
+        image::ImageEncoder::set_exif_metadata(&mut encoder, exif(orientation)).unwrap();
+        image::ImageEncoder::write_image(encoder, &stored, WIDTH, HEIGHT, image::ExtendedColorType::Rgb8).unwrap();
+        return write(path, with_exif);
+    }
+    let segment = [b"Exif\0\0".as_slice(), &exif(orientation)].concat();
+    let marker = [0xff, 0xe1, 0, segment.len() as u8 + 2];
+    write(path, [&bytes[..2], &marker, &segment, &bytes[2..]].concat());
+}
+
+/// Where the white quarter is seen, by TIFF 6.0, "Orientation": what the first row and the first column are.
+const SEEN: [(u8, bool, bool, bool); 8] = [
+    // Orientation, sides changed, at the right, at the bottom.
+    (1, false, false, false),
+    (2, false, true, false),
+    (3, false, true, true),
+    (4, false, false, true),
+    (5, true, false, false),
+    (6, true, true, false),
+    (7, true, true, true),
+    (8, true, false, true),
+];
+
+#[test]
+fn pictures_are_decoded_and_measured_as_people_see_them() {
+    for kind in ["jpg", "png"] {
+        let folder = Folder::voc();
+        for (orientation, swapped, right, bottom) in SEEN {
+            let name = format!("images/cat{orientation}.{kind}");
+            let path = folder.root.join(&name);
+            turned(&path, orientation);
+            let (width, height) = if swapped { (HEIGHT, WIDTH) } else { (WIDTH, HEIGHT) };
+            let picture = decode(&path, Path::new(&name), ExifOrientation::Apply).unwrap();
+            assert_eq!((picture.width, picture.height), (width as usize, height as usize), "{name}");
+            let x = if right { width - 4 } else { 3 };
+            let y = if bottom { height - 4 } else { 3 };
+            let (x, y, row) = (x as usize, y as usize, picture.width);
+            assert!(picture.rgb[(y * row + x) * 3] > 200, "{name}: the white quarter is elsewhere");
+            let across = picture.rgb[((picture.height - 1 - y) * row + row - 1 - x) * 3];
+            assert!(across < 50, "{name}");
+            let stored = decode(&path, Path::new(&name), ExifOrientation::Ignore).unwrap();
+            assert_eq!((stored.width, stored.rgb[0] > 200), (WIDTH as usize, true), "{name}");
+        }
+        // A box in a corner of what is seen: orientation 6 of 32 x 24 is 24 x 32.
+        let box_below = format!(
+            "<annotation><filename>cat6.{kind}</filename><object><name>cat</name><bndbox><xmin>13</xmin><ymin>1</ymin>\
+             <xmax>24</xmax><ymax>16</ymax></bndbox></object></annotation>"
+        );
+        folder.xml("turned", &box_below);
+        let library = opened(&folder, Format::Voc);
+        let frame = &library.videos.iter().find(|video| video.name.contains("cat6")).unwrap().frames[0];
+        assert_eq!((frame.width, frame.height), (24, 32));
+        assert_eq!(frame.objects[0].rectangle.bottom, 16.0);
+    }
+}
+
+#[test]
+fn a_size_that_is_that_of_the_stored_pixels_decides_nothing_but_is_named() {
+    let (folder, mut text) = Folder::coco();
+    turned(&folder.root.join("images/cat0.jpg"), 6);
+    folder.annotate(&text);
+    let said = open(&folder.settings(Format::Coco, OnBroken::Fail)).unwrap_err().to_string();
+    for words in ["images/cat0.jpg: is 24 x 32 pixels, annotated as 32 x 24", "EXIF", "exif_orientation = \"ignore\""] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let stored =
+        Settings { exif_orientation: ExifOrientation::Ignore, ..folder.settings(Format::Coco, OnBroken::Fail) };
+    let library = open(&stored).unwrap();
+    assert_eq!((library.videos[0].frames[0].width, library.exif_orientation), (32, ExifOrientation::Ignore));
+    text["images"][0]["width"] = json!(HEIGHT);
+    text["images"][0]["height"] = json!(WIDTH);
+    folder.annotate(&text);
+    assert_eq!(opened(&folder, Format::Coco).videos[0].frames[0].height, WIDTH as usize);
+}

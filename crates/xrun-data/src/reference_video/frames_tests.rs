@@ -1,0 +1,182 @@
+//! Does the store keep to its bound, and does it count what happened?
+
+use proptest::prelude::*;
+
+use super::*;
+use xrun_core::bounded::ledger::Reading;
+
+/// Pictures `0.png`, `1.png` … of the sides given.
+fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, side) in sides.iter().enumerate() {
+        let picture = image::RgbImage::from_pixel(*side, 2, image::Rgb([number as u8, 1, 2]));
+        picture.save(folder.path().join(format!("{number}.png"))).unwrap();
+    }
+    let library = Library {
+        root: folder.path().to_path_buf(),
+        exif_orientation: ExifOrientation::Apply,
+        classes: Vec::new(),
+        videos: Vec::new(),
+        digest: String::new(),
+        left_out: xrun_core::dataset::error::Broken::default(),
+        largest: None,
+    };
+    (folder, library)
+}
+
+/// A cache of so many bytes, and room to decode one after another.
+fn buffers(library: &Library, cache: u64) -> Buffers {
+    Buffers::new(library, &sections::Limits { frame_cache: Bytes(cache), ..sections::Limits::default() }, 100)
+}
+
+fn store(library: &Library, ledger: &Ledger, cache: u64) -> FrameStore {
+    FrameStore::new(library, ledger, &buffers(library, cache))
+}
+
+fn name(number: usize) -> PathBuf {
+    PathBuf::from(format!("{number}.png"))
+}
+
+fn cache(ledger: &Ledger) -> Reading {
+    ledger.read().into_iter().find(|owner| owner.name == "frame_cache").unwrap()
+}
+
+/// What a picture of two rows holds.
+fn bytes(side: u32) -> u64 {
+    u64::from(side) * 2 * 3 + size_of::<Picture>() as u64
+}
+
+#[test]
+fn hits_misses_and_evictions_are_counted() {
+    let (_folder, library) = pictures(&[10, 10, 10, 1_000]);
+    let ledger = Ledger::default();
+    let store = store(&library, &ledger, 2 * bytes(10));
+    for number in [0, 1, 0, 2, 0, 1, 3] {
+        let picture = store.picture(&name(number)).unwrap();
+        assert_eq!((picture.rgb[0], picture.height), (number as u8, 2));
+    }
+    // 0 and 1 are read; 0 is there; 2 drives out 1; 0 is there; 1 drives out 2; 3 is larger than the cache.
+    assert_eq!(store.counters(), CacheCounters { hits: 2, misses: 5, evictions: 2, too_large: 1 });
+    assert_eq!(cache(&ledger).bytes, 2 * bytes(10));
+    assert_eq!(store.evict_to_share(0.5), bytes(10));
+    assert_eq!(store.evict_to_share(0.0), bytes(10));
+    assert_eq!(cache(&ledger).bytes, 0);
+}
+
+#[test]
+fn a_cache_of_no_bytes_reads_each_picture_anew() {
+    let (_folder, library) = pictures(&[10]);
+    let ledger = Ledger::default();
+    let store = store(&library, &ledger, 0);
+    for _ in 0..3 {
+        assert_eq!(store.picture(&name(0)).unwrap().width, 10);
+    }
+    assert_eq!(store.counters(), CacheCounters { hits: 0, misses: 3, evictions: 0, too_large: 3 });
+    assert_eq!((cache(&ledger).peak_bytes, cache(&ledger).peak_items), (0, 0));
+}
+
+#[test]
+fn a_picture_that_broke_after_the_data_set_was_opened_is_named() {
+    let (folder, library) = pictures(&[10, 10]);
+    let store = store(&library, &Ledger::default(), 10_000);
+    let at = folder.path().join("0.png");
+    std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
+    let said = store.picture(&name(0)).unwrap_err().to_string();
+    assert!(said.starts_with("0.png: the picture cannot be decoded") && said.contains("repair it"), "{said}");
+    std::fs::remove_file(&at).unwrap();
+    assert!(store.picture(&name(0)).unwrap_err().to_string().starts_with("0.png: cannot be read"));
+    assert_eq!(store.picture(&name(1)).unwrap().width, 10, "the others are served");
+}
+
+#[test]
+fn grey_and_transparent_pictures_become_rgb() {
+    let (folder, library) = pictures(&[]);
+    image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(folder.path().join("0.png")).unwrap();
+    let see_through = image::RgbaImage::from_pixel(3, 2, image::Rgba([1, 2, 3, 0]));
+    see_through.save(folder.path().join("1.png")).unwrap();
+    let store = store(&library, &Ledger::default(), 10_000);
+    assert_eq!(store.picture(&name(0)).unwrap().rgb[..3], [77, 77, 77]);
+    assert_eq!(store.picture(&name(1)).unwrap().rgb[..3], [1, 2, 3]);
+}
+
+#[test]
+fn what_is_decoded_at_once_is_bounded_and_a_picture_that_never_fits_is_named() {
+    let (_folder, mut library) = pictures(&[300, 10]);
+    let largest = decoding_bytes(300, 2, 100);
+    library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
+    let limits = |decoding| sections::Limits { workers: 4, decoding: Bytes(decoding), ..sections::Limits::default() };
+    let buffers = |decoding| Buffers::new(&library, &limits(decoding), 0);
+    assert_eq!(buffers(u64::MAX).decoding.cap.bytes, 5 * largest, "no more than there is to decode");
+    assert_eq!(buffers(2 * largest).decoding.cap, Cap { items: 5, bytes: 2 * largest });
+    assert!(fits(library.largest.as_ref(), &limits(largest)).is_ok());
+    let message = fits(library.largest.as_ref(), &limits(largest - 1)).unwrap_err().to_string();
+    assert!(
+        message.contains("0.png") && message.contains("300 x 2") && message.contains("limits.decoding"),
+        "{message}"
+    );
+    let ledger = Ledger::default();
+    let store = FrameStore::new(&library, &ledger, &buffers(2 * largest));
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| (0..20).for_each(|at| drop(store.picture(&name(at % 2)).unwrap())))));
+    });
+    let room = ledger.read().into_iter().find(|owner| owner.name == "decoding").unwrap();
+    assert!(room.peak_bytes > 0 && !room.exceeded() && room.bytes == 0, "{room:?}");
+    // A larger one that took its place after the run began.
+    let small = FrameStore::new(&library, &Ledger::default(), &buffers(largest / 2));
+    let message = small.picture(&name(0)).unwrap_err().to_string();
+    assert!(message.contains("0.png") && message.contains("the plan has"), "{message}");
+}
+
+#[test]
+fn the_plan_lists_what_the_store_registers() {
+    let (_folder, library) = pictures(&[1]);
+    let ledger = Ledger::default();
+    let buffers = buffers(&library, 10_000);
+    let _store = FrameStore::new(&library, &ledger, &buffers);
+    let mut planned = buffers.all().map(|buffer| (buffer.name, buffer.cap));
+    planned.sort_by_key(|(name, _)| *name);
+    assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_bound_holds_at_every_moment_for_any_sizes_and_order(
+        sides in proptest::collection::vec(1..300u32, 1..12),
+        order in proptest::collection::vec(any::<usize>(), 1..80),
+        bound in 0..6_000u64,
+    ) {
+        let (_folder, library) = pictures(&sides);
+        let ledger = Ledger::default();
+        let store = store(&library, &ledger, bound);
+        // Independent: the least recently used is at the front.
+        let mut kept: Vec<usize> = Vec::new();
+        let mut counted = CacheCounters::default();
+        for number in order.iter().map(|number| number % sides.len()) {
+            let picture = store.picture(&name(number)).unwrap();
+            prop_assert_eq!((picture.width as u32, picture.rgb[0]), (sides[number], number as u8));
+            if let Some(at) = kept.iter().position(|other| *other == number) {
+                kept.remove(at);
+                kept.push(number);
+                counted.hits += 1;
+            } else {
+                counted.misses += 1;
+                if bytes(sides[number]) > bound {
+                    counted.too_large += 1;
+                } else {
+                    kept.push(number);
+                    while kept.iter().map(|number| bytes(sides[*number])).sum::<u64>() > bound {
+                        kept.remove(0);
+                        counted.evictions += 1;
+                    }
+                }
+            }
+            let reading = cache(&ledger);
+            prop_assert!(!reading.exceeded(), "{:?}", reading);
+            prop_assert_eq!(reading.bytes, kept.iter().map(|number| bytes(sides[*number])).sum::<u64>());
+            prop_assert_eq!(reading.items, kept.len() as u64);
+        }
+        prop_assert_eq!(store.counters(), counted);
+    }
+}

@@ -1,0 +1,120 @@
+//! What is in a data set: classes, videos, frames, boxes and reference pictures? An index; pictures are read on demand.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::settings::ExifOrientation;
+use xrun_core::dataset::error::Broken;
+use xrun_core::dataset::sample::{Ignored, Rectangle};
+
+/// The index of a data set. It holds names and numbers, never pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Library {
+    /// Every path below is relative to this folder, and was checked to stay inside it.
+    pub root: PathBuf,
+    /// How its pictures are read; boxes and sizes are of what comes out.
+    pub exif_orientation: ExifOrientation,
+    /// Sorted by name.
+    pub classes: Vec<Class>,
+    /// In the order of the annotations; still pictures are among them.
+    pub videos: Vec<Video>,
+    /// SHA-256 over annotations and the names and bytes of the pictures, in hexadecimal.
+    pub digest: String,
+    /// What was left out (`on_broken = "skip"`).
+    pub left_out: Broken,
+    /// The picture that needs most memory while it is decoded; `None` without pictures.
+    pub largest: Option<Largest>,
+}
+
+impl Library {
+    /// Whether objects of the class are drawn from the video.
+    pub fn serves(&self, video: &Video, class: usize) -> bool {
+        video.part.is_none_or(|part| part == self.classes[class].split)
+    }
+}
+
+/// A picture that is large.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Largest {
+    /// Relative to the root.
+    pub path: PathBuf,
+    /// In pixels, with its orientation applied.
+    pub width: u64,
+    /// In pixels, with its orientation applied.
+    pub height: u64,
+    /// What decoding it takes, at most.
+    pub bytes: u64,
+}
+
+/// A class of objects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// As the annotations name it.
+    pub name: String,
+    /// What it is for.
+    pub split: Split,
+    /// Pictures that show the class; empty where objects are cut out of frames instead.
+    pub references: Vec<Reference>,
+}
+
+/// What a class is for. No class is for two things: few-shot means new classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Split {
+    /// Trained on.
+    Train,
+    /// Validated on, and never trained on.
+    Validation,
+    /// Named by neither list: its objects are ignored in training and are no truth in validation.
+    Unused,
+}
+
+/// A picture of one object of a class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// Relative to the root.
+    pub path: PathBuf,
+    /// The object; the whole picture when `None`.
+    pub rectangle: Option<Rectangle>,
+    /// The video it was cut from, so that an episode does not ask for an object in the picture that shows it.
+    pub video: Option<usize>,
+}
+
+/// Frames in order. A still picture is a video of one frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Video {
+    /// As the annotations name it.
+    pub name: String,
+    /// Whether the data set says that this is a sequence; spatio-temporal metrics need one.
+    pub sequence: bool,
+    /// Where there are two annotation files, what its own is for: only classes that are for the same are drawn from it.
+    pub part: Option<Split>,
+    /// In the order of time.
+    pub frames: Vec<Frame>,
+}
+
+/// A picture and what is to be found in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Relative to the root.
+    pub path: PathBuf,
+    /// In pixels, with its orientation applied.
+    pub width: usize,
+    /// In pixels, with its orientation applied.
+    pub height: usize,
+    /// What is to be seen in it, in the order of the annotations.
+    pub objects: Vec<Object>,
+}
+
+/// An object in a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Index into [`Library::classes`].
+    pub class: usize,
+    /// Its box, cut to the picture.
+    pub rectangle: Rectangle,
+    /// Square pixels, by which COCO's metrics call it small, medium or large: as annotated, or else those of the box.
+    pub area: f32,
+    /// `None`: to be found.
+    pub ignored: Option<Ignored>,
+}

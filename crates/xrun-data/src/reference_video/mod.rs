@@ -1,0 +1,83 @@
+//! Videos with a box around each object in each frame, and reference pictures by class.
+
+pub mod assemble;
+pub mod check;
+pub mod classes;
+pub mod coco;
+pub mod coco_files;
+pub mod drawn;
+pub mod frames;
+pub mod generate;
+pub mod library;
+pub mod open;
+pub mod orientation;
+pub mod paint;
+pub mod raw;
+pub mod settings;
+pub mod voc;
+pub mod whole;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use drawn::{Drawn, drawn_classes};
+use library::Largest;
+use settings::{Settings, Source};
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::kind::{DatasetKind, Look};
+use xrun_core::dataset::known;
+use xrun_core::problem::Problems;
+
+/// `[dataset.reference-video]`.
+#[derive(Debug)]
+pub struct ReferenceVideo;
+
+/// What a look at it tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The classes that episodes can be drawn from.
+    pub drawn: Drawn,
+    /// The picture that takes most memory to decode.
+    pub largest: Option<Largest>,
+}
+
+impl DatasetKind for ReferenceVideo {
+    const NAME: &'static str = "reference-video";
+    const LIMITS: &'static [&'static str] = &["frame_cache", "decoding"];
+    type Settings = Settings;
+    type Seen = Seen;
+
+    fn check(settings: &Settings, problems: &mut Problems) {
+        check::check(settings, problems);
+    }
+
+    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("path", &mut settings.path)]
+    }
+
+    fn pending(settings: &Settings) -> Option<String> {
+        if settings.source != Source::Generated {
+            return None;
+        }
+        let pending = generate::pending(&settings.generated)?;
+        let (frames, side, folder) = (pending.frames, pending.frame_size, pending.folder.display());
+        let references = pending.references;
+        Some(format!("{frames} frames of {side} pixels and {references} reference pictures, once, in {folder}"))
+    }
+
+    fn verify(settings: &Settings) {
+        known::forget(&open::root(settings));
+    }
+
+    fn files(settings: &Settings) -> Vec<PathBuf> {
+        let path = settings.path.iter().filter(|_| settings.source == Source::Folder);
+        path.map(PathBuf::from).collect()
+    }
+
+    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
+        let library = open::open(settings)?;
+        let seen = Seen { drawn: drawn_classes(&library), largest: library.largest };
+        Ok(Look { left_out: library.left_out, notes: Vec::new(), seen })
+    }
+}

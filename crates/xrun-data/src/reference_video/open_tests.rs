@@ -1,0 +1,314 @@
+//! Is a sound folder read as it is, and a broken one refused or left out as asked?
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::super::library::{Library, Split};
+use super::super::settings::{Format, OnBroken, Settings, Source};
+use super::open;
+use crate::real_data::real_data;
+
+#[path = "coordinate_tests.rs"]
+mod coordinates;
+#[path = "malformed_coco_tests.rs"]
+mod malformed_coco;
+#[path = "malformed_picture_tests.rs"]
+mod malformed_picture;
+#[path = "malformed_voc_tests.rs"]
+mod malformed_voc;
+#[path = "mutated_tests.rs"]
+mod mutated;
+
+const WIDTH: u32 = 32;
+const HEIGHT: u32 = 24;
+/// Two to train on and two held out, each in two pictures.
+const CLASSES: [(&str, &str); 4] = [("cat", "base"), ("dog", "base"), ("fox", "novel"), ("owl", "novel")];
+
+/// A sound data set, and a picture beside it that must never be read.
+struct Folder {
+    _place: tempfile::TempDir,
+    root: PathBuf,
+    secret: PathBuf,
+}
+
+fn painted() -> image::RgbImage {
+    image::RgbImage::from_fn(WIDTH, HEIGHT, |x, y| image::Rgb([(x * 7) as u8, (y * 9) as u8, (x * y) as u8]))
+}
+
+fn write(path: &Path, bytes: impl AsRef<[u8]>) {
+    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).open(path).unwrap();
+    std::io::Write::write_all(&mut file, bytes.as_ref()).unwrap();
+}
+
+impl Folder {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        let folder = Self { _place: place, root: base.join("root"), secret: base.join("secret.png") };
+        std::fs::create_dir_all(folder.root.join("images")).unwrap();
+        painted().save(&folder.secret).unwrap();
+        folder
+    }
+
+    fn coco() -> (Self, Value) {
+        let folder = Self::new();
+        let (mut images, mut annotations) = (Vec::new(), Vec::new());
+        for (class, (name, _)) in CLASSES.iter().enumerate() {
+            for number in 0..2 {
+                let file = format!("images/{name}{number}.{}", ["jpg", "png"][number]);
+                painted().save(folder.root.join(&file)).unwrap();
+                let id = images.len() + 1;
+                images.push(json!({ "id": id, "file_name": file, "width": WIDTH, "height": HEIGHT }));
+                let bbox = [4 + class, 5, 10, 12];
+                annotations.push(json!({ "id": id, "image_id": id, "category_id": class, "bbox": bbox, "iscrowd": 0 }));
+            }
+        }
+        let categories: Vec<Value> = CLASSES
+            .iter()
+            .enumerate()
+            .map(|(id, (name, split))| json!({ "id": id, "name": name, "supercategory": split }))
+            .collect();
+        let text = json!({ "images": images, "annotations": annotations, "categories": categories });
+        (folder, text)
+    }
+
+    fn voc() -> Self {
+        let folder = Self::new();
+        std::fs::create_dir(folder.root.join("annotations")).unwrap();
+        for (name, _) in CLASSES {
+            for number in 0..2 {
+                painted().save(folder.root.join(format!("images/{name}{number}.jpg"))).unwrap();
+                folder.xml(&format!("{name}{number}"), &xml(&format!("{name}{number}.jpg"), name, [5, 6, 15, 18]));
+            }
+        }
+        folder
+    }
+
+    fn xml(&self, stem: &str, text: &str) {
+        write(&self.root.join(format!("annotations/{stem}.xml")), text);
+    }
+
+    fn annotate(&self, value: &Value) {
+        write(&self.root.join("annotations.json"), serde_json::to_vec(value).unwrap());
+    }
+
+    fn settings(&self, format: Format, on_broken: OnBroken) -> Settings {
+        let validation_classes = match format {
+            Format::Coco => Vec::new(),
+            Format::Voc => vec!["fox".into(), "owl".into()],
+        };
+        let path = Some(self.root.display().to_string());
+        Settings { source: Source::Folder, path, format, on_broken, validation_classes, ..Settings::default() }
+    }
+}
+
+fn xml(file: &str, class: &str, [left, top, right, bottom]: [i64; 4]) -> String {
+    format!(
+        "<annotation><filename>{file}</filename><size><width>{WIDTH}</width><height>{HEIGHT}</height></size>\
+         <object><name>{class}</name><difficult>0</difficult><bndbox><xmin>{left}</xmin><ymin>{top}</ymin>\
+         <xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object></annotation>"
+    )
+}
+
+/// What a malformed input must lead to.
+struct Expected {
+    /// What a person must read with `on_broken = "fail"`.
+    words: &'static [&'static str],
+    /// The count with `on_broken = "skip"`; `None` where the whole data set is of no use either way.
+    skipped: Option<&'static str>,
+}
+
+/// What is wrong with how the case is treated; `None` when it is as expected.
+fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expected: &Expected) -> Option<String> {
+    let mut settings = folder.settings(format, OnBroken::Fail);
+    change(&mut settings);
+    let Err(error) = open(&settings) else { return Some("accepted".into()) };
+    let said = error.to_string();
+    if let Some(word) = expected.words.iter().find(|word| !said.contains(**word)) {
+        return Some(format!("{word:?} is not in {said:?}"));
+    }
+    if said.len() > 5_000 {
+        return Some(format!("a message of {} bytes", said.len()));
+    }
+    settings.on_broken = OnBroken::Skip;
+    match (open(&settings), expected.skipped) {
+        (Ok(library), Some(reason)) => {
+            assert_sound(&library);
+            let as_it_was = library.classes.len() == CLASSES.len() && library.videos.len() >= 8;
+            let counts: Vec<(&str, u64)> =
+                library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
+            (counts != [(reason, 1)] || !as_it_was).then(|| format!("left out {counts:?}, the rest: {library:?}"))
+        }
+        (Err(error), None) => (error.to_string() != said).then(|| format!("with skip: {error}")),
+        (Ok(library), None) => Some(format!("accepted, but for {:?}", library.left_out.counts)),
+        (Err(error), Some(_)) => Some(format!("not left out: {error}")),
+    }
+}
+
+/// All at once, so that one run tells all.
+fn assert_no_faults(faults: Vec<(&str, Option<String>)>) {
+    let found: Vec<String> =
+        faults.into_iter().filter_map(|(case, fault)| Some(format!("{case}: {}", fault?))).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// No box outside of its picture, no path outside of the root.
+fn assert_sound(library: &Library) {
+    let inside = |path: &Path| {
+        assert!(path.is_relative());
+        assert!(library.root.join(path).canonicalize().unwrap().starts_with(&library.root), "{}", path.display());
+    };
+    for frame in library.videos.iter().flat_map(|video| &video.frames) {
+        inside(&frame.path);
+        for object in &frame.objects {
+            let place = object.rectangle;
+            assert!(object.class < library.classes.len());
+            assert!(place.left >= 0.0 && place.top >= 0.0 && place.left < place.right && place.top < place.bottom);
+            assert!(place.right <= frame.width as f32 && place.bottom <= frame.height as f32, "{place:?}");
+        }
+    }
+    library.classes.iter().flat_map(|class| &class.references).for_each(|reference| inside(&reference.path));
+}
+
+fn opened(folder: &Folder, format: Format) -> Library {
+    let library = open(&folder.settings(format, OnBroken::Fail)).unwrap();
+    assert_sound(&library);
+    library
+}
+
+#[test]
+fn ordinary_coco_without_videos_is_read_as_still_pictures() {
+    let (folder, mut text) = Folder::coco();
+    text["annotations"][0]["bbox"] = json!([-0.5, 3, 33, 12.25]); // rounding: up to a pixel beyond the edge
+    text["annotations"][1]["iscrowd"] = json!(1);
+    text["images"].as_array_mut().unwrap().reverse();
+    folder.annotate(&text);
+    let library = opened(&folder, Format::Coco);
+    let classes: Vec<_> = library.classes.iter().map(|c| (c.name.as_str(), c.split, c.references.len())).collect();
+    let (train, held_out) = (Split::Train, Split::Validation);
+    assert_eq!(classes, [("cat", train, 1), ("dog", train, 2), ("fox", held_out, 2), ("owl", held_out, 2)]);
+    assert_eq!(library.videos.len(), 8);
+    assert!(library.videos.iter().all(|video| !video.sequence && video.frames.len() == 1));
+    assert!(library.left_out.counts.is_empty());
+    let cat = &library.videos.iter().find(|video| video.name == "images/cat0.jpg").unwrap().frames[0];
+    assert_eq!((cat.width, cat.height, cat.objects.len()), (32, 24, 1));
+    let place = cat.objects[0].rectangle;
+    assert_eq!([place.left, place.top, place.right, place.bottom], [0.0, 3.0, 32.0, 15.25]);
+}
+
+#[test]
+fn frames_of_a_video_are_in_the_order_of_their_index_and_without_one_of_their_id() {
+    let (folder, mut text) = Folder::coco();
+    for (image, (video, index)) in [(1, Some(7)), (1, Some(-2)), (1, Some(3)), (2, None), (2, None)].iter().enumerate()
+    {
+        text["images"][image]["video_id"] = json!(video);
+        text["images"][image]["frame_index"] = json!(index);
+    }
+    // Two of one name are two videos; a video that no image names is not there.
+    text["videos"] = json!([{ "id": 1, "name": "walk" }, { "id": 2, "name": "walk" }, { "id": 3, "name": "empty" }]);
+    folder.annotate(&text);
+    let library = opened(&folder, Format::Coco);
+    let sequences: Vec<Vec<String>> = library
+        .videos
+        .iter()
+        .filter(|video| video.sequence && video.name == "walk")
+        .map(|video| video.frames.iter().map(|frame| frame.path.display().to_string()).collect())
+        .collect();
+    assert_eq!(sequences[0], ["images/cat1.png", "images/dog0.jpg", "images/cat0.jpg"]);
+    assert_eq!(sequences[1], ["images/dog1.png", "images/fox0.jpg"]);
+    assert_eq!((sequences.len(), library.videos.len()), (2, 5));
+}
+
+#[test]
+fn what_is_unusual_but_harmless_is_read() {
+    let (folder, mut text) = Folder::coco();
+    // Names for a page's or a terminal's harm are names like any other; who shows them escapes them.
+    text["categories"][0]["name"] = json!("<script>alert(1)</script>\u{1b}[2J");
+    text["images"][0]["file_name"] = json!("./images/./cat0.jpg");
+    text["images"][1]["license"] = json!({ "nested": [[[]]] });
+    std::os::unix::fs::symlink("dog0.jpg", folder.root.join("images/link.jpg")).unwrap();
+    text["images"][2]["file_name"] = json!("images/link.jpg");
+    let mut camera = std::fs::read(folder.root.join("images/owl0.jpg")).unwrap();
+    camera.extend([7; 5_000]); // as phones append a film
+    write(&folder.root.join("images/owl0.jpg"), camera);
+    let bytes = [b"\xef\xbb\xbf".as_slice(), &serde_json::to_vec(&text).unwrap()].concat();
+    write(&folder.root.join("annotations.json"), bytes);
+    let library = opened(&folder, Format::Coco);
+    assert_eq!(library.classes[0].name, "<script>alert(1)</script>\u{1b}[2J");
+    assert!(library.left_out.counts.is_empty());
+    assert_eq!(library.videos[0].frames[0].path.as_os_str(), "images/cat0.jpg");
+}
+
+#[test]
+fn the_digest_changes_with_the_annotations_and_with_the_pictures() {
+    let (folder, mut text) = Folder::coco();
+    folder.annotate(&text);
+    let first = opened(&folder, Format::Coco).digest;
+    assert_eq!(opened(&folder, Format::Coco).digest, first);
+    image::RgbImage::new(WIDTH, HEIGHT).save(folder.root.join("images/cat0.jpg")).unwrap();
+    let second = opened(&folder, Format::Coco).digest;
+    text["annotations"][0]["bbox"][0] = json!(3);
+    folder.annotate(&text);
+    let third = opened(&folder, Format::Coco).digest;
+    assert!(first != second && second != third && first != third);
+}
+
+#[test]
+fn one_bit_in_a_picture_gives_another_digest() {
+    let (folder, text) = Folder::coco();
+    folder.annotate(&text);
+    let before = opened(&folder, Format::Coco).digest;
+    let path = folder.root.join("images/cat0.jpg");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Among the pixels, before the mark of the end.
+    let at = bytes.len() - 4;
+    bytes[at] ^= 1;
+    xrun_core::files::write::replace(&path, &bytes).unwrap();
+    assert_ne!(opened(&folder, Format::Coco).digest, before);
+    bytes[at] ^= 1;
+    xrun_core::files::write::replace(&path, &bytes).unwrap();
+    assert_eq!(opened(&folder, Format::Coco).digest, before, "its content counts, not when it was written");
+}
+
+#[test]
+fn voc_is_read_and_a_picture_without_objects_is_background() {
+    let folder = Folder::voc();
+    painted().save(folder.root.join("images/empty.jpg")).unwrap();
+    folder.xml("empty", "<?xml version='1.0'?><annotation><filename>empty.jpg</filename></annotation>");
+    let library = opened(&folder, Format::Voc);
+    assert_eq!((library.videos.len(), library.classes.len()), (9, 4));
+    let place = library.videos[0].frames[0].objects[0].rectangle;
+    assert_eq!([place.left, place.top, place.right, place.bottom], [4.0, 5.0, 15.0, 18.0]);
+    let empty = library.videos.iter().find(|video| video.name == "images/empty.jpg").unwrap();
+    assert!(empty.frames[0].objects.is_empty());
+}
+
+#[test]
+fn the_photographs_of_playing_cards_are_read_with_every_card() {
+    let Some(path) = real_data("detection/cards") else { return };
+    let settings = Settings {
+        source: Source::Folder,
+        path: Some(path.display().to_string()),
+        format: Format::Voc,
+        validation_classes: vec!["ace".into(), "jack".into()],
+        ..Settings::default()
+    };
+    let library = open(&settings).unwrap();
+    assert_sound(&library);
+    // Python: xml.etree.ElementTree over annotations/*.xml, a Counter of every object/name; pictures are distinct files.
+    let expected =
+        [("ace", 13, 13), ("jack", 8, 7), ("king", 16, 16), ("nine", 18, 17), ("queen", 18, 17), ("ten", 14, 14)];
+    let frames: Vec<_> = library.videos.iter().flat_map(|video| &video.frames).collect();
+    let counted: Vec<(&str, usize, usize)> = library
+        .classes
+        .iter()
+        .enumerate()
+        .map(|(class, about)| {
+            let of = |frame: &&super::super::library::Frame| frame.objects.iter().filter(|o| o.class == class).count();
+            (about.name.as_str(), frames.iter().map(of).sum(), frames.iter().filter(|frame| of(frame) > 0).count())
+        })
+        .collect();
+    assert_eq!(counted, expected);
+    assert_eq!((frames.len(), library.left_out.counts.len()), (60, 0));
+}

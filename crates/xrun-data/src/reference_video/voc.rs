@@ -1,0 +1,128 @@
+//! How are Pascal VOC's XML files read? One a picture, with a box for each object.
+//!
+//! Format: the VOC2012 development kit. `folder` and `path` are of the author's computer and are not used.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use roxmltree::{Document, Node};
+use sha2::{Digest, Sha256};
+
+use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, annotation_file};
+use super::settings::VocCorners;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::sample::Ignored;
+
+/// What to do about corners that VOC does not have.
+const COUNTED_OTHERWISE: &str =
+    "write `voc_corners = \"edges\"` for files of LabelImg, \"zero-based\" for pixels that are counted from 0";
+
+/// An XML file is of one picture.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Reads all annotations below `root`, in the order of their names; `digest` sees their bytes. `corners` says how boxes are
+/// counted.
+///
+/// # Errors
+/// A file that does not read, or is broken and not to be left out.
+pub fn read(root: &Path, corners: VocCorners, judge: &mut Judge, digest: &mut Sha256) -> Result<Raw, DataError> {
+    let annotations = folder(root, &["annotations", "Annotations"])?;
+    let pictures = folder(root, &["images", "JPEGImages"])?;
+    let images = pictures.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&annotations)
+        .map_err(|error| DataError::file(&annotations, format!("cannot be read: {error}")))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml")))
+        .collect();
+    files.sort();
+    let mut raw = Raw::default();
+    let mut number = BTreeMap::new();
+    for path in files {
+        let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
+        digest.update(&bytes);
+        let (mut picture, names) = match picture(&bytes, &images, corners) {
+            Ok(read) => read,
+            Err(message) => {
+                judge.broken("broken_annotation", &path, message);
+                continue;
+            }
+        };
+        // Only now: a file that is left out brings no class that nothing shows.
+        for (object, name) in picture.objects.iter_mut().zip(names) {
+            if corners == VocCorners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
+                let called = &object.called;
+                let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
+                judge.broken("box_outside", &path, message);
+                object.ignored = Some(Ignored::Difficult);
+            }
+            object.class = *number.entry(name).or_insert_with_key(|name| {
+                raw.classes.push(RawClass { name: name.clone(), supercategory: None });
+                raw.classes.len() - 1
+            });
+        }
+        raw.pictures.push(picture);
+    }
+    Ok(raw)
+}
+
+fn folder(root: &Path, names: &[&str]) -> Result<PathBuf, DataError> {
+    let found = names.iter().map(|name| root.join(name)).find(|path| path.is_dir());
+    found.ok_or_else(|| DataError::file(root, format!("has no folder `{}`, as Pascal VOC data has", names[0])))
+}
+
+/// One file, and the class name of each object; the objects' class is not set.
+fn picture(bytes: &[u8], images: &str, corners: VocCorners) -> Result<(RawPicture, Vec<String>), String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+    // Document types can make a small file expand into gigabytes; VOC has none.
+    let document = Document::parse(text).map_err(|error| format!("is not XML: {error}"))?;
+    let root = document.root_element();
+    if !root.has_tag_name("annotation") {
+        return Err(format!("begins with <{}> where VOC has <annotation>", root.tag_name().name()));
+    }
+    let name = text_of(root, "filename").ok_or("has no <filename>")?;
+    let side = |size, tag| {
+        let pixels = number(size, tag).filter(|pixels| *pixels >= 0.0 && pixels.fract() == 0.0);
+        pixels.map(|pixels| pixels as u64).ok_or_else(|| format!("<size> has no number of pixels in <{tag}>"))
+    };
+    let size = match child(root, "size") {
+        Some(size) => Some((side(size, "width")?, side(size, "height")?)),
+        None => None,
+    };
+    let (mut objects, mut names) = (Vec::new(), Vec::new());
+    for (at, object) in root.children().filter(|node| node.has_tag_name("object")).enumerate() {
+        let called = format!("object {}", at + 1);
+        let class = text_of(object, "name").ok_or_else(|| format!("{called} has no <name>"))?;
+        let place = child(object, "bndbox").ok_or_else(|| format!("{called} has no <bndbox>"))?;
+        let corner = |tag: &str| number(place, tag).ok_or_else(|| format!("{called} has no number in <{tag}>"));
+        let written = [corner("xmin")?, corner("ymin")?, corner("xmax")?, corner("ymax")?];
+        names.push(class.to_owned());
+        let difficult = number(object, "difficult").is_some_and(|value| value != 0.0);
+        let ignored = difficult.then_some(Ignored::Difficult);
+        // As the file has them: messages about the box give edges.
+        let called = format!("{called} ({})", written.map(|value| value.to_string()).join(", "));
+        objects.push(RawObject { class: 0, corners: edges(written, corners), area: None, ignored, called });
+    }
+    Ok((RawPicture { file: format!("{images}/{name}"), size, video: None, frame: 0, objects, part: None }, names))
+}
+
+/// The edges of a box whose corners are counted so.
+fn edges([left, top, right, bottom]: [f64; 4], corners: VocCorners) -> [f64; 4] {
+    match corners {
+        VocCorners::OneBased => [left - 1.0, top - 1.0, right, bottom],
+        VocCorners::ZeroBased => [left, top, right + 1.0, bottom + 1.0],
+        VocCorners::Edges => [left, top, right, bottom],
+    }
+}
+
+fn child<'a>(node: Node<'a, 'a>, tag: &str) -> Option<Node<'a, 'a>> {
+    node.children().find(|child| child.has_tag_name(tag))
+}
+
+fn text_of<'a>(node: Node<'a, 'a>, tag: &str) -> Option<&'a str> {
+    child(node, tag)?.text().map(str::trim).filter(|text| !text.is_empty())
+}
+
+fn number(node: Node<'_, '_>, tag: &str) -> Option<f64> {
+    text_of(node, tag)?.parse().ok().filter(|value: &f64| value.is_finite())
+}

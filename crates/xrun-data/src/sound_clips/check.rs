@@ -1,0 +1,71 @@
+//! Which settings of sound clips contradict each other, and are the folder and the targets there?
+
+use std::path::Path;
+
+use super::settings::{Settings, Source};
+use super::synthesis::FOLDS;
+use crate::question_answers::check::file;
+use crate::reference_video::check::folder_at;
+use xrun_core::problem::{Problem, Problems};
+
+const SECTION: &str = "dataset.sound-clips";
+
+/// Adds what is wrong; places are filled in by the caller.
+pub fn check(settings: &Settings, problems: &mut Problems) {
+    let key = |name: &str| format!("{SECTION}.{name}");
+    match (settings.source, &settings.path) {
+        (Source::Folder, None) => {
+            let problem = Problem::new(key("source"), "is \"folder\", and `path` does not say which");
+            problems.add(problem.help("add `path = \"…\"`, relative to this file"));
+        }
+        (Source::Generated, Some(_)) => {
+            let problem = Problem::new(key("path"), "a folder is named, and `source` is \"generated\"");
+            problems.add(problem.help("write `source = \"folder\"`, or leave `path` out").related(key("source")));
+        }
+        (Source::Folder, Some(path)) => {
+            folder_at(&key("path"), Path::new(path), "name the folder that holds the table and `audio/`", problems);
+        }
+        (Source::Generated, None) => {}
+    }
+    if let Some(path) = &settings.targets {
+        file(&key("targets"), path, problems);
+    }
+    if settings.source == Source::Generated && !(1..=FOLDS).contains(&settings.validation_fold) {
+        let message = format!("is {}, and generated clips are in the folds 1 to {FOLDS}", settings.validation_fold);
+        let problem = Problem::new(key("validation_fold"), message);
+        problems.add(problem.help(format!("name a fold from 1 to {FOLDS}")).related(key("source")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xrun_core::units::Bytes;
+
+    fn told(settings: &Settings) -> Vec<(String, String)> {
+        let mut problems = Problems::default();
+        check(settings, &mut problems);
+        problems.iter().map(|problem| (problem.key.clone(), problem.message.clone())).collect()
+    }
+
+    #[test]
+    fn the_defaults_are_right_and_what_contradicts_itself_is_said_at_its_key() {
+        assert_eq!(told(&Settings::default()), []);
+        assert_eq!(told(&Settings { clip_cache: Bytes(0), validation_fold: 1, ..Settings::default() }), []);
+        let folder = Settings { source: Source::Folder, ..Settings::default() };
+        let named = |path: &str| Some(path.to_owned());
+        for (settings, key, part) in [
+            (folder.clone(), "source", "`path` does not say which"),
+            (Settings { path: named("/tmp"), ..Settings::default() }, "path", "`source` is \"generated\""),
+            (Settings { path: named("/none/such"), ..folder.clone() }, "path", "there is no folder /none/such"),
+            (Settings { path: named("/etc/hostname"), ..folder.clone() }, "path", "is a file, not a folder"),
+            (Settings { targets: named("/none/such"), ..Settings::default() }, "targets", "there is no file"),
+            (Settings { validation_fold: 0, ..Settings::default() }, "validation_fold", "the folds 1 to 5"),
+        ] {
+            let told = told(&settings);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_eq!(told[0].0, format!("{SECTION}.{key}"));
+            assert!(told[0].1.contains(part), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! How is a set of sound clips generated? A class is a timbre and a modulation; written once, in the layout of ESC-50.
+//!
+//! The same settings give the same bytes on any machine and with any number of threads.
+
+use std::fs::OpenOptions;
+use std::io::{self, Cursor};
+use std::path::{Path, PathBuf};
+
+use super::library::Role;
+use super::open::AUDIO;
+use super::resample::RATE;
+use super::settings::Generated;
+use super::synthesis::{FOLDS, Modulation, Timbre, recording, take};
+use super::table::PLACES;
+use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::{cache, known, written_once};
+use xrun_core::files::write;
+use xrun_core::seed::generator;
+
+/// A change to what is written needs a new number: old folders stay valid for old code.
+const VERSION: u32 = 1;
+/// Written last: its presence says that the folder is whole.
+pub const TABLE: &str = PLACES[0];
+/// Classes of one remainder of timbre + 2 modulation by 5: all timbres and all modulations, each once.
+const REMAINDER: usize = 5;
+
+/// What is still to be written, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// How many WAV files there will be.
+    pub clips: usize,
+    /// The folder of the data set.
+    pub folder: PathBuf,
+}
+
+/// What [`generate`] would write now; `None` when the set is there.
+pub fn pending(settings: &Generated) -> Option<Pending> {
+    pending_in(settings, &cache::folder())
+}
+
+fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
+    let folder = cache.join(name(settings));
+    let clips = classes(settings).map(|(_, clips)| clips).sum();
+    written_once::is_missing(&folder.join(TABLE)).then_some(Pending { clips, folder })
+}
+
+/// Where the set is, or will be.
+pub fn folder(settings: &Generated) -> PathBuf {
+    cache::folder().join(name(settings))
+}
+
+/// Of the folder: other settings have another.
+fn name(settings: &Generated) -> String {
+    let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
+    format!("sounds-{}", &digest(identity.as_bytes())[..16])
+}
+
+/// The folder of the generated set, written now if it is not there yet.
+///
+/// # Errors
+/// It cannot be written.
+pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
+    generate_in(settings, &cache::folder())
+}
+
+/// As [`generate`], with the cache folder named.
+///
+/// # Errors
+/// It cannot be written.
+pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
+    written_once::folder(cache, &name(settings), TABLE, |folder| write_all(settings, folder))
+}
+
+/// What the class of a target is for: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
+pub fn role(target: u32) -> Role {
+    match target as usize / REMAINDER {
+        0 | 1 => Role::Nodes,
+        2 | 3 => Role::Public,
+        _ => Role::Unheard,
+    }
+}
+
+/// The timbre and the modulation of a category.
+pub fn words(category: &str) -> Option<(&str, &str)> {
+    category.split_once('-')
+}
+
+/// Five targets have the same remainder, one of each timbre.
+fn kind(target: u32) -> (Timbre, Modulation) {
+    let (remainder, timbre) = (target as usize / REMAINDER, target as usize % REMAINDER);
+    // Three times two is one more than five.
+    let modulation = 3 * (remainder + REMAINDER - timbre) % REMAINDER;
+    (Timbre::ALL[timbre], Modulation::ALL[modulation])
+}
+
+/// Targets and how many clips each has.
+fn classes(settings: &Generated) -> impl Iterator<Item = (u32, usize)> {
+    let (learnt, others) = (settings.classes, settings.other_clips_per_class);
+    let count = settings.clips_per_class;
+    (0..25).filter_map(move |target| match role(target) {
+        Role::Nodes => ((target as usize) < learnt).then_some((target, count)),
+        Role::Public | Role::Unheard => Some((target, others)),
+    })
+}
+
+/// A recording of a class and the clips that are taken of it.
+struct Job {
+    target: u32,
+    recording: u32,
+    takes: u32,
+}
+
+/// A line of the table and the digest of its clip.
+struct Written {
+    line: String,
+    sum: String,
+}
+
+fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder.join(AUDIO))?;
+    std::fs::create_dir_all(folder.join("meta"))?;
+    let jobs: Vec<Job> = classes(settings)
+        .flat_map(|(target, clips)| {
+            let recordings = (clips / 5).max(5);
+            (0..recordings).map(move |recording| {
+                // Shared evenly: the first have one more.
+                let takes = (clips - recording).div_ceil(recordings) as u32;
+                Job { target, recording: recording as u32, takes }
+            })
+        })
+        .collect();
+    // Each recording is a pure function of its number, so who makes it does not matter.
+    let made = written_once::side_by_side(&jobs, |job| write_recording(settings, job, folder))?;
+    let (mut table, mut sums) = (String::from("filename,fold,target,category,src_file,take\n"), String::new());
+    for Written { line, sum } in made.into_iter().flatten() {
+        table.push_str(&line);
+        sums.push_str(&sum);
+    }
+    sums.push_str(&format!("{}  {TABLE}\n", digest(table.as_bytes())));
+    write::replace(&folder.join(known::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    write::replace(&folder.join(TABLE), table.as_bytes()).map_err(|error| error.source)
+}
+
+fn write_recording(settings: &Generated, job: &Job, folder: &Path) -> io::Result<Vec<Written>> {
+    let Job { target, recording: number, takes } = *job;
+    let (timbre, modulation) = kind(target);
+    let source = u64::from(target) * 100_000 + u64::from(number);
+    let sound = recording(&mut generator(settings.seed, "sound recording", source), timbre, modulation);
+    let fold = number % FOLDS + 1;
+    (0..takes)
+        .map(|at| {
+            let samples = take(&mut generator(settings.seed, "sound take", source << 8 | u64::from(at)), &sound);
+            let letter = char::from(b'A' + at as u8);
+            let file = format!("{fold}-{source:07}-{letter}-{target}.wav");
+            let bytes = wav(&samples)?;
+            // The whole folder is renamed when it is complete, so a half-written file is never seen.
+            let mut opened = OpenOptions::new().create_new(true).write(true).open(folder.join(AUDIO).join(&file))?;
+            io::Write::write_all(&mut opened, &bytes)?;
+            let category = format!("{}-{}", timbre.word(), modulation.word());
+            let line = format!("{file},{fold},{target},{category},{source},{letter}\n");
+            Ok(Written { line, sum: format!("{}  {AUDIO}/{file}\n", digest(&bytes)) })
+        })
+        .collect()
+}
+
+fn wav(samples: &[i16]) -> io::Result<Vec<u8>> {
+    let spec =
+        hound::WavSpec { channels: 1, sample_rate: RATE, bits_per_sample: 16, sample_format: hound::SampleFormat::Int };
+    let mut bytes = Cursor::new(Vec::new());
+    let mut writer = hound::WavWriter::new(&mut bytes, spec).map_err(io::Error::other)?;
+    samples.iter().try_for_each(|sample| writer.write_sample(*sample)).map_err(io::Error::other)?;
+    writer.finalize().map_err(io::Error::other)?;
+    Ok(bytes.into_inner())
+}
+
+#[cfg(test)]
+#[path = "generate_tests.rs"]
+mod tests;

@@ -1,0 +1,146 @@
+//! What is known of a data set of sound clips without hearing one: classes, clips, folds and columns.
+
+use std::path::PathBuf;
+
+use super::Seen;
+use xrun_core::dataset::error::Broken;
+
+/// What the clips of a class are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// To be learnt by the nodes. All classes of a folder are.
+    Nodes,
+    /// To make an encoder with, before the nodes begin. Generated sets alone have such classes.
+    Public,
+    /// Heard in no training: they tell whether parts were learnt or labels. Generated sets alone have such classes.
+    Unheard,
+}
+
+/// Whether a clip is trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Split {
+    /// Of all other folds.
+    Train,
+    /// Of the fold `validation_fold`.
+    Validation,
+}
+
+/// A class: the `category` and the `target` of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The table's `category`.
+    pub name: String,
+    /// As the table numbers it; classes are in the order of it.
+    pub target: u32,
+    /// What the class is for.
+    pub role: Role,
+}
+
+/// A clip, without its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clip {
+    /// Below `audio/`.
+    pub file: String,
+    /// Index into [`Library::classes`].
+    pub class: u32,
+    /// The table's `fold`.
+    pub fold: u32,
+}
+
+/// A column of the table, by which clips can be dealt to nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The word in the table's header.
+    pub name: String,
+    /// The different values, in the order in which they first stand in the table.
+    pub values: Vec<String>,
+    /// Index into `values`, a clip each in the order of [`Library::clips`].
+    pub of_clip: Vec<u32>,
+}
+
+/// The index of a data set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Library {
+    /// Canonical.
+    pub root: PathBuf,
+    /// Those of the nodes first, then public ones, then unheard ones; each in the order of their targets.
+    pub classes: Vec<Class>,
+    /// In the order of the table.
+    pub clips: Vec<Clip>,
+    /// All columns of the table but `filename`.
+    pub columns: Vec<Column>,
+    /// The clips of this fold are held out.
+    pub validation_fold: u32,
+    /// Clips of nothing but zeros. Not counted in a generated set, which has none.
+    pub silent: u64,
+    /// Of the table and of all clips.
+    pub digest: String,
+    /// What was left out.
+    pub left_out: Broken,
+}
+
+impl Library {
+    /// Numbers of the clips of a role and a split, ascending.
+    pub fn clips_of(&self, role: Role, split: Split) -> Vec<u32> {
+        let wanted = |clip: &Clip| self.classes[clip.class as usize].role == role && self.split(clip) == split;
+        (0_u32..).zip(&self.clips).filter(|(_, clip)| wanted(clip)).map(|(number, _)| number).collect()
+    }
+
+    /// Numbers of all clips of a role, ascending, whatever their fold.
+    pub fn all_of(&self, role: Role) -> Vec<u32> {
+        let wanted = |clip: &Clip| self.classes[clip.class as usize].role == role;
+        (0_u32..).zip(&self.clips).filter(|(_, clip)| wanted(clip)).map(|(number, _)| number).collect()
+    }
+
+    /// The indices of the classes of a role, which follow one another.
+    pub fn classes_of(&self, role: Role) -> std::ops::Range<usize> {
+        let first = self.classes.iter().take_while(|class| class.role < role).count();
+        first..first + self.classes.iter().filter(|class| class.role == role).count()
+    }
+
+    /// Whether a clip is trained on: its fold says it.
+    pub fn split(&self, clip: &Clip) -> Split {
+        match clip.fold == self.validation_fold {
+            true => Split::Validation,
+            false => Split::Train,
+        }
+    }
+
+    /// A column of the table by its name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> u64 {
+        let clips = self.clips.capacity() * size_of::<Clip>();
+        let names: usize = self.clips.iter().map(|clip| clip.file.capacity()).sum();
+        let classes: usize = self.classes.iter().map(|class| size_of::<Class>() + class.name.capacity()).sum();
+        let columns: usize = self.columns.iter().map(Column::bytes).sum();
+        (clips + names + classes + columns) as u64
+    }
+
+    /// What a pipeline wants to know of it before it runs.
+    pub fn seen(&self) -> Seen {
+        let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
+        held_out.clone_from(&train);
+        for clip in &self.clips {
+            let counts = match self.split(clip) {
+                Split::Train => &mut train,
+                Split::Validation => &mut held_out,
+            };
+            if let Some(count) = counts.get_mut(clip.class as usize) {
+                *count += 1;
+            }
+        }
+        let columns = self.columns.iter().map(|column| column.name.clone()).collect();
+        Seen { train, held_out, silent: self.silent, columns }
+    }
+}
+
+impl Column {
+    fn bytes(&self) -> usize {
+        let values: usize = self.values.iter().map(|value| size_of::<String>() + value.capacity()).sum();
+        size_of::<Self>() + values + self.of_clip.capacity() * size_of::<u32>()
+    }
+}

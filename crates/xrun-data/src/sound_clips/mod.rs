@@ -1,0 +1,83 @@
+//! Short sound clips by class, in the layout of ESC-50, as log-mel spectra.
+
+pub mod check;
+pub mod generate;
+pub mod library;
+pub mod log_mel;
+pub mod open;
+pub mod partition;
+#[cfg(test)]
+mod real_tests;
+pub mod resample;
+pub mod settings;
+pub mod store;
+pub mod synthesis;
+pub mod table;
+pub mod targets;
+pub mod wav;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use settings::{Settings, Source};
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::kind::{DatasetKind, Look};
+use xrun_core::dataset::known;
+use xrun_core::problem::Problems;
+
+/// `[dataset.sound-clips]`.
+#[derive(Debug)]
+pub struct SoundClips;
+
+/// What a look at it tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Clips to train on, by class in the order of [`library::Library::classes`]; public and unheard classes are left out.
+    pub train: Vec<u64>,
+    /// Clips to validate with, by class.
+    pub held_out: Vec<u64>,
+    /// Clips of nothing but zeros, which are legal.
+    pub silent: u64,
+    /// Columns that clips can be dealt to nodes by.
+    pub columns: Vec<String>,
+}
+
+impl DatasetKind for SoundClips {
+    const NAME: &'static str = "sound-clips";
+    type Settings = Settings;
+    type Seen = Seen;
+
+    fn check(settings: &Settings, problems: &mut Problems) {
+        check::check(settings, problems);
+    }
+
+    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("path", &mut settings.path), ("targets", &mut settings.targets)]
+    }
+
+    fn pending(settings: &Settings) -> Option<String> {
+        if settings.source != Source::Generated {
+            return None;
+        }
+        let pending = generate::pending(&settings.generated)?;
+        Some(format!("{} sound clips of 1 second, once, in {}", pending.clips, pending.folder.display()))
+    }
+
+    fn verify(settings: &Settings) {
+        known::forget(&open::root(settings));
+    }
+
+    fn files(settings: &Settings) -> Vec<PathBuf> {
+        if settings.source != Source::Folder {
+            return Vec::new();
+        }
+        [&settings.path, &settings.targets].into_iter().flatten().map(PathBuf::from).collect()
+    }
+
+    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
+        let library = open::open(settings)?;
+        let seen = library.seen();
+        Ok(Look { left_out: library.left_out, notes: Vec::new(), seen })
+    }
+}

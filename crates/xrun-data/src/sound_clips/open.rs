@@ -1,0 +1,210 @@
+//! From a folder to an index: which clips are there, and are they sound?
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::generate;
+use super::library::{Class, Clip, Column, Library, Role, Split};
+use super::settings::{Settings, Source};
+use super::table::{self, Row, Table};
+use super::wav;
+use crate::reference_video::assemble::confined;
+use crate::reference_video::raw::{Judge, annotation_file};
+use crate::reference_video::settings::OnBroken;
+use xrun_core::dataset::digest::hexadecimal;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::known::Known;
+use xrun_core::dataset::written_once;
+use xrun_core::files::file;
+use xrun_core::printable;
+
+/// More than this is no table of clips.
+const TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Where the clips are.
+pub const AUDIO: &str = "audio";
+/// As many folds are named in a message.
+const FOLDS_NAMED_MAX: usize = 20;
+
+/// Opens the data set that the settings name; a generated one is written now if it is not there. All clips of a folder are
+/// read once, and none is kept.
+///
+/// # Errors
+/// All that would end a run before its first step.
+pub fn open(settings: &Settings) -> Result<Library, DataError> {
+    match settings.source {
+        Source::Generated => open_generated(settings, generate::generate(&settings.generated)?),
+        Source::Folder => open_folder(settings, &root(settings)),
+    }
+}
+
+/// The folder of the data set.
+pub fn root(settings: &Settings) -> PathBuf {
+    match settings.source {
+        Source::Generated => generate::folder(&settings.generated),
+        Source::Folder => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
+    }
+}
+
+/// What xrun wrote itself is never left out in part: results on it would not compare.
+pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
+    let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
+    open_folder(&strict, &root).map_err(|error| written_once::damaged(&root, error))
+}
+
+fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
+    let root = root
+        .canonicalize()
+        .map_err(|error| DataError::file(root, format!("the data set's folder cannot be read: {error}")))?;
+    let mut judge = Judge::new(settings.on_broken);
+    match read_folder(settings, root, &mut judge) {
+        Err(fatal) => Err(judge.beside(fatal)),
+        Ok(library) => {
+            // What is broken may be why a fold has no clips: that alone is said.
+            judge.verdict()?;
+            check_use(&library)?;
+            Ok(library)
+        }
+    }
+}
+
+fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<Library, DataError> {
+    let place = table::find(&root)?;
+    let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
+    let mut known = match settings.source {
+        Source::Generated => Known::of_generated(&root),
+        Source::Folder => Known::open(&root),
+    };
+    let name = place.strip_prefix(&root).unwrap_or(&place).to_string_lossy().into_owned();
+    known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
+    let mut digest = Sha256::new();
+    digest.update((bytes.len() as u64).to_le_bytes());
+    digest.update(&bytes);
+    let Table { rows, categories, columns } = table::read(&bytes, &place, judge)?;
+    let mut silent = 0;
+    let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (line, name) = (row.line, format!("{AUDIO}/{}", row.file));
+        // The whole path: where a clip was looked for is half of the answer.
+        let whole = root.join(&name);
+        match confined(&root, &name) {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                judge.broken("missing_clip", &place, format!("line {line}: {} is not there", whole.display()));
+                continue;
+            }
+            Err(_) => {
+                let message = format!("line {line}: {} leads to a file outside of the folder", whole.display());
+                judge.broken("outside", &place, message);
+                continue;
+            }
+        }
+        let about = std::fs::metadata(&whole).map_or(0, |about| about.len());
+        if about > wav::FILE_BYTES_MAX {
+            judge.broken(
+                "too_large",
+                &whole,
+                format!("line {line}: has {about} bytes, at most {}", wav::FILE_BYTES_MAX),
+            );
+            continue;
+        }
+        digest.update(name.as_bytes());
+        digest.update(about.to_le_bytes());
+        digest.update(known.digest(&name, &whole)?.as_bytes());
+        // What xrun wrote has the bytes that it wrote: they were hashed.
+        if settings.source == Source::Folder {
+            match heard(&whole) {
+                Ok(sound) => silent += u64::from(sound.is_silent()),
+                Err(wav::Unusable { reason, message }) => {
+                    judge.broken(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
+                    continue;
+                }
+            }
+        }
+        kept.push(row);
+    }
+    known.keep();
+    Ok(indexed(settings, root, &kept, categories, columns, (silent, hexadecimal(&digest.finalize()), judge)))
+}
+
+/// The sound in a file.
+fn heard(path: &Path) -> Result<wav::Sound, wav::Unusable> {
+    let failed =
+        |error: std::io::Error| wav::Unusable { reason: "unreadable", message: format!("cannot be read: {error}") };
+    wav::read(&file::bytes(path, wav::FILE_BYTES_MAX).map_err(failed)?)
+}
+
+fn indexed(
+    settings: &Settings,
+    root: PathBuf,
+    rows: &[Row],
+    categories: std::collections::BTreeMap<u32, String>,
+    columns: Vec<(String, Vec<String>)>,
+    (silent, digest, judge): (u64, String, &Judge),
+) -> Library {
+    // Of what was left out nothing is a class.
+    let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
+    let role = |target| match settings.source {
+        Source::Generated => generate::role(target),
+        Source::Folder => Role::Nodes,
+    };
+    let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
+    let mut classes: Vec<Class> = classes.map(|(target, name)| Class { name, target, role: role(target) }).collect();
+    classes.sort_by_key(|class| (class.role, class.target));
+    let number: std::collections::BTreeMap<u32, u32> =
+        (0..).zip(&classes).map(|(number, class)| (class.target, number)).collect();
+    let clip = |row: &Row| Clip { file: row.file.clone(), class: number[&row.target], fold: row.fold };
+    let columns = columns.into_iter().enumerate().map(|(at, (name, values))| {
+        let of_clip = rows.iter().map(|row| row.values[at]).collect();
+        Column { name, values, of_clip }
+    });
+    Library {
+        root,
+        clips: rows.iter().map(clip).collect(),
+        classes,
+        columns: columns.collect(),
+        validation_fold: settings.validation_fold,
+        silent,
+        digest,
+        left_out: judge.found.clone(),
+    }
+}
+
+/// Is there enough to train on and to validate with?
+fn check_use(library: &Library) -> Result<(), DataError> {
+    let root = &library.root;
+    let classes = library.classes_of(Role::Nodes).len();
+    if classes < 2 {
+        return Err(DataError::file(root, format!("has {classes} classes of clips, at least 2 are needed")));
+    }
+    let mut folds: Vec<u32> = library.clips.iter().map(|clip| clip.fold).collect();
+    folds.sort_unstable();
+    folds.dedup();
+    let fold = library.validation_fold;
+    for (split, what) in [(Split::Validation, "in"), (Split::Train, "outside of")] {
+        if library.clips_of(Role::Nodes, split).is_empty() {
+            let named: Vec<String> = folds.iter().take(FOLDS_NAMED_MAX).map(u32::to_string).collect();
+            let message = format!(
+                "no clip is {what} fold {fold}, which `dataset.sound-clips.validation_fold` holds out; the folds are {}",
+                named.join(", ")
+            );
+            return Err(DataError::file(root, message));
+        }
+    }
+    // A class that is trained on in no fold is one that nobody can learn.
+    let mut trained = vec![false; library.classes.len()];
+    let train = library.clips.iter().filter(|clip| library.split(clip) == Split::Train);
+    train.for_each(|clip| trained[clip.class as usize] = true);
+    match trained.iter().position(|trained| !trained) {
+        Some(class) => {
+            let name = printable::line(&library.classes[class].name, 60);
+            let message = format!("all clips of the class \"{name}\" are in fold {fold}, which is held out");
+            Err(DataError::file(root, message))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+//! What becomes of a folder, and of what is broken in it?
+
+use super::super::SoundClips;
+use super::*;
+use crate::sound_clips::store::{ClipStore, LogMel};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::files::write;
+use xrun_core::units::Bytes;
+
+/// A WAV file of 16 bits.
+fn wav(rate: u32, samples: &[i16]) -> Vec<u8> {
+    let format = hound::SampleFormat::Int;
+    let spec = hound::WavSpec { channels: 1, sample_rate: rate, bits_per_sample: 16, sample_format: format };
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let mut writer = hound::WavWriter::new(&mut bytes, spec).unwrap();
+    samples.iter().for_each(|sample| writer.write_sample(*sample).unwrap());
+    writer.finalize().unwrap();
+    bytes.into_inner()
+}
+
+fn saw(step: usize, count: usize) -> Vec<i16> {
+    (0..count).map(|at| ((at * step) % 20_000) as i16 - 10_000).collect()
+}
+
+/// Two classes in two folds, and one clip of silence.
+fn written(place: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("audio")).unwrap();
+    std::fs::create_dir_all(folder.path().join("meta")).unwrap();
+    let mut table = "filename,fold,target,category,src_file\n".to_owned();
+    for (number, (fold, target, name)) in
+        [(1, 4, "dog"), (2, 4, "dog"), (1, 9, "rain"), (2, 9, "rain"), (1, 4, "dog")].into_iter().enumerate()
+    {
+        table += &format!("{number}.wav,{fold},{target},{name},{number}\n");
+        let samples = if number == 4 { vec![0; 16_000] } else { saw(100 + 70 * number, 8000 + 12_000 * number) };
+        write::replace(&folder.path().join(format!("audio/{number}.wav")), &wav(16_000, &samples)).unwrap();
+    }
+    write::replace(&folder.path().join(place), table.as_bytes()).unwrap();
+    folder
+}
+
+fn settings(folder: &Path, on_broken: OnBroken) -> Settings {
+    let path = Some(folder.display().to_string());
+    Settings { source: Source::Folder, path, validation_fold: 2, on_broken, ..Settings::default() }
+}
+
+#[test]
+fn a_folder_becomes_classes_clips_folds_and_columns() {
+    for place in table::PLACES {
+        let folder = written(place);
+        let library = open(&settings(folder.path(), OnBroken::Fail)).unwrap();
+        let classes: Vec<_> = library.classes.iter().map(|class| (class.name.as_str(), class.target)).collect();
+        assert_eq!(classes, [("dog", 4), ("rain", 9)]);
+        assert_eq!(library.clips_of(Role::Nodes, Split::Train), [0, 2, 4]);
+        assert_eq!(library.clips_of(Role::Nodes, Split::Validation), [1, 3]);
+        assert_eq!(library.classes_of(Role::Nodes), 0..2);
+        assert!(library.all_of(Role::Public).is_empty() && library.classes_of(Role::Public).is_empty());
+        assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
+        assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
+        assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
+        let look = SoundClips::look(&settings(folder.path(), OnBroken::Fail)).unwrap();
+        assert_eq!((look.seen.train, look.seen.held_out, look.seen.silent), (vec![2, 1], vec![1, 1], 1));
+        assert_eq!(look.seen.columns, ["fold", "target", "category", "src_file"]);
+    }
+}
+
+#[test]
+fn the_digest_changes_with_a_sample_and_with_a_line() {
+    let folder = written("meta.csv");
+    let of = || open(&settings(folder.path(), OnBroken::Fail)).unwrap().digest;
+    let first = of();
+    assert_eq!(of(), first);
+    let path = folder.path().join("audio/2.wav");
+    let mut bytes = std::fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    write::replace(&path, &bytes).unwrap();
+    let second = of();
+    assert_ne!(second, first);
+    let table = folder.path().join("meta.csv");
+    let text = std::fs::read_to_string(&table).unwrap().replace("4.wav,1", "4.wav,2");
+    write::replace(&table, text.as_bytes()).unwrap();
+    assert_ne!(of(), second);
+}
+
+#[test]
+fn broken_clips_are_named_with_the_line_of_the_table_or_left_out_and_counted() {
+    let folder = written("meta.csv");
+    let audio = folder.path().join("audio");
+    write::replace(&audio.join("3.wav"), b"OggS").unwrap();
+    std::fs::remove_file(audio.join("4.wav")).unwrap();
+    let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
+    for part in ["2 mistakes", "Ogg", "audio/3.wav is in line 5 of the table", "line 6", "4.wav is not there", "skip"] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    let library = open(&settings(folder.path(), OnBroken::Skip)).unwrap();
+    assert_eq!(library.left_out.by_reason(), "missing_clip 1, no_wav_file 1");
+    assert_eq!(library.clips.len(), 3);
+    assert_eq!(library.columns[3].of_clip, [0, 1, 2], "columns stay beside their clips");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_out_of_the_folder_is_not_followed() {
+    let (folder, other) = (written("meta.csv"), written("meta.csv"));
+    let place = folder.path().join("audio/4.wav");
+    std::fs::remove_file(&place).unwrap();
+    std::os::unix::fs::symlink(other.path().join("audio/4.wav"), &place).unwrap();
+    let message = open(&settings(folder.path(), OnBroken::Fail)).unwrap_err().to_string();
+    assert!(message.contains("line 6") && message.contains("outside of the folder"), "{message}");
+    assert_eq!(open(&settings(folder.path(), OnBroken::Skip)).unwrap().clips.len(), 4);
+}
+
+#[test]
+fn data_that_nothing_can_be_learnt_from_is_refused() {
+    let folder = written("meta.csv");
+    let with = |fold| open(&Settings { validation_fold: fold, ..settings(folder.path(), OnBroken::Fail) });
+    let message = with(7).unwrap_err().to_string();
+    assert!(message.contains("no clip is in fold 7") && message.contains("the folds are 1, 2"), "{message}");
+    let table = folder.path().join("meta.csv");
+    let text = std::fs::read_to_string(&table).unwrap();
+    write::replace(&table, text.replace(",1,9,", ",2,9,").as_bytes()).unwrap();
+    let message = with(2).unwrap_err().to_string();
+    assert!(message.contains("all clips of the class \"rain\" are in fold 2"), "{message}");
+    assert!(with(1).is_ok());
+    write::replace(&table, b"filename,fold,target,category\n0.wav,1,4,dog\n1.wav,2,4,dog\n").unwrap();
+    assert!(with(2).unwrap_err().to_string().contains("at least 2 are needed"));
+    std::fs::remove_file(&table).unwrap();
+    assert!(with(2).unwrap_err().to_string().contains("neither meta/esc50.csv nor meta.csv"));
+    let gone = settings(&folder.path().join("none"), OnBroken::Fail);
+    assert!(open(&gone).unwrap_err().to_string().contains("cannot be read"));
+}
+
+#[test]
+fn the_cache_keeps_to_its_cap_and_changes_nothing() {
+    let folder = written("meta.csv");
+    let (bands, frames) = (16, 40);
+    let bytes = (bands * frames * 4) as u64;
+    let of = |cache: u64| {
+        let settings = Settings { clip_cache: Bytes(cache), ..settings(folder.path(), OnBroken::Fail) };
+        let ledger = Ledger::default();
+        let store = ClipStore::new(open(&settings).unwrap(), &settings, bands, frames, &ledger);
+        let order = [0, 1, 2, 3, 4, 0, 4, 3, 2, 1, 0];
+        let found: Vec<LogMel> = order.iter().map(|clip| store.log_mel(*clip).unwrap()).collect();
+        let held = ledger.read().into_iter().find(|reading| reading.name == "clip_cache").unwrap();
+        assert!(held.bytes <= cache, "{} of {cache}", held.bytes);
+        assert_eq!(store.buffers().cache.fills, Some(5 * bytes));
+        assert!(store.log_mel(5).is_err());
+        store.evict_to_share(0.0);
+        (found, held.bytes, store.counters().hits)
+    };
+    let (none, all, two) = (of(0), of(1 << 20), of(2 * bytes));
+    assert_eq!((none.1, all.1, two.1), (0, 5 * bytes, 2 * bytes));
+    assert_eq!((none.2, all.2), (0, 6));
+    assert!(none.0 == all.0 && all.0 == two.0);
+    assert!(none.0.iter().all(|log_mel| log_mel.len() == bands * frames));
+}
+
+#[test]
+fn a_clip_is_as_long_as_the_settings_say() {
+    let folder = written("meta.csv");
+    let settings = Settings { clip_seconds: 2.0, ..settings(folder.path(), OnBroken::Fail) };
+    let store = ClipStore::new(open(&settings).unwrap(), &settings, 8, 8, &Ledger::default());
+    let (short, long) = (store.samples(0).unwrap(), store.samples(3).unwrap());
+    assert_eq!((short.len(), long.len()), (32_000, 32_000));
+    assert!(short[8000..].iter().all(|sample| *sample == 0.0) && short[..8000].iter().any(|sample| *sample != 0.0));
+    assert!(long[31_000..].iter().any(|sample| *sample != 0.0));
+    std::fs::remove_file(folder.path().join("audio/3.wav")).unwrap();
+    let message = store.log_mel(3).unwrap_err().to_string();
+    assert!(message.contains("3.wav") && message.contains("changed during the run"), "{message}");
+}

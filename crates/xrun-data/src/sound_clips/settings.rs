@@ -1,0 +1,114 @@
+//! What may be set of a data set of sound clips?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::reference_video::settings::OnBroken;
+use xrun_core::units::Bytes;
+
+/// Short sound clips, each of one class: a folder in the layout of ESC-50 (Piczak 2015), or a generated one of the same
+/// layout. Clips are read and turned into log-mel spectra when they are needed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Where the data comes from.
+    pub source: Source,
+    /// The folder, for `source = "folder"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
+    /// file. `${NAME}` and `${NAME:-default}` stand for environment variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The length of a clip that a model sees, in seconds. Zeros are appended to shorter clips, and the end of longer ones
+    /// is not used.
+    #[schemars(range(min = 0.1, max = 60.0))]
+    pub clip_seconds: f64,
+    /// The clips of this fold are held out for validation; the other folds are trained on. Clips of one recording are in
+    /// one fold.
+    pub validation_fold: u32,
+    /// Bytes of log-mel spectra of clips kept for reuse; the least recently used is evicted first. 0 keeps none.
+    pub clip_cache: Bytes,
+    /// Bytes of outputs of a frozen encoder kept on the host for reuse; the least recently used is evicted first. 0 keeps
+    /// none.
+    pub embedding_cache: Bytes,
+    /// How the outputs of a frozen encoder are kept on the host.
+    pub embedding_dtype: EmbeddingDtype,
+    /// A safetensors file with the vectors that a model is to give for each class: `CATEGORY.prompt_embeds` of shape
+    /// [tokens, width] and `CATEGORY.pooled_prompt_embeds` of shape [width]. Without it, vectors are drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
+    /// What to do with clips that cannot be read and with wrong lines of the table.
+    pub on_broken: OnBroken,
+    /// What to generate, for `source = "generated"`.
+    pub generated: Generated,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            source: Source::Generated,
+            path: None,
+            clip_seconds: 1.0,
+            validation_fold: 5,
+            clip_cache: Bytes::mebibytes(16),
+            embedding_cache: Bytes::mebibytes(8),
+            embedding_dtype: EmbeddingDtype::Float32,
+            targets: None,
+            on_broken: OnBroken::Fail,
+            generated: Generated::default(),
+        }
+    }
+}
+
+/// Where clips come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Written once to the cache directory, the same bytes for the same settings.
+    Generated,
+    /// Read from `path`.
+    Folder,
+}
+
+/// How outputs of a frozen encoder are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EmbeddingDtype {
+    /// 4 bytes a number.
+    Float32,
+    /// 2 bytes a number: twice as many clips, rounded to 11 bits.
+    Float16,
+}
+
+impl EmbeddingDtype {
+    /// Of one number.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Float32 => 4,
+            Self::Float16 => 2,
+        }
+    }
+}
+
+/// A generated set: a class is a timbre (flute, reed, bell, pluck, breath) and a modulation (steady, tremolo, vibrato, pulses,
+/// glide). Ten of the 25 classes are to be learnt, ten are public and make an encoder, five are heard in no training.
+/// Clips have 1 second at 16 kHz.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Generated {
+    /// Classes to be learnt. There are 10; the first 5 have all timbres and all modulations.
+    #[schemars(range(min = 2, max = 10))]
+    pub classes: usize,
+    /// Clips of each of them, of a fifth as many recordings, at least 5.
+    #[schemars(range(min = 5, max = 10_000))]
+    pub clips_per_class: usize,
+    /// Clips of each of the 10 public and the 5 unheard classes.
+    #[schemars(range(min = 5, max = 10_000))]
+    pub other_clips_per_class: usize,
+    /// Seed of the generated set; the experiment's seed does not change it.
+    pub seed: u32,
+}
+
+impl Default for Generated {
+    fn default() -> Self {
+        Self { classes: 10, clips_per_class: 50, other_clips_per_class: 50, seed: 0 }
+    }
+}

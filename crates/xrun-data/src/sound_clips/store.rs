@@ -1,0 +1,155 @@
+//! Who makes log-mel spectra of clips, and how many of them are kept? A cache bounded by bytes, shared by all workers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::library::Library;
+use super::log_mel::FilterBank;
+use super::open::AUDIO;
+use super::resample::{RATE, resample};
+use super::settings::Settings;
+use super::wav;
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::cache::{ByteCache, CacheCounters};
+use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
+use xrun_core::dataset::error::DataError;
+use xrun_core::files::file;
+
+/// Clips in the cache; the bytes are reached first.
+const CLIPS_MAX: u64 = 10_000_000;
+
+/// A log-mel spectrum: `[frames, bands]`, row by row, normalised.
+pub type LogMel = Arc<[f32]>;
+
+/// The buffers of a [`ClipStore`].
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    /// Log-mel spectra.
+    pub cache: Buffer,
+    /// Names, classes and folds of the clips.
+    pub index: Buffer,
+}
+
+impl Buffers {
+    /// Of spectra of so many bands and frames.
+    pub fn new(library: &Library, settings: &Settings, bands: usize, frames: usize) -> Self {
+        let clips = library.clips.len() as u64;
+        let key = "dataset.sound-clips.clip_cache";
+        let cap = Cap { items: CLIPS_MAX, bytes: settings.clip_cache.0 };
+        let fills = clips * (bands * frames * size_of::<f32>()) as u64;
+        let index = Cap { items: clips, bytes: library.index_bytes() };
+        Self {
+            cache: Buffer::new("clip_cache", Policy::Evict, cap).key(key).because(format!("`{key}`")).fills(fills),
+            index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
+        }
+    }
+
+    /// Both of them.
+    pub fn all(&self) -> [&Buffer; 2] {
+        [&self.cache, &self.index]
+    }
+}
+
+/// Log-mel spectra of the clips of a data set by their number; used by many threads at once.
+#[derive(Debug)]
+pub struct ClipStore {
+    library: Library,
+    /// Samples of a clip at 16 kHz.
+    samples: usize,
+    frames: usize,
+    bank: FilterBank,
+    cache: ByteCache<u32, LogMel>,
+    _index: Holding,
+    buffers: Buffers,
+}
+
+impl ClipStore {
+    /// Of spectra of `bands` mel bands and `frames` frames of 10 ms.
+    pub fn new(library: Library, settings: &Settings, bands: usize, frames: usize, ledger: &Ledger) -> Self {
+        let buffers = Buffers::new(&library, settings, bands, frames);
+        let index = buffers.index.register(ledger);
+        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
+        Self {
+            library,
+            samples: clip_samples(settings),
+            frames,
+            bank: FilterBank::new(bands),
+            cache: ByteCache::new(ledger, &buffers.cache),
+            _index: index,
+            buffers,
+        }
+    }
+
+    /// The index that it reads by.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// What it has in the ledger.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// The log-mel spectrum of clip `number` of [`Library::clips`]: `[frames, bands]`. The same whatever is kept.
+    ///
+    /// # Errors
+    /// The clip was changed or taken away since the data set was opened.
+    pub fn log_mel(&self, number: u32) -> Result<LogMel, DataError> {
+        if let Some(found) = self.cache.get(&number) {
+            return Ok(found);
+        }
+        let samples = self.samples(number)?;
+        let made: LogMel = self.bank.log_mel(&samples, self.frames).into();
+        self.cache.insert(number, made.clone());
+        Ok(made)
+    }
+
+    /// The samples of a clip at 16 kHz, `clip_seconds` long, with zeros at the end where it is shorter.
+    ///
+    /// # Errors
+    /// As [`ClipStore::log_mel`].
+    pub fn samples(&self, number: u32) -> Result<Vec<f32>, DataError> {
+        let clip = self.library.clips.get(number as usize);
+        let clip = clip.ok_or_else(|| DataError::content(format!("there is no clip {number}")))?;
+        let path = self.library.root.join(AUDIO).join(&clip.file);
+        let changed = |message: String| DataError::file(&path, format!("{message}; it was changed during the run"));
+        self.samples_of(&path).map_err(changed)
+    }
+
+    /// The samples of a WAV file, as those of a clip.
+    fn samples_of(&self, path: &Path) -> Result<Vec<f32>, String> {
+        let bytes = file::bytes(path, wav::FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+        let sound = wav::read(&bytes).map_err(|unusable| unusable.message)?;
+        let mut samples = resample(&sound.samples, sound.rate)?;
+        samples.resize(self.samples, 0.0);
+        Ok(samples)
+    }
+
+    /// The log-mel spectrum of a WAV file that is in no data set, as of a clip: of its first `clip_seconds`. It is not kept.
+    ///
+    /// # Errors
+    /// For people, without the name: the file cannot be read, or is no sound.
+    pub fn log_mel_of(&self, path: &Path) -> Result<LogMel, String> {
+        Ok(self.bank.log_mel(&self.samples_of(path)?, self.frames).into())
+    }
+
+    /// How many samples a clip has at 16 kHz.
+    pub fn samples_of_clip(&self) -> usize {
+        self.samples
+    }
+
+    /// How often a spectrum was kept, and how often it was computed.
+    pub fn counters(&self) -> CacheCounters {
+        self.cache.counters()
+    }
+
+    /// Evicts down to a share of the cap; returns the bytes that went.
+    pub fn evict_to_share(&self, share: f64) -> u64 {
+        self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
+    }
+}
+
+/// Samples of a clip at 16 kHz.
+fn clip_samples(settings: &Settings) -> usize {
+    (settings.clip_seconds * f64::from(RATE)).round() as usize
+}

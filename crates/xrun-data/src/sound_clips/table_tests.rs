@@ -1,0 +1,129 @@
+//! Whatever stands in the table: clips, or the line that is wrong.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::reference_video::settings::OnBroken;
+
+const TEXT: &str = "filename,fold,target,category,esc10,src_file,take\n1-7-A-0.wav,1,0,dog,True,7,A\n\
+                    1-7-B-0.wav,1,0,dog,True,7,B\n2-8-A-3.wav,2,3,Żaba,False,8,A\n";
+
+fn judged(text: &[u8], policy: OnBroken) -> (Result<Table, DataError>, Judge) {
+    let mut judge = Judge::new(policy);
+    let table = read(text, Path::new("meta.csv"), &mut judge);
+    (table.and_then(|table| judge.verdict().map(|()| table)), judge)
+}
+
+#[test]
+fn the_table_of_esc_50_is_read() {
+    let table = judged(TEXT.as_bytes(), OnBroken::Fail).0.unwrap();
+    let files: Vec<_> = table.rows.iter().map(|row| (row.line, row.file.as_str(), row.fold, row.target)).collect();
+    assert_eq!(files, [(2, "1-7-A-0.wav", 1, 0), (3, "1-7-B-0.wav", 1, 0), (4, "2-8-A-3.wav", 2, 3)]);
+    assert_eq!(table.categories, [(0, "dog".to_owned()), (3, "Żaba".to_owned())].into());
+    let (name, values) = &table.columns[4];
+    assert_eq!((name.as_str(), values.as_slice()), ("src_file", &["7".to_owned(), "8".to_owned()][..]));
+    let of_recording: Vec<u32> = table.rows.iter().map(|row| row.values[4]).collect();
+    assert_eq!(of_recording, [0, 0, 1]);
+    // Windows: a byte order mark, other line ends; columns in another order, with one of one's own, and without the others.
+    let text = "\u{feff}category, hospital ,filename,target,fold\r\ndog,a b,./x/1.wav,0,1\r\n";
+    let table = judged(text.as_bytes(), OnBroken::Fail).0.unwrap();
+    assert_eq!(table.rows[0].file, "x/1.wav");
+    assert_eq!(table.columns[1], ("hospital".into(), vec!["a b".into()]));
+}
+
+#[test]
+fn what_is_wrong_with_a_line_is_said_with_the_line_and_can_be_left_out() {
+    for (from, to, reason, part) in [
+        ("2-8-A-3.wav", "1-7-A-0.wav", "repeated_file", "line 4: the file \"1-7-A-0.wav\" stands in line 2 already"),
+        ("2-8-A-3.wav", "./1-7-A-0.wav", "repeated_file", "line 4"),
+        ("2-8-A-3.wav", "../2.wav", "outside", "line 4: \"../2.wav\" names a file outside"),
+        ("2-8-A-3.wav", "/etc/passwd", "outside", "line 4"),
+        ("2-8-A-3.wav", "", "no_file_name", "line 4"),
+        (",2,3,", ",two,3,", "no_whole_number", "line 4: the column `fold` is \"two\""),
+        (",2,3,", ",2.5,3,", "no_whole_number", "\"2.5\""),
+        (",2,3,", ",,3,", "no_whole_number", "`fold` is \"\""),
+        (",2,3,", ",2,-3,", "no_whole_number", "`target` is \"-3\", expected a whole number from 0"),
+        (",2,3,", ",2,99999999999,", "no_whole_number", "`target`"),
+        (
+            ",2,3,Żaba",
+            ",2,0,Żaba",
+            "two_categories",
+            "line 4: target 0 is the category \"Żaba\", and in line 2 \"dog\"",
+        ),
+        (",2,3,Żaba", ",2,3,dog", "two_targets", "line 4: the category \"dog\" is target 3, and in line 2 0"),
+        ("Żaba", "", "no_category", "line 4"),
+        (",False,8,", ",False,7,", "recording_in_two_folds", "\"7\" is in fold 2, and in line 2 in fold 1"),
+        (",8,A", ",8", "wrong_columns", "line 4: has 6 columns, the header has 7"),
+        (",8,A", ",8,A,9", "wrong_columns", "8 columns"),
+    ] {
+        let broken = TEXT.replacen(from, to, 1);
+        let broken = if from == "2-8-A-3.wav" || broken != TEXT { broken } else { panic!("{from} is not there") };
+        let message = judged(broken.as_bytes(), OnBroken::Fail).0.unwrap_err().to_string();
+        assert!(message.contains(part) && message.contains("meta.csv"), "{message}");
+        assert!(message.contains("on_broken = \"skip\""), "{message}");
+        let (table, judge) = judged(broken.as_bytes(), OnBroken::Skip);
+        assert_eq!(table.unwrap().rows.len(), 2);
+        assert_eq!(judge.found.counts, [(reason.to_owned(), 1)].into());
+    }
+}
+
+#[test]
+fn a_header_that_does_not_serve_ends_it() {
+    for (header, part) in [
+        ("file_name,fold,target,category", "line 1: no column `filename`, expected filename,fold,target,category"),
+        ("file_name,fold,target,category", "is it the column `file_name` that is meant?"),
+        ("filename,fold,target", "no column `category`"),
+        ("filename,fold,fold,target,category", "`fold` is there twice"),
+        ("", "no column `filename`"),
+        ("filename;fold;target;category", "columns are separated by ';' here"),
+    ] {
+        let text = TEXT.replacen("filename,fold,target,category,esc10,src_file,take", header, 1);
+        for policy in [OnBroken::Fail, OnBroken::Skip] {
+            let message = judged(text.as_bytes(), policy).0.unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+    assert!(judged(b"", OnBroken::Skip).0.is_err());
+    let many = format!("{}\n", vec!["a"; 70].join(","));
+    assert!(judged(many.as_bytes(), OnBroken::Skip).0.unwrap_err().to_string().contains("at most 64"));
+}
+
+#[test]
+fn a_line_that_is_not_utf_8_is_named() {
+    let mut bytes = TEXT.as_bytes().to_vec();
+    let at = bytes.iter().position(|byte| *byte == 0xc5).unwrap();
+    bytes[at] = 0xff;
+    let message = judged(&bytes, OnBroken::Fail).0.unwrap_err().to_string();
+    assert!(message.contains("line 4: the column `category` is not UTF-8"), "{message}");
+    assert_eq!(judged(&bytes, OnBroken::Skip).0.unwrap().rows.len(), 2);
+}
+
+proptest! {
+    #[test]
+    fn no_change_of_bytes_makes_it_panic_or_breaks_its_promises(
+        changes in prop::collection::vec((0..TEXT.len(), any::<u8>()), 0..12),
+        pieces in prop::collection::vec((0..TEXT.len(), prop::sample::select(vec![
+            "\"", "\n", ",,,", "../", "/", "\0", "4294967296", "\r\n\r\n", "filename", "ż", "7", "1-7-A-0.wav,9,0,dog,,7,\n",
+        ])), 0..4),
+    ) {
+        let mut bytes = TEXT.as_bytes().to_vec();
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        for (at, piece) in pieces {
+            bytes.splice(at..at, piece.bytes());
+        }
+        if let Ok(table) = judged(&bytes, OnBroken::Skip).0 {
+            let mut files = BTreeSet::new();
+            for row in &table.rows {
+                prop_assert!(files.insert(&row.file));
+                prop_assert!(table.categories.contains_key(&row.target));
+                prop_assert!(Path::new(&row.file).components().all(|part| matches!(part, Component::Normal(_))));
+                prop_assert_eq!(row.values.len(), table.columns.len());
+                for (value, (_, values)) in row.values.iter().zip(&table.columns) {
+                    prop_assert!((*value as usize) < values.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Which vectors is a model to give for a class? Those of a safetensors file, or drawn ones.
+
+use std::path::Path;
+
+use half::{bf16, f16};
+use safetensors::{Dtype, SafeTensors};
+
+use super::generate;
+use super::library::Library;
+use super::settings::{Settings, Source};
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::ledger::{Cap, Policy};
+use xrun_core::dataset::digest::digest_of_numbers;
+use xrun_core::dataset::error::DataError;
+use xrun_core::files::file;
+use xrun_core::printable;
+use xrun_core::problem::nearest;
+use xrun_core::seed::generator;
+use xrun_core::units::Bytes;
+
+/// More is no file of targets.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// The names of a class's tensors, behind its category and a point.
+const TOKENS: &str = "prompt_embeds";
+const POOLED: &str = "pooled_prompt_embeds";
+
+/// What a model gives for a clip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Vectors of `prompt_embeds`: L.
+    pub tokens: usize,
+    /// Numbers of each of them: D.
+    pub width: usize,
+    /// Numbers of `pooled_prompt_embeds`: D'.
+    pub pooled_width: usize,
+}
+
+impl Shape {
+    /// Numbers of `prompt_embeds`.
+    pub const fn token_numbers(self) -> usize {
+        self.tokens * self.width
+    }
+}
+
+/// The targets of all classes, in the order of [`Library::classes`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Targets {
+    /// How many vectors a class has, and how long they are.
+    pub shape: Shape,
+    /// `[classes, tokens, width]`, row by row.
+    pub prompt_embeds: Vec<f32>,
+    /// `[classes, pooled_width]`, row by row.
+    pub pooled: Vec<f32>,
+    /// Of all numbers.
+    pub digest: String,
+}
+
+impl Targets {
+    /// From the file that the settings name, or drawn with this seed: one vector for each timbre and each modulation of a
+    /// generated set, whose sum over sqrt 2 is the target of a class; a vector for each class of a folder.
+    ///
+    /// # Errors
+    /// The file has no targets for a class, or of another shape.
+    pub fn open(settings: &Settings, library: &Library, shape: Shape, seed: u32) -> Result<Self, DataError> {
+        let (prompt_embeds, pooled) = match &settings.targets {
+            Some(path) => read(Path::new(path), library, shape)?,
+            None => drawn(settings.source, library, shape, seed),
+        };
+        let digest = digest_of_numbers(prompt_embeds.iter().chain(&pooled));
+        Ok(Self { shape, prompt_embeds, pooled, digest })
+    }
+
+    /// `prompt_embeds` of a class: `[tokens, width]`.
+    pub fn prompt_embeds_of(&self, class: usize) -> &[f32] {
+        let numbers = self.shape.token_numbers();
+        &self.prompt_embeds[class * numbers..][..numbers]
+    }
+
+    /// `pooled_prompt_embeds` of a class: `[pooled_width]`.
+    pub fn pooled_of(&self, class: usize) -> &[f32] {
+        &self.pooled[class * self.shape.pooled_width..][..self.shape.pooled_width]
+    }
+}
+
+/// What the targets take on the host.
+pub fn buffer(library: &Library, shape: Shape) -> Buffer {
+    let items = library.classes.len() as u64;
+    let bytes = items * ((shape.token_numbers() + shape.pooled_width) * size_of::<f32>()) as u64;
+    Buffer::new("targets", Policy::Refuse, Cap { items, bytes }).because("what a model is to give for each class")
+}
+
+fn drawn(source: Source, library: &Library, shape: Shape, seed: u32) -> (Vec<f32>, Vec<f32>) {
+    let (mut prompt_embeds, mut pooled) = (Vec::new(), Vec::new());
+    for class in &library.classes {
+        let words = match source {
+            Source::Generated => generate::words(&class.name),
+            Source::Folder => None,
+        };
+        let of = |kind: &str, count: usize| match words {
+            Some((timbre, modulation)) => {
+                let (timbre, modulation) = (normal(seed, kind, timbre, count), normal(seed, kind, modulation, count));
+                let sum = |(one, other): (f64, f64)| ((one + other) * std::f64::consts::FRAC_1_SQRT_2) as f32;
+                timbre.into_iter().zip(modulation).map(sum).collect::<Vec<f32>>()
+            }
+            None => normal(seed, kind, &class.name, count).into_iter().map(|number| number as f32).collect(),
+        };
+        prompt_embeds.extend(of(TOKENS, shape.token_numbers()));
+        pooled.extend(of(POOLED, shape.pooled_width));
+    }
+    (prompt_embeds, pooled)
+}
+
+/// Numbers of a word, normally distributed with mean 0 and deviation 1: Box and Muller (1958).
+fn normal(seed: u32, kind: &str, word: &str, count: usize) -> Vec<f64> {
+    use rand::RngExt;
+    let random = &mut generator(seed, &format!("target {kind} {word}"), 0);
+    (0..count)
+        .map(|_| {
+            // From 0, where the logarithm is not, to below 1.
+            let (radius, angle): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
+            libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(std::f64::consts::TAU * angle)
+        })
+        .collect()
+}
+
+fn read(path: &Path, library: &Library, shape: Shape) -> Result<(Vec<f32>, Vec<f32>), DataError> {
+    let failed = |message: String| DataError::file(path, message);
+    let length = std::fs::metadata(path).map_or(0, |about| about.len());
+    if length > FILE_BYTES_MAX {
+        return Err(failed(format!("has {}, at most {} are read", Bytes(length), Bytes(FILE_BYTES_MAX))));
+    }
+    let bytes = file::bytes(path, FILE_BYTES_MAX).map_err(|error| failed(format!("cannot be read: {error}")))?;
+    let tensors =
+        SafeTensors::deserialize(&bytes).map_err(|error| failed(format!("is no safetensors file: {error}")))?;
+    let (mut prompt_embeds, mut pooled) = (Vec::new(), Vec::new());
+    for class in &library.classes {
+        let add = |kind: &str, expected: &[usize], to: &mut Vec<f32>| {
+            let name = format!("{}.{kind}", class.name);
+            to.extend(tensor(&tensors, &name, expected).map_err(failed)?);
+            Ok::<(), DataError>(())
+        };
+        add(TOKENS, &[shape.tokens, shape.width], &mut prompt_embeds)?;
+        add(POOLED, &[shape.pooled_width], &mut pooled)?;
+    }
+    Ok((prompt_embeds, pooled))
+}
+
+/// Its numbers as floats of 32 bits.
+fn tensor(tensors: &SafeTensors<'_>, name: &str, expected: &[usize]) -> Result<Vec<f32>, String> {
+    let shown = printable::line(name, 200);
+    let found = tensors.tensor(name).map_err(|_| {
+        let close = nearest(name, tensors.names());
+        let close = close.map_or_else(String::new, |close| {
+            format!("; did you mean the class of `{}`?", printable::line(close, 200))
+        });
+        format!("has no tensor `{shown}`; each class of the data set needs `CATEGORY.{TOKENS}` and `CATEGORY.{POOLED}`{close}")
+    })?;
+    if found.shape() != expected {
+        return Err(format!(
+            "`{shown}` has the shape {:?}, expected {expected:?}, which is what the adapters of `model.audio-adapters` give",
+            found.shape()
+        ));
+    }
+    let data = found.data();
+    let numbers: Vec<f32> = match found.dtype() {
+        Dtype::F32 => data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        Dtype::F64 => data.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes) as f32).collect(),
+        Dtype::BF16 => data.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
+        Dtype::F16 => data.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
+        other => return Err(format!("`{shown}` has numbers of the type {other:?}, expected F32, F64, F16 or BF16")),
+    };
+    match numbers.iter().position(|number| !number.is_finite()) {
+        Some(at) => Err(format!("`{shown}`: number {at} is {}", numbers[at])),
+        None => Ok(numbers),
+    }
+}
+
+#[cfg(test)]
+#[path = "targets_tests.rs"]
+mod tests;

@@ -1,0 +1,178 @@
+//! Does text come back from tokens, and are the real files read as GPT-2 reads them?
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::real_data::real_data;
+use xrun_core::files::write;
+
+const TEXTS: [&str; 4] = ["the cat sat on the mat", "the dog sat on the log", "the cat and the dog", "on and on"];
+
+fn counted(texts: [&str; 4]) -> Words {
+    let mut words = Words::default();
+    texts.into_iter().for_each(|text| words.add(text, 1).unwrap());
+    words
+}
+
+#[test]
+fn a_context_is_counted_once_for_all_its_questions_as_if_each_had_its_own() {
+    let (context, questions) = ("Ala ma kota. Żuraw  też.\n\nEnd", ["Who?", "What has  Ala?", "Why not?"]);
+    let joined: Vec<String> =
+        questions.iter().map(|asked| format!("Question: {asked}\nContext: {context}\nAnswer:")).collect();
+    let mut all = Words::default();
+    all.add(&joined.join("\n"), 1).unwrap();
+    let mut parts = Words::default();
+    parts.add(&format!("Context: {context}\nAnswer:"), 3).unwrap();
+    parts.add("\n", 2).unwrap();
+    questions.iter().for_each(|asked| parts.add(&format!("Question: {asked}\n"), 1).unwrap());
+    assert_eq!(parts, all);
+}
+
+/// Merges of words without an end would take hours: DNA, base64, a language without spaces.
+#[test]
+fn words_without_an_end_are_cut_and_told_of_and_others_are_not() {
+    let letters = |count: usize| -> String {
+        let letter = |at: usize| char::from(b"ACGT"[(at * at + at / 7 + at / 1013) % 4]);
+        (0..count).map(letter).collect()
+    };
+    let words_of = |text: &str| {
+        let mut words = Words::default();
+        words.add(text, 2).unwrap();
+        words
+    };
+    // The space in front of a word belongs to it, and a letter may have several bytes.
+    let longest =
+        format!("{} {} {}", letters(WORD_BYTES_MAX), letters(WORD_BYTES_MAX - 1), "ż".repeat(WORD_BYTES_MAX / 2 - 1));
+    assert_eq!(words_of(&longest).note(), None);
+    assert_eq!(words_of(&longest).counts.len(), 3);
+    for (longer, pieces) in [(letters(WORD_BYTES_MAX + 1), 2), ("ż".repeat(WORD_BYTES_MAX), 1), (" ".repeat(5000), 2)]
+    {
+        let words = words_of(&longer);
+        assert_eq!((words.cut, words.counts.len()), (1, pieces), "{}", longer.len());
+        let bytes = words.counts.iter().map(|(word, times)| word.chars().count() as u64 * times).sum::<u64>();
+        assert_eq!(bytes, 2 * longer.len() as u64, "nothing of it is lost");
+    }
+    let mut words = words_of(&format!("{} and {}", letters(100_000), letters(200_000)));
+    assert_eq!(words.cut, 2);
+    words.add_long("short").unwrap();
+    let tokenizer = Tokenizer::learn(&words, 400).unwrap();
+    assert!(tokenizer.size() > 300 && tokenizer.note().is_some());
+    assert_eq!(tokenizer.decode(&tokenizer.encode(&longest).unwrap()), longest);
+}
+
+fn learnt(size: usize) -> Tokenizer {
+    Tokenizer::learn(&counted(TEXTS), size).unwrap()
+}
+
+/// Files of a vocabulary of bytes with two merges.
+fn files(folder: &Path) -> (PathBuf, PathBuf) {
+    let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    bytes.sort_unstable();
+    let mut tokens: BTreeMap<String, u32> = BTreeMap::new();
+    for text in bytes.into_iter().map(String::from).chain(["th".into(), "the".into(), END_OF_TEXT.into()]) {
+        let next = tokens.len() as u32;
+        tokens.insert(text, next);
+    }
+    let (encoder, merges) = (folder.join("encoder.json"), folder.join("vocab.bpe"));
+    write::replace(&encoder, &serde_json::to_vec(&tokens).unwrap()).unwrap();
+    write::replace(&merges, b"#version: 0.2\nt h\nth e\n").unwrap();
+    (encoder, merges)
+}
+
+#[test]
+fn what_is_learnt_is_shorter_and_the_same_each_time() {
+    let (small, large) = (learnt(257), learnt(280));
+    assert_eq!((small.size(), small.encode("the cat").unwrap().len()), (257, 7));
+    assert!(large.size() > 260 && large.encode("the cat").unwrap().len() <= 3);
+    let mut backwards = TEXTS;
+    backwards.reverse();
+    let again = Tokenizer::learn(&counted(backwards), 280).unwrap();
+    assert_eq!(large.encode("the dog sat").unwrap(), again.encode("the dog sat").unwrap());
+    assert_eq!(large.end(), again.end());
+}
+
+#[test]
+fn files_are_read_and_merged_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (encoder, merges) = files(folder.path());
+    let tokenizer = Tokenizer::read(&encoder, &merges).unwrap();
+    assert_eq!((tokenizer.size(), tokenizer.end()), (259, 258));
+    assert_eq!(tokenizer.encode("the th").unwrap().len(), 3, "the, space, th");
+    assert_eq!(tokenizer.decode(&tokenizer.encode("the źrebię").unwrap()), "the źrebię");
+}
+
+/// What is written is what [`Tokenizer::read`] takes, and gives the same tokens.
+#[test]
+fn a_vocabulary_that_was_learnt_is_written_as_hugging_face_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = learnt(280);
+    let (vocabulary, merges) = tokenizer.files();
+    let paths = ["vocab.json", "merges.txt"].map(|name| folder.path().join(name));
+    write::replace(&paths[0], &vocabulary).unwrap();
+    write::replace(&paths[1], &merges).unwrap();
+    let again = Tokenizer::read(&paths[0], &paths[1]).unwrap();
+    assert_eq!((again.size(), again.end()), (tokenizer.size(), tokenizer.end()));
+    for text in TEXTS.into_iter().chain(["Żuraw sat, on 3 mats"]) {
+        assert_eq!(again.encode(text).unwrap(), tokenizer.encode(text).unwrap());
+    }
+    assert!(again.encode(" the").unwrap().len() == 1, "merges are there");
+}
+
+#[test]
+fn broken_files_are_refused_with_line_and_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (encoder, merges) = files(folder.path());
+    let whole = (std::fs::read_to_string(&encoder).unwrap(), std::fs::read_to_string(&merges).unwrap());
+    for (path, text, part) in [
+        (&encoder, "[]".to_owned(), "expected an object"),
+        (&encoder, whole.0.replace(":258", ":300"), "where 258 should be, 300 is"),
+        (&encoder, whole.0.replace(END_OF_TEXT, "<|end|>"), "has no \"<|endoftext|>\""),
+        (&merges, "#version: 0.2\nt h\nth e x\n".into(), "line 3: expected two texts"),
+        (&merges, "#version: 0.2\nt h\nq z\n".into(), "line 3: \"qz\" is not in"),
+    ] {
+        write::replace(path, text.as_bytes()).unwrap();
+        let message = Tokenizer::read(&encoder, &merges).unwrap_err().to_string();
+        assert!(message.contains(part) && message.starts_with(path.to_str().unwrap()), "{message}");
+        write::replace(&encoder, whole.0.as_bytes()).unwrap();
+        write::replace(&merges, whole.1.as_bytes()).unwrap();
+    }
+    let gone = Tokenizer::read(&folder.path().join("none.json"), &merges).unwrap_err().to_string();
+    assert!(gone.contains("cannot be read"), "{gone}");
+}
+
+#[test]
+fn text_that_looks_like_the_end_is_text() {
+    let tokenizer = learnt(257);
+    let tokens = tokenizer.encode(END_OF_TEXT).unwrap();
+    assert!(!tokens.contains(&tokenizer.end()), "{tokens:?}");
+    assert_eq!(tokenizer.decode(&tokens), END_OF_TEXT);
+}
+
+proptest! {
+    #[test]
+    fn every_text_comes_back(text in "\\PC{0,40}") {
+        let tokenizer = learnt(270);
+        let tokens = tokenizer.encode(&text).unwrap();
+        prop_assert_eq!(tokens.iter().map(|token| tokenizer.bytes(*token)).sum::<usize>(), text.len());
+        prop_assert_eq!(tokenizer.bytes(tokenizer.end()), 0);
+        prop_assert_eq!(tokenizer.decode(&tokens), text);
+    }
+}
+
+/// Expected values: GPT-2's rules written out in Python, and transformers (`tests/reference/gpt2_tokens.py`).
+#[test]
+fn the_real_files_give_the_tokens_of_gpt2() {
+    let Some(folder) = real_data("text/gpt2") else { return };
+    let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
+    assert_eq!((tokenizer.size(), tokenizer.end()), (50257, 50256));
+    let cases: serde_json::Value =
+        serde_json::from_str(include_str!("../../../tests/reference/gpt2_tokens.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let text = case["text"].as_str().unwrap();
+        let expected: Vec<u32> = serde_json::from_value(case["tokens"].clone()).unwrap();
+        assert_eq!(tokenizer.encode(text).unwrap(), expected, "{text}");
+        assert_eq!(tokenizer.decode(&expected), text);
+    }
+}

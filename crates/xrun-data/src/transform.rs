@@ -1,0 +1,311 @@
+//! How is a picture scaled, cut and varied, and where do its boxes go?
+//!
+//! Pure functions of the picture and a generator: nothing is kept between calls. Scaling down averages over the area
+//! that a pixel stands for (a triangle filter, as in Pillow's `BILINEAR`), so that small references do not alias.
+
+use std::collections::VecDeque;
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+use xrun_core::dataset::sample::{Picture, Rectangle};
+
+/// What surrounds a picture that does not fill its square: the grey that detectors since YOLOv5 pad with.
+pub const PADDING: u8 = 114;
+
+/// Where a point of the frame is in the square: `x' = x * scale_x + left`, likewise for y. `scale_x` is negative
+/// when the picture was flipped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mapping {
+    /// Pixels of the square for a pixel of the frame, from left to right.
+    pub scale_x: f32,
+    /// Pixels of the square for a pixel of the frame, downwards.
+    pub scale_y: f32,
+    /// Where the frame's left edge comes to be, in pixels of the square.
+    pub left: f32,
+    /// Where the frame's upper edge comes to be, in pixels of the square.
+    pub top: f32,
+}
+
+impl Mapping {
+    /// From the frame into the square.
+    pub fn forth(&self, rectangle: &Rectangle) -> Rectangle {
+        let (a, b) = (rectangle.left * self.scale_x + self.left, rectangle.right * self.scale_x + self.left);
+        Rectangle {
+            left: a.min(b),
+            top: rectangle.top * self.scale_y + self.top,
+            right: a.max(b),
+            bottom: rectangle.bottom * self.scale_y + self.top,
+        }
+    }
+
+    /// From the square into the frame.
+    pub fn back(&self, rectangle: &Rectangle) -> Rectangle {
+        let (a, b) = ((rectangle.left - self.left) / self.scale_x, (rectangle.right - self.left) / self.scale_x);
+        Rectangle {
+            left: a.min(b),
+            top: (rectangle.top - self.top) / self.scale_y,
+            right: a.max(b),
+            bottom: (rectangle.bottom - self.top) / self.scale_y,
+        }
+    }
+
+    fn flipped(self, width: usize) -> Self {
+        Self { scale_x: -self.scale_x, left: width as f32 - self.left, ..self }
+    }
+}
+
+/// Cuts a rectangle down to what lies within `width` by `height`; may become empty.
+pub fn clip(rectangle: &Rectangle, width: f32, height: f32) -> Rectangle {
+    Rectangle {
+        left: rectangle.left.clamp(0.0, width),
+        top: rectangle.top.clamp(0.0, height),
+        right: rectangle.right.clamp(0.0, width),
+        bottom: rectangle.bottom.clamp(0.0, height),
+    }
+}
+
+/// The source pixels that one target pixel is made of, along one axis.
+struct Taps {
+    first: usize,
+    /// They add up to 1 less what lies beyond the picture.
+    weights: Vec<f32>,
+}
+
+/// What lies beyond the edge of a picture.
+#[derive(Clone, Copy, PartialEq)]
+enum Beyond {
+    /// The edge goes on.
+    Edge,
+    /// Padding.
+    Padding,
+}
+
+fn taps(length: usize, from: f32, extent: f32, target: usize, beyond: Beyond) -> Vec<Taps> {
+    let ratio = extent / target as f32;
+    let reach = ratio.max(1.0);
+    let taps_of = |index: usize| {
+        let centre = from + (index as f32 + 0.5) * ratio;
+        let weight = |pixel: f32| (1.0 - ((pixel + 0.5 - centre) / reach).abs()).max(0.0);
+        let (lowest, highest) = ((centre - reach).floor(), (centre + reach).ceil());
+        let (first, end) = (lowest.clamp(0.0, length as f32) as usize, highest.clamp(0.0, length as f32) as usize);
+        let mut weights: Vec<f32> = (first..end).map(|pixel| weight(pixel as f32)).collect();
+        let inside: f32 = weights.iter().sum();
+        // The sum over all integers is close to `reach`, and exactly so only for whole numbers.
+        let whole = match beyond {
+            Beyond::Edge => inside,
+            Beyond::Padding => {
+                let before: f32 = outside(lowest, highest.min(0.0)).map(weight).sum();
+                let after: f32 = outside(lowest.max(length as f32), highest).map(weight).sum();
+                inside + before + after
+            }
+        };
+        if whole > 0.0 {
+            weights.iter_mut().for_each(|weight| *weight /= whole);
+        }
+        Taps { first, weights }
+    };
+    (0..target).map(taps_of).collect()
+}
+
+/// The whole numbers from `from` up to and without `end`.
+fn outside(from: f32, end: f32) -> impl Iterator<Item = f32> {
+    let count = (end - from).max(0.0) as usize;
+    (0..count).map(move |step| from + step as f32)
+}
+
+/// Scales the part of a picture in `window` to `width` by `height`. Separable: rows first.
+fn sample(picture: &Picture, window: &Rectangle, width: usize, height: usize, beyond: Beyond) -> Picture {
+    let columns = taps(picture.width, window.left, window.width(), width, beyond);
+    let rows = taps(picture.height, window.top, window.height(), height, beyond);
+    let padding = f32::from(PADDING);
+    // Relative to the padding, so that weight that lies beyond the picture adds nothing.
+    let narrow = |row: usize| {
+        let mut target = vec![0.0f32; width * 3];
+        let source = &picture.rgb[row * picture.width * 3..][..picture.width * 3];
+        for (pixel, column) in target.chunks_exact_mut(3).zip(&columns) {
+            for (rgb, weight) in source[column.first * 3..].chunks_exact(3).zip(&column.weights) {
+                for channel in 0..3 {
+                    pixel[channel] += (f32::from(rgb[channel]) - padding) * weight;
+                }
+            }
+        }
+        target
+    };
+    // Only the rows that one target row needs: a picture may be a hundred million pixels high.
+    let mut held: VecDeque<Vec<f32>> = VecDeque::new();
+    let mut first_held = 0;
+    let mut rgb = vec![PADDING; width * height * 3];
+    let mut sums = vec![0.0f32; width * 3];
+    for (target, row) in rgb.chunks_exact_mut((width * 3).max(1)).zip(&rows) {
+        sums.fill(0.0);
+        while first_held < row.first && held.pop_front().is_some() {
+            first_held += 1;
+        }
+        if held.is_empty() {
+            first_held = row.first;
+        }
+        held.extend((first_held + held.len()..row.first + row.weights.len()).map(narrow));
+        for (step, weight) in row.weights.iter().enumerate() {
+            let source = &held[row.first + step - first_held];
+            sums.iter_mut().zip(source).for_each(|(sum, value)| *sum += value * weight);
+        }
+        for (value, sum) in target.iter_mut().zip(&sums) {
+            *value = (sum + padding).round().clamp(0.0, 255.0) as u8;
+        }
+    }
+    Picture { width, height, rgb: rgb.into() }
+}
+
+fn whole(picture: &Picture) -> Rectangle {
+    Rectangle { left: 0.0, top: 0.0, right: picture.width as f32, bottom: picture.height as f32 }
+}
+
+/// Scales a picture, whatever its aspect.
+pub fn resize(picture: &Picture, width: usize, height: usize) -> Picture {
+    sample(picture, &whole(picture), width, height, Beyond::Edge)
+}
+
+/// Scales a picture to fit a square of side `side` and pads it with grey around. The mapping is from the picture into
+/// the square; the two scales differ by the rounding to whole pixels.
+pub fn letterbox(picture: &Picture, side: usize) -> (Picture, Mapping) {
+    let longest = picture.width.max(picture.height).max(1) as f32;
+    let fit = |length: usize| ((length as f32 * side as f32 / longest).round() as usize).clamp(1, side.max(1));
+    let (width, height) = (fit(picture.width), fit(picture.height));
+    let (left, top) = ((side - width.min(side)) / 2, (side - height.min(side)) / 2);
+    let scaled = resize(picture, width, height);
+    let mut rgb = vec![PADDING; side * side * 3];
+    for (target, source) in rgb.chunks_exact_mut((side * 3).max(1)).skip(top).zip(scaled.rgb.chunks_exact(width * 3)) {
+        target[left * 3..][..width * 3].copy_from_slice(source);
+    }
+    let mapping = Mapping {
+        scale_x: width as f32 / picture.width.max(1) as f32,
+        scale_y: height as f32 / picture.height.max(1) as f32,
+        left: left as f32,
+        top: top as f32,
+    };
+    (Picture { width: side, height: side, rgb: rgb.into() }, mapping)
+}
+
+/// Cuts out a rectangle with `margin` times its size around it, as far as the picture goes; at least one pixel.
+pub fn crop(picture: &Picture, rectangle: &Rectangle, margin: f32) -> Picture {
+    if picture.width == 0 || picture.height == 0 {
+        return picture.clone();
+    }
+    let (around_x, around_y) = (rectangle.width() * margin, rectangle.height() * margin);
+    let span = |from: f32, to: f32, length: usize| {
+        let first = (from.floor().max(0.0) as usize).min(length - 1);
+        let end = (to.ceil().max(0.0) as usize).clamp(first + 1, length);
+        (first, end)
+    };
+    let (left, right) = span(rectangle.left - around_x, rectangle.right + around_x, picture.width);
+    let (top, bottom) = span(rectangle.top - around_y, rectangle.bottom + around_y, picture.height);
+    let mut rgb = Vec::with_capacity((right - left) * (bottom - top) * 3);
+    for row in top..bottom {
+        rgb.extend_from_slice(&picture.rgb[(row * picture.width + left) * 3..(row * picture.width + right) * 3]);
+    }
+    Picture { width: right - left, height: bottom - top, rgb: rgb.into() }
+}
+
+/// Mirrors a picture left to right.
+pub fn flip(picture: &Picture) -> Picture {
+    let mut rgb = Vec::with_capacity(picture.rgb.len());
+    for row in picture.rgb.chunks_exact((picture.width * 3).max(1)) {
+        row.chunks_exact(3).rev().for_each(|pixel| rgb.extend_from_slice(pixel));
+    }
+    Picture { rgb: rgb.into(), ..*picture }
+}
+
+/// Factors of a change of colour; 1 changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Colour {
+    /// Of all three channels.
+    pub brightness: f32,
+    /// Distance from the mean luma of the picture.
+    pub contrast: f32,
+    /// Distance from the pixel's own luma.
+    pub saturation: f32,
+}
+
+impl Colour {
+    /// Each factor between `1 - strength` and `1 + strength`.
+    pub fn draw(strength: f32, generator: &mut ChaCha8Rng) -> Self {
+        let mut factor = || generator.random_range(1.0 - strength..=1.0 + strength);
+        Self { brightness: factor(), contrast: factor(), saturation: factor() }
+    }
+}
+
+/// Luma of BT.601.
+fn luma(pixel: &[u8]) -> f32 {
+    0.299 * f32::from(pixel[0]) + 0.587 * f32::from(pixel[1]) + 0.114 * f32::from(pixel[2])
+}
+
+/// Changes brightness, contrast and saturation, in that order of effect, in one pass.
+pub fn recolour(picture: &Picture, colour: Colour) -> Picture {
+    let pixels = (picture.width * picture.height).max(1) as f64;
+    let mean = (picture.rgb.chunks_exact(3).map(|pixel| f64::from(luma(pixel))).sum::<f64>() / pixels) as f32;
+    let mut rgb = Vec::with_capacity(picture.rgb.len());
+    for pixel in picture.rgb.chunks_exact(3) {
+        let grey = luma(pixel);
+        for &value in pixel {
+            let saturated = grey + (f32::from(value) - grey) * colour.saturation;
+            let contrasted = mean + (saturated - mean) * colour.contrast;
+            rgb.push((contrasted * colour.brightness).round().clamp(0.0, 255.0) as u8);
+        }
+    }
+    Picture { rgb: rgb.into(), ..*picture }
+}
+
+/// A query frame for training: in the square as [`letterbox`] puts it, up to a fifth larger or smaller, moved by up to
+/// a tenth of the square, flipped half of the time, its colours a little changed.
+pub fn augment_query(picture: &Picture, side: usize, generator: &mut ChaCha8Rng) -> (Picture, Mapping) {
+    let longest = picture.width.max(picture.height).max(1) as f32;
+    let extent = longest / generator.random_range(0.8f32..=1.2);
+    let mut start = |length: usize| (length as f32 - extent) / 2.0 + extent * generator.random_range(-0.1f32..=0.1);
+    let (left, top) = (start(picture.width), start(picture.height));
+    let window = Rectangle { left, top, right: left + extent, bottom: top + extent };
+    let scale = side as f32 / extent;
+    let mapping = Mapping { scale_x: scale, scale_y: scale, left: -left * scale, top: -top * scale };
+    let mut square = sample(picture, &window, side, side, Beyond::Padding);
+    square = recolour(&square, Colour::draw(0.15, generator));
+    match generator.random_bool(0.5) {
+        true => (flip(&square), mapping.flipped(side)),
+        false => (square, mapping),
+    }
+}
+
+/// The share of an object's size that is left around it in a reference, for the context that a detector sees too.
+const REFERENCE_MARGIN: f32 = 0.1;
+
+/// A reference as it is: the object (the whole picture without one) in a square.
+pub fn reference(picture: &Picture, object: Option<&Rectangle>, side: usize) -> Picture {
+    match object {
+        Some(object) => letterbox(&crop(picture, object, REFERENCE_MARGIN), side).0,
+        None => letterbox(picture, side).0,
+    }
+}
+
+/// One augmented view of a reference: another cut of the object (0.75 to 1.3 of its size, moved by up to an eighth),
+/// flipped half of the time, its colours changed.
+pub fn augment_reference(
+    picture: &Picture,
+    object: Option<&Rectangle>,
+    side: usize,
+    generator: &mut ChaCha8Rng,
+) -> Picture {
+    let whole = whole(picture);
+    let object = object.unwrap_or(&whole);
+    let size = generator.random_range(0.75f32..=1.3);
+    let (move_x, move_y) = (generator.random_range(-0.125f32..=0.125), generator.random_range(-0.125f32..=0.125));
+    let extent = (object.width().max(object.height()) * size).max(1.0);
+    let left = (object.left + object.right - extent) / 2.0 + object.width() * move_x;
+    let top = (object.top + object.bottom - extent) / 2.0 + object.height() * move_y;
+    let window = Rectangle { left, top, right: left + extent, bottom: top + extent };
+    let mut square = sample(picture, &window, side, side, Beyond::Padding);
+    square = recolour(&square, Colour::draw(0.3, generator));
+    if generator.random_bool(0.5) { flip(&square) } else { square }
+}
+
+#[cfg(test)]
+#[path = "transform_tests.rs"]
+mod tests;

@@ -1,0 +1,51 @@
+//! A build without `cuda`: says so.
+
+#[cfg(feature = "train")]
+pub use tensors::{capability, dispatch};
+
+use xrun_core::device::missing::Missing;
+use xrun_core::device::{Backend, Found, Tuning};
+
+/// A program without CUDA.
+struct Absent;
+
+impl Backend for Absent {}
+
+/// No GPU is looked for.
+///
+/// # Errors
+/// Always: the feature is missing.
+pub fn probe() -> Result<Vec<Found>, Missing> {
+    Absent.cuda()
+}
+
+/// `true`: nothing is tuned.
+pub fn tune(_: Tuning) -> bool {
+    true
+}
+
+/// Opens nothing.
+///
+/// # Errors
+/// Always: the feature is missing.
+pub fn opens(_: u32) -> Result<(), Missing> {
+    probe().map(drop)
+}
+
+#[cfg(feature = "train")]
+mod tensors {
+    /// `None`: there is no GPU.
+    pub fn capability(_: u32) -> Option<u32> {
+        None
+    }
+
+    /// Opens nothing.
+    ///
+    /// # Errors
+    /// Always: the feature is missing.
+    pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
+        super::probe()
+            .map_err(|missing| missing.to_string())
+            .map(|_| unreachable!("a device that is absent is never found"))
+    }
+}

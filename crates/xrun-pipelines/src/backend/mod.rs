@@ -1,0 +1,55 @@
+//! The devices of Burn: the CPU, NVIDIA GPUs with the feature `cuda`, Vulkan devices with `vulkan`.
+
+#[cfg(not(feature = "cuda"))]
+#[path = "cuda_absent.rs"]
+pub mod cuda;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(feature = "train")]
+pub mod dispatch;
+pub mod driver;
+#[cfg(not(feature = "train"))]
+#[path = "kernels_absent.rs"]
+pub mod kernels;
+#[cfg(feature = "train")]
+pub mod kernels;
+pub mod library;
+#[cfg(feature = "train")]
+pub mod threads;
+pub mod visible;
+#[cfg(not(feature = "vulkan"))]
+#[path = "vulkan_absent.rs"]
+pub mod vulkan;
+#[cfg(feature = "vulkan")]
+pub mod vulkan;
+
+use xrun_core::device::missing::Missing;
+use xrun_core::device::{Backend, Found, Tuning};
+use xrun_core::settings::sections::CpuKernels;
+use xrun_core::task::TaskError;
+
+/// Burn, as this program was built.
+#[derive(Clone, Copy, Debug)]
+pub struct Burn;
+
+impl Backend for Burn {
+    fn cuda(&self) -> Result<Vec<Found>, Missing> {
+        cuda::probe()
+    }
+
+    fn vulkan(&self) -> Result<Vec<Found>, Missing> {
+        vulkan::probe()
+    }
+
+    fn opens_cuda(&self, index: u32) -> Result<(), Missing> {
+        cuda::opens(index)
+    }
+
+    fn tune(&self, tuning: Tuning) -> bool {
+        cuda::tune(tuning)
+    }
+
+    fn choose_kernels(&self, kernels: CpuKernels) -> Result<(), TaskError> {
+        kernels::choose(kernels)
+    }
+}

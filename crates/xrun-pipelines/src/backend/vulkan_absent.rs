@@ -1,0 +1,33 @@
+//! A build without `vulkan`: says so.
+
+#[cfg(feature = "train")]
+pub use tensors::dispatch;
+
+use xrun_core::device::missing::Missing;
+use xrun_core::device::{Backend, Found};
+
+/// A program without Vulkan.
+struct Absent;
+
+impl Backend for Absent {}
+
+/// No device is looked for.
+///
+/// # Errors
+/// Always: the feature is missing.
+pub fn probe() -> Result<Vec<Found>, Missing> {
+    Absent.vulkan()
+}
+
+#[cfg(feature = "train")]
+mod tensors {
+    /// Opens nothing.
+    ///
+    /// # Errors
+    /// Always: the feature is missing.
+    pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
+        super::probe()
+            .map_err(|missing| missing.to_string())
+            .map(|_| unreachable!("a device that is absent is never found"))
+    }
+}

@@ -1,0 +1,179 @@
+//! The frozen encoder: the Audio Spectrogram Transformer (Gong et al. 2021), or statistics of the spectrogram.
+//!
+//! ```text
+//! [batch, frames, bands] -> patches -> two learnt tokens and those of patches, plus positions
+//! each block: x += attention(norm(x)), x += mlp(norm(x));   norm -> [batch, tokens, width]
+//! ```
+
+use std::path::Path;
+
+use burn::module::{Module, Param};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::tensor::Device;
+
+use super::settings::Model;
+use crate::nn::Tensor;
+use crate::nn::encoder_block;
+use crate::nn::encoder_block::{EPSILON, EncoderBlock, Norm};
+use crate::nn::hugging_face;
+use crate::nn::hugging_face::FileOf;
+use crate::nn::parameters::initialise_linear;
+use xrun_core::task::TaskError;
+
+/// What makes tokens of the spectrogram.
+#[derive(Module, Debug)]
+pub struct Embeddings {
+    cls_token: Param<Tensor<3>>,
+    distillation_token: Param<Tensor<3>>,
+    position_embeddings: Param<Tensor<3>>,
+    patches: Conv2d,
+}
+
+/// See the file's head.
+#[derive(Module, Debug)]
+pub struct Encoder {
+    embeddings: Embeddings,
+    layer: Vec<EncoderBlock>,
+    layernorm: Norm,
+}
+
+/// What the file has that is of no use here: a classifier's last layer.
+fn left_out(path: &str) -> bool {
+    path.starts_with("classifier.")
+}
+
+const FILE: FileOf = FileOf {
+    names: &[
+        &[
+            (r"^audio_spectrogram_transformer\.", ""),
+            (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patches."),
+        ],
+        &encoder_block::NAMES,
+    ],
+    transposed: true,
+    left_out,
+    own: |_| false,
+    called: "an `ASTModel`",
+    advice: "bands, frames, patch, stride, width, layers and heads must be those of the file",
+    layers: "layers",
+};
+
+impl Encoder {
+    /// All first values follow from the seed.
+    pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
+        let learnt = |tokens: usize| {
+            let shape = [1, tokens, model.width];
+            Param::from_tensor(Tensor::zeros(shape, device))
+        };
+        let embeddings = Embeddings {
+            cls_token: learnt(1),
+            distillation_token: learnt(1),
+            position_embeddings: learnt(model.encoder_tokens()),
+            patches: Conv2dConfig::new([1, model.width], [model.patch, model.patch])
+                .with_stride([model.stride, model.stride])
+                .init(device),
+        };
+        let layer = (0..model.layers).map(|_| EncoderBlock::new(model.width, model.heads, device)).collect();
+        initialise_linear(Self { embeddings, layer, layernorm: Norm::new(model.width, EPSILON, device) }, seed)
+    }
+
+    /// `[batch, frames, bands]` to `[batch, tokens, width]`.
+    pub fn forward(&self, spectrograms: Tensor<3>) -> Tensor<3> {
+        let [batch, frames, bands] = spectrograms.dims();
+        // Patches one after the other along the frames, and then along the bands.
+        let pictures = spectrograms.swap_dims(1, 2).reshape([batch, 1, bands, frames]);
+        let patches = self.embeddings.patches.forward(pictures).flatten::<3>(2, 3).swap_dims(1, 2);
+        let width = patches.dims()[2];
+        let learnt = |token: &Param<Tensor<3>>| token.val().expand([batch, 1, width]);
+        let extra = [learnt(&self.embeddings.cls_token), learnt(&self.embeddings.distillation_token)];
+        let tokens = Tensor::cat(extra.into_iter().chain([patches]).collect(), 1);
+        let start = tokens + self.embeddings.position_embeddings.val();
+        let hidden = self.layer.iter().fold(start, |hidden, block| block.forward(hidden));
+        self.layernorm.forward(hidden)
+    }
+
+    /// Puts the weights of a file in Hugging Face's layout into the encoder.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of another shape.
+    pub fn read(&mut self, path: &Path) -> Result<(), TaskError> {
+        hugging_face::read(self, path, FILE, |_, _, _| Ok(()))
+    }
+}
+
+/// The mean of each band over time, and its deviation: `[batch, frames, bands]` to `[batch, 1, 2 * bands]`.
+pub fn statistics(spectrograms: Tensor<3>) -> Tensor<3> {
+    let mean = spectrograms.clone().mean_dim(1);
+    let centred = spectrograms - mean.clone();
+    let deviation = (centred.clone() * centred).mean_dim(1).sqrt();
+    Tensor::cat(vec![mean, deviation], 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::nn::agreement::{agree, changed, numbers};
+    use crate::nn::tests::{autodiff, close, plain, values};
+
+    fn tiny() -> Model {
+        let shape = Model { bands: 10, frames: 14, patch: 4, stride: 3, width: 8, ..Model::default() };
+        Model { layers: 2, heads: 2, ..shape }
+    }
+
+    fn file() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/reference/ast_tiny.safetensors"))
+    }
+
+    /// Hugging Face's `ASTModel` with the same weights, `tests/reference/ast_tiny.py`.
+    #[test]
+    fn tokens_are_those_of_hugging_face() {
+        let all: Value = serde_json::from_str(include_str!("../../../../tests/reference/ast_tiny.json")).unwrap();
+        let row = |name: &str| -> Vec<f32> {
+            all[name].as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+        };
+        let mut encoder = Encoder::new(&tiny(), 1, &plain());
+        encoder.read(file()).unwrap();
+        let spectrograms = Tensor::from_data(TensorData::new(row("spectrograms"), [2, 14, 10]), &plain());
+        let found = encoder.forward(spectrograms);
+        assert_eq!(found.dims(), [2, 3 * 4 + 2, 8]);
+        close(&values(found), &row("last_hidden_state"), 1e-4);
+    }
+
+    #[test]
+    fn fused_operations_give_the_outputs_and_gradients_of_burns() {
+        // The last has more tokens than attention takes at a time.
+        let long = Model { frames: 60, stride: 2, width: 15, heads: 3, layers: 1, ..tiny() };
+        for (model, clips) in [(tiny(), 2), (Model::default(), 3), (long, 1)] {
+            let encoder = changed(Encoder::new(&model, 1, &autodiff()));
+            let shape = [clips, model.frames, model.bands];
+            let spectra = TensorData::new((0..shape.iter().product()).map(numbers).collect::<Vec<_>>(), shape);
+            agree(&encoder, 1e-5, |encoder| {
+                let tokens = encoder.forward(Tensor::from_data(spectra.clone(), &autodiff())).flatten::<2>(1, 2);
+                // Sums of a row alone would not change with its values, which are normalised.
+                let cubes = tokens.clone() * tokens.clone() * tokens.clone();
+                (vec![tokens], cubes.mean())
+            });
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_shape_is_refused_by_name() {
+        for (model, expected) in [
+            (Model { width: 12, ..tiny() }, "does not fit the model"),
+            (Model { layers: 1, ..tiny() }, "`layers` must be the file's"),
+            (Model { layers: 3, ..tiny() }, "are missing"),
+        ] {
+            let message = Encoder::new(&model, 1, &plain()).read(file()).unwrap_err().to_string();
+            assert!(message.contains(expected) && message.contains("ast_tiny.safetensors"), "{message}");
+        }
+    }
+
+    #[test]
+    fn statistics_by_hand() {
+        let spectrogram = Tensor::<3>::from_floats([[[1.0, 5.0], [3.0, 5.0]]], &plain());
+        close(&values(statistics(spectrogram)), &[2.0, 5.0, 1.0, 0.0], 1e-6);
+    }
+}

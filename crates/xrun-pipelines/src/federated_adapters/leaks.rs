@@ -1,0 +1,66 @@
+//! Which leaks can be switched on, and what does each grow with?
+
+use super::rounds::Rounds;
+pub use crate::leaks::{
+    BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, THREAD_POOLS,
+};
+use xrun_core::bounded::growth::{Keeps, Occasion};
+use xrun_core::experiment::leaks::Leak;
+use xrun_core::leak;
+
+/// Clips that are moved to the device when they are first used, and stay there.
+pub const DATASET_ON_DEVICE: Leak = leak!(
+    "dataset_on_device",
+    with_tensors,
+    "Move each clip to the device when it is first used and keep it there: samples, embedding and targets. Ends when all \
+     clips have been used."
+);
+/// Targets of each batch that are kept as tracked tensors.
+pub const TARGETS_WITH_GRAPH: Leak = leak!(
+    "targets_with_graph",
+    with_tensors,
+    "Keep the targets of each batch as tracked tensors that no backward pass reaches."
+);
+/// Models of nodes and their optimiser's state that outlive the node's turn.
+pub const NODE_MODELS: Leak = leak!(
+    "node_models",
+    with_tensors,
+    "Keep the model of a node and its optimiser's running values when its turn has ended."
+);
+/// Results of all nodes of all rounds on the server.
+pub const ROUND_RESULTS: Leak =
+    leak!("round_results", on_host, "Keep the results of all nodes of all rounds on the server.");
+/// Outputs of validations that stay on the device.
+pub const VALIDATION_OUTPUTS: Leak = leak!(
+    "validation_outputs",
+    with_tensors,
+    "Keep the outputs for all held-out clips on the device, at each validation."
+);
+
+/// All of them.
+pub const LEAKS: &[&Leak] = &[
+    &DATASET_ON_DEVICE,
+    &BATCHES_ON_DEVICE,
+    &OUTPUTS_WITH_GRAPH,
+    &EMBEDDINGS_WITH_GRAPH,
+    &TARGETS_WITH_GRAPH,
+    &GRADIENTS,
+    &LOSS_WITH_GRAPH,
+    &NODE_MODELS,
+    &ROUND_RESULTS,
+    &VALIDATION_OUTPUTS,
+    &THREAD_POOLS,
+];
+
+/// What `leak` comes to keep. `clip_bytes` are those of a clip on the device with its targets, `clips` all that are used.
+pub fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> Keeps {
+    match *leak {
+        DATASET_ON_DEVICE => Keeps::Filling { in_all: clips * clip_bytes, full: clips * clip_bytes },
+        OUTPUTS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.last_pass)),
+        EMBEDDINGS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.first_pass)),
+        NODE_MODELS | ROUND_RESULTS => Keeps::with(Occasion::Step, rounds.fraction(|place| place.ends_turn)),
+        VALIDATION_OUTPUTS => Keeps::with(Occasion::Validation, 1.0),
+        THREAD_POOLS => Keeps::with(Occasion::Epoch, 1.0),
+        _ => Keeps::with(Occasion::Step, 1.0),
+    }
+}

@@ -1,0 +1,115 @@
+//! Federated training of adapters from sound to the text conditioning of an image generator, as in docs/origins.md.
+
+#[cfg(feature = "train")]
+pub mod adapters;
+pub mod buffers;
+pub mod check;
+#[cfg(feature = "train")]
+pub mod encoder;
+#[cfg(feature = "train")]
+pub mod encoding;
+#[cfg(feature = "train")]
+pub mod federation;
+pub mod leaks;
+#[cfg(feature = "train")]
+pub mod loss;
+pub mod metrics;
+#[cfg(feature = "train")]
+pub mod predict;
+pub mod prepare;
+#[cfg(feature = "train")]
+pub mod pretraining;
+pub mod retrieval;
+pub mod rounds;
+pub mod server;
+pub mod settings;
+pub mod sizes;
+pub mod sounds;
+#[cfg(feature = "train")]
+pub mod step_leaks;
+#[cfg(feature = "train")]
+pub mod target_tensors;
+#[cfg(feature = "train")]
+pub mod task;
+pub mod trained_encoder;
+#[cfg(feature = "train")]
+pub mod validation;
+
+use settings::{Model, Settings};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::error::DataError;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::leaks::Leak;
+use xrun_core::experiment::look::Look;
+use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun_core::problem::Problems;
+use xrun_core::settings::sections::PART_SIZE;
+use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
+use xrun_data::sound_clips::Seen;
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use task::open;
+
+/// `[pipeline.federated-adapters]`.
+#[derive(Debug)]
+pub struct FederatedAdapters;
+
+impl PipelineKind for FederatedAdapters {
+    const NAME: &'static str = "federated-adapters";
+    const MODELS: &'static [&'static str] = &[AudioAdapters::NAME];
+    const DATASETS: &'static [&'static str] = &["sound-clips"];
+    const METRICS: &'static [Metric] = metrics::METRICS;
+    const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
+    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    const LIMITS: &'static [&'static str] = &[PART_SIZE];
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        check::check(settings, experiment, problems);
+    }
+
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+        let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        prepare::look(settings, experiment, &seen).map(Look::from)
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
+        prepare::prepare(settings, model, dataset, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.audio-adapters]`.
+#[derive(Debug)]
+pub struct AudioAdapters;
+
+impl ModelKind for AudioAdapters {
+    const NAME: &'static str = "audio-adapters";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        check::check_model(settings, problems);
+    }
+
+    fn paths(settings: &mut Model) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("weights", &mut settings.weights)]
+    }
+}

@@ -1,0 +1,200 @@
+//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::buffers::{self, Buffers};
+use super::leaks;
+use super::metrics::METRICS;
+use super::rounds::Rounds;
+use super::settings::{EncoderKind, Model, Partition, Settings, batch_size};
+use super::sizes;
+use super::sounds::Sounds;
+use super::trained_encoder;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::dataset::digest::{digest, digest_of_file};
+use xrun_core::dataset::error::DataError;
+use xrun_core::experiment::Experiment;
+use xrun_core::task::smaller::Smaller;
+use xrun_core::task::{TaskError, TaskFacts};
+use xrun_core::units::counted;
+use xrun_data::sound_clips::library::{Library, Role, Split};
+use xrun_data::sound_clips::settings::Settings as Data;
+use xrun_data::sound_clips::store::ClipStore;
+use xrun_data::sound_clips::targets::Targets;
+use xrun_data::sound_clips::{Seen, open, partition};
+
+/// Steps of a probe, at least: allocators settle.
+const PROBE_STEPS_MIN: u64 = 8;
+/// So many nodes have a digest of their own in the manifest; of more, one digest says all.
+const NODES_NAMED: usize = 20;
+
+/// Opened data, and what the task needs of the experiment.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What may be set of the task.
+    pub settings: Settings,
+    /// What may be set of the model.
+    pub model: Model,
+    /// Which node makes which step.
+    pub rounds: Rounds,
+    /// Clips of each node that are trained on, by their number in the data set.
+    pub nodes: Vec<Vec<u32>>,
+    /// The clips.
+    pub sounds: Arc<Sounds>,
+    /// The vectors that are to be given for each class.
+    pub targets: Targets,
+    /// The buffers of the task.
+    pub buffers: Buffers,
+}
+
+/// Opens the data. The index and the caches enter the ledger here.
+pub fn prepare(
+    settings: &Settings,
+    model: &Model,
+    data: &Data,
+    experiment: &Experiment,
+    ledger: &Ledger,
+) -> Result<(TaskFacts, Prepared), TaskError> {
+    let library = open::open(data)?;
+    let seed = experiment.experiment.seed;
+    let targets = Targets::open(data, &library, sizes::targets(model), seed)?;
+    let nodes = nodes(settings, &library, seed)?;
+    let mut digests =
+        vec![("sound-clips".to_owned(), library.digest.clone()), ("targets".into(), targets.digest.clone())];
+    if let Some(weights) = &model.weights {
+        digests.push(("weights".into(), digest_of_file(Path::new(weights))?));
+    }
+    digests.extend(digests_of_nodes(&nodes, &library));
+    let size = batch_size(&experiment.training);
+    let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
+    let classes = library.classes_of(Role::Nodes).len();
+    let buffers =
+        Buffers::new(settings, model, data, &library, experiment, buffers::Sizes { batch: size, personal, classes });
+    let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
+    let rounds = Rounds::new(settings, clips, size, seed);
+    let left_out = library.left_out.clone();
+    let smaller = smaller(settings, experiment, &library.seen());
+    let made = trained_encoder::made(settings, model, &library.digest, seed);
+    let store = ClipStore::new(library, data, model.bands, model.frames, ledger);
+    let mut owners: Vec<PlannedOwner> =
+        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
+    let clips = nodes.iter().map(|clips| clips.len() as u64).sum();
+    let clip_bytes = sizes::on_device(model, store.samples_of_clip());
+    owners.extend(experiment.leaks.planned_owners(leaks::LEAKS, |leak| leaks::keeps(leak, &rounds, clips, clip_bytes)));
+    let sounds = Sounds::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
+    let of_round = settings.nodes_per_round() as u64;
+    let facts = TaskFacts {
+        owners,
+        data_digests: digests,
+        data_left_out: left_out,
+        smaller,
+        trained_parameters: Some(sizes::parameters(model)),
+        batch_items: size as u64,
+        batch_keys: &["training.batch_size"],
+        // Whole rounds of one step each: a round has its sum, and what nodes keep.
+        probe_steps: PROBE_STEPS_MIN.div_ceil(of_round) * of_round,
+        stages: &["round", "local_epoch"],
+        made,
+        probe_overrides: vec!["pipeline.federated-adapters.local_steps=1".into()],
+        ..TaskFacts::new(rounds.steps(), METRICS)
+    };
+    let sounds = Arc::new(sounds);
+    let (settings, model) = (settings.clone(), model.clone());
+    Ok((facts, Prepared { settings, model, rounds, nodes, sounds, targets, buffers }))
+}
+
+/// Which clips to train on each node has, by their number in the data set.
+fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
+    let clips = library.clips_of(Role::Nodes, Split::Train);
+    let class = |clip: &u32| library.clips[*clip as usize].class;
+    let classes = || clips.iter().map(class).collect::<Vec<u32>>();
+    let (nodes, least) = (settings.nodes, settings.min_clips_per_node);
+    let dealt = match settings.partition {
+        Partition::Iid => partition::iid(clips.len(), nodes, seed)?,
+        Partition::ByClass => partition::by_class(&classes(), nodes)?,
+        Partition::Dirichlet => partition::dirichlet(&classes(), nodes, settings.dirichlet_alpha, least, seed)?,
+        Partition::ByColumn => {
+            let name = &settings.partition_column;
+            let column = library.column(name).ok_or_else(|| unknown_column(name, &library.seen().columns))?;
+            let values: Vec<u32> = clips.iter().map(|clip| column.of_clip[*clip as usize]).collect();
+            partition::by_column(&values, nodes)?
+        }
+    };
+    let few = dealt.iter().position(|clips| clips.len() < least);
+    if let Some(node) = few {
+        let has = counted(dealt[node].len() as u64, "clip");
+        return Err(DataError::content(format!(
+            "node {node} has {has} to train on, and `pipeline.federated-adapters.min_clips_per_node` asks for {least}; \
+             write {}, or fewer `nodes`",
+            dealt[node].len()
+        )));
+    }
+    Ok(dealt.into_iter().map(|positions| positions.into_iter().map(|at| clips[at as usize]).collect()).collect())
+}
+
+fn unknown_column(name: &str, columns: &[String]) -> DataError {
+    DataError::content(format!(
+        "`pipeline.federated-adapters.partition_column`: the table has no column `{name}`; it has {}",
+        columns.iter().map(|column| format!("`{column}`")).collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// What identifies the clips of each node.
+fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, String)> {
+    let of = |clips: &[u32]| {
+        let files: Vec<&str> = clips.iter().map(|clip| &*library.clips[*clip as usize].file).collect();
+        digest(files.join("\n").as_bytes())
+    };
+    match nodes.len() {
+        ..=NODES_NAMED => {
+            let one = |(node, clips): (usize, &Vec<u32>)| {
+                (format!("node {node} ({})", counted(clips.len() as u64, "clip")), of(clips))
+            };
+            nodes.iter().enumerate().map(one).collect()
+        }
+        count => {
+            let all: Vec<String> = nodes.iter().map(|clips| of(clips)).collect();
+            vec![(format!("{count} nodes"), digest(all.join("\n").as_bytes()))]
+        }
+    }
+}
+
+/// What the data cannot fill.
+pub fn smaller(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Vec<Smaller> {
+    let mut all = Vec::new();
+    let size = batch_size(&experiment.training) as u64;
+    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
+        all.extend(Smaller::than_asked(key, asked, used, because));
+    };
+    let (train, held_out): (u64, u64) = (seen.train.iter().sum(), seen.held_out.iter().sum());
+    let of_node = train / settings.nodes.max(1) as u64;
+    let because = format!("{} on {}", counted(train, "clip"), counted(settings.nodes as u64, "node"));
+    cut("training.batch_size", size, of_node.max(1), because);
+    let because = format!("the data has {} held out, {size} in a batch", counted(held_out, "clip"));
+    cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
+    all
+}
+
+/// What the data, as it was seen, cannot be used for.
+pub fn look(settings: &Settings, experiment: &Experiment, seen: &Seen) -> Result<Vec<Smaller>, DataError> {
+    let classes = seen.train.iter().filter(|clips| **clips > 0).count();
+    if settings.partition == Partition::ByClass && settings.nodes > classes {
+        return Err(DataError::content(format!(
+            "`pipeline.federated-adapters.nodes`: {} nodes, and the data has {} to deal out to them; write {classes} or \
+             less, or another `partition`",
+            settings.nodes,
+            counted(classes as u64, "class"),
+        )));
+    }
+    if settings.partition == Partition::ByColumn && !seen.columns.contains(&settings.partition_column) {
+        return Err(unknown_column(&settings.partition_column, &seen.columns));
+    }
+    Ok(smaller(settings, experiment, seen))
+}
+
+/// Whether the encoder is trained before the run.
+pub fn pretrains(model: &Model) -> bool {
+    model.encoder == EncoderKind::SpectrogramTransformer && model.weights.is_none()
+}

@@ -1,0 +1,138 @@
+//! Where does the encoder come from? From a file, or from a training on public classes that is made once and kept.
+//!
+//! It is no part of the run's steps: rounds would no longer be epochs, and a sweep over nodes or local epochs needs one and the
+//! same encoder. It is made on the CPU, whatever the run's device.
+
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::TensorData;
+use burn_store::{ModuleSnapshot, SafetensorsStore};
+use rand::seq::SliceRandom;
+use xrun_ops::{LossTargets, next_token_loss};
+
+use super::encoder::Encoder;
+use super::prepare::Prepared;
+use super::settings::{EncoderKind, Model, Settings};
+use super::sounds::Sounds;
+use super::trained_encoder;
+use crate::backend::dispatch::TensorDevice;
+use crate::nn::parameters::initialise_linear;
+use crate::nn::step::{Gathered, Trained};
+use crate::nn::{Tensor, checkpoint_weights, flat};
+use xrun_core::dataset::digest::digest_of_numbers;
+use xrun_core::dataset::{cache, written_once};
+use xrun_core::device::Kind;
+use xrun_core::seed::generator;
+use xrun_core::settings::sections::{AdamW, Optimizer, Training};
+use xrun_core::task::TaskError;
+use xrun_data::sound_clips::library::{Role, Split};
+
+const BATCH: usize = 32;
+/// As many encoders are kept in the cache; each is as large as a model.
+const ENCODERS_MAX: usize = 16;
+
+/// The encoder with a layer on top that tells classes apart.
+#[derive(Module, Debug)]
+struct Classifier {
+    encoder: Encoder,
+    head: Linear,
+}
+
+impl Classifier {
+    /// The sum over clips of the cross-entropy; `[1]`. `spectra` are `[clips, frames, bands]`.
+    fn loss(&self, spectra: Tensor<3>, classes: Vec<i32>) -> Tensor<1> {
+        let clips = classes.len();
+        let tokens = self.encoder.forward(spectra);
+        // The mean over all tokens, so that those of patches learn something, too.
+        let logits = self.head.forward(tokens.mean_dim(1).flatten::<2>(1, 2));
+        next_token_loss(logits, LossTargets { labels: classes, weights: vec![1.0; clips], teacher: None }).total
+    }
+}
+
+/// The encoder on the plain device, and the digest of its weights; `None` where statistics take its place.
+///
+/// # Errors
+/// A file that cannot be read, or a device that fails.
+pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<Option<(Encoder, String)>, TaskError> {
+    let model = &prepared.model;
+    if model.encoder == EncoderKind::Statistics {
+        return Ok(None);
+    }
+    let mut encoder = Encoder::new(model, seed, &device.plain);
+    match &model.weights {
+        Some(weights) => encoder.read(Path::new(weights))?,
+        None => {
+            let path = made(&prepared.settings, model, &prepared.sounds, seed)?;
+            load(&mut encoder, &path)?;
+        }
+    }
+    let digest = digest_of_numbers(&flat::to_host(&encoder));
+    Ok(Some((encoder.no_grad(), digest)))
+}
+
+/// The file of the encoder, made now if it is not there yet.
+fn made(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<PathBuf, TaskError> {
+    let path = trained_encoder::path(settings, model, &sounds.store().library().digest, seed);
+    written_once::file(&path, |at| {
+        let trained = train(settings, model, sounds, seed)?;
+        let mut store = checkpoint_weights::to_file(at, "model", "spectrogram-transformer");
+        trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
+        path.parent().iter().for_each(|folder| cache::forget_oldest(folder, ENCODERS_MAX - 1));
+        Ok::<(), TaskError>(())
+    })?;
+    Ok(path)
+}
+
+fn load(encoder: &mut Encoder, path: &Path) -> Result<(), TaskError> {
+    written_once::digest(path)?;
+    let applied = encoder.load_from(&mut SafetensorsStore::from_file(path));
+    let applied = applied.map_err(|error| TaskError::file(path, error))?;
+    match applied.missing.is_empty() && applied.errors.is_empty() {
+        true => Ok(()),
+        false => Err(TaskError::file(path, "does not fit the model; take the file away, and it is made again")),
+    }
+}
+
+/// Trains the encoder to tell public classes apart.
+fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Result<Encoder, TaskError> {
+    let device = TensorDevice::open(Kind::Cpu, false)?;
+    let store = sounds.store();
+    let (clips, classes) =
+        (store.library().clips_of(Role::Public, Split::Train), store.library().classes_of(Role::Public));
+    let head = LinearConfig::new(model.width, classes.len().max(1)).init(&device.autodiff);
+    let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
+    let classifier = initialise_linear(classifier, seed);
+    let training = Training { clip_norm: Some(1.0), ..Training::default() };
+    let mut trained = Trained::new(classifier, &Optimizer::AdamW(AdamW::default()), &training);
+    let per_pass = clips.len().div_ceil(BATCH).max(1) as u64;
+    for step in 0..settings.pretraining_steps {
+        let mut order = clips.clone();
+        order.shuffle(&mut generator(seed, "pretraining", step / per_pass));
+        let first = (step % per_pass) as usize * BATCH;
+        let batch = &order[first..(first + BATCH).min(order.len())];
+        let mut spectra: Vec<f32> = Vec::with_capacity(batch.len() * model.frames * model.bands);
+        let mut answers = Vec::with_capacity(batch.len());
+        for clip in batch {
+            spectra.extend(store.log_mel(*clip)?.iter());
+            answers.push((store.library().clips[*clip as usize].class as usize - classes.start) as i32);
+        }
+        let spectra = TensorData::new(spectra, [batch.len(), model.frames, model.bands]);
+        let mut gathered = Gathered::new(1);
+        gathered.count(batch.len() as f64);
+        let network = trained.network()?;
+        gathered.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
+        let (gradients, _) = trained.mean_and_clip(&mut gathered)?;
+        trained.update(rate(step, settings.pretraining_steps), gradients)?;
+    }
+    Ok(trained.network()?.valid().encoder)
+}
+
+/// A short warm-up and half a cosine down to a tenth.
+fn rate(step: u64, steps: u64) -> f64 {
+    const MOST: f64 = 2e-3;
+    const WARM_UP: f64 = 20.0;
+    let cosine = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / steps.max(1) as f64).cos());
+    MOST * ((step as f64 + 1.0) / WARM_UP).min(1.0) * (0.1 + 0.9 * cosine)
+}

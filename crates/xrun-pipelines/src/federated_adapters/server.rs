@@ -1,0 +1,206 @@
+//! What does the server do with the nodes' adapters? It holds one running sum, never the results of all nodes.
+//!
+//! Everything is on the host, in 32-bit floats. McMahan et al. 2017 (FedAvg), Hsu et al. 2019 (FedAvgM), Reddi et al. 2021
+//! (FedAdam). All results of a round together are what other servers ran out of memory by (docs/origins.md).
+
+use super::settings::Server as Rule;
+
+/// The weighted sum of the results that came in so far, and how far they lie apart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RoundSum {
+    /// Empty before the first result.
+    pub values: Vec<f32>,
+    /// Results.
+    pub count: u64,
+    /// Sum over results of the squared distance from where the round began.
+    pub squared_distance: f64,
+}
+
+impl RoundSum {
+    /// Adds a result with its weight; the weights of a round sum to one. The first is assigned, so that one node alone is
+    /// averaged to the bit.
+    pub fn add(&mut self, result: Vec<f32>, weight: f64, began: &[f32]) {
+        let distances = result.iter().zip(began).map(|(one, other)| f64::from(one - other).powi(2));
+        self.squared_distance += distances.sum::<f64>();
+        self.count += 1;
+        let weight = weight as f32;
+        if self.values.is_empty() {
+            self.values = result;
+            if weight != 1.0 {
+                self.values.iter_mut().for_each(|value| *value *= weight);
+            }
+        } else {
+            self.values.iter_mut().zip(result).for_each(|(sum, value)| *sum += weight * value);
+        }
+    }
+
+    /// How far the results lie from their mean: the root of the mean squared distance, as a fraction of the mean's length.
+    /// 0 where all are equal; `None` where nothing came.
+    pub fn drift(&self, mean: &[f32], began: &[f32]) -> Option<f64> {
+        let moved: f64 = mean.iter().zip(began).map(|(mean, began)| f64::from(mean - began).powi(2)).sum();
+        let length = mean.iter().map(|mean| f64::from(*mean).powi(2)).sum::<f64>().sqrt();
+        let variance = self.squared_distance / self.count as f64 - moved;
+        (self.count > 0 && length > 0.0).then(|| variance.max(0.0).sqrt() / length)
+    }
+}
+
+/// The global adapters and what the server's rule keeps of earlier rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    rule: Rule,
+    /// The model that every round begins with.
+    pub global: Vec<f32>,
+    /// The running mean of differences; empty where the rule keeps none, and before the first round.
+    pub momentum: Vec<f32>,
+    /// The running mean of their squares, in the same way.
+    pub squares: Vec<f32>,
+}
+
+impl Server {
+    /// A server before the first round; `global` are the adapters that it begins with.
+    pub fn new(rule: Rule, global: Vec<f32>) -> Self {
+        Self { rule, global, momentum: Vec::new(), squares: Vec::new() }
+    }
+
+    /// Copies of the adapters that the rule keeps.
+    pub fn copies(rule: &Rule) -> u64 {
+        match rule {
+            Rule::Average(_) => 0,
+            Rule::Momentum(_) => 1,
+            Rule::Adam(_) => 2,
+        }
+    }
+
+    /// Makes the new model of the mean of a round.
+    pub fn apply(&mut self, mean: Vec<f32>) {
+        match &self.rule {
+            Rule::Average(_) => self.global = mean,
+            Rule::Momentum(rule) => {
+                // w + η (β v + m - w), written so that β = 0 and η = 1 leave the mean as it is.
+                let (rate, momentum) = (rule.learning_rate as f32, rule.momentum as f32);
+                self.momentum.resize(mean.len(), 0.0);
+                for ((global, kept), mean) in self.global.iter_mut().zip(&mut self.momentum).zip(mean) {
+                    let difference = mean - *global;
+                    let before = *kept;
+                    *kept = momentum * before + difference;
+                    *global = mean + (rate * momentum * before + (rate - 1.0) * difference);
+                }
+            }
+            Rule::Adam(rule) => {
+                let (rate, tau) = (rule.learning_rate as f32, rule.tau as f32);
+                let (beta_1, beta_2) = (rule.beta_1 as f32, rule.beta_2 as f32);
+                self.momentum.resize(mean.len(), 0.0);
+                self.squares.resize(mean.len(), 0.0);
+                let kept = self.momentum.iter_mut().zip(&mut self.squares);
+                for ((global, (momentum, squares)), mean) in self.global.iter_mut().zip(kept).zip(mean) {
+                    let difference = mean - *global;
+                    *momentum = beta_1 * *momentum + (1.0 - beta_1) * difference;
+                    *squares = beta_2 * *squares + (1.0 - beta_2) * difference * difference;
+                    *global += rate * *momentum / (squares.sqrt() + tau);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::settings::{Adam, Average, Momentum};
+    use super::*;
+
+    fn averaged(results: &[(&[f32], f64)]) -> Vec<f32> {
+        let mut sum = RoundSum::default();
+        results.iter().for_each(|(result, weight)| sum.add(result.to_vec(), *weight, &[0.0, 0.0]));
+        sum.values
+    }
+
+    #[test]
+    fn means_by_hand() {
+        assert_eq!(averaged(&[(&[1.0, 2.0], 0.25), (&[5.0, 6.0], 0.75)]), [4.0, 5.0]);
+        assert_eq!(averaged(&[(&[1.0, 2.0], 0.5), (&[5.0, 6.0], 0.5)]), [3.0, 4.0]);
+    }
+
+    #[test]
+    fn momentum_by_hand() {
+        let rule = Rule::Momentum(Momentum { learning_rate: 1.0, momentum: 0.9 });
+        let mut server = Server::new(rule, vec![0.0, 0.0]);
+        server.apply(vec![4.0, 5.0]);
+        assert_eq!((&server.momentum[..], &server.global[..]), (&[4.0, 5.0][..], &[4.0, 5.0][..]));
+        server.apply(vec![5.0, 6.0]);
+        let close = |found: &[f32], expected: [f32; 2]| found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(close(&server.momentum, [4.6, 5.5]) && close(&server.global, [8.6, 10.5]), "{server:?}");
+    }
+
+    #[test]
+    fn drift_by_hand() {
+        let began = [0.0, 0.0];
+        let mut sum = RoundSum::default();
+        assert_eq!(sum.drift(&[1.0, 1.0], &began), None, "nothing came");
+        sum.add(vec![3.0, 0.0], 0.5, &began);
+        assert_eq!(sum.drift(&[3.0, 0.0], &began), Some(0.0), "one alone is its own mean");
+        sum.add(vec![3.0, 8.0], 0.5, &began);
+        // Mean (3, 4) of length 5; both are 4 away from it.
+        assert!((sum.drift(&sum.values, &began).unwrap() - 0.8).abs() < 1e-9);
+    }
+
+    /// Flower's servers on the same results, `tests/reference/federated.py`.
+    #[test]
+    fn models_are_those_of_flower() {
+        let all: serde_json::Value =
+            serde_json::from_str(include_str!("../../../../tests/reference/federated.json")).unwrap();
+        let row = |value: &serde_json::Value| -> Vec<f32> {
+            value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+        };
+        for case in all["cases"].as_array().unwrap() {
+            let rule: Rule = serde_json::from_value(case["server"].clone()).unwrap();
+            let clips = row(&case["clips"]);
+            let mut server = Server::new(rule, row(&all["start"]));
+            for (results, expected) in all["rounds"].as_array().unwrap().iter().zip(case["models"].as_array().unwrap())
+            {
+                let mut sum = RoundSum::default();
+                for (result, count) in results.as_array().unwrap().iter().zip(&clips) {
+                    let weight = f64::from(*count) / f64::from(clips.iter().sum::<f32>());
+                    sum.add(row(result), weight, &server.global);
+                }
+                server.apply(sum.values);
+                for (found, expected) in server.global.iter().zip(row(expected)) {
+                    assert!((found - expected).abs() < 1e-6, "{}: {found}, expected {expected}", case["server"]);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn neutral_values_leave_the_mean_as_it_is(
+            rounds in proptest::collection::vec(proptest::collection::vec(-1e3f32..1e3, 3), 1..5)
+        ) {
+            let neutral = Rule::Momentum(Momentum { learning_rate: 1.0, momentum: 0.0 });
+            let mut average = Server::new(Rule::Average(Average {}), vec![0.5; 3]);
+            let mut momentum = Server::new(neutral, vec![0.5; 3]);
+            for mean in rounds {
+                average.apply(mean.clone());
+                momentum.apply(mean);
+                prop_assert_eq!(&average.global, &momentum.global);
+            }
+        }
+
+        #[test]
+        fn one_node_alone_is_averaged_to_the_bit(values in proptest::collection::vec(-1e3f32..1e3, 1..8)) {
+            let mut sum = RoundSum::default();
+            sum.add(values.clone(), 1.0, &vec![0.0; values.len()]);
+            prop_assert_eq!(sum.values, values);
+        }
+    }
+
+    #[test]
+    fn adam_moves_towards_the_mean_by_no_more_than_its_rate() {
+        let mut server = Server::new(Rule::Adam(Adam::default()), vec![0.0, 1.0]);
+        server.apply(vec![1.0, 0.0]);
+        // m = 0.1 d, v = 0.01 d²: the step is 0.1 · 0.1 / (0.1 + 0.001).
+        let step = 0.1 * 0.1 / 0.101;
+        assert!((server.global[0] - step).abs() < 1e-6 && (server.global[1] - (1.0 - step)).abs() < 1e-6, "{server:?}");
+    }
+}

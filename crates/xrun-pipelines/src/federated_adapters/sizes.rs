@@ -1,0 +1,61 @@
+//! How many numbers do the adapters have? From the settings alone, for the plan.
+
+use super::settings::{AdapterShape, Model, Part};
+use xrun_data::sound_clips::targets::Shape;
+
+/// The part that a parameter belongs to, by its path, such as `pooled.hidden.0.linear.weight`.
+pub fn part_of(path: &str) -> Part {
+    match (path.contains(".pooling."), path.starts_with("pooled.")) {
+        (true, _) => Part::Pooling,
+        (false, true) => Part::Pooled,
+        (false, false) => Part::Tokens,
+    }
+}
+
+/// Numbers of both adapters.
+pub fn parameters(model: &Model) -> u64 {
+    Part::ALL.into_iter().map(|part| parameters_of(part, model)).sum()
+}
+
+/// Numbers of one part of them.
+pub fn parameters_of(part: Part, model: &Model) -> u64 {
+    match part {
+        Part::Pooled => of_layers(model, &model.pooled),
+        Part::Tokens => of_layers(model, &model.tokens),
+        Part::Pooling => of_pooling(&model.pooled) + of_pooling(&model.tokens),
+    }
+}
+
+fn of_layers(model: &Model, shape: &AdapterShape) -> u64 {
+    let mut width = model.encoder_width();
+    let mut count = 0;
+    for wide in &shape.hidden {
+        count += linear(width, *wide) + 2 * *wide as u64;
+        width = *wide;
+    }
+    count + linear(width, shape.width)
+}
+
+fn of_pooling(shape: &AdapterShape) -> u64 {
+    (shape.latents * shape.width) as u64 + 4 * linear(shape.width, shape.width)
+}
+
+fn linear(inputs: usize, outputs: usize) -> u64 {
+    (inputs * outputs + outputs) as u64
+}
+
+/// The targets that the outputs are compared with.
+pub fn targets(model: &Model) -> Shape {
+    Shape { tokens: model.tokens.latents, width: model.tokens.width, pooled_width: model.pooled.width }
+}
+
+/// The numbers of the encoder's tokens of a clip.
+pub fn embedding(model: &Model) -> u64 {
+    (model.encoder_tokens() * model.encoder_width()) as u64
+}
+
+/// Bytes of a clip on the device: its samples, the encoder's tokens and its targets.
+pub fn on_device(model: &Model, samples: usize) -> u64 {
+    let targets = targets(model);
+    (samples as u64 + embedding(model) + (targets.token_numbers() + targets.pooled_width) as u64) * 4
+}

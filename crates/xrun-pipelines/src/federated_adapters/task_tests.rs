@@ -1,0 +1,276 @@
+//! Is federated training what it says, to the bit where it can be?
+
+use burn::optim::GradientsParams;
+use xrun_ops::CpuKernels;
+
+use super::*;
+use xrun_data::sound_clips::generate::generate_in;
+use xrun_data::sound_clips::settings::Generated;
+
+/// Five clips each of 17 classes, four of which are trained on. `pipeline` are keys of it, and `sections` stand at the end.
+struct Run {
+    folder: tempfile::TempDir,
+}
+
+#[derive(Default)]
+struct Entered(Vec<&'static str>);
+
+impl Phases for Entered {
+    fn enter(&mut self, name: &'static str) {
+        self.0.push(name);
+    }
+}
+
+const PLAIN_SGD: &str = "[optimizer.sgd]\nlearning_rate = 0.1\nmomentum = 0.0\n";
+const ADAMW: &str = "[optimizer.adamw]\nlearning_rate = 0.003\n";
+
+impl Run {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let generated = Generated { classes: 2, clips_per_class: 5, other_clips_per_class: 5, ..Generated::default() };
+        generate_in(&generated, folder.path()).unwrap();
+        Self { folder }
+    }
+
+    fn experiment(&self, pipeline: &str, sections: &str) -> Experiment {
+        let sounds = std::fs::read_dir(self.folder.path()).unwrap().flatten().map(|entry| entry.path());
+        let path = sounds.into_iter().find(|path| path.is_dir()).unwrap();
+        let text = format!(
+            "[pipeline.federated-adapters]
+            {pipeline}
+            [model.audio-adapters]
+            encoder = \"statistics\"
+            bands = 16
+            frames = 96
+            pooled = {{ hidden = [12], latents = 1, width = 8 }}
+            tokens = {{ hidden = [], latents = 3, width = 8 }}
+            pool_heads = 2
+            [dataset.sound-clips]
+            source = \"folder\"
+            path = {path:?}
+            [limits]
+            workers = 0
+            prefetch = 1
+            [training]
+            epochs = 100
+            {sections}"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn open(&self, experiment: &Experiment, first_step: u64) -> FederatedAdapters {
+        let ledger = Ledger::default();
+        let (_, prepared) = experiment.prepare(&ledger).unwrap();
+        let prepared: Prepared = prepared.into_parts().unwrap();
+        FederatedAdapters::open(prepared, experiment, Kind::Cpu, &ledger, first_step).unwrap()
+    }
+
+    /// The server's adapters after so many rounds, the losses of all steps, and the last validation.
+    fn trained(&self, pipeline: &str, sections: &str, rounds: u64) -> (Vec<f32>, Vec<f64>, ValidationReport) {
+        let mut task = self.open(&self.experiment(pipeline, sections), 1);
+        let steps = rounds * task.rounds.steps();
+        let losses = (1..=steps).map(|step| step_of(&mut task, step).loss).collect();
+        let report = task.validate(&mut Entered::default()).unwrap();
+        (task.federation.global().to_vec(), losses, report)
+    }
+}
+
+fn step_of(task: &mut FederatedAdapters, step: u64) -> StepReport {
+    task.train_step(step, 0.003, &mut Entered::default()).unwrap()
+}
+
+fn distance(one: &[f32], other: &[f32]) -> f64 {
+    one.iter().zip(other).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Plain training: the same network and optimiser over the same clips, without any server.
+fn centralised(run: &Run, sections: &str, steps: u64) -> Vec<f32> {
+    let experiment = run.experiment("nodes = 1\npartition = \"iid\"", sections);
+    let mut task = run.open(&experiment, 1);
+    for step in 1..=steps {
+        let place = task.rounds.place(step - 1);
+        let batch = task.feed.next().unwrap();
+        let tokens = task.encoding.tokens(&batch, &task.sounds);
+        let mut gathered = Gathered::new(1);
+        gathered.count(batch.size() as f64);
+        task.train(&batch, &tokens, &mut gathered).unwrap();
+        let (gradients, _): (GradientsParams, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+        task.trained.update(0.003, gradients).unwrap();
+        assert_eq!(place.node, 0);
+    }
+    flat::to_host(&task.trained.plain().unwrap())
+}
+
+#[test]
+fn one_node_that_keeps_its_optimiser_is_plain_training_to_the_bit() {
+    let run = Run::new();
+    let sections = format!("batch_size = 7\n{ADAMW}");
+    for epochs in [1, 3] {
+        let pipeline = format!("nodes = 1\npartition = \"iid\"\nnode_optimizer = \"kept\"\nlocal_epochs = {epochs}");
+        let mut task = run.open(&run.experiment(&pipeline, &sections), 1);
+        let steps = 6 / epochs * task.rounds.steps();
+        (1..=steps).for_each(|step| drop(step_of(&mut task, step)));
+        assert_eq!(task.federation.global(), centralised(&run, &sections, steps), "{epochs} local epochs");
+    }
+}
+
+#[test]
+fn a_round_of_one_full_batch_is_a_step_of_centralised_gradient_descent() {
+    let run = Run::new();
+    let sections = format!("batch_size = 10000\n{PLAIN_SGD}");
+    let start = centralised(&run, &sections, 0);
+    let expected = centralised(&run, &sections, 1);
+    let partitions = ["\"iid\"", "\"by-class\"", "\"dirichlet\"\ndirichlet_alpha = 0.3"];
+    for partition in partitions {
+        for nodes in [2, 5] {
+            let of = |aggregation: &str| {
+                let pipeline = format!("nodes = {nodes}\npartition = {partition}\naggregation = {aggregation:?}");
+                run.trained(&pipeline, &sections, 1).0
+            };
+            // Of the adapters, and of the step that was made.
+            let (adapters, step) = (distance(&expected, &vec![0.0; expected.len()]), distance(&expected, &start));
+            let found = distance(&of("weighted"), &expected);
+            let relative = (found / adapters, found / step);
+            assert!(relative.0 < 1e-5 && relative.1 < 1e-3, "{partition}, {nodes} nodes: {relative:?}");
+            if partition.starts_with("\"dirichlet") {
+                let found = distance(&of("equal"), &expected) / step;
+                assert!(found > 1e-2, "unequal nodes that weigh alike learn something else: {found}");
+            }
+        }
+    }
+}
+
+#[test]
+fn neutral_values_change_no_bit() {
+    let run = Run::new();
+    let sections = format!("batch_size = 8\n{ADAMW}");
+    let base = "nodes = 3\nlocal_epochs = 2";
+    let expected = run.trained(base, &sections, 2);
+    for neutral in [
+        "proximal = 0.0",
+        "drop_rate = 0.0",
+        "nodes_per_round = 3",
+        "[pipeline.federated-adapters.server.momentum]\nlearning_rate = 1.0\nmomentum = 0.0",
+    ] {
+        assert_eq!(run.trained(&format!("{base}\n{neutral}"), &sections, 2), expected, "{neutral}");
+    }
+    for other in ["proximal = 0.5", "drop_rate = 0.5", "personal = [\"pooling\"]", "aggregation = \"equal\""] {
+        assert_ne!(run.trained(&format!("{base}\n{other}"), &sections, 2).0, expected.0, "{other}");
+    }
+}
+
+/// Neither workers, nor how much of a batch is on the device at once.
+#[test]
+fn limits_change_nothing_that_is_learnt() {
+    let run = Run::new();
+    let trained = |workers: usize, part: usize| {
+        let mut experiment = run.experiment("nodes = 3", &format!("batch_size = 8\n{ADAMW}"));
+        (experiment.limits.workers, experiment.limits.batch_size) = (workers, part);
+        let mut task = run.open(&experiment, 1);
+        let steps = 2 * task.rounds.steps();
+        (1..=steps).for_each(|step| drop(step_of(&mut task, step)));
+        task.federation.global().to_vec()
+    };
+    let expected = trained(0, 8);
+    assert_eq!(trained(3, 8), expected, "to the bit");
+    let parts = trained(0, 3);
+    let furthest = parts.iter().zip(&expected).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+    assert!(furthest > 0.0 && furthest < 2e-3, "up to rounding: {furthest}");
+}
+
+#[test]
+fn a_run_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
+    let run = Run::new();
+    let sections = format!("batch_size = 8\n{ADAMW}");
+    let pipelines = [
+        "nodes = 3\nlocal_epochs = 2\nnode_optimizer = \"kept\"",
+        "nodes = 4\nnodes_per_round = 2\nlocal_steps = 3\ndrop_rate = 0.4\nproximal = 0.2\npersonal = [\"pooled\"]",
+        "nodes = 3\nlocal_epochs = 2\n[pipeline.federated-adapters.server.adam]",
+    ];
+    for pipeline in pipelines {
+        let experiment = run.experiment(pipeline, &sections);
+        let mut whole = run.open(&experiment, 1);
+        let steps = 3 * whole.rounds.steps();
+        let mut losses = vec![0.0];
+        let folder = tempfile::tempdir().unwrap();
+        let at = |step: u64| folder.path().join(step.to_string());
+        for step in 1..=steps {
+            losses.push(step_of(&mut whole, step).loss);
+            std::fs::create_dir(at(step)).unwrap();
+            whole.save(&at(step)).unwrap();
+        }
+        let expected = whole.validate(&mut Entered::default()).unwrap();
+        for stopped in (1..steps).step_by(3) {
+            let mut task = run.open(&experiment, stopped + 1);
+            task.load(&at(stopped)).unwrap();
+            for step in stopped + 1..=steps {
+                assert_eq!(step_of(&mut task, step).loss, losses[step as usize], "{pipeline}: {stopped}, then {step}");
+            }
+            assert_eq!(
+                task.validate(&mut Entered::default()).unwrap(),
+                expected,
+                "{pipeline}: stopped after {stopped}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nodes_that_stay_alone_never_learn_from_each_other() {
+    let run = Run::new();
+    let sections = format!("batch_size = 8\n{ADAMW}");
+    let mut alone = run.open(&run.experiment("nodes = 2\naggregation = \"none\"", &sections), 1);
+    let start = alone.federation.global().to_vec();
+    let steps = 2 * alone.rounds.steps();
+    (1..=steps).for_each(|step| drop(step_of(&mut alone, step)));
+    assert_eq!(alone.federation.global(), start, "the server learns nothing");
+    let models: Vec<Vec<f32>> = alone.federation.models().map(|adapters| adapters.to_vec()).collect();
+    let [one, other]: [Vec<f32>; 2] = models.try_into().unwrap();
+    assert!(one != start && other != start && one != other);
+}
+
+/// Rounding alone tells them apart. AdamW divides a gradient by its own size, so it makes steps of the whole rate of gradients
+/// that are zero but for rounding; that goes on from step to step, and is still a thousandth of a loss after 50.
+#[test]
+fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
+    let run = Run::new();
+    let sections = format!("batch_size = 8\n{ADAMW}");
+    let losses = |kernels: CpuKernels| {
+        let experiment = run.experiment("nodes = 3\nlocal_epochs = 2\nloss = \"mse-and-cosine\"", &sections);
+        kernels.scope(|| {
+            let mut task = run.open(&experiment, 1);
+            (1..=50).map(|step| step_of(&mut task, step).loss).collect::<Vec<f64>>()
+        })
+    };
+    let (fused, plain) = (losses(CpuKernels::Fused), losses(CpuKernels::Plain));
+    assert_ne!(fused, plain, "they are computed in two ways");
+    assert!(fused[49] < 0.9 * fused[0], "{fused:?}");
+    for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
+        assert!((fused - plain).abs() <= 1e-3 * plain, "step {}: {fused} and {plain}", step + 1);
+    }
+}
+
+/// What a ledger says is held is never more than what was declared; that is what makes the plan true.
+#[test]
+fn no_buffer_goes_over_its_cap() {
+    let run = Run::new();
+    let sections = format!("batch_size = 8\n{ADAMW}");
+    let pipeline = "nodes = 3\nnode_optimizer = \"kept\"\nproximal = 0.1\npersonal = [\"pooling\"]\n\
+                    [pipeline.federated-adapters.server.adam]";
+    let experiment = run.experiment(pipeline, &sections);
+    let ledger = Ledger::default();
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
+    let mut task = FederatedAdapters::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    for step in 1..=2 * task.rounds.steps() {
+        step_of(&mut task, step);
+    }
+    task.validate(&mut Entered::default()).unwrap();
+    let readings = ledger.read();
+    assert!(readings.iter().all(|owner| !owner.exceeded()), "{readings:?}");
+    let held = |name: &str| readings.iter().find(|owner| owner.name == name).unwrap().bytes;
+    let adapters = task.parameters * 4;
+    assert_eq!((held("global_adapters"), held("server_state")), (adapters, 2 * adapters));
+    assert!(held("node_states") > 3 * 2 * adapters && held("node_states") < 3 * 5 * adapters, "{readings:?}");
+    assert_eq!(held("round_sum"), 0, "between rounds there is no sum");
+}

@@ -1,0 +1,384 @@
+//! What does the trainer get from the host for one step: pixels, boxes, and what they stand for?
+//!
+//! A batch is drawn, decoded and augmented here, on any thread, as a pure function of its number. Pixels stay 8-bit; the
+//! training thread makes tensors of them. Training augments; validation does not, and sees the same views each time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rand_chacha::ChaCha8Rng;
+
+use super::episode::{Episode, Episodes, Exemplar, Query};
+use super::mix::StepKind;
+use super::settings::Settings;
+use xrun_core::bounded::HeldBytes;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
+use xrun_core::seed::generator;
+use xrun_data::reference_video::library::{Frame, Object, Split};
+use xrun_data::transform;
+use xrun_data::transform::Mapping;
+
+/// Objects of a frame that are kept; those of the episode's classes come first. The generated data and the cards have
+/// fewer; COCO has 7 a picture on average.
+pub const TRUTHS_MAX: usize = 32;
+/// The longest description of a batch.
+pub const DESCRIPTION_BYTES_MAX: usize = 300;
+/// An object of which less than this share is left in the square after augmentation is not asked for.
+const VISIBLE_SHARE_MIN: f32 = 0.25;
+
+/// One batch on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostBatch {
+    /// An episode: references, and frames in which their classes are to be found.
+    Detection(DetectionBatch),
+    /// Pictures of single objects, of which triplets are mined.
+    Triplet(TripletBatch),
+}
+
+/// An episode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DetectionBatch {
+    /// `[n_way]` indices into the library's classes. A class of the episode is named by its place in this list.
+    pub classes: Vec<usize>,
+    /// 8-bit RGB `[queries, S, S, 3]` with S the `image_size`.
+    pub query_pixels: Vec<u8>,
+    /// 8-bit RGB `[n_way, n_shot, num_aug, R, R, 3]` with R the `reference_size`. View 0 of each is not augmented.
+    pub reference_pixels: Vec<u8>,
+    /// `[queries]`.
+    pub queries: Vec<QueryFrame>,
+    description: Box<str>,
+}
+
+/// What is known of one query frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryFrame {
+    /// Which frame it is.
+    pub query: Query,
+    /// Of the frame, in pixels.
+    pub width: usize,
+    /// Of the frame, in pixels.
+    pub height: usize,
+    /// From the frame into the S-square.
+    pub mapping: Mapping,
+    /// At most [`TRUTHS_MAX`].
+    pub truths: Box<[Truth]>,
+    /// Objects beyond that number.
+    pub truths_left_out: usize,
+}
+
+/// An object in a query frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Truth {
+    /// What it is to the episode.
+    pub role: Role,
+    /// In pixels of the S-square, cut at its edge.
+    pub rectangle: Rectangle,
+}
+
+/// What an object means for the losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Of this class of the episode: to be found.
+    Class(usize),
+    /// An object of a class that is not in the episode: objectness and box, no class.
+    Other,
+    /// Neither right nor wrong to find: weight 0.
+    Masked,
+}
+
+/// Triplets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TripletBatch {
+    /// 8-bit RGB `[3 * T, R, R, 3]`: all anchors, all positives, all negatives.
+    pub pixels: Vec<u8>,
+    /// `[3 * T]` indices into the library's classes, in the same order.
+    pub classes: Vec<usize>,
+    description: Box<str>,
+}
+
+impl HostBatch {
+    /// What is in it, for messages: at most [`DESCRIPTION_BYTES_MAX`] bytes.
+    pub fn describe(&self) -> &str {
+        match self {
+            Self::Detection(batch) => &batch.description,
+            Self::Triplet(batch) => &batch.description,
+        }
+    }
+}
+
+impl DetectionBatch {
+    /// See [`HostBatch::describe`].
+    pub fn describe(&self) -> &str {
+        &self.description
+    }
+}
+
+impl HeldBytes for DetectionBatch {
+    fn held_bytes(&self) -> u64 {
+        let truths: usize = self.queries.iter().map(|query| size_of_val(&*query.truths)).sum();
+        let lists = self.classes.capacity() * size_of::<usize>() + self.queries.capacity() * size_of::<QueryFrame>();
+        let pixels = self.query_pixels.capacity() + self.reference_pixels.capacity();
+        (size_of::<HostBatch>() + pixels + lists + truths + self.description.len()) as u64
+    }
+}
+
+impl HeldBytes for HostBatch {
+    fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Detection(batch) => batch.held_bytes(),
+            Self::Triplet(batch) => {
+                let lists = batch.pixels.capacity() + batch.classes.capacity() * size_of::<usize>();
+                (size_of::<Self>() + lists + batch.description.len()) as u64
+            }
+        }
+    }
+}
+
+/// The most that one batch holds, in bytes.
+pub fn batch_bytes_max(settings: &Settings) -> u64 {
+    let pixels = |side: usize| (side * side * 3) as u64;
+    let fixed = (size_of::<HostBatch>() + DESCRIPTION_BYTES_MAX) as u64;
+    let query = pixels(settings.image_size) + (size_of::<QueryFrame>() + TRUTHS_MAX * size_of::<Truth>()) as u64;
+    let queries = (settings.n_way * settings.n_query) as u64;
+    let references = (settings.n_way * settings.n_shot * settings.num_aug) as u64;
+    let reference = pixels(settings.reference_size);
+    let detection = queries * query + references * reference + (settings.n_way * size_of::<usize>()) as u64;
+    // With a ratio of 0 there are no triplet batches, and with 1 still detection batches: those of the validation.
+    let triplet = match settings.triplet_ratio > 0.0 {
+        true => 3 * settings.triplet_batch_size as u64 * (reference + size_of::<usize>() as u64),
+        false => 0,
+    };
+    fixed + detection.max(triplet)
+}
+
+/// Draws and prepares batches; shared by the workers of a feed.
+#[derive(Clone)]
+pub struct Batches {
+    episodes: Episodes,
+    source: Arc<dyn PictureSource>,
+}
+
+impl std::fmt::Debug for Batches {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Batches({})", self.episodes.library().root.display())
+    }
+}
+
+/// Whether pictures are varied.
+#[derive(Clone, Copy, PartialEq)]
+enum Purpose {
+    Training,
+    Validation,
+}
+
+impl Batches {
+    /// Draws batches of these episodes, and decodes their pictures from `source`.
+    pub fn new(episodes: Episodes, source: Arc<dyn PictureSource>) -> Self {
+        Self { episodes, source }
+    }
+
+    /// What the batches are drawn from.
+    pub fn episodes(&self) -> &Episodes {
+        &self.episodes
+    }
+
+    /// Batch `number` (from 0) of training. Fails with the name of the picture that cannot be used.
+    pub fn prepare(&self, number: u64) -> Result<HostBatch, DataError> {
+        let mut generator = generator(self.episodes.draws().seed, "augmentation", number);
+        match self.episodes.kind_of_batch(number) {
+            StepKind::Detection => {
+                let episode = self.episodes.draw(number);
+                let name = format!("episode {number}");
+                self.detection(episode, &name, Purpose::Training, &mut generator).map(HostBatch::Detection)
+            }
+            StepKind::Triplet => self.triplets(number, &mut generator).map(HostBatch::Triplet),
+        }
+    }
+
+    /// Episode `index` (from 0) of a validation; the same bytes each time.
+    pub fn prepare_validation(&self, index: u64) -> Result<DetectionBatch, DataError> {
+        let mut generator = generator(self.episodes.draws().seed, "validation views", index);
+        let episode = self.episodes.draw_validation(index);
+        self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
+    }
+
+    /// The references of episode `index` (from 0) of a validation, as [`Batches::prepare_validation`] gives them, without the
+    /// frames: `[n_way, n_shot, num_aug, R, R, 3]`.
+    pub fn validation_references(&self, index: u64) -> Result<Vec<u8>, DataError> {
+        let mut generator = generator(self.episodes.draws().seed, "validation views", index);
+        self.references(&self.episodes.draw_validation(index), &mut generator)
+    }
+
+    fn references(&self, episode: &Episode, generator: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
+        let Settings { reference_size, num_aug, .. } = *self.episodes.settings();
+        let reference_count = episode.references.iter().map(Vec::len).sum::<usize>() * num_aug;
+        let mut reference_pixels = Vec::with_capacity(reference_count * reference_size * reference_size * 3);
+        for exemplar in episode.references.iter().flatten() {
+            let (picture, object) = self.exemplar(exemplar)?;
+            reference_pixels.extend_from_slice(&transform::reference(&picture, object.as_ref(), reference_size).rgb);
+            for _ in 1..num_aug {
+                let view = transform::augment_reference(&picture, object.as_ref(), reference_size, generator);
+                reference_pixels.extend_from_slice(&view.rgb);
+            }
+        }
+        Ok(reference_pixels)
+    }
+
+    fn detection(
+        &self,
+        episode: Episode,
+        name: &str,
+        purpose: Purpose,
+        generator: &mut ChaCha8Rng,
+    ) -> Result<DetectionBatch, DataError> {
+        let side = self.episodes.settings().image_size;
+        // First of all: the frames' draws follow.
+        let reference_pixels = self.references(&episode, generator)?;
+        let mut query_pixels = Vec::with_capacity(episode.queries.len() * side * side * 3);
+        let mut queries = Vec::with_capacity(episode.queries.len());
+        for &query in &episode.queries {
+            let frame = self.frame(query);
+            let picture = self.picture_of(frame)?;
+            let (square, mapping) = match purpose {
+                Purpose::Training => transform::augment_query(&picture, side, generator),
+                Purpose::Validation => transform::letterbox(&picture, side),
+            };
+            query_pixels.extend_from_slice(&square.rgb);
+            let (truths, truths_left_out) = self.truths(frame, &episode.classes, &mapping, purpose);
+            queries.push(QueryFrame {
+                query,
+                width: frame.width,
+                height: frame.height,
+                mapping,
+                truths,
+                truths_left_out,
+            });
+        }
+        let description = self.describe(name, &episode.classes, &episode.queries);
+        Ok(DetectionBatch { classes: episode.classes, query_pixels, reference_pixels, queries, description })
+    }
+
+    fn triplets(&self, number: u64, generator: &mut ChaCha8Rng) -> Result<TripletBatch, DataError> {
+        let side = self.episodes.settings().reference_size;
+        let triplets = self.episodes.draw_triplets(number);
+        let mut exemplars = Vec::with_capacity(triplets.len() * 3);
+        exemplars.extend(triplets.iter().map(|triplet| triplet.anchor));
+        exemplars.extend(triplets.iter().map(|triplet| triplet.positive));
+        exemplars.extend(triplets.iter().map(|triplet| triplet.negative));
+        let mut pixels = Vec::with_capacity(exemplars.len() * side * side * 3);
+        for exemplar in &exemplars {
+            let (picture, object) = self.exemplar(exemplar)?;
+            pixels.extend_from_slice(&transform::augment_reference(&picture, object.as_ref(), side, generator).rgb);
+        }
+        let classes: Vec<usize> = exemplars.iter().map(Exemplar::class).collect();
+        let mut named = classes.clone();
+        named.sort_unstable();
+        named.dedup();
+        Ok(TripletBatch { pixels, classes, description: self.describe(&format!("triplets {number}"), &named, &[]) })
+    }
+
+    fn frame(&self, query: Query) -> &Frame {
+        &self.episodes.library().videos[query.video].frames[query.frame]
+    }
+
+    /// Boxes are in pixels of the frame as the annotations describe it: another size means that they do not fit.
+    fn picture_of(&self, frame: &Frame) -> Result<Picture, DataError> {
+        let picture = self.source.picture(&frame.path)?;
+        if (picture.width, picture.height) == (frame.width, frame.height) {
+            return Ok(picture);
+        }
+        let message = format!(
+            "the picture has {} x {} pixels and its annotation says {} x {}",
+            picture.width, picture.height, frame.width, frame.height
+        );
+        Err(DataError::file(&frame.path, message))
+    }
+
+    fn exemplar(&self, exemplar: &Exemplar) -> Result<(Picture, Option<Rectangle>), DataError> {
+        let (path, object): (&Path, _) = exemplar.place(self.episodes.library());
+        let picture = match exemplar {
+            Exemplar::Reference { .. } => self.source.picture(path)?,
+            Exemplar::Object { query, .. } => self.picture_of(self.frame(*query))?,
+        };
+        Ok((picture, object.copied()))
+    }
+
+    fn truths(&self, frame: &Frame, classes: &[usize], mapping: &Mapping, purpose: Purpose) -> (Box<[Truth]>, usize) {
+        let side = self.episodes.settings().image_size as f32;
+        let truth = |object: &Object| -> Option<Truth> {
+            let mapped = mapping.forth(&object.rectangle);
+            let rectangle = transform::clip(&mapped, side, side);
+            if rectangle.area() <= 0.0 {
+                return None;
+            }
+            let barely_visible = rectangle.area() < VISIBLE_SHARE_MIN * mapped.area();
+            let role = if barely_visible { Role::Masked } else { self.role(object, classes, purpose) };
+            Some(Truth { role, rectangle })
+        };
+        let mut truths: Vec<Truth> = frame.objects.iter().filter_map(truth).collect();
+        let left_out = if truths.len() > TRUTHS_MAX { truths.len() - (TRUTHS_MAX - 1) } else { 0 };
+        let rank = |truth: &Truth| match truth.role {
+            Role::Class(_) => 0,
+            Role::Other => 1,
+            Role::Masked => 2,
+        };
+        truths.sort_by_key(rank);
+        if left_out > 0 {
+            // Where those are that have no place is no background: one mask around them all.
+            let rest = truths.split_off(TRUTHS_MAX - 1);
+            let around = rest.into_iter().map(|truth| truth.rectangle).reduce(|all, one| Rectangle {
+                left: all.left.min(one.left),
+                top: all.top.min(one.top),
+                right: all.right.max(one.right),
+                bottom: all.bottom.max(one.bottom),
+            });
+            truths.extend(around.map(|rectangle| Truth { role: Role::Masked, rectangle }));
+        }
+        (truths.into_boxed_slice(), left_out)
+    }
+
+    fn role(&self, object: &Object, classes: &[usize], purpose: Purpose) -> Role {
+        if object.ignored.is_some() {
+            return Role::Masked;
+        }
+        if let Some(place) = classes.iter().position(|class| *class == object.class) {
+            return Role::Class(place);
+        }
+        match (self.episodes.library().classes[object.class].split, purpose) {
+            (Split::Unused, _) | (Split::Validation, Purpose::Training) => Role::Masked,
+            (Split::Train | Split::Validation, _) => Role::Other,
+        }
+    }
+
+    fn describe(&self, name: &str, classes: &[usize], queries: &[Query]) -> Box<str> {
+        let library = self.episodes.library();
+        let mut text = format!("{name}; classes");
+        for (place, class) in classes.iter().enumerate() {
+            let separator = if place == 0 { " " } else { ", " };
+            text = text + separator + cut(&library.classes[*class].name, 24);
+            if text.len() > DESCRIPTION_BYTES_MAX / 2 {
+                text += ", …";
+                break;
+            }
+        }
+        for (place, query) in queries.iter().enumerate() {
+            let path = self.frame(*query).path.display().to_string();
+            let separator = if place == 0 { "; frames " } else { ", " };
+            if text.len() + separator.len() + path.len() + 20 > DESCRIPTION_BYTES_MAX {
+                text += &format!(" and {} more", queries.len() - place);
+                break;
+            }
+            text = text + separator + &path;
+        }
+        cut(&text, DESCRIPTION_BYTES_MAX).into()
+    }
+}
+
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+#[cfg(test)]
+#[path = "batch_tests.rs"]
+mod tests;

@@ -1,0 +1,270 @@
+//! Are batches the same whoever prepares them, within their bound, and true to the library?
+
+use std::collections::BTreeSet;
+
+use super::super::episode::DrawSettings;
+use super::super::episode::tests::{SHAPE, Shape, episodes, library};
+use super::super::mix::batches_per_epoch;
+use super::*;
+use proptest::prelude::*;
+use rand::Rng;
+use sha2::{Digest, Sha256};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::sample::Ignored;
+use xrun_core::settings::sections::Limits;
+use xrun_data::feed;
+use xrun_data::feed::{Feed, FeedSettings, Prepare};
+use xrun_data::reference_video::library::Library;
+
+/// Paints each picture from its path; breaks at one path.
+#[derive(Default)]
+struct Painter {
+    fails_at: Option<&'static str>,
+    panics_at: Option<&'static str>,
+}
+
+impl PictureSource for Painter {
+    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+        let path_text = path.display().to_string();
+        if self.fails_at == Some(&path_text) {
+            return Err(DataError::file(path, "the JPEG data ends early"));
+        }
+        assert!(self.panics_at != Some(&path_text), "the decoder cannot cope with {path_text}");
+        let mut rgb = vec![0; 64 * 48 * 3];
+        generator(0, &path_text, 0).fill_bytes(&mut rgb);
+        Ok(Picture { width: 64, height: 48, rgb: rgb.into() })
+    }
+}
+
+fn small() -> Settings {
+    Settings {
+        n_way: 2,
+        n_shot: 2,
+        n_query: 2,
+        num_aug: 3,
+        triplet_ratio: 0.4,
+        image_size: 32,
+        reference_size: 16,
+        ..Settings::default()
+    }
+}
+
+fn batches(library: Library, settings: Settings) -> Batches {
+    Batches::new(episodes(library, settings, 0).unwrap(), Arc::new(Painter::default()))
+}
+
+fn feed(ledger: &Ledger, batches: &Batches, workers: usize) -> Feed<HostBatch> {
+    let limits = Limits { workers, ..Limits::default() };
+    let buffers = feed::Buffers::new(&limits, batch_bytes_max(batches.episodes().settings()));
+    let batches = batches.clone();
+    let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.prepare(number));
+    Feed::new(ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap()
+}
+
+fn digest(batch: &HostBatch) -> Vec<u8> {
+    let (pixels, rest) = match batch {
+        HostBatch::Detection(batch) => (
+            [batch.query_pixels.as_slice(), batch.reference_pixels.as_slice()].concat(),
+            format!("{:?} {:?}", batch.classes, batch.queries),
+        ),
+        HostBatch::Triplet(batch) => (batch.pixels.clone(), format!("{:?}", batch.classes)),
+    };
+    Sha256::new().chain_update(pixels).chain_update(rest).chain_update(batch.describe()).finalize().to_vec()
+}
+
+#[test]
+fn the_bytes_of_batches_and_their_order_do_not_depend_on_the_workers() {
+    let batches = batches(library(SHAPE), small());
+    let of_workers = |workers| -> Vec<Vec<u8>> {
+        let ledger = Ledger::default();
+        let mut feed = feed(&ledger, &batches, workers);
+        let digests = (0..20).map(|_| digest(&feed.next().unwrap())).collect();
+        assert!(ledger.read().iter().all(|owner| !owner.exceeded()), "{:?}", ledger.read());
+        digests
+    };
+    let expected = of_workers(0);
+    assert_eq!(expected.iter().collect::<BTreeSet<_>>().len(), 20, "no batch twice");
+    assert_eq!(of_workers(1), expected);
+    assert_eq!(of_workers(4), expected);
+}
+
+#[test]
+fn a_picture_that_cannot_be_used_ends_the_feed_with_its_name() {
+    let broken = "video 2 1/3.png";
+    let sources = [
+        (Painter { fails_at: Some(broken), panics_at: None }, "ends early"),
+        (Painter { fails_at: None, panics_at: Some(broken) }, "cannot cope"),
+    ];
+    for (source, reason) in sources {
+        let source: Arc<dyn PictureSource> = Arc::new(source);
+        let mut messages = BTreeSet::new();
+        for workers in [0, 1, 4] {
+            let batches = Batches::new(episodes(library(SHAPE), small(), 0).unwrap(), source.clone());
+            let mut feed = feed(&Ledger::default(), &batches, workers);
+            let failure = (0..200).find_map(|_| feed.next().err()).expect("the frame is drawn sooner or later");
+            messages.insert(failure.to_string());
+        }
+        assert_eq!(messages.len(), 1, "at the same batch whatever the workers: {messages:?}");
+        let message = messages.first().unwrap();
+        assert!(message.contains(broken) && message.contains("batch ") && message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn a_picture_of_another_size_than_its_annotation_says_is_an_error() {
+    let mut library = library(SHAPE);
+    library.videos.iter_mut().flat_map(|video| &mut video.frames).for_each(|frame| frame.width = 65);
+    let message = batches(library, small()).prepare(0).unwrap_err().to_string();
+    assert!(message.contains("has 64 x 48 pixels and its annotation says 65 x 48"), "{message}");
+}
+
+#[test]
+fn pixels_have_the_shapes_that_are_promised() {
+    let batches = batches(library(SHAPE), small());
+    let HostBatch::Detection(episode) = batches.prepare(0).unwrap() else { panic!("the first step is detection") };
+    assert_eq!(episode.query_pixels.len(), 2 * 2 * 32 * 32 * 3);
+    assert_eq!(episode.reference_pixels.len(), 2 * 2 * 3 * 16 * 16 * 3);
+    assert_eq!((episode.queries.len(), episode.classes.len()), (4, 2));
+    // floor(3 * 0.4) = 1: the third step is the first of triplets.
+    let HostBatch::Triplet(triplets) = batches.prepare(2).unwrap() else { panic!("the third step is triplets") };
+    assert_eq!(triplets.pixels.len(), 24 * 16 * 16 * 3);
+    assert_eq!(triplets.classes[..8], triplets.classes[8..16], "anchors and positives");
+    assert!((0..8).all(|triplet| triplets.classes[triplet] != triplets.classes[16 + triplet]), "negatives");
+}
+
+#[test]
+fn validation_is_not_augmented_and_the_same_each_time() {
+    let batches = batches(library(SHAPE), small());
+    let episode = batches.prepare_validation(3).unwrap();
+    assert_eq!(episode, batches.prepare_validation(3).unwrap());
+    let query = &episode.queries[0];
+    let frame = batches.frame(query.query);
+    let (square, mapping) = transform::letterbox(&Painter::default().picture(&frame.path).unwrap(), 32);
+    assert_eq!((&episode.query_pixels[..32 * 32 * 3], query.mapping), (&*square.rgb, mapping));
+    // 64 x 48 in 32 x 32: scale 0.5, 4 pixels above.
+    for (truth, object) in query.truths.iter().zip(&frame.objects) {
+        assert_eq!(truth.rectangle.top, object.rectangle.top * 0.5 + 4.0);
+    }
+    let view = |index: usize| &episode.reference_pixels[index * 16 * 16 * 3..][..16 * 16 * 3];
+    assert!(view(0) != view(1) && view(1) != view(2), "several views of a reference");
+}
+
+#[test]
+fn objects_are_asked_for_hidden_or_background_by_their_class() {
+    let mut library = library(SHAPE);
+    for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
+        // In the middle, so that augmentation leaves them visible: one of each of the nine classes and one to ignore.
+        let object = |class: usize, ignored: Option<Ignored>| Object {
+            class,
+            rectangle: Rectangle { left: 24.0, top: 16.0, right: 40.0 + class as f32, bottom: 32.0 },
+            area: 256.0,
+            ignored,
+        };
+        frame.objects = (0..9).map(|class| object(class, None)).chain([object(0, Some(Ignored::Difficult))]).collect();
+    }
+    let batches = batches(library, small());
+    let roles = |batch: &DetectionBatch| -> Vec<Vec<Role>> {
+        batch.queries.iter().map(|query| query.truths.iter().map(|truth| truth.role).collect()).collect()
+    };
+    let HostBatch::Detection(training) = batches.prepare(0).unwrap() else { panic!("the first step is detection") };
+    for roles in roles(&training) {
+        // 2 of the 5 train classes are in the episode; 3 held-out ones, 1 unused and 1 to ignore are masked.
+        let mut expected = vec![Role::Class(0), Role::Class(1)];
+        expected.extend([[Role::Other; 3].as_slice(), &[Role::Masked; 5]].concat());
+        let mut sorted = roles.clone();
+        sorted.sort();
+        assert_eq!(sorted, expected);
+    }
+    for roles in roles(&batches.prepare_validation(0).unwrap()) {
+        let count = |wanted: Role| roles.iter().filter(|role| **role == wanted).count();
+        assert_eq!((count(Role::Other), count(Role::Masked)), (6, 2), "only unused and ignored ones are masked");
+    }
+}
+
+#[test]
+fn a_crowded_frame_keeps_the_objects_of_the_episode_and_counts_the_rest() {
+    let mut library = library(SHAPE);
+    for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
+        let crowd = (0..100).map(|index| Object {
+            class: index % 5,
+            rectangle: Rectangle { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
+            area: 384.0,
+            ignored: None,
+        });
+        frame.objects = crowd.collect();
+    }
+    let HostBatch::Detection(batch) = batches(library, small()).prepare(0).unwrap() else {
+        panic!("detection is first")
+    };
+    for query in &batch.queries {
+        assert_eq!((query.truths.len(), query.truths_left_out), (TRUTHS_MAX, 69));
+        let (rest, own) = query.truths.split_last().unwrap();
+        assert!(own.iter().all(|truth| matches!(truth.role, Role::Class(_))), "40 are of the episode's classes");
+        assert_eq!(rest.role, Role::Masked, "what has no place is no background");
+    }
+}
+
+#[test]
+fn a_description_names_classes_and_frames_and_is_short_whatever_they_are_called() {
+    let plain = batches(library(SHAPE), small()).prepare(0).unwrap();
+    assert!(plain.describe().starts_with("episode 0; classes class "), "{}", plain.describe());
+    assert!(plain.describe().contains("; frames video "), "{}", plain.describe());
+    let mut long = library(SHAPE);
+    long.classes.iter_mut().for_each(|class| class.name = "ü".repeat(5000));
+    for frame in long.videos.iter_mut().flat_map(|video| &mut video.frames) {
+        frame.path = "x".repeat(5000).into();
+    }
+    let batches = batches(long, Settings { n_way: 5, triplet_ratio: 0.5, ..small() });
+    for number in 0..4 {
+        let batch = batches.prepare(number).unwrap();
+        assert!(batch.describe().len() <= DESCRIPTION_BYTES_MAX, "{}", batch.describe());
+    }
+}
+
+#[test]
+fn the_bound_is_reached_by_an_episode_of_crowded_frames() {
+    let mut library = library(SHAPE);
+    for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
+        let object = Object {
+            class: 0,
+            rectangle: Rectangle { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
+            area: 384.0,
+            ignored: None,
+        };
+        frame.objects = (0..40).map(|index| Object { class: index % 5, ..object.clone() }).collect();
+    }
+    let batch = batches(library, small()).prepare(0).unwrap();
+    let bound = batch_bytes_max(&small());
+    let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
+    // The triplets are larger here; with one triplet the episode is.
+    let detection = batch_bytes_max(&Settings { triplet_batch_size: 1, ..small() });
+    assert_eq!(batch.held_bytes(), detection - unused);
+    assert!(detection <= bound);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn no_batch_exceeds_its_bound(
+        n_way in 1usize..5, n_shot in 1usize..4, n_query in 1usize..5, num_aug in 1usize..4, triplets in 1usize..12,
+        image in 2usize..4, reference in 1usize..3, ratio in 0.0f64..=1.0, frames in 1usize..4, seed in any::<u32>(),
+    ) {
+        let settings = Settings {
+            n_way, n_shot, n_query, num_aug, triplet_ratio: ratio, image_size: image * 16, reference_size: reference * 16,
+            triplet_batch_size: triplets, ..Settings::default()
+        };
+        let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };
+        let library = Arc::new(library(Shape { frames, ..SHAPE }));
+        prop_assert!(batches_per_epoch(&library, &settings) >= 1);
+        let episodes = Episodes::new(library, settings.clone(), draws).unwrap();
+        let batches = Batches::new(episodes, Arc::new(Painter::default()));
+        let bound = batch_bytes_max(&settings);
+        for number in 0..4 {
+            let batch = batches.prepare(number).unwrap();
+            prop_assert!(batch.held_bytes() <= bound, "{} of {bound}: {}", batch.held_bytes(), batch.describe());
+        }
+        let validation = batches.prepare_validation(u64::from(seed)).unwrap();
+        prop_assert!(validation.held_bytes() <= bound);
+    }
+}

@@ -1,0 +1,242 @@
+//! Which objects does the head's answer name?
+//!
+//! On the host, frame by frame: score, threshold, non-maximum suppression for each class, the best few. What is not a
+//! number is dropped, so that a broken model gives no detections and no panic.
+
+use super::assignment::Cell;
+use super::settings::Settings;
+use xrun_core::dataset::sample::Rectangle;
+use xrun_data::transform::{Mapping, clip};
+
+/// The head's answer for one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// `[cells]`, probabilities.
+    pub objectness: &'a [f32],
+    /// `[cells, n_way]`, probabilities.
+    pub class: &'a [f32],
+    /// `[cells, 4]`: from the cell's centre to left, top, right and bottom, in pixels of the square.
+    pub boxes: &'a [f32],
+}
+
+/// Where the frame is in the square.
+#[derive(Clone, Copy, Debug)]
+pub struct FramePlace {
+    /// From the frame into the square.
+    pub mapping: Mapping,
+    /// Of the frame, in pixels.
+    pub width: usize,
+    /// Of the frame, in pixels.
+    pub height: usize,
+}
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DecodeSettings {
+    /// A detection below this score is dropped.
+    pub score_threshold: f32,
+    /// Of two detections of a class that overlap by more than this, the better one stays.
+    pub nms_iou: f32,
+    /// Of each class.
+    pub detections_per_frame: usize,
+}
+
+impl From<&Settings> for DecodeSettings {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            score_threshold: settings.score_threshold as f32,
+            nms_iou: settings.nms_iou as f32,
+            detections_per_frame: settings.detections_per_frame,
+        }
+    }
+}
+
+/// An object that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Detection {
+    /// The place of its class in the episode.
+    pub class: usize,
+    /// Objectness times class probability.
+    pub score: f32,
+    /// In pixels of the frame, cut at its edge.
+    pub rectangle: Rectangle,
+}
+
+/// The detections of one frame, best first; at most `detections_per_frame` of each class. Answers shorter than
+/// `cells` are read as far as they go.
+pub fn decode(
+    cells: &[Cell],
+    n_way: usize,
+    answer: &Answer<'_>,
+    place: &FramePlace,
+    settings: &DecodeSettings,
+) -> Vec<Detection> {
+    let mut detections = Vec::new();
+    for class in 0..n_way {
+        let objectness = answer.objectness.iter();
+        let scores =
+            objectness.zip(answer.class.chunks_exact(n_way)).map(|(objectness, classes)| objectness * classes[class]);
+        let mut candidates: Vec<Detection> = cells
+            .iter()
+            .zip(scores)
+            .zip(answer.boxes.chunks_exact(4))
+            .filter(|((_, score), _)| score.is_finite() && *score >= settings.score_threshold)
+            .filter_map(|((cell, score), sides)| {
+                let rectangle = in_frame(cell, sides, place)?;
+                Some(Detection { class, score, rectangle })
+            })
+            .collect();
+        suppress(&mut candidates, settings.nms_iou, settings.detections_per_frame);
+        detections.append(&mut candidates);
+    }
+    // Stable: of equal scores the class that comes first.
+    detections.sort_by(|a, b| b.score.total_cmp(&a.score));
+    detections
+}
+
+fn in_frame(cell: &Cell, sides: &[f32], place: &FramePlace) -> Option<Rectangle> {
+    let square = Rectangle {
+        left: cell.x - sides[0],
+        top: cell.y - sides[1],
+        right: cell.x + sides[2],
+        bottom: cell.y + sides[3],
+    };
+    let rectangle = clip(&place.mapping.back(&square), place.width as f32, place.height as f32);
+    // False for what is not a number, too.
+    (rectangle.width() > 0.0 && rectangle.height() > 0.0).then_some(rectangle)
+}
+
+/// Greedy non-maximum suppression: keeps the best `most` candidates, best first, such that no two overlap more
+/// than `iou_max`. Of equal scores the earlier one counts as better. Scores that are not numbers are dropped.
+pub fn suppress(candidates: &mut Vec<Detection>, iou_max: f32, most: usize) {
+    candidates.retain(|candidate| !candidate.score.is_nan());
+    candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut kept = 0;
+    for index in 0..candidates.len() {
+        if kept == most {
+            break;
+        }
+        let candidate = candidates[index];
+        if candidates[..kept].iter().all(|better| better.rectangle.iou(&candidate.rectangle) <= iou_max) {
+            candidates[kept] = candidate;
+            kept += 1;
+        }
+    }
+    candidates.truncate(kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::assignment::cells;
+    use super::*;
+    use proptest::prelude::*;
+
+    const SETTINGS: DecodeSettings = DecodeSettings { score_threshold: 0.25, nms_iou: 0.5, detections_per_frame: 2 };
+    /// A frame of 64 x 32 in a square of 32: scale 0.5, 8 pixels of padding above and below.
+    const PLACE: FramePlace =
+        FramePlace { mapping: Mapping { scale_x: 0.5, scale_y: 0.5, left: 0.0, top: 8.0 }, width: 64, height: 32 };
+
+    fn rectangle(left: f32, top: f32, right: f32, bottom: f32) -> Rectangle {
+        Rectangle { left, top, right, bottom }
+    }
+
+    struct Head {
+        objectness: Vec<f32>,
+        class: Vec<f32>,
+        boxes: Vec<f32>,
+    }
+
+    impl Head {
+        /// Two classes in a square of 32 with nothing in it.
+        fn new() -> Self {
+            Self { objectness: vec![0.0; 20], class: vec![0.0; 40], boxes: vec![4.0; 80] }
+        }
+
+        fn set(&mut self, cell: usize, objectness: f32, class: [f32; 2], boxes: [f32; 4]) {
+            self.objectness[cell] = objectness;
+            self.class[cell * 2..cell * 2 + 2].copy_from_slice(&class);
+            self.boxes[cell * 4..cell * 4 + 4].copy_from_slice(&boxes);
+        }
+
+        fn decode(&self) -> Vec<Detection> {
+            let answer = Answer { objectness: &self.objectness, class: &self.class, boxes: &self.boxes };
+            decode(&cells(32), 2, &answer, &PLACE, &SETTINGS)
+        }
+    }
+
+    #[test]
+    fn a_box_comes_back_in_pixels_of_the_frame_with_the_product_as_score() {
+        let mut head = Head::new();
+        head.set(5, 0.5, [0.25, 0.75], [4.0, 2.0, 6.0, 8.0]); // cell centre (12, 12): 8..18 by 10..20
+        let found = head.decode();
+        assert_eq!(found, [Detection { class: 1, score: 0.375, rectangle: rectangle(16.0, 4.0, 36.0, 24.0) }]);
+    }
+
+    #[test]
+    fn boxes_are_cut_at_the_frame_and_those_in_the_padding_dropped() {
+        let mut head = Head::new();
+        head.set(4, 1.0, [1.0, 0.0], [9.0, 9.0, 4.0, 4.0]); // centre (4, 12): -5..8 by 3..16
+        head.set(0, 1.0, [0.0, 1.0], [4.0, 4.0, 4.0, 3.0]); // centre (4, 4): 0..8 by 0..7, above the picture
+        assert_eq!(head.decode(), [Detection { class: 0, score: 1.0, rectangle: rectangle(0.0, 0.0, 16.0, 16.0) }]);
+    }
+
+    #[test]
+    fn the_weaker_of_two_that_overlap_goes_unless_it_is_of_another_class() {
+        let mut head = Head::new();
+        head.set(5, 0.9, [1.0, 0.0], [4.0; 4]); // 8..16 by 8..16
+        head.set(6, 0.8, [1.0, 1.0], [11.0, 4.0, -3.0, 4.0]); // centre (20, 12): 9..17: IoU 7 / 9 with the first
+        head.set(9, 0.7, [1.0, 0.0], [4.0; 4]); // centre (12, 20): apart
+        head.set(10, 0.6, [1.0, 0.0], [4.0; 4]); // a third of the class is one too many
+        let found: Vec<(usize, f32)> = head.decode().iter().map(|found| (found.class, found.score)).collect();
+        assert_eq!(found, [(0, 0.9), (1, 0.8), (0, 0.7)]);
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_no_detection() {
+        let mut head = Head::new();
+        head.set(5, f32::NAN, [1.0, 1.0], [4.0; 4]);
+        head.set(6, 1.0, [f32::NAN, 0.9], [4.0, f32::NAN, 4.0, 4.0]);
+        head.set(9, 1.0, [1.0, 0.0], [f32::NAN; 4]);
+        assert_eq!(head.decode(), []);
+    }
+
+    fn any_candidates() -> impl Strategy<Value = Vec<Detection>> {
+        let score = prop_oneof![9 => 0.0f32..1.0, 1 => Just(f32::NAN)];
+        let candidate = (score, 0.0f32..20.0, 0.0f32..20.0, 0.5f32..20.0, 0.5f32..20.0);
+        prop::collection::vec(candidate, 0..60).prop_map(|all| {
+            let detection = |(score, left, top, width, height)| Detection {
+                class: 0,
+                score,
+                rectangle: rectangle(left, top, left + width, top + height),
+            };
+            all.into_iter().map(detection).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_sorted_apart_and_explains_what_is_not(
+            candidates in any_candidates(), iou_max in 0.0f32..1.0, most in 1usize..30,
+        ) {
+            let mut kept = candidates.clone();
+            suppress(&mut kept, iou_max, most);
+            prop_assert!(kept.len() <= most);
+            prop_assert!(kept.iter().all(|detection| !detection.score.is_nan()));
+            prop_assert!(kept.is_sorted_by(|a, b| a.score >= b.score));
+            for (index, one) in kept.iter().enumerate() {
+                for other in &kept[..index] {
+                    prop_assert!(one.rectangle.iou(&other.rectangle) <= iou_max);
+                }
+            }
+            if kept.len() < most {
+                for candidate in candidates.iter().filter(|candidate| !candidate.score.is_nan()) {
+                    let explained = kept.iter().any(|better| {
+                        better == candidate
+                            || better.score >= candidate.score && better.rectangle.iou(&candidate.rectangle) > iou_max
+                    });
+                    prop_assert!(explained, "{candidate:?} was dropped without reason");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Are draws of the right classes, apart from their references, and the same each time?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use super::*;
+use proptest::prelude::*;
+use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_data::reference_video::drawn::{Fewest, drawn_classes};
+use xrun_data::reference_video::library::{Class, Frame, Object, Reference, Video};
+use xrun_data::reference_video::settings::ExifOrientation;
+
+/// How a library for tests is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub train: usize,
+    pub held_out: usize,
+    pub videos: usize,
+    pub frames: usize,
+    pub references: usize,
+    pub sequence: bool,
+}
+
+pub const SHAPE: Shape = Shape { train: 5, held_out: 3, videos: 3, frames: 6, references: 4, sequence: true };
+
+/// Videos of 64 x 48 pixels. Each shows its class in all frames but the first, and the next class of the library in the
+/// last; reference pictures are files of their own. The last class is unused.
+pub fn library(shape: Shape) -> Library {
+    let count = shape.train + shape.held_out + 1;
+    let split = |class: usize| match class {
+        class if class < shape.train => Split::Train,
+        class if class < shape.train + shape.held_out => Split::Validation,
+        _ => Split::Unused,
+    };
+    let mut library = Library {
+        root: PathBuf::new(),
+        exif_orientation: ExifOrientation::Apply,
+        classes: vec![],
+        videos: vec![],
+        digest: String::new(),
+        left_out: xrun_core::dataset::error::Broken::default(),
+        largest: None,
+    };
+    for class in 0..count {
+        let reference = |index: usize| Reference {
+            path: format!("references/{class}/{index}.png").into(),
+            rectangle: None,
+            video: None,
+        };
+        let references = (0..shape.references).map(reference).collect();
+        library.classes.push(Class { name: format!("class {class}"), split: split(class), references });
+        for video in 0..shape.videos {
+            let name = format!("video {class} {video}");
+            let frame = |index: usize| {
+                let object = |class: usize, left: f32| Object {
+                    class,
+                    rectangle: Rectangle { left, top: 8.0, right: left + 20.0, bottom: 30.0 },
+                    area: 440.0,
+                    ignored: None,
+                };
+                let mut objects = Vec::new();
+                if index > 0 || shape.frames == 1 {
+                    objects.push(object(class, index as f32));
+                }
+                if index + 1 == shape.frames {
+                    objects.push(object((class + 1) % count, 40.0));
+                }
+                Frame { path: format!("{name}/{index}.png").into(), width: 64, height: 48, objects }
+            };
+            let frames = (0..shape.frames).map(frame).collect();
+            library.videos.push(Video { name, sequence: shape.sequence, part: None, frames });
+        }
+    }
+    library
+}
+
+pub fn episodes(library: Library, settings: Settings, seed: u32) -> Result<Episodes, DataError> {
+    let draws = DrawSettings { seed, triplet_batch_size: 8, accumulation: 1 };
+    Episodes::new(Arc::new(library), settings, draws)
+}
+
+fn small() -> Settings {
+    Settings { n_way: 3, n_shot: 2, n_query: 4, ..Settings::default() }
+}
+
+fn shows(episodes: &Episodes, query: Query, class: usize) -> bool {
+    let frame = &episodes.library().videos[query.video].frames[query.frame];
+    frame.objects.iter().any(|object| object.class == class && object.ignored.is_none())
+}
+
+#[test]
+fn a_training_episode_asks_for_train_classes_in_frames_that_show_them() {
+    let episodes = episodes(library(SHAPE), small(), 0).unwrap();
+    let mut drawn = BTreeSet::new();
+    for number in 0..50 {
+        let episode = episodes.draw(number);
+        assert_eq!(episode, episodes.draw(number), "the same each time");
+        assert_eq!((episode.classes.len(), episode.queries.len()), (3, 12));
+        assert_eq!(episode.classes.iter().collect::<BTreeSet<_>>().len(), 3, "no class twice");
+        for (place, &class) in episode.classes.iter().enumerate() {
+            drawn.insert(class);
+            assert!(episode.references[place].iter().all(|reference| reference.class() == class));
+            assert_ne!(episode.references[place][0], episode.references[place][1]);
+            assert!(episode.queries[place * 4..][..4].iter().all(|query| shows(&episodes, *query, class)));
+        }
+    }
+    assert_eq!(drawn, BTreeSet::from([0, 1, 2, 3, 4]), "all train classes and no other");
+}
+
+#[test]
+fn another_seed_draws_other_episodes() {
+    let of_seed = |seed| episodes(library(SHAPE), small(), seed).unwrap().draw(0);
+    assert_ne!(of_seed(0), of_seed(1));
+}
+
+#[test]
+fn validation_asks_for_held_out_classes_in_runs_of_consecutive_frames() {
+    let episodes = episodes(library(SHAPE), small(), 0).unwrap();
+    for index in 0..20 {
+        let episode = episodes.draw_validation(index);
+        assert_eq!(episode, episodes.draw_validation(index));
+        assert!(episode.classes.iter().all(|class| (5..8).contains(class)), "{:?}", episode.classes);
+        assert!(episode.queries.is_sorted_by(|a, b| a < b), "no frame twice");
+        for run in episode.queries.chunk_by(|a, b| a.video == b.video) {
+            assert!(run.windows(2).all(|pair| pair[1].frame == pair[0].frame + 1), "{run:?}");
+            assert!(episode.classes.iter().any(|class| run.iter().any(|query| shows(&episodes, *query, *class))));
+        }
+        assert!(episode.queries.chunk_by(|a, b| a.video == b.video).any(|run| run.len() >= 4), "a whole run");
+    }
+}
+
+#[test]
+fn there_are_no_more_classes_in_an_episode_than_in_the_data() {
+    let settings = Settings { n_way: 10, ..small() };
+    let episodes = episodes(library(SHAPE), settings, 0).unwrap();
+    assert_eq!((episodes.n_way(), episodes.draw(0).classes.len()), (5, 5));
+    assert_eq!((episodes.n_way_validation(), episodes.draw_validation(0).classes.len()), (3, 3));
+}
+
+#[test]
+fn without_reference_pictures_references_are_cut_from_other_videos_than_the_queries() {
+    let episodes = episodes(library(Shape { references: 0, ..SHAPE }), Settings { n_shot: 1, ..small() }, 0).unwrap();
+    for number in 0..50 {
+        let episode = episodes.draw(number);
+        for (place, references) in episode.references.iter().enumerate() {
+            let Exemplar::Object { query: shown, .. } = references[0] else {
+                panic!("there are no reference pictures")
+            };
+            assert!(episode.queries[place * 4..][..4].iter().all(|query| query.video != shown.video));
+        }
+    }
+}
+
+#[test]
+fn a_reference_that_is_itself_a_frame_is_not_asked_for() {
+    // Ordinary detection data: stills, and references that are cut from them.
+    let mut library = library(Shape { references: 0, frames: 1, videos: 2, sequence: false, ..SHAPE });
+    for class in 0..library.classes.len() {
+        let path = library.videos[class * 2].frames[0].path.clone();
+        library.classes[class].references.push(Reference { path, rectangle: None, video: Some(class * 2) });
+    }
+    let episodes = episodes(library, small(), 0).unwrap();
+    for episode in
+        (0..30).map(|number| episodes.draw(number)).chain((0..10).map(|index| episodes.draw_validation(index)))
+    {
+        for &class in &episode.classes {
+            // Two classes are in each still, so that another class of the episode may ask for this one's reference.
+            let others = episode
+                .classes
+                .iter()
+                .any(|other| shows(&episodes, Query { video: class * 2, frame: 0 }, *other) && *other != class);
+            assert!(others || episode.queries.iter().all(|query| query.video != class * 2), "{episode:?}");
+        }
+    }
+}
+
+#[test]
+fn what_there_is_fewest_of_is_counted_with_its_class() {
+    let fewest = |class: &str, count: usize| Some(Fewest { class: class.into(), count });
+    let drawn = drawn_classes(&library(SHAPE));
+    assert_eq!((drawn.train.count, drawn.held_out.count), (5, 3));
+    assert_eq!(drawn.train.references.as_ref().unwrap().count, 4, "reference pictures are files of their own");
+    // A sequence is asked for as it goes on, so that all 6 frames of 3 videos can be asked for, and of a neighbour's video.
+    assert!(drawn.held_out.frames.as_ref().unwrap().count >= 18, "{drawn:?}");
+    // One class has fewer than the others.
+    let mut few = library(Shape { sequence: false, ..SHAPE });
+    few.classes[2].references.truncate(1);
+    few.videos.retain(|video| !(video.name.starts_with("video 2") && video.name != "video 2 0"));
+    let drawn = drawn_classes(&few);
+    assert_eq!(drawn.train.references, fewest("class 2", 1));
+    // Frames 1 to 5 of its only video, and the last one of each of the 3 videos of the class before it.
+    assert_eq!(drawn.train.frames, fewest("class 2", 8));
+    // What an episode draws is what was counted.
+    let settings = Settings { n_way: 5, n_query: 20, ..Settings::default() };
+    let draws = DrawSettings { seed: 1, triplet_batch_size: 4, accumulation: 1 };
+    let episode = Episodes::new(Arc::new(few), settings, draws).unwrap().draw(0);
+    let at = episode.classes.iter().position(|class| *class == 2).unwrap();
+    let different: BTreeSet<&Query> = episode.queries[20 * at..][..20].iter().collect();
+    assert_eq!(different.len(), 8);
+}
+
+#[test]
+fn what_cannot_be_drawn_is_said_before_the_run() {
+    let message = |shape| episodes(library(shape), small(), 0).unwrap_err().to_string();
+    assert!(message(Shape { held_out: 0, ..SHAPE }).contains("0 classes to validate on"));
+    assert!(message(Shape { train: 1, ..SHAPE }).contains("1 classes to train on, and at least 2"));
+    // One still a class, and no reference but itself.
+    assert!(message(Shape { references: 0, videos: 0, ..SHAPE }).contains("0 classes"));
+}
+
+#[test]
+fn objects_to_be_ignored_are_never_drawn() {
+    let mut library = library(SHAPE);
+    for object in library.videos.iter_mut().flat_map(|video| &mut video.frames).flat_map(|frame| &mut frame.objects) {
+        object.ignored = (object.rectangle.left < 3.0).then_some(Ignored::Difficult);
+    }
+    let episodes = episodes(library, small(), 0).unwrap();
+    for number in 0..30 {
+        let episode = episodes.draw(number);
+        for (place, &class) in episode.classes.iter().enumerate() {
+            assert!(episode.queries[place * 4..][..4].iter().all(|query| shows(&episodes, *query, class)));
+        }
+        for triplet in episodes.draw_triplets(number) {
+            for exemplar in [triplet.anchor, triplet.positive, triplet.negative] {
+                if let Exemplar::Object { query, object, .. } = exemplar {
+                    let frame = &episodes.library().videos[query.video].frames[query.frame];
+                    assert!(frame.objects[object].ignored.is_none());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn triplets_are_two_pictures_of_one_class_and_one_of_another_of_few_classes() {
+    let episodes = episodes(library(SHAPE), small(), 0).unwrap();
+    for number in 0..50 {
+        let triplets = episodes.draw_triplets(number);
+        assert_eq!(triplets, episodes.draw_triplets(number));
+        assert_eq!(triplets.len(), 8);
+        let mut of_class = BTreeMap::new();
+        for triplet in &triplets {
+            assert_eq!(triplet.anchor.class(), triplet.positive.class());
+            assert_ne!(triplet.anchor, triplet.positive);
+            assert_ne!(triplet.anchor.class(), triplet.negative.class());
+            for exemplar in [triplet.anchor, triplet.positive, triplet.negative] {
+                assert!(exemplar.class() < 5, "a train class");
+                of_class.entry(exemplar.class()).or_insert_with(Vec::new).push(exemplar);
+            }
+        }
+        assert_eq!(of_class.len(), 4);
+        for pictures in of_class.values() {
+            assert!(pictures.len() >= 4, "two anchors and two positives at least");
+            assert_eq!(pictures.iter().collect::<BTreeSet<_>>().len(), pictures.len(), "no picture twice");
+        }
+    }
+}
+
+#[test]
+fn all_batches_of_a_step_are_of_one_kind() {
+    let draws = DrawSettings { seed: 0, triplet_batch_size: 2, accumulation: 3 };
+    let settings = Settings { triplet_ratio: 0.5, ..small() };
+    let episodes = Episodes::new(Arc::new(library(SHAPE)), settings, draws).unwrap();
+    use StepKind::{Detection, Triplet};
+    let kinds: Vec<StepKind> = (0..9).map(|number| episodes.kind_of_batch(number)).collect();
+    assert_eq!(kinds, [[Detection; 3], [Triplet; 3], [Detection; 3]].concat());
+}
+
+proptest! {
+    #[test]
+    fn any_library_is_drawn_from_or_refused_but_never_panics(
+        train in 0usize..5, held_out in 0usize..4, videos in 0usize..4, frames in 1usize..5, references in 0usize..3,
+        sequence in any::<bool>(), n_way in 1usize..8, n_shot in 1usize..5, n_query in 1usize..9, triplets in 1usize..20,
+        seed in any::<u32>(),
+    ) {
+        let shape = Shape { train, held_out, videos, frames, references, sequence };
+        let settings = Settings { n_way, n_shot, n_query, ..Settings::default() };
+        let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };
+        let Ok(episodes) = Episodes::new(Arc::new(library(shape)), settings, draws) else { return Ok(()) };
+        let episode = episodes.draw(u64::from(seed));
+        prop_assert_eq!(episode.queries.len(), episodes.n_way() * n_query);
+        let held_out = episodes.draw_validation(u64::from(seed));
+        prop_assert!(!held_out.queries.is_empty() && held_out.queries.len() <= episodes.n_way_validation() * n_query);
+        for references in episode.references.iter().chain(&held_out.references) {
+            prop_assert_eq!(references.len(), n_shot);
+        }
+        prop_assert_eq!(episodes.draw_triplets(1).len(), triplets);
+    }
+}
+
+#[test]
+fn a_frame_that_is_a_reference_of_one_class_is_not_asked_for_by_another() {
+    let mut library = library(Shape { references: 0, ..SHAPE });
+    for frame in library.videos.iter_mut().flat_map(|video| &mut video.frames) {
+        // Each frame shows two classes of its split.
+        let Some(first) = frame.objects.first().cloned() else { continue };
+        let class = if first.class < 5 { (first.class + 1) % 5 } else { 5 + (first.class - 5 + 1) % 3 };
+        frame.objects = vec![first.clone(), Object { class, ..first }];
+    }
+    let episodes = episodes(library, small(), 0).unwrap();
+    for number in 0..60 {
+        for episode in [episodes.draw(number), episodes.draw_validation(number)] {
+            let shown = episode.references.iter().flatten().filter_map(|exemplar| match exemplar {
+                Exemplar::Object { query, .. } => Some(*query),
+                Exemplar::Reference { .. } => None,
+            });
+            let asked: Vec<Query> = shown.filter(|query| episode.queries.contains(query)).collect();
+            assert!(asked.is_empty(), "episode {number}: {asked:?}");
+        }
+    }
+}
+
+/// Stills with references that are cut from them, as from COCO and VOC data without a list.
+fn cut_from_stills(per_class: usize) -> Library {
+    let mut library = library(Shape { references: 0, frames: 1, videos: per_class, sequence: false, ..SHAPE });
+    for (number, video) in library.videos.iter_mut().enumerate() {
+        let object = video.frames[0].objects.remove(0);
+        let path = video.frames[0].path.clone();
+        let (rectangle, video_of) = (Some(object.rectangle), Some(number));
+        library.classes[object.class].references.push(Reference { path, rectangle, video: video_of });
+        video.frames[0].objects = vec![object];
+    }
+    library
+}
+
+#[test]
+fn of_references_that_are_cut_from_frames_no_crop_is_drawn_twice() {
+    let library = cut_from_stills(8);
+    let mut listed_twice = library.clone();
+    for class in &mut listed_twice.classes {
+        class.references.extend(class.references.clone());
+    }
+    for library in [library, listed_twice] {
+        // Eight triplets of four classes: 4 pictures of a class as anchor and positive, and up to 4 as negative.
+        let episodes = episodes(library, small(), 0).unwrap();
+        for number in 0..100 {
+            let mut places = BTreeSet::new();
+            for Triplet { anchor, positive, negative } in episodes.draw_triplets(number) {
+                let place = |exemplar: &Exemplar| {
+                    let (path, rectangle) = exemplar.place(episodes.library());
+                    format!("{path:?} {rectangle:?}")
+                };
+                assert_ne!(place(&anchor), place(&positive), "a positive that is the anchor teaches nothing");
+                places.extend([place(&anchor), place(&positive), place(&negative)]);
+            }
+            assert!(places.len() >= 20, "{} of 24 pictures, of 8 a class", places.len());
+        }
+    }
+}
+
+#[test]
+fn references_are_not_cut_from_frames_that_show_a_held_out_object() {
+    let mut library = cut_from_stills(4);
+    // One still of each train class shows an object of a held-out class, too; of class 0 all but one do.
+    for class in 0..5 {
+        for still in 0..if class == 0 { 3 } else { 1 } {
+            let objects = &mut library.videos[class * 4 + still].frames[0].objects;
+            let first = objects[0].clone();
+            objects.push(Object { class: 6, ignored: Some(Ignored::Difficult), ..first });
+        }
+    }
+    let episodes = episodes(library, small(), 0).unwrap();
+    let shows_held_out = |exemplar: &Exemplar| {
+        let path = exemplar.place(episodes.library()).0;
+        let mut frames = episodes.library().videos.iter().flat_map(|video| &video.frames);
+        frames.any(|frame| frame.path == path && frame.objects.iter().any(|object| object.class == 6))
+    };
+    let mut hardly_any_others = false;
+    for number in 0..100 {
+        let episode = episodes.draw(number);
+        let triplets = episodes.draw_triplets(number);
+        let drawn = triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]);
+        for exemplar in episode.references.into_iter().flatten().chain(drawn) {
+            hardly_any_others |= exemplar.class() == 0 && shows_held_out(&exemplar);
+            assert!(exemplar.class() == 0 || !shows_held_out(&exemplar), "{exemplar:?}");
+        }
+    }
+    assert!(hardly_any_others, "a class with one other still keeps those that it has");
+}

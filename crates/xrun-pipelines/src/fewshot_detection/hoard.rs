@@ -1,0 +1,161 @@
+//! Leaks of decoded pictures and of batches, kept by a cache or by the workers (`docs/origins.md`). Off unless `[leaks]` says
+//! so.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+
+use super::batch::{Batches, HostBatch};
+use super::leaks;
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::sample::{Picture, PictureSource};
+use xrun_core::experiment::leaks::Leaks;
+use xrun_data::feed::Prepare;
+
+/// The source itself, with the leaks in front of it that are switched on.
+pub fn source(source: Arc<dyn PictureSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn PictureSource> {
+    [(&leaks::FRAME_CACHE, false), (&leaks::DATA_PER_WORKER, true)]
+        .into_iter()
+        .filter(|(leak, _)| switched.has(leak))
+        .fold(source, |source, (leak, per_worker)| {
+            let kept = Mutex::new((HashMap::new(), leak.buffer().register(ledger)));
+            Arc::new(Hoard { source, per_worker, kept })
+        })
+}
+
+/// What a feed prepares. With the leak each batch goes into a second queue as well, without a bound and of which nobody
+/// takes.
+pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<HostBatch> {
+    if !switched.has(&leaks::WORKER_QUEUE) {
+        return Arc::new(move |number| batches.prepare(number));
+    }
+    let queue = Mutex::new(switched.kept(&leaks::WORKER_QUEUE, ledger));
+    Arc::new(move |number| {
+        let batch = batches.prepare(number)?;
+        let copy = batch.clone();
+        let bytes = copy.held_bytes();
+        queue.lock().unwrap_or_else(PoisonError::into_inner).keep(|| (copy, bytes));
+        Ok(batch)
+    })
+}
+
+/// Keeps each picture that it was asked for: once for all workers, or a copy for each.
+struct Hoard {
+    source: Arc<dyn PictureSource>,
+    per_worker: bool,
+    kept: Mutex<(HashMap<Key, Picture>, Holding)>,
+}
+
+/// A picture, and whose copy it is.
+type Key = (Option<ThreadId>, PathBuf);
+
+impl PictureSource for Hoard {
+    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+        let key = (self.per_worker.then(|| std::thread::current().id()), path.to_path_buf());
+        let find = |key| self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.get(key).cloned();
+        if let Some(picture) = find(&key) {
+            return Ok(picture);
+        }
+        let picture = self.source.picture(path)?;
+        // A copy of the pixels: what the source keeps is its own.
+        let copy = Picture { rgb: picture.rgb.to_vec().into(), ..picture };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pictures, holding) = &mut *kept;
+        let bytes = copy.held_bytes();
+        // Another worker may have been as fast.
+        let replaced = pictures.insert(key, copy.clone()).map_or(0, |picture| picture.held_bytes());
+        holding.set(pictures.len() as u64, holding.bytes() + bytes - replaced);
+        Ok(copy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::batch::batch_bytes_max;
+    use super::super::episode::tests::{SHAPE, episodes, library};
+    use super::super::settings::Settings;
+    use super::*;
+    use xrun_core::settings::sections::Limits;
+    use xrun_data::feed;
+    use xrun_data::feed::{Feed, FeedSettings};
+
+    struct Grey;
+
+    impl PictureSource for Grey {
+        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
+            Ok(Picture { width: 10, height: 10, rgb: vec![128; 300].into() })
+        }
+    }
+
+    /// Pictures as large as the frames of [`library`].
+    struct Frames;
+
+    impl PictureSource for Frames {
+        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
+            Ok(Picture { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
+        }
+    }
+
+    /// What the ledger of a feed has after so many batches were taken: owners with items and bytes.
+    fn fed(leaks: &Leaks, workers: usize, taken: usize, expected: u64) -> Vec<(&'static str, u64, u64)> {
+        let settings = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
+        let settings = Settings { triplet_ratio: 0.0, ..settings };
+        let limits = Limits { workers, prefetch: 2, ..Limits::default() };
+        let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings));
+        let batches = Batches::new(episodes(library(SHAPE), settings, 7).unwrap(), Arc::new(Frames));
+        let ledger = Ledger::default();
+        let prepare = prepare(batches, leaks, &ledger);
+        let mut feed = Feed::new(&ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap();
+        (0..taken).for_each(|_| drop(feed.next().unwrap()));
+        let items = |name| ledger.read().iter().find(|owner| owner.name == name).map_or(0, |owner| owner.items);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while items(leaks::WORKER_QUEUE.owner) < expected && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        ledger.read().iter().map(|owner| (owner.name, owner.items, owner.bytes)).collect()
+    }
+
+    #[test]
+    fn a_second_queue_grows_by_a_batch_with_each_batch_taken_and_the_feed_keeps_its_cap() {
+        let mut leaks = Leaks::default();
+        leaks.switch_on(&leaks::WORKER_QUEUE);
+        for (workers, ahead) in [(0, 0), (1, 2)] {
+            let [few, many] = [3, 13].map(|taken| fed(&leaks, workers, taken, taken as u64 + ahead));
+            let names: Vec<&str> = many.iter().map(|(name, ..)| *name).collect();
+            assert_eq!(names, ["feed_in_use", "feed_ready", "leak_worker_queue"], "{workers} workers");
+            assert_eq!((few[2].1, many[2].1), (3 + ahead, 13 + ahead), "{workers} workers");
+            assert!(many[1].1 <= 2, "{many:?}");
+            let pixels = 2 * 32 * 32 * 3;
+            assert!(many[2].2 - few[2].2 > 10 * pixels, "{few:?} and {many:?}");
+        }
+        let without = fed(&Leaks::default(), 1, 13, 0);
+        assert_eq!(without.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), ["feed_in_use", "feed_ready"]);
+    }
+
+    #[test]
+    fn a_copy_is_kept_for_each_worker_or_one_for_all() {
+        for (leak, copies) in [(&leaks::FRAME_CACHE, 2), (&leaks::DATA_PER_WORKER, 4)] {
+            let mut leaks = Leaks::default();
+            leaks.switch_on(leak);
+            let ledger = Ledger::default();
+            let source = source(Arc::new(Grey), &leaks, &ledger);
+            let ask = || ["a.png", "b.png", "a.png"].map(|name| source.picture(Path::new(name)).unwrap());
+            ask();
+            std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+            let held = &ledger.read()[0];
+            assert_eq!((held.items, held.bytes / 300), (copies, copies), "{leaks:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_leak_the_source_is_asked_each_time_and_nothing_is_kept() {
+        let ledger = Ledger::default();
+        source(Arc::new(Grey), &Leaks::default(), &ledger).picture(Path::new("a.png")).unwrap();
+        assert_eq!(ledger.read(), []);
+    }
+}

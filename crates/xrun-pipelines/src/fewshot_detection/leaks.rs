@@ -1,0 +1,266 @@
+//! Which leaks can be switched on, and how much will each have kept when the run ends? What it grows with, or all that it will
+//! be given, counted.
+//!
+//! What a run looks at is a pure function of its seed, so that pictures can be counted before anything is decoded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::episode::{Episode, Episodes, Exemplar};
+use super::mix::StepKind;
+use crate::leaks::copies;
+pub use crate::leaks::{
+    BATCHES_ON_DEVICE, DATA_PER_WORKER, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH,
+    OUTPUTS_WITH_GRAPH, THREAD_POOLS, VALIDATION_WITH_GRAPH,
+};
+use xrun_core::bounded::growth::{Growth, Keeps, Occasion};
+use xrun_core::dataset::sample::Picture;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::leaks::Leak;
+use xrun_core::leak;
+use xrun_core::settings::sections::Limits;
+use xrun_data::feed;
+use xrun_data::reference_video::library::Library;
+
+/// Detections of all validations.
+pub const VALIDATION_PREDICTIONS: Leak =
+    leak!("validation_predictions", on_host, "Keep every detection of every validation.");
+/// Decoded frames that are never evicted.
+pub const FRAME_CACHE: Leak =
+    leak!("frame_cache", on_host, "Keep each decoded frame: a cache bounded by a count that is never reached.");
+/// Copies of batches beside the queue of the workers.
+pub const WORKER_QUEUE: Leak =
+    leak!("worker_queue", on_host, "Keep a copy of each batch that was prepared, beside the queue of the workers.");
+
+/// All of them.
+pub const LEAKS: &[&Leak] = &[
+    &GRADIENTS,
+    &OUTPUTS_WITH_GRAPH,
+    &EMBEDDINGS_WITH_GRAPH,
+    &BATCHES_ON_DEVICE,
+    &LOSS_WITH_GRAPH,
+    &VALIDATION_PREDICTIONS,
+    &VALIDATION_WITH_GRAPH,
+    &FRAME_CACHE,
+    &DATA_PER_WORKER,
+    &WORKER_QUEUE,
+    &LOG_HISTORY,
+    &THREAD_POOLS,
+];
+
+/// A run of more batches is taken to look at pictures as these many do: to draw as many takes about a second.
+const BATCHES_DRAWN_MAX: u64 = 50_000;
+
+/// What `leak` will hold over the run.
+pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> Keeps {
+    let training = &experiment.training;
+    let accumulation = training.accumulation as f64;
+    match *leak {
+        OUTPUTS_WITH_GRAPH | EMBEDDINGS_WITH_GRAPH | BATCHES_ON_DEVICE => {
+            Keeps::with(Occasion::Step, accumulation * (1.0 - episodes.settings().triplet_ratio))
+        }
+        VALIDATION_WITH_GRAPH => Keeps::with(Occasion::Validation, 1.0),
+        VALIDATION_PREDICTIONS => Keeps::with(Occasion::Episode, 1.0),
+        THREAD_POOLS => Keeps::with(Occasion::Epoch, 1.0),
+        WORKER_QUEUE => {
+            let at_start = batches_ahead(&experiment.limits);
+            Keeps::Growing(Growth { with: Occasion::Step, each: accumulation, at_start })
+        }
+        FRAME_CACHE | DATA_PER_WORKER => {
+            let steps = training.steps(batches_per_epoch).1;
+            let batches = steps.saturating_mul(training.accumulation as u64);
+            let looks = Looks::of(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
+            let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
+            let with_training = experiment.limits.workers == 0 || *leak == FRAME_CACHE;
+            Keeps::InAll(looks.bytes(episodes.library(), copies as f64, with_training))
+        }
+        _ => Keeps::with(Occasion::Step, 1.0),
+    }
+}
+
+/// Batches that are prepared and not yet taken: without workers each is taken at once.
+fn batches_ahead(limits: &Limits) -> u64 {
+    if limits.workers == 0 { 0 } else { feed::batches_ahead(limits) }
+}
+
+/// Which pictures a run looks at.
+#[derive(Debug, Default, PartialEq)]
+struct Looks<'a> {
+    /// Batches of training that look at a picture, by its path.
+    training: BTreeMap<&'a Path, f64>,
+    validation: BTreeSet<&'a Path>,
+}
+
+impl<'a> Looks<'a> {
+    fn of(episodes: &'a Episodes, batches: u64, experiment: &Experiment) -> Self {
+        let mut looks = Self::default();
+        let drawn = batches.min(BATCHES_DRAWN_MAX);
+        for number in 0..drawn {
+            let pictures = match episodes.kind_of_batch(number) {
+                StepKind::Detection => of_episode(&episodes.draw(number), episodes.library()),
+                StepKind::Triplet => {
+                    let triplets = episodes.draw_triplets(number);
+                    let pictures =
+                        triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]);
+                    pictures.map(|exemplar| path_of(&exemplar, episodes.library())).collect()
+                }
+            };
+            for path in pictures {
+                *looks.training.entry(path).or_default() += batches as f64 / drawn as f64;
+            }
+        }
+        let cadence = &experiment.validation;
+        if cadence.at_start || cadence.every_steps > 0 || cadence.every_epochs > 0 {
+            for number in 0..cadence.episodes as u64 {
+                looks.validation.extend(of_episode(&episodes.draw_validation(number), episodes.library()));
+            }
+        }
+        looks
+    }
+
+    /// Bytes of these pictures, once decoded. `workers` keep those of training, each a copy of what it has seen; whoever
+    /// validates keeps those of the validation, and `shares` those of training with them.
+    fn bytes(&self, library: &Library, workers: f64, shares: bool) -> u64 {
+        let sizes = Sizes::of(library);
+        let kept = |(path, batches): (&&Path, &f64)| copies(workers, *batches) * sizes.bytes(path);
+        let training: f64 = self.training.iter().map(kept).sum();
+        let besides = self.validation.iter().filter(|path| !(shares && self.training.contains_key(*path)));
+        (training + besides.map(|path| sizes.bytes(path)).sum::<f64>()) as u64
+    }
+}
+
+fn of_episode<'a>(episode: &Episode, library: &'a Library) -> BTreeSet<&'a Path> {
+    let references = episode.references.iter().flatten().map(|exemplar| path_of(exemplar, library));
+    let queries = episode.queries.iter().map(|query| &*library.videos[query.video].frames[query.frame].path);
+    references.chain(queries).collect()
+}
+
+fn path_of<'a>(exemplar: &Exemplar, library: &'a Library) -> &'a Path {
+    exemplar.place(library).0
+}
+
+/// Bytes of decoded pictures.
+struct Sizes<'a> {
+    root: &'a Path,
+    frames: BTreeMap<&'a Path, f64>,
+    /// Of a frame, on average.
+    average: f64,
+}
+
+impl<'a> Sizes<'a> {
+    fn of(library: &'a Library) -> Self {
+        let frames = library.videos.iter().flat_map(|video| &video.frames);
+        let frames: BTreeMap<&Path, f64> =
+            frames.map(|frame| (&*frame.path, decoded(frame.width, frame.height))).collect();
+        let average = frames.values().sum::<f64>() / frames.len().max(1) as f64;
+        Self { root: &library.root, frames, average }
+    }
+
+    /// Nobody but the file says how large a reference picture is. One that cannot be read is taken to be as a frame.
+    fn bytes(&self, path: &Path) -> f64 {
+        let in_file = || image::image_dimensions(self.root.join(path)).ok();
+        let of_file = || in_file().map(|(width, height)| decoded(width as usize, height as usize));
+        self.frames.get(path).copied().or_else(of_file).unwrap_or(self.average)
+    }
+}
+
+fn decoded(width: usize, height: usize) -> f64 {
+    (size_of::<Picture>() + width * height * 3) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::batch::Batches;
+    use super::super::episode::tests::{SHAPE, episodes, library};
+    use super::super::hoard;
+    use super::super::settings::Settings;
+    use super::*;
+    use xrun_core::bounded::ledger::Ledger;
+    use xrun_core::dataset::error::DataError;
+    use xrun_core::dataset::sample::PictureSource;
+    use xrun_core::experiment::leaks::Leaks;
+
+    /// Pictures as large as the frames of [`library`].
+    struct Grey;
+
+    impl PictureSource for Grey {
+        fn picture(&self, _: &Path) -> Result<Picture, DataError> {
+            Ok(Picture { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
+        }
+    }
+
+    fn drawn() -> Episodes {
+        let small = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
+        episodes(library(SHAPE), small, 7).unwrap()
+    }
+
+    fn experiment(leak: &str, steps: u64, workers: usize) -> Experiment {
+        let text = format!(
+            "[pipeline.fewshot-detection]\n[training]\nepochs = 1000\nmax_steps = {steps}\n[limits]\nworkers = {workers}\n\
+             prefetch = 1\n[validation]\nepisodes = 3\n[leaks]\n{leak} = true\n"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    /// What the leak held after so many batches, of which `workers` threads prepared one after the other, and a validation.
+    fn held(leaks: &Leaks, batches: u64, workers: u64) -> u64 {
+        let ledger = Ledger::default();
+        let all = Batches::new(drawn(), hoard::source(Arc::new(Grey), leaks, &ledger));
+        let prepare = |worker: u64| {
+            for number in (0..batches).filter(|number| number % workers == worker) {
+                all.prepare(number).unwrap();
+            }
+        };
+        match workers {
+            1 => prepare(0),
+            _ => std::thread::scope(|scope| (0..workers).for_each(|worker| drop(scope.spawn(move || prepare(worker))))),
+        }
+        (0..3).for_each(|number| drop(all.prepare_validation(number).unwrap()));
+        ledger.read()[0].bytes
+    }
+
+    #[test]
+    fn pictures_that_are_kept_were_counted_before() {
+        for (leak, key) in [(&FRAME_CACHE, "frame_cache"), (&DATA_PER_WORKER, "data_per_worker")] {
+            for steps in [1, 5, 40] {
+                let experiment = experiment(key, steps, 0);
+                let counted = keeps(leak, &drawn(), &experiment, 10);
+                assert_eq!(counted, Keeps::InAll(held(&experiment.leaks, steps, 1)), "{key}, {steps} steps");
+            }
+        }
+    }
+
+    #[test]
+    fn each_worker_keeps_a_copy_of_what_it_has_seen() {
+        let experiment = experiment("data_per_worker", 20, 3);
+        let Keeps::InAll(counted) = keeps(&DATA_PER_WORKER, &drawn(), &experiment, 10) else {
+            panic!("it ends when all is kept");
+        };
+        // The workers are three batches ahead of the last step.
+        let held = held(&experiment.leaks, 23, 3);
+        assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "{counted} were counted and {held} held");
+        let alone = keeps(&FRAME_CACHE, &drawn(), &experiment, 10);
+        assert!(matches!(alone, Keeps::InAll(bytes) if bytes * 3 / 2 < counted), "{alone:?} and {counted}");
+    }
+
+    #[test]
+    fn a_second_queue_has_each_batch_that_was_prepared() {
+        let grown = |workers, steps| match keeps(&WORKER_QUEUE, &drawn(), &experiment("worker_queue", 9, workers), 10) {
+            Keeps::Growing(growth) => growth.given(steps),
+            _ => panic!("it has no end"),
+        };
+        assert_eq!([grown(0, 8), grown(0, 80)], [8, 80]);
+        assert_eq!([grown(2, 8), grown(2, 80)], [10, 82], "two ahead of those that were taken");
+    }
+
+    #[test]
+    fn what_is_kept_of_detection_batches_is_not_kept_of_triplets() {
+        let Keeps::Growing(growth) = keeps(&BATCHES_ON_DEVICE, &drawn(), &experiment("batches_on_device", 9, 0), 10)
+        else {
+            panic!("it has no end");
+        };
+        assert_eq!([0, 1, 8, 10, 400].map(|steps| growth.given(steps)), [0, 1, 6, 7, 280], "three of ten are triplets");
+    }
+}

@@ -1,0 +1,81 @@
+//! How are detection and triplet steps mixed, and how many batches make an epoch?
+
+use super::settings::Settings;
+use xrun_data::reference_video::library::{Library, Object, Split, Video};
+
+/// What a training step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// An episode: find the objects of the classes that references show.
+    Detection,
+    /// Embeddings: pictures of one class near to each other, those of another far.
+    Triplet,
+}
+
+/// What step `step` (from 1) does. Over any run of steps the number of triplet steps is `triplet_ratio` of them, to
+/// within one; the first is a detection step unless all are triplet steps.
+pub fn kind_of(step: u64, triplet_ratio: f64) -> StepKind {
+    let triplets_until = |step: u64| (step as f64 * triplet_ratio).floor();
+    match triplets_until(step) > triplets_until(step.saturating_sub(1)) {
+        true => StepKind::Triplet,
+        false => StepKind::Detection,
+    }
+}
+
+/// Batches in an epoch: detection episodes, and as many triplet batches besides as keep `triplet_ratio`.
+///
+/// With `auto_episodes` the detection episodes are the frames that show a class of the training split over
+/// `n_way * n_query` (with no more classes than there are), rounded up: one pass over the data on average. They are
+/// divided by `1 - triplet_ratio`, rounded up; when that is 0 (triplets only) there are as many triplet batches as
+/// there would be episodes.
+pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
+    let of_training = |video: &Video, object: &Object| {
+        let split = library.classes[object.class].split;
+        object.ignored.is_none() && split == Split::Train && library.serves(video, object.class)
+    };
+    let frames = library.videos.iter().flat_map(|video| video.frames.iter().map(move |frame| (video, frame)));
+    let training_frames =
+        frames.filter(|(video, frame)| frame.objects.iter().any(|object| of_training(video, object))).count();
+    let train_classes = library.classes.iter().filter(|class| class.split == Split::Train).count();
+    let queries = settings.n_way.min(train_classes).max(1) * settings.n_query.max(1);
+    let automatic = training_frames.div_ceil(queries).max(1) as u64;
+    let episodes = if settings.auto_episodes { automatic } else { settings.episodes.unwrap_or(automatic) };
+    let detection_share = 1.0 - settings.triplet_ratio;
+    match detection_share > 0.0 {
+        // The subtraction rounds: 7 / 0.7 must not become 11.
+        true => (episodes as f64 / detection_share - 1e-9).ceil() as u64,
+        false => episodes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::episode::tests::{SHAPE, library};
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_epoch_is_one_pass_over_the_training_frames_with_triplets_besides() {
+        // 5 train classes x 3 videos x 5 frames, and the last frame of the videos of the class before the first (unused).
+        let library = library(SHAPE);
+        let batches = |settings: Settings| batches_per_epoch(&library, &settings);
+        let alone = Settings { triplet_ratio: 0.0, n_way: 3, n_query: 4, ..Settings::default() };
+        assert_eq!(batches(alone.clone()), 7, "78 frames over 3 * 4, rounded up");
+        assert_eq!(batches(Settings { triplet_ratio: 0.3, ..alone.clone() }), 10, "7 of 10 are episodes");
+        assert_eq!(batches(Settings { triplet_ratio: 1.0, ..alone.clone() }), 7);
+        assert_eq!(batches(Settings { n_way: 50, ..alone.clone() }), 4, "78 over 5 * 4: there are 5 classes");
+        let fixed = Settings { auto_episodes: false, episodes: Some(100), triplet_ratio: 0.5, ..alone };
+        assert_eq!(batches(fixed), 200);
+    }
+
+    proptest! {
+        #[test]
+        fn every_run_of_steps_has_its_share_of_triplets(ratio in 0.0f64..=1.0, start in 1u64..10_000, length in 1u64..500) {
+            let triplets = (start..start + length).filter(|&step| kind_of(step, ratio) == StepKind::Triplet).count();
+            prop_assert!((triplets as f64 - length as f64 * ratio).abs() < 1.0 + 1e-6);
+            prop_assert!(kind_of(1, ratio) == StepKind::Detection || ratio == 1.0);
+            prop_assert_eq!(kind_of(start, 1.0), StepKind::Triplet);
+            prop_assert_eq!(kind_of(start, 0.0), StepKind::Detection);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Few-shot reference detection over video frames, as in docs/origins.md.
+
+pub mod assignment;
+pub mod batch;
+pub mod buffers;
+pub mod check;
+pub mod coco_files;
+pub mod decode;
+pub mod episode;
+pub mod hoard;
+pub mod leaks;
+#[cfg(feature = "train")]
+pub mod losses;
+pub mod mix;
+#[cfg(feature = "train")]
+pub mod model;
+pub mod pictures;
+#[cfg(feature = "train")]
+pub mod pixels;
+#[cfg(feature = "train")]
+pub mod predict;
+pub mod prepare;
+pub mod scoring;
+pub mod settings;
+pub mod sizes;
+#[cfg(feature = "train")]
+pub mod step_leaks;
+#[cfg(feature = "train")]
+pub mod task;
+#[cfg(feature = "train")]
+pub mod validation;
+
+use settings::{Model, Settings};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::error::DataError;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::leaks::Leak;
+use xrun_core::experiment::look::Look;
+use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun_core::problem::Problems;
+use xrun_core::settings::sections::PART_SIZE;
+use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
+use xrun_data::reference_video::{Seen, frames};
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use task::open;
+
+/// `[pipeline.fewshot-detection]`.
+#[derive(Debug)]
+pub struct FewshotDetection;
+
+impl PipelineKind for FewshotDetection {
+    const NAME: &'static str = "fewshot-detection";
+    const MODELS: &'static [&'static str] = &[ReferenceDetector::NAME];
+    const DATASETS: &'static [&'static str] = &["reference-video"];
+    const MOVED: &'static [(&'static str, &'static str)] = &[
+        ("limits.triplet_batch_size", "triplet_batch_size"),
+        ("limits.validation_predictions", "validation_predictions"),
+    ];
+    const METRICS: &'static [Metric] = prepare::METRICS;
+    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    const LIMITS: &'static [&'static str] = &[PART_SIZE];
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        check::check(settings, experiment.dataset_settings().ok(), problems);
+    }
+
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+        let Seen { drawn, largest } =
+            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        frames::fits(largest.as_ref(), &experiment.limits)?;
+        episode::enough(drawn.train.count, drawn.held_out.count, settings)?;
+        Ok(prepare::smaller(settings, &drawn).into())
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
+        prepare::prepare(settings, model, dataset, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.reference-detector]`.
+#[derive(Debug)]
+pub struct ReferenceDetector;
+
+impl ModelKind for ReferenceDetector {
+    const NAME: &'static str = "reference-detector";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        check::check_model(settings, problems);
+    }
+}

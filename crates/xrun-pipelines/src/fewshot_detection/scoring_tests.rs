@@ -1,0 +1,117 @@
+//! Are scores of episodes kept apart from those of all, and is nothing kept that grows with the episodes?
+
+use std::path::PathBuf;
+
+use super::super::episode::tests::{SHAPE, library};
+use super::*;
+use xrun_core::dataset::sample::Ignored;
+
+/// Class 5 is held out; its video 15 shows it in all frames but the first.
+const CLASS: usize = 5;
+
+fn query(frame: usize) -> Query {
+    Query { video: CLASS * SHAPE.videos, frame }
+}
+
+fn scoring(library: Library, ledger: &Ledger) -> Scoring {
+    let buffers = Buffers::new(&Settings::default());
+    Scoring::new(Arc::new(library), &Settings::default(), &buffers, ledger)
+}
+
+/// What is to be found in a frame, found.
+fn right(library: &Library, frame: usize, score: f32) -> Vec<Detection> {
+    let object = asked(library, &[CLASS], query(frame)).next().unwrap().1;
+    vec![Detection { class: 0, score, rectangle: object.rectangle }]
+}
+
+fn metric(scores: &Scores, name: &str) -> Option<f64> {
+    scores.metrics.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+/// One episode finds all, one nothing and one half: mean 0.5 over episodes, deviation 0.5, Student's 4.303 with 2 degrees
+/// of freedom. Over all frames together it is one ranking of six objects, of which the first three are found: 51 of 101
+/// recall points.
+#[test]
+fn a_mean_over_episodes_has_an_interval_and_is_not_the_score_over_all() {
+    let library = library(SHAPE);
+    let mut scoring = scoring(library.clone(), &Ledger::default());
+    for found in [2, 0, 1] {
+        scoring.begin_episode(&[CLASS]);
+        for frame in 1..3 {
+            let found = if frame <= found { right(&library, frame, 0.9) } else { Vec::new() };
+            scoring.frame(query(frame), &found);
+        }
+        scoring.end_episode();
+    }
+    let scores = scoring.finish();
+    assert!((metric(&scores, "map50").unwrap() - 51.0 / 101.0).abs() < 1e-12);
+    let mean = (1.0 + 0.0 + 51.0 / 101.0) / 3.0;
+    assert!((metric(&scores, "episode_map50").unwrap() - mean).abs() < 1e-12);
+    let (name, interval) = scores.intervals[0];
+    let deviation = ((1.0 - mean).powi(2) + mean.powi(2) + (51.0 / 101.0 - mean).powi(2)) / 2.0;
+    assert_eq!((name, interval.episodes), ("episode_map50", 3));
+    assert!((interval.half_width - 4.303 * (deviation / 3.0f64).sqrt()).abs() < 1e-9, "{interval:?}");
+    // Followed in 2, 0 and 1 of 2 frames.
+    assert_eq!(metric(&scores, "st_iou"), Some(0.5));
+    assert_eq!(metric(&scores, "episode_st_iou"), Some(0.5));
+}
+
+#[test]
+fn the_next_validation_begins_anew() {
+    let library = library(SHAPE);
+    let ledger = Ledger::default();
+    let mut scoring = scoring(library.clone(), &ledger);
+    let mut once = || {
+        for _ in 0..2 {
+            scoring.begin_episode(&[CLASS]);
+            scoring.frame(query(1), &right(&library, 1, 0.9));
+            scoring.end_episode();
+        }
+        scoring.finish()
+    };
+    assert_eq!(once(), once());
+    assert!(ledger.read().iter().all(|owner| owner.bytes == 0 && owner.peak_bytes > 0 && !owner.exceeded()));
+}
+
+#[test]
+fn what_is_kept_is_held_to_its_cap_however_many_detections_there_are() {
+    let library = library(SHAPE);
+    let ledger = Ledger::default();
+    let settings = Settings { validation_predictions: 100, ..Settings::default() };
+    let buffers = Buffers::new(&settings);
+    let mut scoring = Scoring::new(Arc::new(library.clone()), &Settings::default(), &buffers, &ledger);
+    for _ in 0..10 {
+        scoring.begin_episode(&[CLASS]);
+        for frame in 1..6 {
+            let many = (0..90).flat_map(|n| right(&library, frame, n as f32 / 90.0)).collect::<Vec<_>>();
+            scoring.frame(query(frame), &many);
+        }
+        scoring.end_episode();
+        assert!(ledger.read().iter().all(|owner| !owner.exceeded()));
+    }
+    assert!(scoring.finish().left_out >= 10 * 5 * 90 - 100);
+}
+
+#[test]
+fn the_plan_lists_what_is_registered() {
+    let ledger = Ledger::default();
+    let _scoring = scoring(library(SHAPE), &ledger);
+    let buffers = Buffers::new(&Settings::default());
+    let mut planned = buffers.all().map(|buffer| (buffer.name, buffer.cap));
+    planned.sort_by_key(|(name, _)| *name);
+    assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
+}
+
+#[test]
+fn an_object_to_ignore_is_not_followed() {
+    let mut library = library(SHAPE);
+    let frame = &mut library.videos[CLASS * SHAPE.videos].frames[1];
+    frame.path = PathBuf::from("seen");
+    frame.objects[0].ignored = Some(Ignored::Difficult);
+    let mut scoring = scoring(library.clone(), &Ledger::default());
+    scoring.begin_episode(&[CLASS]);
+    scoring.frame(query(1), &right(&library, 1, 0.9));
+    scoring.end_episode();
+    let scores = scoring.finish();
+    assert_eq!((metric(&scores, "map50"), metric(&scores, "st_iou")), (None, None));
+}

@@ -1,0 +1,258 @@
+//! Does a step give the same gradients, however its frames are split into batches and parts?
+
+use burn::module::{ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use xrun_ops::CpuKernels;
+
+use super::*;
+use crate::nn::tests::values;
+use xrun_core::settings::sections::Limits;
+use xrun_data::feed;
+use xrun_data::reference_video::generate::generate_in;
+use xrun_data::reference_video::settings::{Settings as Data, Source};
+
+struct Silent;
+
+impl Phases for Silent {
+    fn enter(&mut self, _: &'static str) {}
+}
+
+/// A task on generated data, at its first step.
+fn opened(overrides: &str) -> FewshotDetection {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[pipeline.fewshot-detection]
+        n_way = 2
+        n_query = 5
+        num_aug = 1
+        image_size = 64
+        reference_size = 16
+        triplet_batch_size = 4
+        {overrides}
+        [model.reference-detector]
+        channels = [8, 8, 16, 16]
+        pyramid_channels = 16
+        embedding = 8
+        [dataset.reference-video.generated]
+        train_classes = 4
+        validation_classes = 2
+        videos_per_class = 2
+        frames_per_video = 6
+        references_per_class = 3
+        frame_size = 64
+        [limits]
+        workers = 0
+        prefetch = 1"
+    );
+    let mut experiment: Experiment = toml::from_str(&text).unwrap();
+    let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();
+    let path = generate_in(&data.generated, folder.path()).unwrap();
+    (data.source, data.path) = (Source::Folder, Some(path.to_str().unwrap().to_owned()));
+    let ledger = Ledger::default();
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
+    let batches = prepared.batches.clone();
+    let mut task = FewshotDetection::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    // All pictures are needed while the folder is there; the same four batches come again and again.
+    let all: Vec<HostBatch> = (0..4).map(|number| batches.prepare(number).unwrap()).collect();
+    let waiting = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
+    let buffers = feed::Buffers::new(&experiment.limits, 1 << 30);
+    task.trained.clip_norm = Some(1.0);
+    task.feed = Feed::new(&Ledger::default(), &buffers, FeedSettings { workers: 0, first: 0 }, waiting).unwrap();
+    task
+}
+
+fn episode(task: &mut FewshotDetection) -> DetectionBatch {
+    match &*task.feed.next().unwrap() {
+        HostBatch::Detection(batch) => batch.clone(),
+        HostBatch::Triplet(_) => panic!("the first batches are episodes"),
+    }
+}
+
+/// The frames `from..to` of an episode, as an episode.
+fn part(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> DetectionBatch {
+    let mut part = batch.clone();
+    part.queries = batch.queries[from..to].to_vec();
+    part.query_pixels = batch.query_pixels[from * side * side * 3..to * side * side * 3].to_vec();
+    part
+}
+
+/// The mean gradients of batches that make one step, the norm before clipping, and what was counted.
+fn gradients(task: &FewshotDetection, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
+    let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
+    for batch in batches {
+        task.detection(batch, &mut step, &mut Silent).unwrap();
+    }
+    let network = task.trained.network().unwrap();
+    let counted = step.gathered.counted() as usize;
+    let (gradients, _) = task.trained.mean_and_clip(&mut step.gathered).unwrap();
+    let mut all = All { gradients, found: Vec::new() };
+    network.visit(&mut all);
+    (all.found, counted)
+}
+
+struct All {
+    gradients: GradientsParams,
+    found: Vec<f32>,
+}
+
+impl ModuleVisitor for All {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let gradient = self.gradients.get::<D>(param.id);
+        self.found.extend(gradient.map(values).unwrap_or_default());
+    }
+}
+
+fn same(found: &[f32], expected: &[f32]) {
+    within(found, expected, 1e-5);
+}
+
+fn within(found: &[f32], expected: &[f32], tolerance: f32) {
+    assert!(expected.len() > 1000 && found.len() == expected.len());
+    let apart = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+    assert!(apart < tolerance, "{apart} apart, where the norm over all is one");
+}
+
+#[test]
+fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
+    let mut task = opened("");
+    let batch = episode(&mut task);
+    let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
+    for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
+        let limits = Limits { part_size, threads, ..Limits::default() };
+        let buffer = parts::part_gradients(task.parameters, &limits);
+        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
+        assert_eq!(counted, positives);
+        // Burn's operations round otherwise than the fused kernels that the parts go through.
+        within(&found, &expected, 5e-5);
+    }
+}
+
+/// An episode's parts go through the network on one thread or on several, each its own.
+#[test]
+fn any_number_of_threads_gives_the_gradients_to_the_bit() {
+    let mut task = opened("");
+    let batch = episode(&mut task);
+    let mut on = |threads: usize| {
+        let limits = Limits { part_size: 3, threads, ..Limits::default() };
+        let buffer = parts::part_gradients(task.parameters, &limits);
+        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        gradients(&task, std::slice::from_ref(&batch)).0
+    };
+    let alone = on(1);
+    assert!([2, 3, 8].into_iter().all(|threads| on(threads) == alone));
+}
+
+/// The mean gradients of an episode whose references and queries go forward and backward together, in Burn's operations.
+fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, usize) {
+    let (network, settings, device) = (task.trained.network().unwrap(), &task.settings, &task.device.autodiff);
+    let references = pictures(&batch.reference_pixels, settings.reference_size, device);
+    let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
+    let queries = pictures(&batch.query_pixels, settings.image_size, device);
+    let dense = network.dense(queries);
+    let similarity = network.similarity(dense.embeddings.clone(), prototypes);
+    let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
+    let counted = targets.positives;
+    let loss = detection_loss(settings, dense, similarity, targets, &task.centres).total();
+    let mut gathered = Gathered::new(1);
+    gathered.count(counted as f64);
+    gathered.backward(network, loss);
+    let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+    let mut all = All { gradients, found: Vec::new() };
+    network.visit(&mut all);
+    (all.found, counted)
+}
+
+/// As batches of `training.accumulation` are: each has references and a backward pass of its own.
+#[test]
+fn batches_of_few_and_many_objects_have_the_gradients_of_one_large_batch() {
+    let mut task = opened("");
+    let side = task.settings.image_size;
+    let mut batch = episode(&mut task);
+    // A frame in which nothing is to be found, and one with less than the others.
+    batch.queries[0].truths = Box::new([]);
+    batch.queries[1].truths = batch.queries[1].truths.iter().take(1).copied().collect();
+    let count = batch.queries.len();
+    let (expected, positives) = gradients(&task, std::slice::from_ref(&batch));
+    let splits: [&[usize]; 3] = [&[0, 1, 2, count], &[0, 2, count], &[0, count - 1, count]];
+    for split in splits {
+        let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| part(&batch, ends[0], ends[1], side)).collect();
+        let (_, first) = gradients(&task, &parts[..1]);
+        assert!(first < positives && (split[1] > 1 || first == 0), "{first} of {positives}");
+        let (found, counted) = gradients(&task, &parts);
+        assert_eq!(counted, positives);
+        same(&found, &expected);
+    }
+}
+
+#[test]
+fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
+    let mut task = opened("");
+    let batches: Vec<DetectionBatch> = (0..2).map(|_| episode(&mut task)).collect();
+    let sums = |batches: &[DetectionBatch]| {
+        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
+        batches.iter().for_each(|batch| task.detection(batch, &mut step, &mut Silent).unwrap());
+        let counted = step.gathered.counted();
+        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
+    };
+    let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
+    let expected = (one + two) / (few + many);
+    let mut task = opened("");
+    task.accumulation = 2;
+    let report = task.train_step(1, 0.0, &mut Silent).unwrap();
+    assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
+    assert!((one / few - two / many).abs() > 1e-3 * expected, "a mean of means would be another");
+}
+
+/// Which pictures are compared is decided within each batch; what is divided by is counted over the step.
+#[test]
+fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
+    let sums = |task: &mut FewshotDetection, batches: usize| {
+        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
+        for _ in 0..batches {
+            match &*task.feed.next().unwrap() {
+                HostBatch::Triplet(batch) => task.triplets(batch, &mut step, &mut Silent).unwrap(),
+                HostBatch::Detection(_) => panic!("all are triplets"),
+            }
+        }
+        let counted = step.gathered.counted();
+        (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
+    };
+    for mining in ["given", "batch-hard"] {
+        let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
+        let (sum, counted) = sums(&mut opened(&overrides), 2);
+        assert_eq!(counted, if mining == "given" { 8.0 } else { 24.0 });
+        let mut task = opened(&overrides);
+        task.accumulation = 2;
+        let report = task.train_step(1, 0.0, &mut Silent).unwrap();
+        let expected = sum / counted;
+        assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
+    }
+}
+
+/// Losses of 50 steps of detection on one thread: a choice of kernels is a thread's.
+fn trained(kernels: CpuKernels) -> Vec<f64> {
+    kernels.scope(|| {
+        let mut task = opened("triplet_ratio = 0.0");
+        let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
+        let buffer = parts::part_gradients(task.parameters, &limits);
+        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
+    })
+}
+
+/// Rounding differs by 1e-7 of a value. Adam divides by the size of a gradient, however small, and a rectifier opens or not, so
+/// differences grow with each step: the first steps are compared to rounding, all of them loosely, and the curves by their ends.
+#[test]
+fn fifty_steps_with_fused_and_with_plain_operations_learn_the_same() {
+    let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
+    let apart: Vec<f64> = fused.iter().zip(&plain).map(|(one, other)| (one / other - 1.0).abs()).collect();
+    let most = |steps: &[f64]| steps.iter().copied().fold(0.0, f64::max);
+    let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
+    assert!(most(&apart[..5]) < 1e-5, "{apart:?}");
+    assert!(most(&apart) < 0.1, "{apart:?}");
+    assert!((mean(&fused[40..]) / mean(&plain[40..]) - 1.0).abs() < 0.02, "{fused:?} {plain:?}");
+    assert!(fused != plain, "the two ways round differently");
+    assert!(mean(&fused[40..]) < 0.9 * mean(&fused[..10]), "it learns: {fused:?}");
+}

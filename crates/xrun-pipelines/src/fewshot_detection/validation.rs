@@ -1,0 +1,285 @@
+//! How well does the model find classes that it has never seen? Without autodiff, one episode at a time.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use burn::tensor::activation::sigmoid;
+
+use super::assignment::{Cell, cells};
+use super::batch::{Batches, DetectionBatch, Role};
+use super::coco_files::{CocoFiles, DetectionsFile};
+use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
+use super::leaks;
+use super::model::ReferenceDetector;
+use super::pictures;
+use super::pixels::{fetch, pictures as to_tensor};
+use super::prepare::{Prepared, held_out};
+use super::scoring::Scoring;
+use super::settings::Settings;
+use crate::backend::dispatch::TensorDevice;
+use crate::metrics::separation::Separation;
+use crate::nn::Tensor;
+use crate::nn::side_by_side::SideBySide;
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
+use xrun_core::experiment::Experiment;
+use xrun_core::settings::sections::Validation as Cadence;
+use xrun_core::task::{Phases, TaskError, ValidationReport};
+use xrun_data::reference_video::frames::FrameStore;
+use xrun_data::transform;
+
+/// Reference pictures of a class whose embeddings are compared.
+const COMPARED_MAX: usize = 16;
+
+/// What every validation uses again.
+#[derive(Debug)]
+pub struct Validation {
+    pub(super) batches: Batches,
+    store: Arc<FrameStore>,
+    pub(super) settings: Settings,
+    split: Arc<SideBySide>,
+    cadence: Cadence,
+    cells: Vec<Cell>,
+    scoring: Scoring,
+    /// `None` where they are not asked for.
+    files: Option<CocoFiles>,
+    /// The run's folder, once it is known.
+    folder: Option<PathBuf>,
+    separation: Separation,
+    batch: Holding,
+    pictures: Holding,
+    leaked: Kept<Vec<Detection>>,
+    /// Detections that did not fit, over all validations.
+    pub left_out: u64,
+}
+
+/// The answers of some frames: objectness, class probabilities, sides.
+pub(super) struct Answers {
+    object: Vec<f32>,
+    class: Vec<f32>,
+    sides: Vec<f32>,
+}
+
+impl Validation {
+    /// What every validation uses again. Its buffers enter the ledger.
+    pub fn new(prepared: &Prepared, experiment: &Experiment, split: Arc<SideBySide>, ledger: &Ledger) -> Self {
+        let cadence = &experiment.validation;
+        let buffers = &prepared.buffers;
+        let library = prepared.batches.episodes().library();
+        Self {
+            batches: prepared.batches.clone(),
+            store: prepared.store.clone(),
+            settings: prepared.settings.clone(),
+            split,
+            cadence: cadence.clone(),
+            cells: cells(prepared.settings.image_size),
+            scoring: Scoring::new(library.clone(), &prepared.settings, &buffers.scoring, ledger),
+            files: buffers.files.as_ref().map(|buffer| CocoFiles::new(ledger, buffer)),
+            folder: None,
+            separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding),
+            batch: buffers.validation_batch.register(ledger),
+            pictures: buffers.validation_pictures.register(ledger),
+            leaked: experiment.leaks.kept(&leaks::VALIDATION_PREDICTIONS, ledger),
+            left_out: 0,
+        }
+    }
+
+    /// Detections are left in this folder.
+    pub fn leave_files_in(&mut self, run: &Path) {
+        self.folder = Some(run.to_path_buf());
+    }
+
+    /// The batch of the first episode.
+    pub fn first_batch(&self) -> Result<DetectionBatch, TaskError> {
+        Ok(self.batches.prepare_validation(0)?)
+    }
+
+    /// All episodes. `model` is the plain one, without autodiff.
+    pub fn run(
+        &mut self,
+        model: &ReferenceDetector,
+        device: &TensorDevice,
+        phases: &mut dyn Phases,
+    ) -> Result<ValidationReport, TaskError> {
+        let mut shown = Vec::new();
+        let episodes = self.cadence.episodes as u64;
+        let mut file = match self.files.as_mut().zip(self.folder.as_ref()) {
+            Some((files, run)) => Some(files.begin(run, self.batches.episodes(), episodes)?),
+            None => None,
+        };
+        for number in 0..episodes {
+            phases.enter("validation_data");
+            let batch = self.batches.prepare_validation(number)?;
+            self.batch.set(1, batch.held_bytes());
+            phases.enter("validation");
+            self.episode(model, device, number, &batch, &mut file, &mut shown)?;
+            drop(batch);
+            self.batch.set(0, 0);
+        }
+        let (within, between) = self.compare(model, device)?;
+        if let Some((files, file)) = self.files.as_mut().zip(file) {
+            files.finish(file)?;
+        }
+        let scores = self.scoring.finish();
+        self.left_out += scores.left_out;
+        let embeddings = [("embedding_within", within), ("embedding_between", between)];
+        let metrics = scores.metrics.into_iter().chain(embeddings).map(|(name, value)| (name.to_owned(), value));
+        let intervals = scores.intervals.into_iter().map(|(name, interval)| (name.to_owned(), interval));
+        // They are the loop's now, which writes them down and lets them go.
+        self.pictures.set(0, 0);
+        Ok(ValidationReport { metrics: metrics.collect(), intervals: intervals.collect(), pictures: shown })
+    }
+
+    fn episode(
+        &mut self,
+        model: &ReferenceDetector,
+        device: &TensorDevice,
+        number: u64,
+        batch: &DetectionBatch,
+        file: &mut Option<DetectionsFile>,
+        shown: &mut Vec<(Picture, String)>,
+    ) -> Result<(), TaskError> {
+        let ways = batch.classes.len();
+        let embeddings = self.embeddings(model, &batch.reference_pixels, &device.plain);
+        let prototypes = ReferenceDetector::prototypes(embeddings, ways);
+        self.scoring.begin_episode(&batch.classes);
+        let answered = self.answers(model, &batch.query_pixels, &prototypes, &device.plain);
+        let mut at = 0;
+        for (range, answers) in answered {
+            for offset in 0..range.len() {
+                let query = &batch.queries[at];
+                let place = FramePlace { mapping: query.mapping, width: query.width, height: query.height };
+                let found = self.found(&answers, offset, ways, &place);
+                self.leaked.keep(|| (found.clone(), size_of_val(&*found) as u64));
+                if let Some(file) = file {
+                    file.frame(&batch.classes, &found)?;
+                }
+                self.scoring.frame(batch.queries[at].query, &found);
+                self.show(batch, number, at, &found, shown);
+                at += 1;
+            }
+        }
+        self.scoring.end_episode();
+        Ok(())
+    }
+
+    /// What the model says of these squares, part by part: of which of them, and the answers.
+    pub(super) fn answers(
+        &self,
+        model: &ReferenceDetector,
+        squares: &[u8],
+        prototypes: &Tensor<2>,
+        device: &Device,
+    ) -> impl Iterator<Item = (Range<usize>, Answers)> + use<> {
+        let (side, cells, ways) = (self.settings.image_size, self.cells.len(), prototypes.dims()[0]);
+        let picture_bytes = side.pow(2) * 3;
+        let parts = self.split.parts(squares.len() / picture_bytes);
+        let answered = self.split.passes(model, &parts, |model, range| {
+            let pixels = &squares[range.start * picture_bytes..range.end * picture_bytes];
+            let dense = model.dense(to_tensor(pixels, side, device));
+            let class = sigmoid(model.similarity(dense.embeddings, prototypes.clone()));
+            let count = range.len();
+            let flat = vec![
+                sigmoid(dense.object).reshape([count * cells]),
+                class.reshape([count * cells * ways]),
+                dense.sides.reshape([count * cells * 4]),
+            ];
+            let [object, class, sides] = <[Vec<f32>; 3]>::try_from(fetch(flat)).unwrap_or_default();
+            Answers { object, class, sides }
+        });
+        parts.into_iter().zip(answered)
+    }
+
+    /// Embeddings `[n, D]` of reference pictures.
+    pub(super) fn embeddings(&self, model: &ReferenceDetector, pixels: &[u8], device: &Device) -> Tensor<2> {
+        let side = self.settings.reference_size;
+        let each = side.pow(2) * 3;
+        let rows = self.split.passes(model, &self.split.parts(pixels.len() / each), |model, range| {
+            model.embed(to_tensor(&pixels[range.start * each..range.end * each], side, device))
+        });
+        Tensor::cat(rows, 0)
+    }
+
+    /// What was found in one frame of a part of the answers.
+    pub(super) fn found(&self, answers: &Answers, offset: usize, ways: usize, place: &FramePlace) -> Vec<Detection> {
+        let cells = self.cells.len();
+        let answer = Answer {
+            objectness: &answers.object[offset * cells..][..cells],
+            class: &answers.class[offset * cells * ways..][..cells * ways],
+            boxes: &answers.sides[offset * cells * 4..][..cells * 4],
+        };
+        decode(&self.cells, ways, &answer, place, &DecodeSettings::from(&self.settings))
+    }
+
+    /// Keeps a picture for the report: one an episode, until there are enough.
+    fn show(
+        &self,
+        batch: &DetectionBatch,
+        number: u64,
+        at: usize,
+        found: &[Detection],
+        shown: &mut Vec<(Picture, String)>,
+    ) {
+        let most = self.cadence.pictures;
+        let per_episode = most.div_ceil(self.cadence.episodes).max(1);
+        let spread = (batch.queries.len() / per_episode).max(1);
+        if shown.len() >= most || at % spread != spread / 2 {
+            return;
+        }
+        let query = &batch.queries[at];
+        let sure: Vec<Detection> = found
+            .iter()
+            .filter(|one| f64::from(one.score) >= self.settings.presence_threshold)
+            .map(|one| Detection { rectangle: query.mapping.forth(&one.rectangle), ..*one })
+            .collect();
+        let asked = query.truths.iter().filter_map(|truth| match truth.role {
+            Role::Class(way) => Some((way, truth.rectangle)),
+            Role::Other | Role::Masked => None,
+        });
+        let asked: Vec<(usize, Rectangle)> = asked.collect();
+        let truths: Vec<Rectangle> = asked.iter().map(|(_, rectangle)| *rectangle).collect();
+        let (side, reference_side) = (self.settings.image_size, self.settings.reference_size);
+        let picture = pictures::draw(batch, at, side, reference_side, &truths, &sure);
+        let library = self.batches.episodes().library();
+        let names: Vec<&str> = batch.classes.iter().map(|class| library.classes[*class].name.as_str()).collect();
+        let video = &library.videos[query.query.video].name;
+        let caption = format!(
+            "{} · {video}, frame {}, episode {number}",
+            pictures::caption(&names, &asked, &sure),
+            query.query.frame
+        );
+        shown.push((picture, caption));
+        let held = shown.iter().map(|(picture, _)| picture.held_bytes()).sum();
+        self.pictures.set(shown.len() as u64, held);
+    }
+
+    /// Similarity of the embeddings of held-out reference pictures within a class, and between classes.
+    fn compare(
+        &mut self,
+        model: &ReferenceDetector,
+        device: &TensorDevice,
+    ) -> Result<(Option<f64>, Option<f64>), DataError> {
+        let side = self.settings.reference_size;
+        let library = self.batches.episodes().library().clone();
+        for class in held_out(&library) {
+            let mut rgb = Vec::with_capacity(COMPARED_MAX * side * side * 3);
+            for reference in library.classes[class].references.iter().take(COMPARED_MAX) {
+                let picture = self.store.picture(&reference.path)?;
+                rgb.extend_from_slice(&transform::reference(&picture, reference.rectangle.as_ref(), side).rgb);
+            }
+            if rgb.is_empty() {
+                continue;
+            }
+            let embeddings = self.embeddings(model, &rgb, &device.plain);
+            let length = embeddings.dims()[1];
+            let values: Vec<f32> = embeddings.into_data().iter::<f32>().collect();
+            values.chunks_exact(length).for_each(|row| self.separation.add(class as u32, row));
+        }
+        Ok(self.separation.finish())
+    }
+}

@@ -1,0 +1,60 @@
+//! Pipelines of xrun, each in its folder, their networks, and the devices that they train on.
+//!
+//! The only crate besides `xrun-ops` that knows Burn, and only with the feature `train`. `docs/add-a-pipeline.md` goes through
+//! adding one.
+
+#![warn(missing_docs)]
+
+pub mod backend;
+pub mod federated_adapters;
+pub mod fewshot_detection;
+pub mod leaks;
+pub mod metrics;
+#[cfg(feature = "train")]
+pub mod nn;
+pub mod qat_language_model;
+#[cfg(test)]
+#[path = "../../../tests/real_data.rs"]
+mod real_data;
+pub mod vision_language;
+#[cfg(not(feature = "train"))]
+mod without_burn;
+
+use xrun_core::experiment::kinds::Kinds;
+use xrun_data::image_text::ImageText;
+use xrun_data::question_answers::QuestionAnswers;
+use xrun_data::reference_video::ReferenceVideo;
+use xrun_data::sound_clips::SoundClips;
+
+use federated_adapters::{AudioAdapters, FederatedAdapters};
+use fewshot_detection::{FewshotDetection, ReferenceDetector};
+use qat_language_model::{Gpt2, QatLanguageModel};
+use vision_language::{VisionLanguage, VisionLanguageModel};
+
+/// What xrun itself brings. One line for each kind, and no other place lists them.
+pub fn kinds() -> Kinds {
+    Kinds::default()
+        .pipeline::<FewshotDetection>()
+        .pipeline::<QatLanguageModel>()
+        .pipeline::<FederatedAdapters>()
+        .pipeline::<VisionLanguage>()
+        .and(xrun_core::pipelines::kinds())
+        .model::<ReferenceDetector>()
+        .model::<Gpt2>()
+        .model::<AudioAdapters>()
+        .model::<VisionLanguageModel>()
+        .dataset::<ReferenceVideo>()
+        .dataset::<QuestionAnswers>()
+        .dataset::<SoundClips>()
+        .dataset::<ImageText>()
+}
+
+/// Unit tests know the kinds that xrun brings.
+#[cfg(test)]
+#[ctor::ctor(unsafe)]
+fn register() {
+    kinds().register();
+}
+
+#[cfg(test)]
+xrun_core::count_heap!();

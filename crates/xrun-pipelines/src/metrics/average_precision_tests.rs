@@ -1,0 +1,146 @@
+//! Are the scores those of pycocotools, and does the cap hold?
+
+use super::super::matching::{Detection, Truth, matched};
+use super::*;
+use proptest::prelude::*;
+use xrun_core::dataset::sample::{Ignored, Rectangle};
+
+fn place(left: f32, width: f32) -> Rectangle {
+    Rectangle { left, top: 0.0, right: left + width, bottom: 10.0 }
+}
+
+fn found(score: f32, left: f32) -> Detection {
+    Detection { class: 0, score, rectangle: place(left, 10.0) }
+}
+
+fn truth(left: f32) -> Truth {
+    Truth { class: 0, rectangle: place(left, 10.0), area: 100.0, ignored: None }
+}
+
+fn scores(pictures: &[(Vec<Detection>, Vec<Truth>)]) -> DetectionScores {
+    let mut all = AveragePrecision::new(&Ledger::default(), &buffer("validation_predictions", 1000));
+    pictures.iter().for_each(|(detections, truths)| all.add(&matched(detections, truths)));
+    all.finish()
+}
+
+#[test]
+fn a_perfect_detection_scores_one_and_a_miss_nothing() {
+    let perfect = scores(&[(vec![found(0.9, 0.0)], vec![truth(0.0)])]);
+    assert_eq!((perfect.map50, perfect.map, perfect.recall), (Some(1.0), Some(1.0), Some(1.0)));
+    let missed = scores(&[(vec![], vec![truth(0.0)])]);
+    assert_eq!((missed.map50, missed.recall), (Some(0.0), Some(0.0)));
+    assert_eq!(scores(&[(vec![found(0.9, 0.0)], vec![])]).map50, None, "nothing was to be found");
+}
+
+/// By hand. Two truths; wrong at 0.9, right at 0.8: recall 0.5 at precision 0.5, so 51 of 101 points at 0.5.
+#[test]
+fn a_surer_false_one_halves_the_precision() {
+    let scores = scores(&[(vec![found(0.9, 50.0), found(0.8, 0.0)], vec![truth(0.0), truth(100.0)])]);
+    assert!((scores.map50.unwrap() - 51.0 * 0.5 / 101.0).abs() < 1e-12);
+    assert_eq!(scores.recall, Some(0.5));
+}
+
+/// By hand. Shifted by 2 of 10: IoU 8/12 = 0.667, so right at 0.50, 0.55, 0.60, 0.65: four of ten thresholds.
+#[test]
+fn a_shifted_box_is_right_at_the_thresholds_below_its_overlap() {
+    let scores = scores(&[(vec![found(0.9, 2.0)], vec![truth(0.0)])]);
+    assert!((scores.map.unwrap() - 0.4).abs() < 1e-12, "{scores:?}");
+}
+
+#[test]
+fn one_truth_is_found_once_and_an_ignored_one_does_not_count() {
+    let twice = scores(&[(vec![found(0.9, 0.0), found(0.8, 0.0)], vec![truth(0.0), truth(100.0)])]);
+    assert!((twice.map50.unwrap() - 51.0 / 101.0).abs() < 1e-12, "the second is wrong, at no recall: {twice:?}");
+    let crowd = Truth { ignored: Some(Ignored::Crowd), ..truth(50.0) };
+    let ignored = scores(&[(vec![found(0.9, 50.0), found(0.8, 0.0)], vec![truth(0.0), crowd])]);
+    assert_eq!(ignored.map50, Some(1.0));
+}
+
+/// By hand. Of three objects in one picture the best detection finds one, and all three detections find two.
+#[test]
+fn recall_of_few_counts_the_best_of_each_picture() {
+    let truths = vec![truth(0.0), truth(100.0), truth(200.0)];
+    let scores = scores(&[(vec![found(0.7, 0.0), found(0.9, 100.0), found(0.8, 50.0)], truths)]);
+    for (recall, expected) in [(scores.ar_1, 1.0 / 3.0), (scores.ar_10, 2.0 / 3.0), (scores.ar_100, 2.0 / 3.0)] {
+        assert!((recall.unwrap() - expected).abs() < 1e-12, "{scores:?}");
+    }
+    assert_eq!((scores.map_small, scores.map_medium, scores.map_large), (scores.map, None, None));
+}
+
+#[derive(serde::Deserialize)]
+struct Fixture {
+    pictures: Vec<FixturePicture>,
+    expected: BTreeMap<String, f64>,
+}
+
+#[derive(serde::Deserialize)]
+struct FixturePicture {
+    detections: Vec<(u32, f32, [f32; 4])>,
+    /// Class, place, area, `crowd` or `difficult`.
+    truths: Vec<(u32, [f32; 4], f32, Option<String>)>,
+}
+
+/// `tests/reference/coco_map.py` made the file with pycocotools.
+#[test]
+fn the_scores_are_those_of_pycocotools() {
+    let fixture: Fixture = serde_json::from_str(include_str!("../../../../tests/reference/coco_map.json")).unwrap();
+    let rectangle =
+        |[left, top, width, height]: [f32; 4]| Rectangle { left, top, right: left + width, bottom: top + height };
+    let ignored = |word: &str| match word {
+        "crowd" => Ignored::Crowd,
+        "difficult" => Ignored::Difficult,
+        word => panic!("{word}"),
+    };
+    let mut all = AveragePrecision::new(&Ledger::default(), &buffer("validation_predictions", 100_000));
+    for picture in &fixture.pictures {
+        let detections: Vec<Detection> = (picture.detections.iter())
+            .map(|(class, score, place)| Detection { class: *class, score: *score, rectangle: rectangle(*place) })
+            .collect();
+        let truths: Vec<Truth> = (picture.truths.iter())
+            .map(|(class, place, area, word)| Truth {
+                class: *class,
+                rectangle: rectangle(*place),
+                area: *area,
+                ignored: word.as_deref().map(ignored),
+            })
+            .collect();
+        all.add(&matched(&detections, &truths));
+    }
+    let scores = all.finish();
+    let found = [
+        ("map50", scores.map50),
+        ("map", scores.map),
+        ("map_small", scores.map_small),
+        ("map_medium", scores.map_medium),
+        ("map_large", scores.map_large),
+        ("recall", scores.recall),
+        ("ar_1", scores.ar_1),
+        ("ar_10", scores.ar_10),
+        ("ar_100", scores.ar_100),
+    ];
+    assert_eq!(found.len(), fixture.expected.len());
+    for (name, value) in found {
+        let expected = fixture.expected[name];
+        assert!((value.unwrap() - expected).abs() < 1e-9, "{name}: {value:?}, pycocotools {expected}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_added_the_cap_holds_and_the_best_stay(
+        scores in prop::collection::vec(prop_oneof![9 => 0f32..1.0, 1 => Just(f32::NAN)], 0..300),
+    ) {
+        let ledger = Ledger::default();
+        let mut all = AveragePrecision::new(&ledger, &buffer("validation_predictions", 100));
+        for score in &scores {
+            all.add(&matched(&[found(*score, 0.0)], &[truth(0.0)]));
+            prop_assert!(!ledger.read()[0].exceeded());
+        }
+        let finite = scores.iter().filter(|score| score.is_finite()).count() as u64;
+        let result = all.finish();
+        prop_assert!(result.left_out <= finite.saturating_sub(80));
+        if finite > 0 {
+            prop_assert!((0.0..=1.0).contains(&result.map.unwrap()));
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! Is this GPT-2, do its gradients go where they should, and is what is merged the same model?
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use serde_json::Value;
+use xrun_ops::CpuKernels;
+
+use super::super::batch::TokenBatch;
+use super::super::pass::{Observe, Rules};
+use super::super::precision::Precision;
+use super::super::ranges::Ranges;
+use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
+use super::super::sizes::Sizes;
+use super::super::{recompute, weights};
+use super::*;
+use crate::nn::matmul::Factors;
+use crate::nn::tests::{autodiff, close, plain, values};
+use crate::nn::transformer::tokens;
+use xrun_data::question_answers::example::Example;
+
+const VOCABULARY: usize = 11;
+
+fn tiny() -> Model {
+    Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() }
+}
+
+fn settings() -> Settings {
+    Settings { lora_rank: 2, ..Settings::default() }
+}
+
+fn numbers(value: &Value) -> Vec<f32> {
+    match value.as_array() {
+        Some(list) => list.iter().flat_map(numbers).collect(),
+        None => vec![value.as_f64().unwrap() as f32],
+    }
+}
+
+/// All ranges, one after another.
+fn bounds(ranges: &Ranges) -> Vec<f32> {
+    ranges.copies().into_iter().flat_map(|bounds| [values(bounds.low), values(bounds.high)].concat()).collect()
+}
+
+fn reference(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/reference").join(name)
+}
+
+fn reference_values() -> Value {
+    serde_json::from_slice(&std::fs::read(reference("gpt2_tiny.json")).unwrap()).unwrap()
+}
+
+/// The reference model with the LoRA of the settings, whose second matrices are not zero.
+fn network(settings: &Settings) -> Gpt2 {
+    let mut network = Gpt2::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
+    weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
+    for block in &mut network.h {
+        for (_, linear) in block.linears() {
+            for lora in &mut linear.lora {
+                lora.b = changed(&lora.b, |b| b.add_scalar(0.3));
+            }
+        }
+    }
+    network
+}
+
+/// Texts as a batch of sequences of eight tokens, filled up with `end`.
+fn batch_of(texts: &[Vec<u32>], end: u32) -> TokenBatch {
+    let example =
+        |tokens: &Vec<u32>| Arc::new(Example { tokens: tokens.clone(), prompt: 1, answers: vec![], others: vec![] });
+    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossOn::All, end, "")
+}
+
+fn batch() -> TokenBatch {
+    let all = reference_values();
+    let rows = |name: &str| -> Vec<Vec<u32>> { serde_json::from_value(all[name].clone()).unwrap() };
+    let texts: Vec<Vec<u32>> = rows("tokens")
+        .into_iter()
+        .zip(rows("targets"))
+        .map(|(text, next)| [text, next[7..].to_vec()].concat())
+        .collect();
+    let mut batch = batch_of(&texts, 0);
+    batch.weights = vec![1.0 / 16.0; 16];
+    batch
+}
+
+/// Loss and gradients by parameter number.
+fn gradients(
+    network: &Gpt2,
+    settings: &Settings,
+    at: Option<usize>,
+    ranges: &mut Ranges,
+    recomputed: bool,
+) -> (f32, Vec<(String, Vec<f32>)>) {
+    gradients_of(&batch(), network, settings, at, ranges, recomputed)
+}
+
+fn gradients_of(
+    batch: &TokenBatch,
+    network: &Gpt2,
+    settings: &Settings,
+    at: Option<usize>,
+    ranges: &mut Ranges,
+    recomputed: bool,
+) -> (f32, Vec<(String, Vec<f32>)>) {
+    let factors = Factors::of(settings.matmul_dtype, &plain()).unwrap();
+    let rules = Rules::new(settings).with(factors);
+    let frozen = at.is_some() && rules.base_frozen;
+    let at = at.map(|at| (at, precisions(settings)[at]));
+    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(Observe::Move(text(batch, &plain()))), frozen };
+    let mut into = GradientsAccumulator::new();
+    let loss = recompute::backward(network, batch, &mut pass, recomputed, targets(batch, None), None, &mut into);
+    let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
+    network.visit(&mut all);
+    (values(loss.total)[0], all.found)
+}
+
+struct Named {
+    gradients: GradientsParams,
+    path: Vec<String>,
+    found: Vec<(String, Vec<f32>)>,
+}
+
+impl ModuleVisitor for Named {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            self.found.push((self.path.join("."), values(gradient)));
+        }
+    }
+}
+
+/// transformers' GPT-2 on PyTorch, `tests/reference/gpt2_tiny.py`.
+#[test]
+fn logits_loss_and_gradients_are_those_of_transformers() {
+    let (all, settings) = (reference_values(), settings());
+    let network = network(&settings);
+    let mut ranges = Ranges::new(3, 2);
+    let rules = Rules::new(&settings);
+    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
+    let batch = batch();
+    let logits = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
+    close(&values(logits), &numbers(&all["logits"]), 2e-5);
+    let (loss, gradients) = gradients(&network, &settings, None, &mut ranges, false);
+    close(&[loss], &[all["loss"].as_f64().unwrap() as f32], 1e-5);
+    for (name, expected) in all["gradients"].as_object().unwrap() {
+        let (_, found) = gradients.iter().find(|(path, _)| path == name).unwrap_or_else(|| panic!("no {name}"));
+        close(found, &numbers(expected), 1e-5);
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused_with_their_file() {
+    let wide = Model { width: Some(16), ..tiny() };
+    let mut network = Gpt2::new(&settings(), &wide, VOCABULARY, 1, &autodiff());
+    let path = reference("gpt2_tiny.safetensors");
+    let message = weights::read(&mut network, &path).unwrap_err().to_string();
+    assert!(message.contains("gpt2_tiny.safetensors") && message.contains("layers, width and context"), "{message}");
+    let deep = Model { layers: Some(3), ..tiny() };
+    let mut network = Gpt2::new(&settings(), &deep, VOCABULARY, 1, &autodiff());
+    let message = weights::read(&mut network, &path).unwrap_err().to_string();
+    assert!(message.contains("has no `h.2."), "{message}");
+    let flat = Model { layers: Some(1), ..tiny() };
+    let mut network = Gpt2::new(&settings(), &flat, VOCABULARY, 1, &autodiff());
+    let message = weights::read(&mut network, &path).unwrap_err().to_string();
+    assert!(message.contains("has `h.1.") && message.contains("`layers`"), "{message}");
+    let message = weights::read(&mut network, &reference("gpt2_tiny.json")).unwrap_err().to_string();
+    assert!(message.contains("gpt2_tiny.json: is no safetensors file"), "{message}");
+}
+
+#[test]
+fn a_frozen_base_leaves_gradients_to_the_lora_of_the_precision_alone() {
+    let settings = settings();
+    let network = network(&settings);
+    let (_, found) = gradients(&network, &settings, Some(1), &mut Ranges::new(3, 2), false);
+    assert_eq!(found.len(), 2 * 4 * 2, "A and B of four layers of two blocks");
+    assert!(found.iter().all(|(path, _)| path.contains(".lora.1.")), "{:?}", found[0].0);
+    assert!(found.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
+}
+
+#[test]
+fn the_plan_counts_the_numbers_that_the_network_has_and_trains() {
+    for (base, weight_scale, granularity) in [
+        (Base::Frozen, WeightScale::MinMax, Granularity::PerChannel),
+        (Base::Frozen, WeightScale::Learned, Granularity::PerChannel),
+        (Base::Trained, WeightScale::Learned, Granularity::PerTensor),
+    ] {
+        let settings = Settings { base, weight_scale, weight_granularity: granularity, ..settings() };
+        let (network, sizes) = (network(&settings), Sizes::new(&settings, &tiny(), VOCABULARY));
+        let mut trained = std::collections::BTreeMap::new();
+        for at in 0..3 {
+            let (_, found) = gradients(&network, &settings, Some(at), &mut Ranges::new(3, 2), false);
+            trained.extend(found.into_iter().map(|(path, values)| (path, values.len() as u64)));
+        }
+        assert_eq!(sizes.trained(&settings), trained.values().sum::<u64>());
+        // Full precision has scales that nothing uses.
+        let unused = sizes.scales / 2;
+        assert_eq!(sizes.base + sizes.lora + sizes.scales + unused, network.num_params() as u64);
+    }
+}
+
+/// Each rounding is off by at most 2^-9 of its value, and a gradient has gone through some dozens.
+#[test]
+fn products_in_bfloat16_leave_loss_and_gradients_near_those_of_32_bits() {
+    let length = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>().sqrt();
+    for (base, recomputed) in [(Base::Frozen, false), (Base::Trained, false), (Base::Trained, true)] {
+        let wide = Settings { base, ..settings() };
+        let narrow = Settings { matmul_dtype: MatmulDtype::Bfloat16, ..wide.clone() };
+        let network = network(&wide);
+        for at in [None, Some(1)] {
+            let of = |settings| gradients(&network, settings, at, &mut Ranges::new(3, 2), recomputed);
+            let ((loss, expected), (near, found)) = (of(&wide), of(&narrow));
+            assert!((near - loss).abs() < 0.01 * loss && near != loss, "{near}, in 32 bits {loss}");
+            assert_eq!(found.len(), expected.len());
+            let all = |gradients: &[(String, Vec<f32>)]| -> Vec<f32> {
+                gradients.iter().flat_map(|(_, values)| values.clone()).collect()
+            };
+            let (found, expected) = (all(&found), all(&expected));
+            let apart: Vec<f32> = found.iter().zip(&expected).map(|(one, other)| one - other).collect();
+            assert!(length(&apart) < 0.05 * length(&expected), "{} of {}", length(&apart), length(&expected));
+        }
+    }
+}
+
+#[test]
+fn ranges_see_the_text_of_a_batch_and_not_what_fills_it_up() {
+    for activation_granularity in [Granularity::PerTensor, Granularity::PerChannel] {
+        let settings = Settings { activation_granularity, weight_bits: vec![8], lora_rank: 0, ..settings() };
+        let (network, rules) = (network(&settings).valid(), Rules::new(&settings));
+        let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
+        let seen = |batch: &TokenBatch| {
+            let mut ranges = Ranges::new(1, 2);
+            let observe = Some(Observe::Move(text(batch, &plain())));
+            let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+            network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass);
+            bounds(&ranges)
+        };
+        // The last token of a text is only a target.
+        let [long, short] = [vec![1, 5, 9, 2, 2, 0, 10, 7, 4], vec![3, 3, 4, 8]];
+        let expected = seen(&batch_of(&[long.clone(), short.clone()], 6));
+        for filling in [0, 5, 9] {
+            assert_eq!(seen(&batch_of(&[long.clone(), short.clone()], filling)), expected, "filled up with {filling}");
+        }
+        let whole = batch_of(&[long, [short, vec![9; 5]].concat()], 6);
+        assert_ne!(seen(&whole), expected, "the same tokens as text are seen");
+    }
+}
+
+/// A token's grid is its own: neither the batch beside it nor what fills it up changes its logits, as a cache of keys and
+/// values in a program that answers needs it.
+#[test]
+fn per_token_ranges_need_no_calibration_and_see_one_token() {
+    let settings = Settings {
+        ranges: settings::Ranges::PerToken,
+        activation_scheme: Scheme::Symmetric,
+        weight_bits: vec![8, 4],
+        activation_bits: vec![8, 4],
+        key_value_bits: vec![8, 4],
+        ..settings()
+    };
+    let (trained, rules) = (network(&settings), Rules::new(&settings));
+    let plain_network = trained.valid();
+    let logits = |texts: &[Vec<u32>], at: usize, filling| {
+        let batch = batch_of(texts, filling);
+        let mut ranges = Ranges::new(2, 2);
+        let observe = Some(Observe::Move(text(&batch, &plain())));
+        let at = Some((at, precisions(&settings)[at]));
+        let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+        let all = values(plain_network.forward(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass));
+        assert!(bounds(&ranges).is_empty(), "no range is held");
+        all[..4 * VOCABULARY].to_vec()
+    };
+    let [short, long] = [vec![3, 3, 4, 8, 1], vec![1, 5, 9, 2, 2, 0, 10, 7, 4]];
+    let alone = logits(std::slice::from_ref(&short), 0, 6);
+    close(&logits(&[short.clone(), long], 0, 9), &alone, 1e-5);
+    let narrow = logits(std::slice::from_ref(&short), 1, 6);
+    assert!(narrow.iter().zip(&alone).any(|(narrow, wide)| (narrow - wide).abs() > 1e-2), "fewer bits, other numbers");
+    let mut unused = Ranges::new(2, 2);
+    let (loss, kept) = gradients(&trained, &settings, Some(0), &mut unused, false);
+    let (again, computed) = gradients(&trained, &settings, Some(0), &mut unused, true);
+    close(&[again], &[loss], 1e-6);
+    assert!(!kept.is_empty() && kept.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
+    for ((path, kept), (other, computed)) in kept.iter().zip(&computed) {
+        assert_eq!(path, other);
+        close(computed, kept, 1e-5);
+    }
+}
+
+#[test]
+fn what_is_merged_is_the_same_model_without_lora() {
+    let granular = [(Granularity::PerChannel, Scheme::Symmetric), (Granularity::PerTensor, Scheme::Asymmetric)];
+    for (weight_granularity, weight_scheme) in granular {
+        let settings = Settings {
+            activation_bits: vec![32; 3],
+            key_value_bits: vec![32; 3],
+            weight_granularity,
+            weight_scheme,
+            ..settings()
+        };
+        let network = network(&settings).valid();
+        let rules = Rules::new(&settings);
+        let mut ranges = Ranges::new(3, 2);
+        let batch = batch();
+        for (at, precision) in precisions(&settings).into_iter().enumerate() {
+            let mut pass =
+                Pass { rules: &rules, at: Some((at, precision)), ranges: &mut ranges, observe: None, frozen: true };
+            let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass));
+            let merged = network.clone().merged(&pass);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("merged.safetensors");
+            weights::write(&merged, &path).unwrap();
+            // Read as GPT-2's own weights are, into a model that has no LoRA and no grids.
+            let bare = Settings { lora_rank: 0, ..settings.clone() };
+            let mut read = Gpt2::new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
+            weights::read(&mut read, &path).unwrap();
+            let mut whole = Pass { at: None, ..pass };
+            let found = values(read.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut whole));
+            close(&found, &expected, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn fewer_bits_are_further_from_full_precision() {
+    let settings = Settings {
+        weight_bits: vec![32, 8, 4, 2],
+        activation_bits: vec![32, 8, 8, 8],
+        key_value_bits: vec![32, 8, 4, 4],
+        lora_rank: 0,
+        ..settings()
+    };
+    let network = network(&settings).valid();
+    let rules = Rules::new(&settings);
+    let mut ranges = Ranges::new(4, 2);
+    let batch = batch();
+    let mut all = Vec::new();
+    for (at, precision) in precisions(&settings).into_iter().enumerate() {
+        let mut pass = Pass {
+            rules: &rules,
+            at: Some((at, precision)),
+            ranges: &mut ranges,
+            observe: Some(Observe::Move(text(&batch, &plain()))),
+            frozen: true,
+        };
+        all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass)));
+    }
+    let distance =
+        |other: &[f32]| -> f32 { all[0].iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() };
+    let distances: Vec<f32> = all[1..].iter().map(|other| distance(other)).collect();
+    assert!(distances[0] > 0.0 && distances.windows(2).all(|pair| pair[0] < pair[1]), "{distances:?}");
+}
+
+/// So many sequences of five to nine tokens, the first of which has this number.
+fn sequences(first: u32, count: u32) -> TokenBatch {
+    let text = |number: u32| (0..5 + number % 5).map(move |at| (at * 7 + number * 3 + at * number) % VOCABULARY as u32);
+    batch_of(&(first..first + count).map(|number| text(number).collect()).collect::<Vec<Vec<u32>>>(), 6)
+}
+
+/// Everything that a pass may meet, at 32, 8 and 4 bits.
+fn all_settings() -> Vec<Settings> {
+    let four = Settings { activation_bits: vec![32, 8, 4], key_value_bits: vec![32, 8, 4], ..settings() };
+    let trained = Settings { base: Base::Trained, ..four.clone() };
+    let per_token = Settings { ranges: settings::Ranges::PerToken, ..trained.clone() };
+    vec![
+        settings(),
+        Settings { activation_scheme: Scheme::Symmetric, ..four.clone() },
+        Settings { lora_quantised: false, key_value_bits: vec![32; 3], ..trained.clone() },
+        Settings { lora_rank: 0, weight_scheme: Scheme::Asymmetric, ..trained.clone() },
+        Settings {
+            weight_granularity: Granularity::PerTensor,
+            activation_granularity: Granularity::PerChannel,
+            activation_scheme: Scheme::Symmetric,
+            ..trained.clone()
+        },
+        Settings { activation_granularity: Granularity::PerChannel, ..trained.clone() },
+        Settings { activation_scheme: Scheme::Symmetric, ..per_token.clone() },
+        per_token,
+        Settings { weight_scale: WeightScale::Learned, ..trained },
+    ]
+}
+
+type Found = (f32, Vec<(String, Vec<f32>)>);
+
+/// The greatest distance of gradients from others, as a share of the greatest of their parameter; or of a hundredth of the
+/// greatest of all, for those that are zero but for rounding, as of the bias of keys, which changes no attention.
+fn apart((_, one): &Found, (_, other): &Found) -> f32 {
+    let largest = |values: &[f32]| values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+    let least = 0.01 * other.iter().map(|(_, values)| largest(values)).fold(0.0, f32::max);
+    assert_eq!(one.len(), other.len());
+    let shares = one.iter().zip(other).map(|((path, one), (other_path, other))| {
+        assert_eq!((path, one.len()), (other_path, other.len()));
+        assert!(one.iter().all(|value| value.is_finite()), "{path}");
+        let apart: Vec<f32> = one.iter().zip(other).map(|(one, other)| one - other).collect();
+        largest(&apart) / largest(other).max(least)
+    });
+    shares.fold(0.0, f32::max)
+}
+
+/// Both ways round differently, by some units in the last place. After a grid, such a difference is nothing, or, where a value lies
+/// at the boundary between two levels, a whole step. So:
+/// 1. without grids for activations, all gradients agree;
+/// 2. with grids, most passes of one sequence have no value at a boundary, and agree as much;
+/// 3. in the others some values are one step apart. Rounding to the grid moves all values by up to half a step, so gradients are
+///    further from those of activations without a grid than from each other.
+#[test]
+fn loss_ranges_and_gradients_are_those_of_burns_operations() {
+    const NEAR: f32 = 1e-4;
+    for settings in all_settings() {
+        let network = network(&settings);
+        let free = Settings { activation_bits: vec![32; 3], key_value_bits: vec![32; 3], ..settings.clone() };
+        for at in [None, Some(0), Some(1), Some(2)] {
+            let grids = at.is_some_and(|at| at > 0);
+            let (mut agreed, mut all) = (0, 0);
+            for batch in (0..8).map(|first| sequences(first, 1)).chain([sequences(3, 3), sequences(0, 40)]) {
+                let run = |kernels: CpuKernels, settings: &Settings| {
+                    let mut ranges = Ranges::new(3, 2);
+                    let found = kernels.scope(|| gradients_of(&batch, &network, settings, at, &mut ranges, false));
+                    (found, bounds(&ranges))
+                };
+                let ((fused, ranges), (plain, expected)) =
+                    (run(CpuKernels::Fused, &settings), run(CpuKernels::Plain, &settings));
+                assert_ne!(fused, plain, "they are computed in two ways");
+                let far = apart(&fused, &plain);
+                let agree = far < NEAR && (fused.0 - plain.0).abs() < 1e-5 * plain.0;
+                if agree {
+                    close(&ranges, &expected, 1e-5);
+                }
+                if !agree {
+                    let step = apart(&run(CpuKernels::Plain, &free).0, &plain);
+                    assert!(grids && far < step, "{far}, {step}: {settings:?} {at:?}");
+                }
+                if batch.size == 1 {
+                    (agreed, all) = (agreed + u32::from(agree), all + 1);
+                }
+            }
+            assert!(2 * agreed > all, "{agreed} of {all}: {settings:?} {at:?}");
+        }
+    }
+}
+
+#[test]
+fn neither_threads_nor_computing_again_change_a_bit() {
+    let batch = sequences(0, 40);
+    for settings in all_settings() {
+        let network = network(&settings);
+        for at in [None, Some(0), Some(2)] {
+            let run = |threads: usize, recomputed: bool| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let mut ranges = Ranges::new(3, 2);
+                let found = pool.install(|| gradients_of(&batch, &network, &settings, at, &mut ranges, recomputed));
+                (found, bounds(&ranges))
+            };
+            let expected = run(1, false);
+            assert!(!expected.0.1.is_empty());
+            // Ranges see a batch once, too.
+            for (threads, recomputed) in [(2, false), (3, false), (2, true)] {
+                assert!(run(threads, recomputed) == expected, "{threads} threads, again: {recomputed}");
+            }
+        }
+    }
+}
+
+/// A second batch adds to the gradients of the first.
+#[test]
+fn gradients_are_accumulated_and_the_logits_that_teach_are_those_of_a_pass_without_a_graph() {
+    let settings = settings();
+    let (network, rules, batch) = (network(&settings), Rules::new(&settings), batch());
+    let (mut ranges, mut into, mut teaches) = (Ranges::new(3, 2), GradientsAccumulator::new(), None);
+    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: false };
+    for _ in 0..2 {
+        let targets = targets(&batch, None);
+        recompute::backward(&network, &batch, &mut pass, false, targets, Some(&mut teaches), &mut into);
+    }
+    let expected = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
+    assert_eq!(values(teaches.unwrap()), values(expected));
+    let mut twice = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
+    network.visit(&mut twice);
+    let (_, once) = gradients(&network, &settings, None, &mut ranges, false);
+    for ((_, twice), (_, once)) in twice.found.iter().zip(&once) {
+        close(twice, &once.iter().map(|value| value * 2.0).collect::<Vec<f32>>(), 1e-5);
+    }
+}

@@ -1,0 +1,122 @@
+//! Quantisation-aware training of a language model with switchable precision and LoRA, as in docs/origins.md.
+
+#[cfg(feature = "train")]
+pub mod answer;
+pub mod batch;
+pub mod buffers;
+pub mod check;
+#[cfg(feature = "train")]
+pub mod export;
+#[cfg(feature = "train")]
+pub mod gpt2;
+pub mod leaks;
+#[cfg(feature = "train")]
+pub mod linear;
+#[cfg(feature = "train")]
+pub mod pass;
+pub mod precision;
+#[cfg(feature = "train")]
+pub mod predict;
+pub mod prepare;
+#[cfg(feature = "train")]
+pub mod ranges;
+pub mod ranges_file;
+#[cfg(feature = "train")]
+pub mod recompute;
+pub mod settings;
+pub mod sizes;
+#[cfg(feature = "train")]
+pub mod step_leaks;
+#[cfg(feature = "train")]
+pub mod task;
+#[cfg(feature = "train")]
+pub mod validation;
+#[cfg(feature = "train")]
+pub mod weights;
+
+use settings::{Model, Settings};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::error::DataError;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::leaks::Leak;
+use xrun_core::experiment::look::Look;
+use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun_core::problem::Problems;
+use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
+use xrun_data::question_answers::Seen;
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use task::open;
+
+/// `[pipeline.qat-language-model]`.
+#[derive(Debug)]
+pub struct QatLanguageModel;
+
+impl PipelineKind for QatLanguageModel {
+    const NAME: &'static str = "qat-language-model";
+    const MODELS: &'static [&'static str] = &[Gpt2::NAME];
+    const DATASETS: &'static [&'static str] = &["question-answers"];
+    const METRICS: &'static [Metric] = precision::METRICS;
+    const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
+    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        check::check(settings, experiment.model_settings().ok(), problems);
+        check::check_steps(settings, &experiment.training, problems);
+        check::check_parts(settings, experiment, problems);
+        check::check_leaks(&experiment.leaks, settings, problems);
+    }
+
+    fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
+        vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
+    }
+
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+        let Seen { train, held_out } =
+            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
+        prepare::quantises(settings, &experiment.training, batches)?;
+        Ok(prepare::smaller(settings, experiment, [train, held_out]).into())
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
+        prepare::prepare(settings, model, dataset, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.gpt2]`.
+#[derive(Debug)]
+pub struct Gpt2;
+
+impl ModelKind for Gpt2 {
+    const NAME: &'static str = "gpt2";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        check::check_model(settings, problems);
+    }
+
+    fn paths(settings: &mut Model) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("weights", &mut settings.weights)]
+    }
+}

@@ -1,0 +1,174 @@
+//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::batch::Batches;
+use super::buffers::Buffers;
+use super::leaks::LEAKS;
+use super::precision::{METRICS, drawn};
+use super::settings::{Model, PrecisionPolicy, Ranges, Settings, batch_size};
+use super::sizes::Sizes;
+use xrun_core::bounded::growth::{Keeps, Occasion};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::dataset::digest::digest_of_file;
+use xrun_core::dataset::error::DataError;
+use xrun_core::experiment::Experiment;
+use xrun_core::settings::sections::Training;
+use xrun_core::task::smaller::Smaller;
+use xrun_core::task::{TaskError, TaskFacts};
+use xrun_core::units::counted;
+use xrun_data::question_answers::corpus::{Corpus, Split};
+use xrun_data::question_answers::settings::Settings as Data;
+use xrun_data::question_answers::store::ExampleStore;
+
+const LEARNED: &str = "the vocabulary was learned from that (`dataset.question-answers.encoder` and `merges` name one \
+                       that does not depend on the data)";
+/// Pretraining steps of a probe: the quantised steps after them need more.
+const PROBE_PRETRAINING: u64 = 3;
+/// Quantised steps of a probe: allocators settle, and a sandwich of eight precisions meets the last one late.
+const PROBE_STEPS_MIN: u64 = 8;
+const PROBE_STEPS_MAX: u64 = 64;
+
+/// The policy of a probe: one after another where the file draws one at a time, which needs as much memory and meets all.
+fn probe_policy(settings: &Settings) -> PrecisionPolicy {
+    match settings.policy {
+        PrecisionPolicy::Uniform | PrecisionPolicy::Cyclic => PrecisionPolicy::Cyclic,
+        PrecisionPolicy::Sandwich => PrecisionPolicy::Sandwich,
+    }
+}
+
+/// A little pretraining, and so many quantised steps that each precision is met: the optimiser's state of its LoRA comes with
+/// its first step. What a sandwich draws follows from the seed, so it is known.
+fn probe_steps(settings: &Settings, seed: u32) -> u64 {
+    let before = settings.pretraining_steps.min(PROBE_PRETRAINING);
+    let count = settings.weight_bits.len();
+    let mut unmet: BTreeSet<usize> = (0..count).collect();
+    let meets_all = (before + 1..=before + PROBE_STEPS_MAX).find(|step| {
+        let met = drawn(probe_policy(settings), count, seed, *step);
+        unmet.retain(|precision| !met.contains(precision));
+        unmet.is_empty()
+    });
+    meets_all.unwrap_or(before + PROBE_STEPS_MAX).max(before + (2 * count as u64).max(PROBE_STEPS_MIN))
+}
+
+fn probe_overrides(settings: &Settings) -> Vec<String> {
+    let fewer = settings.pretraining_steps.min(PROBE_PRETRAINING);
+    let mut overrides = vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")];
+    if settings.policy != probe_policy(settings) {
+        overrides.push("pipeline.qat-language-model.policy=\"cyclic\"".into());
+    }
+    overrides
+}
+
+/// Opened data, and what the task needs of the experiment.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What may be set of the task.
+    pub settings: Settings,
+    /// What may be set of the model.
+    pub model: Model,
+    /// What draws and tokenises batches.
+    pub batches: Batches,
+    /// The buffers of the task.
+    pub buffers: Buffers,
+}
+
+/// Opens the data. The index and the cache of examples enter the ledger here.
+pub fn prepare(
+    settings: &Settings,
+    model: &Model,
+    dataset: &Data,
+    experiment: &Experiment,
+    ledger: &Ledger,
+) -> Result<(TaskFacts, Prepared), TaskError> {
+    let corpus = Corpus::open(dataset)?;
+    let mut digests = vec![("question-answers".into(), corpus.digest.clone())];
+    // Other merges make other tokens of the same text.
+    let files = [("encoder", &dataset.encoder), ("merges", &dataset.merges), ("weights", &model.weights)];
+    for (name, path) in files {
+        if let Some(path) = path {
+            digests.push((name.into(), digest_of_file(Path::new(path))?));
+        }
+    }
+    let left_out = corpus.left_out.clone();
+    let seed = experiment.experiment.seed;
+    let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
+    let size = batch_size(&experiment.training);
+    let buffers = Buffers::new(settings, &experiment.limits, size, store.windows());
+    let mut owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
+    // After each part of a batch that is trained on, at each precision.
+    let parts = size.div_ceil(experiment.limits.batch_size);
+    owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
+        let passes = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
+        let passes = passes * experiment.training.accumulation * parts;
+        Keeps::with(Occasion::Step, passes as f64)
+    }));
+    let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
+    let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));
+    let tokens = store.corpus().tokenizer.size();
+    let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
+    if dataset.encoder.is_none() {
+        let key = "dataset.question-answers.vocabulary_size";
+        let because = "the articles to train on have no more pairs to merge";
+        smaller.extend(Smaller::than_asked(key, dataset.vocabulary_size as u64, tokens as u64, because));
+    }
+    let batches = Batches::new(store, settings, seed, size);
+    quantises(settings, &experiment.training, batches.per_epoch())?;
+    let facts = TaskFacts {
+        owners,
+        data_digests: digests,
+        data_left_out: left_out,
+        learned_from_data: dataset.encoder.is_none().then_some(LEARNED),
+        smaller,
+        notes,
+        trained_parameters: Some(trained),
+        phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
+        batch_items: size as u64,
+        batch_keys: &["training.batch_size"],
+        whole_batches: settings.ranges == Ranges::Moving,
+        probe_steps: probe_steps(settings, experiment.experiment.seed),
+        probe_overrides: probe_overrides(settings),
+        ..TaskFacts::new(batches.per_epoch(), METRICS)
+    };
+    Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
+}
+
+/// Batches, validations and a calibration that have fewer different questions than the experiment asks for.
+pub fn smaller(settings: &Settings, experiment: &Experiment, [train, held_out]: [u64; 2]) -> Vec<Smaller> {
+    let mut all = Vec::new();
+    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
+        all.extend(Smaller::than_asked(key, asked, used, because));
+    };
+    let size = batch_size(&experiment.training) as u64;
+    let to_train_on = format!("the data has {} to train on", counted(train, "question"));
+    cut("training.batch_size", size, train, format!("{to_train_on}, so that some come twice in a batch"));
+    cut(
+        "pipeline.qat-language-model.calibration_batches",
+        settings.calibration_batches as u64,
+        train.div_ceil(size),
+        format!("{to_train_on}; the batches after them have the same ones again"),
+    );
+    let because = format!("the data has {} held out, {size} in a batch", counted(held_out, "question"));
+    cut("validation.episodes", experiment.validation.episodes as u64, held_out.div_ceil(size), because);
+    all
+}
+
+/// Refuses what the file alone does not show: the data is so small that all its steps are pretraining.
+pub fn quantises(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), DataError> {
+    let (pretraining, (_, steps)) = (settings.pretraining_steps, training.steps(batches_per_epoch));
+    match pretraining < steps {
+        true => Ok(()),
+        false => Err(DataError::content(format!(
+            "`pipeline.qat-language-model.pretraining_steps`: {pretraining} steps, and the training has {steps} \
+             ({} epochs of this data): nothing would be quantised; write fewer of them, or more `training.epochs`",
+            training.epochs
+        ))),
+    }
+}
+
+#[cfg(test)]
+#[path = "prepare_tests.rs"]
+mod tests;

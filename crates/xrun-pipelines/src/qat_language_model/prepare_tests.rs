@@ -1,0 +1,145 @@
+//! Does the plan know which data it is, what is trained, and whether anything is quantised?
+
+use std::collections::BTreeMap;
+
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+use super::*;
+use xrun_core::files::write;
+use xrun_data::question_answers::corpus::Split;
+use xrun_data::question_answers::generate::generate_in;
+use xrun_data::question_answers::settings::{Generated, Source};
+use xrun_data::tokenizer::END_OF_TEXT;
+
+fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
+    let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
+    let (path, _) = generate_in(&generated, folder).unwrap();
+    let text = format!(
+        "[pipeline.qat-language-model]\n{pipeline}\n[model.gpt2]\n[training]\nbatch_size = 4\n\
+         [dataset.question-answers]\nsource = \"file\"\npath = {path:?}\n{dataset}"
+    );
+    let experiment: Experiment = toml::from_str(&text).unwrap();
+    experiment.prepare(&Ledger::default()).map(|(facts, _)| facts)
+}
+
+#[test]
+fn the_files_of_a_vocabulary_are_part_of_what_the_data_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (encoder, merges) = (folder.path().join("encoder.json"), folder.path().join("vocab.bpe"));
+    let mut texts: Vec<String> = ByteLevel::alphabet().into_iter().map(String::from).collect();
+    texts.sort_unstable();
+    texts.extend(["th", "the", END_OF_TEXT].map(String::from));
+    let tokens: BTreeMap<&String, usize> = texts.iter().enumerate().map(|(at, text)| (text, at)).collect();
+    write::replace(&encoder, &serde_json::to_vec(&tokens).unwrap()).unwrap();
+    let dataset = format!("encoder = {encoder:?}\nmerges = {merges:?}");
+    let digests = |text: &str| {
+        write::replace(&merges, text.as_bytes()).unwrap();
+        facts(folder.path(), "", &dataset).unwrap().data_digests
+    };
+    let (two, one) = (digests("t h\nth e\n"), digests("t h\n"));
+    let names: Vec<&str> = two.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["question-answers", "encoder", "merges"]);
+    assert_eq!(two[..2], one[..2]);
+    assert_ne!(two[2], one[2], "a merge less");
+    assert_eq!(facts(folder.path(), "", "vocabulary_size = 300").unwrap().data_digests, two[..1]);
+}
+
+#[test]
+fn what_the_data_cuts_is_told_by_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let smaller = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
+        let smaller = facts(folder.path(), pipeline, dataset).unwrap().smaller;
+        let name = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+        smaller.iter().map(|one| (name(&one.key), (one.asked, one.used))).collect()
+    };
+    // 24 questions to train on in batches of 4.
+    let many = smaller("calibration_batches = 9", "vocabulary_size = 60000");
+    assert_eq!(many["calibration_batches"], (9, 6));
+    assert!(many["vocabulary_size"].0 == 60_000 && many["vocabulary_size"].1 < 10_000, "{many:?}");
+    let enough = smaller("calibration_batches = 6", "vocabulary_size = 300");
+    assert!(!enough.contains_key("calibration_batches") && !enough.contains_key("vocabulary_size"), "{enough:?}");
+    assert!(!enough.contains_key("batch_size"), "{enough:?}");
+}
+
+#[test]
+fn batches_and_validations_larger_than_the_data_are_told() {
+    let mut experiment: Experiment = toml::from_str("[pipeline.qat-language-model]\n[model.gpt2]\n").unwrap();
+    experiment.training.batch_size = Some(32);
+    experiment.validation.episodes = 3;
+    let told = |train: u64, held_out: u64| -> Vec<String> {
+        smaller(&Settings::default(), &experiment, [train, held_out]).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(told(256, 65), [""; 0]);
+    assert_eq!(
+        told(5, 33),
+        [
+            "batch_size 32 -> 5: the data has 5 questions to train on, so that some come twice in a batch",
+            "calibration_batches 8 -> 1: the data has 5 questions to train on; the batches after them have the same ones again",
+            "episodes 3 -> 2: the data has 33 questions held out, 32 in a batch",
+        ]
+    );
+}
+
+#[test]
+fn a_training_that_is_all_pretraining_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    // 24 questions in batches of 4.
+    assert!(facts(folder.path(), "pretraining_steps = 5", "").is_ok());
+    let message = facts(folder.path(), "pretraining_steps = 6", "").unwrap_err().to_string();
+    assert!(message.contains("pretraining_steps`: 6 steps, and the training has 6"), "{message}");
+}
+
+#[test]
+fn a_base_that_is_frozen_from_the_start_is_not_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let trained = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().trained_parameters.unwrap();
+    let (frozen, pretrained) = (trained(""), trained("pretraining_steps = 1"));
+    assert!(frozen < pretrained, "{frozen} of LoRA, {pretrained} of the base");
+}
+
+#[test]
+fn the_schedule_knows_where_pretraining_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let ends = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().phase_ends;
+    assert_eq!((ends(""), ends("pretraining_steps = 4")), (vec![], vec![4]));
+}
+
+/// Drawn evenly, eight precisions are met by sixteen steps about once in three times.
+#[test]
+fn a_probe_meets_every_precision_whatever_the_policy() {
+    let bits = "[16, 8, 7, 6, 5, 4, 3, 2]";
+    for (policy, seed) in
+        ["uniform", "cyclic", "sandwich"].into_iter().flat_map(|policy| (0..20).map(move |seed| (policy, seed)))
+    {
+        let text =
+            format!("policy = {policy:?}\nweight_bits = {bits}\nactivation_bits = {bits}\nkey_value_bits = {bits}");
+        let settings = Settings { pretraining_steps: 900, ..toml::from_str(&text).unwrap() };
+        let steps = probe_steps(&settings, seed);
+        let overrides = probe_overrides(&settings);
+        let cyclic = overrides.iter().any(|text| text.ends_with("policy=\"cyclic\""));
+        assert_eq!(cyclic, policy == "uniform", "{overrides:?}");
+        let policy = if cyclic { PrecisionPolicy::Cyclic } else { settings.policy };
+        let met: BTreeSet<usize> = (4..=steps).flat_map(|step| drawn(policy, 8, seed, step)).collect();
+        assert_eq!(met.len(), 8, "{policy:?} with seed {seed} in {steps} steps");
+        assert!((3 + 16..=3 + 64).contains(&steps), "{steps}");
+    }
+}
+
+/// A context that is cut has its answer near the middle, whatever the question.
+#[test]
+fn the_small_experiment_shows_every_context_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut experiment: Experiment = toml::from_str(include_str!("../../../../experiments/qat_gpt2.toml")).unwrap();
+    let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();
+    let (path, _) = generate_in(&data.generated, folder.path()).unwrap();
+    *data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..data.clone() };
+    let (_, prepared) = experiment.prepare(&Ledger::default()).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
+    let store = prepared.batches.store();
+    for number in 0..store.count(Split::Train) {
+        let example = store.example(Split::Train, number).unwrap();
+        let text = store.corpus().tokenizer.decode(&example.tokens);
+        assert!(text.contains("\nContext: In ") && text.contains(".\nAnswer: "), "{text}");
+        assert!(example.tokens.len() - example.prompt <= prepared.settings.answer_tokens, "{text}");
+    }
+}

@@ -1,0 +1,69 @@
+//! How many numbers does the model have, and how many of them are trained at a time?
+
+use super::precision::FULL;
+use super::settings::{Base, Granularity, Layer, Model, Settings, Shape, WeightScale};
+
+/// Counts of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Embeddings, blocks and normalisation.
+    pub base: u64,
+    /// The LoRA matrices of all precisions.
+    pub lora: u64,
+    /// Learnt scales of the precisions that quantise weights.
+    pub scales: u64,
+}
+
+impl Sizes {
+    /// Counts them for a vocabulary of this many tokens.
+    pub fn new(settings: &Settings, model: &Model, vocabulary: usize) -> Self {
+        let Shape { layers, width, context, .. } = model.shape();
+        // Weight and bias of each linear layer of a block, and scale and shift of its two normalisations.
+        let block: usize = Layer::ALL.iter().map(|layer| layer.inputs(width) * layer.outputs(width)).sum::<usize>()
+            + Layer::ALL.iter().map(|layer| layer.outputs(width)).sum::<usize>()
+            + 4 * width;
+        let base = (vocabulary + context) * width + layers * block + 2 * width;
+        let sides: usize = settings.lora_layers.iter().map(|layer| layer.inputs(width) + layer.outputs(width)).sum();
+        let lora = settings.weight_bits.len() * layers * sides * settings.lora_rank;
+        let scales = match (settings.weight_scale, settings.weight_granularity) {
+            (WeightScale::MinMax, _) => 0,
+            (WeightScale::Learned, Granularity::PerTensor) => Layer::ALL.len(),
+            (WeightScale::Learned, Granularity::PerChannel) => {
+                Layer::ALL.iter().map(|layer| layer.outputs(width)).sum()
+            }
+        };
+        let quantised = settings.weight_bits.iter().filter(|bits| **bits != FULL).count();
+        Self { base: base as u64, lora: lora as u64, scales: (quantised * layers * scales) as u64 }
+    }
+
+    /// Numbers that have a gradient and an optimiser's state, in the phase that has more of them: pretraining trains the
+    /// base, what follows it LoRA and scales, and the base where it is not frozen.
+    pub fn trained(&self, settings: &Settings) -> u64 {
+        let pretrained = if settings.pretraining_steps > 0 { self.base } else { 0 };
+        let base = if settings.base == Base::Trained { self.base } else { 0 };
+        pretrained.max(base + self.lora + self.scales)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qat_language_model::settings::Preset;
+
+    /// By hand: GPT-2's 124,439,808 numbers, as its authors' files have; LoRA of rank 8 on attention's input of 12 layers.
+    #[test]
+    fn a_frozen_base_is_not_trained_unless_it_is_trained_before() {
+        let model = Model { preset: Preset::Small, ..Model::default() };
+        let settings = Settings { lora_layers: vec![Layer::AttentionInput], ..Settings::default() };
+        let sizes = Sizes::new(&settings, &model, 50_257);
+        let lora = 3 * 12 * 8 * (768 + 3 * 768);
+        assert_eq!(sizes, Sizes { base: 124_439_808, lora, scales: 0 });
+        assert_eq!(sizes.trained(&settings), lora);
+        let all = Settings { base: Base::Trained, ..settings.clone() };
+        assert_eq!(sizes.trained(&all), sizes.base + lora);
+        let before = Settings { pretraining_steps: 1, ..settings.clone() };
+        assert_eq!(sizes.trained(&before), sizes.base, "LoRA is not trained at the same time");
+        let learnt = Settings { weight_scale: WeightScale::Learned, ..settings };
+        assert_eq!(Sizes::new(&learnt, &model, 50_257).scales, 2 * 12 * (3 + 1 + 4 + 1) * 768, "of 8 and 4 bits");
+    }
+}

@@ -1,0 +1,308 @@
+//! Does a step train each precision as it says, with no more passes than it needs?
+
+use std::path::Path;
+
+use burn::module::{ModuleVisitor, Param};
+use xrun_ops::CpuKernels;
+
+use super::*;
+use crate::nn::tests::values;
+use crate::qat_language_model::settings::LossOn;
+use xrun_data::question_answers::example::Example;
+use xrun_data::question_answers::generate::generate_in;
+use xrun_data::question_answers::settings::Generated;
+
+const STEPS_BEFORE: u64 = 6;
+
+fn opened(folder: &Path, policy: &str) -> QatLanguageModel {
+    opened_with(folder, &format!("policy = {policy:?}"), "")
+}
+
+/// `pipeline` are more of its keys, and `sections` stand at the end.
+fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageModel {
+    let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
+    let (path, _) = generate_in(&generated, folder).unwrap();
+    let text = format!(
+        "[pipeline.qat-language-model]
+        sequence_length = 48
+        weight_bits = [32, 3, 2]
+        activation_bits = [32, 8, 8]
+        key_value_bits = [32, 8, 8]
+        {pipeline}
+        pretraining_steps = {STEPS_BEFORE}
+        calibration_batches = 1
+        ranges = \"frozen\"
+        lora_rank = 2
+        [model.gpt2]
+        layers = 1
+        heads = 2
+        width = 16
+        context = 48
+        [dataset.question-answers]
+        source = \"file\"
+        path = {path:?}
+        vocabulary_size = 300
+        [training]
+        epochs = 10
+        accumulation = 2
+        batch_size = 2
+        [limits]
+        workers = 0
+        prefetch = 1
+        {sections}"
+    );
+    let experiment: Experiment = toml::from_str(&text).unwrap();
+    let ledger = Ledger::default();
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
+    let mut task = QatLanguageModel::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    for step in 1..=STEPS_BEFORE {
+        task.train_step(step, 0.05, &mut Entered::default()).unwrap();
+    }
+    task
+}
+
+#[derive(Default)]
+struct Entered(Vec<&'static str>);
+
+impl Phases for Entered {
+    fn enter(&mut self, name: &'static str) {
+        self.0.push(name);
+    }
+}
+
+impl Entered {
+    fn count(&self, name: &str) -> usize {
+        self.0.iter().filter(|entered| **entered == name).count()
+    }
+}
+
+/// Two batches a step. A pass of the widest precision that trains it has its logits, too.
+#[test]
+fn a_narrow_precision_alone_has_a_teacher_and_a_sandwich_teaches_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let passes = |policy: &str, steps: u64| {
+        let (mut task, mut entered) = (opened(folder.path(), policy), Entered::default());
+        for step in 1..=steps {
+            task.train_step(STEPS_BEFORE + step, 1e-3, &mut entered).unwrap();
+        }
+        (entered.count("forward_backward"), entered.count("teacher"))
+    };
+    assert_eq!(passes("cyclic", 3), (6, 4), "full, 3 bits, 2 bits");
+    assert_eq!(passes("sandwich", 3), (18, 0));
+}
+
+#[test]
+fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut task = opened(folder.path(), "sandwich");
+    task.calibrate().unwrap();
+    task.trained.clip_norm = None;
+    let (mut losses, mut parts, mut squares) = (0.0, Vec::new(), 0.0);
+    for at in 0..3 {
+        let mut gathered = Gathered::new(1);
+        for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
+            let batch = task.validation.batches.train(number).unwrap();
+            gathered.count(batch.counted());
+            let part = Part { at: Some(at), set: 0, teaches: false };
+            task.train(&batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
+        }
+        let counted = gathered.counted();
+        let (_, norm) = task.trained.mean_and_clip(&mut gathered).unwrap();
+        let fetched = gathered.fetch(norm);
+        for number in fetched.numbers {
+            match number.name {
+                "loss" => losses += number.sum / counted,
+                name => parts.push((name, number.sum / counted)),
+            }
+        }
+        squares += fetched.norm.unwrap().powi(2);
+    }
+    task.trained.clip_norm = Some(1e9);
+    let report = task.train_step(STEPS_BEFORE + 1, 0.0, &mut Entered::default()).unwrap();
+    let close = |found: f64, expected: f64| {
+        assert!((found - expected).abs() < 1e-4 * expected, "{found}, expected {expected}");
+        assert!(expected > 1e-4);
+    };
+    assert_eq!(report.kind, "sandwich");
+    close(report.loss, losses);
+    close(report.gradient_norm.unwrap(), squares.sqrt());
+    // Two batches of each pass.
+    for (name, passes) in [("cross_entropy", 3), ("divergence", 2)] {
+        let all: Vec<f64> = parts.iter().filter(|(part, _)| *part == name).map(|(_, value)| *value).collect();
+        assert_eq!(all.len(), 2 * passes, "{name}");
+        let found = report.values.iter().find(|(part, _)| *part == name).unwrap().1;
+        close(found, all.iter().sum::<f64>() / passes as f64);
+    }
+}
+
+/// Parameters by name.
+struct All(Vec<(String, Vec<f32>)>, Vec<String>);
+
+impl All {
+    fn of(network: &Network) -> Self {
+        let mut all = Self(Vec::new(), Vec::new());
+        network.visit(&mut all);
+        all
+    }
+
+    /// How far those whose names contain `name` are from what they were.
+    fn moved(&self, before: &Self, name: &str) -> f64 {
+        let pairs = self.0.iter().zip(&before.0).filter(|((path, _), _)| path.contains(name));
+        let squares = pairs.flat_map(|((_, one), (_, other))| one.iter().zip(other));
+        squares.map(|(one, other)| f64::from(one - other).powi(2)).sum::<f64>().sqrt()
+    }
+}
+
+impl ModuleVisitor for All {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.1.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.1.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.push((self.1.join("."), values(param.val())));
+    }
+}
+
+const SGD: &str = "[optimizer.sgd]\nmomentum = 0.0\nlearning_rate = 1.0";
+
+/// The clip norm is far below any norm: each precision moves by just this, as when it is alone.
+#[test]
+fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
+    const MOST: f64 = 1e-3;
+    let folder = tempfile::tempdir().unwrap();
+    let mut task = opened_with(folder.path(), "policy = \"sandwich\"", SGD);
+    task.trained.clip_norm = Some(MOST);
+    let before = All::of(task.trained.network().unwrap());
+    let report = task.train_step(STEPS_BEFORE + 1, 1.0, &mut Entered::default()).unwrap();
+    let after = All::of(task.trained.network().unwrap());
+    assert!(report.gradient_norm.unwrap() > 10.0 * MOST, "{report:?}");
+    for name in [".lora.0.", ".lora.1.", ".lora.2."] {
+        let moved = after.moved(&before, name);
+        assert!((moved - MOST).abs() < 1e-2 * MOST, "{name} by {moved}");
+    }
+    assert_eq!(after.moved(&before, ".weight"), 0.0, "the base is frozen");
+}
+
+#[test]
+fn learnt_scales_have_a_learning_rate_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let moved = |factor: &str| {
+        let pipeline =
+            format!("policy = \"cyclic\"\nweight_scale = \"learned\"\nscale_learning_rate_factor = {factor}");
+        let mut task = opened_with(folder.path(), &pipeline, SGD);
+        let mut entered = Entered::default();
+        task.train_step(STEPS_BEFORE + 1, 0.0, &mut entered).unwrap();
+        let before = All::of(task.trained.network().unwrap());
+        task.train_step(STEPS_BEFORE + 2, 1e-3, &mut entered).unwrap();
+        let after = All::of(task.trained.network().unwrap());
+        (after.moved(&before, ".scale_logarithms.1"), after.moved(&before, ".lora.1."))
+    };
+    let ((one, lora), (four, same), (none, still)) = (moved("1.0"), moved("4.0"), moved("0.0"));
+    assert!(one > 0.0 && lora > 0.0);
+    assert!((four - 4.0 * one).abs() < 1e-2 * four, "{one} and {four}");
+    assert_eq!(none, 0.0);
+    assert_eq!((lora, lora), (same, still));
+}
+
+/// A text of as many tokens that count, in a sequence of sixteen.
+fn counting(tokens: usize) -> Arc<Example> {
+    let text: Vec<u32> = (0..12).map(|at| (at * 7 + tokens as u32) % 50).collect();
+    let prompt = text.len() - tokens;
+    Arc::new(Example { tokens: text, prompt, answers: vec![], others: vec![] })
+}
+
+/// The mean gradients of batches that make one step at a precision, by name of the parameter.
+fn mean_gradients(
+    task: &mut QatLanguageModel,
+    at: Option<usize>,
+    batches: &[TokenBatch],
+) -> (Vec<(String, Vec<f32>)>, f64) {
+    let mut gathered = Gathered::new(1);
+    for batch in batches {
+        gathered.count(batch.counted());
+        let part = Part { at, set: 0, teaches: false };
+        task.train(batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
+    }
+    let counted = gathered.counted();
+    task.trained.clip_norm = Some(1.0);
+    let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+    let mut found = Gradients(gradients, Vec::new(), Vec::new());
+    task.trained.network().unwrap().visit(&mut found);
+    (found.1, counted)
+}
+
+struct Gradients(burn::optim::GradientsParams, Vec<(String, Vec<f32>)>, Vec<String>);
+
+impl ModuleVisitor for Gradients {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.2.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.2.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.0.get::<D>(param.id) {
+            self.1.push((self.2.join("."), values(gradient)));
+        }
+    }
+}
+
+#[test]
+fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut task = opened(folder.path(), "cyclic");
+    task.calibrate().unwrap();
+    let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossOn::Answer, 0, "");
+    let (few, many, none) = (counting(1), counting(9), counting(0));
+    let together = batch(&[few.clone(), many.clone()]);
+    let apart = [batch(&[few]), batch(&[many])];
+    let with_nothing = [batch(&[none]), together.clone()];
+    assert_eq!([&apart[0], &apart[1], &together, &with_nothing[0]].map(TokenBatch::counted), [1.0, 9.0, 10.0, 0.0]);
+    // In full precision, of the widest one, and of one that has a teacher.
+    for at in [None, Some(0), Some(2)] {
+        for recompute in [false, true] {
+            task.recompute = recompute;
+            let (expected, counted) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
+            assert_eq!(counted, 10.0);
+            for batches in [&apart[..], &with_nothing] {
+                let (found, _) = mean_gradients(&mut task, at, batches);
+                assert_eq!(found.len(), expected.len());
+                for ((name, found), (_, expected)) in found.iter().zip(&expected) {
+                    crate::nn::tests::close(found, expected, 1e-5);
+                    assert!(found.iter().all(|value| value.is_finite()), "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// The base is frozen, and each precision has a LoRA of its own. So the widest is trained as if it were alone, without a grid, and
+/// the two trainings stay together but for rounding. At two and three bits a value at the boundary between two levels may go either
+/// way, and from then on there are two trainings.
+#[test]
+fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
+    const STEPS: u64 = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let trained = |kernels: CpuKernels| {
+        kernels.scope(|| {
+            let mut task = opened(folder.path(), "cyclic");
+            let steps = STEPS_BEFORE + 1..=STEPS_BEFORE + STEPS;
+            steps.map(|step| task.train_step(step, 2e-3, &mut Entered::default()).unwrap()).collect::<Vec<_>>()
+        })
+    };
+    let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
+    for (fused, plain) in fused.iter().zip(&plain) {
+        let most = if fused.kind == "full" { 1e-4 } else { 1e-2 };
+        let (found, expected) = (fused.loss, plain.loss);
+        assert!((found - expected).abs() < most * expected, "{}: {found}, by Burn {expected}", fused.kind);
+    }
+    let losses = |reports: &[StepReport]| reports.iter().map(|report| report.loss).collect::<Vec<f64>>();
+    assert_ne!(losses(&fused), losses(&plain), "they are computed in two ways");
+}

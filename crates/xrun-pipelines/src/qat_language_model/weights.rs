@@ -1,0 +1,70 @@
+//! How do weights come in from GPT-2's files, and go out as one of them?
+
+use std::path::Path;
+
+use burn_store::ModuleSnapshot;
+
+use super::gpt2::Gpt2;
+use crate::nn::{checkpoint_weights, language_model_file};
+use xrun_core::task::TaskError;
+
+/// Parameters that GPT-2's files do not have.
+fn own(path: &str) -> bool {
+    path.contains(".lora.") || path.contains(".scale_logarithms.")
+}
+
+/// Puts the weights of a file in Hugging Face's layout into the network. LoRA and scales stay as they are unless the file
+/// has them, as xrun's own checkpoints do.
+pub fn read(network: &mut Gpt2, path: &Path) -> Result<(), TaskError> {
+    language_model_file::read(network, path, own, Gpt2::words)
+}
+
+/// Writes a merged network, on the plain device, as Hugging Face's programs read it.
+pub fn write(network: &Gpt2, path: &Path) -> Result<(), TaskError> {
+    let mut store = checkpoint_weights::to_file(path, "format", "pt");
+    network
+        .save_into(&mut store)
+        .map_err(|error| TaskError::File { path: path.display().to_string(), message: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+    use safetensors::tensor::{Dtype, TensorView};
+
+    use super::super::settings::{Model, Settings};
+    use super::*;
+    use crate::nn::tests::autodiff;
+
+    /// The reference model with one tensor more.
+    fn read_with(name: &str, change: impl FnOnce(&mut [u8])) -> Result<(), TaskError> {
+        let bytes = include_bytes!("../../../../tests/reference/gpt2_tiny.safetensors");
+        let file = SafeTensors::deserialize(bytes).unwrap();
+        let words = file.tensor("transformer.wte.weight").unwrap();
+        let mut more = words.data().to_vec();
+        change(&mut more);
+        let more = TensorView::new(Dtype::F32, words.shape().to_vec(), &more).unwrap();
+        let mut tensors = file.tensors();
+        tensors.push((name.to_owned(), more));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        safetensors::serialize_to_file(tensors, None, &path).unwrap();
+        let tiny = Model { layers: Some(2), heads: Some(2), width: Some(8), context: Some(8), ..Model::default() };
+        read(&mut Gpt2::new(&Settings::default(), &tiny, 11, 1, &autodiff()), &path)
+    }
+
+    #[test]
+    fn an_output_of_its_own_is_refused_and_a_tied_one_is_read() {
+        read_with("lm_head.weight", |_| {}).unwrap();
+        let message = read_with("lm_head.weight", |bytes| bytes[7] ^= 1).unwrap_err().to_string();
+        assert!(message.contains("`lm_head.weight` differs from `wte.weight`"), "{message}");
+        assert!(message.contains("model.safetensors"), "{message}");
+    }
+
+    #[test]
+    fn what_has_no_place_in_the_model_is_named() {
+        let message = read_with("score.weight", |_| {}).unwrap_err().to_string();
+        assert!(message.contains("has `score.weight`, which this model has no place for"), "{message}");
+        read_with("transformer.h.0.attn.masked_bias", |_| {}).unwrap();
+    }
+}

@@ -1,0 +1,113 @@
+//! Which settings of a vision-language model contradict each other?
+
+use super::settings::{Model, Part, Settings};
+use xrun_core::experiment::Experiment;
+use xrun_core::problem::{Problem, Problems};
+use xrun_data::image_text::settings::Settings as Data;
+use xrun_data::question_answers::check::file;
+
+const PIPELINE: &str = "pipeline.vision-language";
+const MODEL: &str = "model.vision-language";
+const IMAGE_SIZE: &str = "dataset.image-text.image_size";
+/// Fewer tokens of text are no question and answer.
+const TEXT_MIN: usize = 8;
+
+/// Adds what is wrong; places are filled in by the caller.
+pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+    let key = |name: &str| format!("{PIPELINE}.{name}");
+    settings.selective.check(&key("selective"), problems);
+    let trained = &settings.trained;
+    if trained.is_empty() {
+        let problem = Problem::new(key("trained"), "names no part: nothing would be trained");
+        problems.add(problem.help("name one or more of \"vision\", \"projector\" and \"language\""));
+    }
+    if (1..trained.len()).any(|at| trained[..at].contains(&trained[at])) {
+        problems.add(Problem::new(key("trained"), "names a part twice").help("keep one of them"));
+    }
+    if settings.lora_rank > 0 && !trained.contains(&Part::Language) {
+        let problem = Problem::new(key("lora_rank"), "the language part has LoRA, and `trained` does not name it");
+        problems.add(problem.help("add \"language\" to `trained`, or write 0").related(key("trained")));
+    }
+    if settings.lora_rank == 0 && settings.lora_alpha != Settings::default().lora_alpha {
+        let problem = Problem::new(key("lora_alpha"), "there is no LoRA to scale: `lora_rank` is 0");
+        problems.add(problem.help("write a `lora_rank` above 0, or take it out").related(key("lora_rank")));
+    }
+    let (Ok(model), Ok(data)) = (experiment.model_settings::<Model>(), experiment.dataset_settings::<Data>()) else {
+        return;
+    };
+    check_lengths(settings, model, data, problems);
+}
+
+/// The same for what must have a place in a sequence.
+fn check_lengths(settings: &Settings, model: &Model, data: &Data, problems: &mut Problems) {
+    let key = |name: &str| format!("{PIPELINE}.{name}");
+    let (shape, side) = (model.shape(), data.image_size);
+    let length = settings.sequence_length;
+    if length > shape.context {
+        let message = format!("{length} tokens, and the model has {} positions", shape.context);
+        let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context"));
+        problems.add(problem.help(format!("write {} or less, or a larger `context`", shape.context)));
+    }
+    if !side.is_multiple_of(shape.patch) {
+        let message = format!("{side} pixels are no whole number of patches of {}", shape.patch);
+        let near = nearest_multiple(side, shape.patch);
+        let problem = Problem::new(IMAGE_SIZE, message).help(format!("write {near}, or another `patch`"));
+        problems.add(problem.related(format!("{MODEL}.patch")));
+        return;
+    }
+    let (along, shuffle) = (side / shape.patch, shape.pixel_shuffle);
+    if !along.is_multiple_of(shuffle) {
+        let message = format!("{along} patches along a side are no whole number of squares of {shuffle}");
+        let near = nearest_multiple(side, shape.patch * shuffle);
+        let problem = Problem::new(IMAGE_SIZE, message).help(format!("write {near}, or another `pixel_shuffle`"));
+        problems.add(problem.related(format!("{MODEL}.pixel_shuffle")).related(format!("{MODEL}.patch")));
+        return;
+    }
+    let image = shape.image_tokens(side);
+    if image + TEXT_MIN >= length {
+        let message = format!("{length} tokens, of which a picture takes {image}: there is no room for a text");
+        let problem = Problem::new(key("sequence_length"), message).related(IMAGE_SIZE);
+        let help = "write a larger one, or a larger `patch` or `pixel_shuffle`, or a smaller `image_size`";
+        problems.add(problem.help(help).related(format!("{MODEL}.patch")));
+        return;
+    }
+    let text = settings.text_length(&shape, side);
+    if settings.answer_tokens >= text {
+        let message = format!(
+            "{} tokens of answer do not fit in the {text} that a sequence of {length} has beside the picture's {image}",
+            settings.answer_tokens
+        );
+        let problem = Problem::new(key("answer_tokens"), message).related(key("sequence_length"));
+        problems.add(problem.help(format!("write less than {text}, or a larger `sequence_length`")));
+    }
+}
+
+/// At least one time as much.
+fn nearest_multiple(value: usize, of: usize) -> usize {
+    ((value + of / 2) / of).max(1) * of
+}
+
+/// The same for the model.
+pub fn check_model(model: &Model, problems: &mut Problems) {
+    let key = |name: &str| format!("{MODEL}.{name}");
+    let shape = model.shape();
+    for (name, width, of, heads) in [
+        ("vision_width", shape.vision_width, "vision_heads", shape.vision_heads),
+        ("width", shape.width, "heads", shape.heads),
+    ] {
+        if !width.is_multiple_of(heads) {
+            let message = format!("a width of {width} cannot be shared by {heads} heads");
+            let problem = Problem::new(key(name), message).related(key(of));
+            problems.add(problem.help(format!("for example {}", width.next_multiple_of(heads))));
+        }
+    }
+    for (name, path) in [("vision_weights", &model.vision_weights), ("language_weights", &model.language_weights)] {
+        if let Some(path) = path {
+            file(&key(name), path, problems);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,0 +1,85 @@
+//! Leaks of whoever prepares batches: decoded pictures, and copies of the data (`docs/origins.md`). Off unless `[leaks]` says
+//! so.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+
+use super::batch::{Batches, ExampleBatch};
+use super::leaks;
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::sample::Picture;
+use xrun_core::experiment::leaks::{Leak, Leaks};
+use xrun_data::feed::Prepare;
+use xrun_data::image_text::library::Split;
+use xrun_data::image_text::store::Example;
+
+/// What a feed prepares. With a leak it keeps what it used for the first time: the picture in all its pixels, as a lazy picture
+/// does that is decoded in place, or a copy of the example for each worker.
+pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
+    let decoded: Option<Hoard<(u32, u32), Picture>> = Hoard::new(&leaks::IMAGES_DECODED_IN_PLACE, switched, ledger);
+    let copies: Option<Hoard<(ThreadId, u64), Example>> = Hoard::new(&leaks::DATA_PER_WORKER, switched, ledger);
+    if decoded.is_none() && copies.is_none() {
+        return Arc::new(move |number| batches.train(number));
+    }
+    Arc::new(move |number| {
+        let store = batches.store();
+        for example in batches.numbers(number) {
+            if let (Some(hoard), Some(key)) = (&decoded, store.picture_key(Split::Train, example)) {
+                hoard.keep(key, || store.original(Split::Train, example))?;
+            }
+            if let Some(hoard) = &copies {
+                let key = (std::thread::current().id(), example);
+                hoard.keep(key, || Ok(copied(store.example(Split::Train, example)?)))?;
+            }
+        }
+        batches.train(number)
+    })
+}
+
+/// All examples to train on, made ready at the start, where the leak is switched on.
+///
+/// # Errors
+/// The data.
+pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result<Kept<Example>, DataError> {
+    let mut kept = switched.kept(&leaks::FORMATTED_EXAMPLES, ledger);
+    if kept.is_on() {
+        let store = batches.store();
+        for number in 0..store.count(Split::Train) {
+            let example = copied(store.example(Split::Train, number)?);
+            let bytes = example.held_bytes();
+            kept.keep(|| (example, bytes));
+        }
+    }
+    Ok(kept)
+}
+
+/// With pixels of its own: what the store keeps is its own.
+fn copied(example: Example) -> Example {
+    let picture = Picture { rgb: example.picture.rgb.to_vec().into(), ..example.picture };
+    Example { picture, ..example }
+}
+
+/// What was used once, by what identifies it.
+struct Hoard<K, T>(Mutex<(HashSet<K>, Kept<T>)>);
+
+impl<K: Eq + Hash, T: HeldBytes> Hoard<K, T> {
+    fn new(leak: &'static Leak, switched: &Leaks, ledger: &Ledger) -> Option<Self> {
+        switched.has(leak).then(|| Self(Mutex::new((HashSet::new(), switched.kept(leak, ledger)))))
+    }
+
+    fn keep(&self, key: K, make: impl FnOnce() -> Result<T, DataError>) -> Result<(), DataError> {
+        let mut hoard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, kept) = &mut *hoard;
+        if known.insert(key) {
+            let made = make()?;
+            let bytes = made.held_bytes();
+            kept.keep(|| (made, bytes));
+        }
+        Ok(())
+    }
+}

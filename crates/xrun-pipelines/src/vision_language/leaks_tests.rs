@@ -1,0 +1,115 @@
+//! Is what a leak will hold what it comes to hold?
+
+use super::super::hoard;
+use super::super::prepare::tests::{Made, prepared};
+use super::*;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::files::write::replace;
+
+/// Fourteen examples to train on, of three pictures of different sizes, and one to validate with.
+fn files(made: &Made) -> String {
+    let folder = made.folder.path();
+    for (name, width, height) in [("a", 40, 30), ("b", 20, 50), ("c", 32, 32), ("d", 8, 8)] {
+        let picture = Picture { width, height, rgb: vec![9; width * height * 3].into() };
+        replace(&folder.join(format!("{name}.png")), &picture.to_png().unwrap()).unwrap();
+    }
+    let line = |number: usize, name: &str| {
+        let question = "long ".repeat(number % 4);
+        format!("{{\"text\": \"{question}\", \"image\": \"{name}.png\", \"response\": \"{{\\\"n\\\": {number}}}\"}}\n")
+    };
+    let train: String = (0..14).map(|number| line(number, ["a", "b", "c"][number % 3])).collect();
+    replace(&folder.join("sizes.jsonl"), train.as_bytes()).unwrap();
+    replace(&folder.join("held.jsonl"), line(1, "d").as_bytes()).unwrap();
+    let path = |name: &str| folder.join(name);
+    format!("source = \"messages\"\npath = {:?}\nvalidation_path = {:?}", path("sizes.jsonl"), path("held.jsonl"))
+}
+
+fn experiment(made: &Made, leak: &str, steps: u64, workers: usize) -> Experiment {
+    let training = format!(
+        "max_steps = {steps}\nbatch_size = 2\naccumulation = 2\n[limits]\nworkers = {workers}\nprefetch = 1\n[leaks]\n\
+         {leak} = true\n"
+    );
+    made.with("", &training, &files(made))
+}
+
+/// What the leak held after so many batches, of which `workers` threads prepared one after the other.
+fn held(experiment: &Experiment, batches: &Batches, count: u64, workers: u64) -> u64 {
+    let ledger = Ledger::default();
+    let prepare = hoard::prepare(batches.clone(), &experiment.leaks, &ledger);
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            let prepare = &prepare;
+            scope.spawn(move || {
+                (0..count).filter(|number| number % workers == worker).for_each(|number| {
+                    prepare(number).unwrap();
+                })
+            });
+        }
+    });
+    ledger.read()[0].bytes
+}
+
+#[test]
+fn pictures_and_examples_that_are_kept_were_counted_before() {
+    let made = Made::new();
+    for (leak, key) in [(&IMAGES_DECODED_IN_PLACE, "images_decoded_in_place"), (&DATA_PER_WORKER, "data_per_worker")] {
+        // Of the seven batches of an epoch two make a step.
+        for steps in [1, 2, 3, 9] {
+            let experiment = experiment(&made, key, steps, 0);
+            let (_, prepared) = prepared(&experiment).unwrap();
+            let counted = keeps(leak, &prepared.batches, &experiment);
+            let held = held(&experiment, &prepared.batches, steps * 2, 1);
+            assert_eq!(counted.in_all(), Some(held), "{key}, {steps} steps");
+        }
+    }
+}
+
+#[test]
+fn each_picture_is_kept_once_however_many_examples_have_it() {
+    let made = Made::new();
+    let experiment = experiment(&made, "images_decoded_in_place", 9, 0);
+    let (_, prepared) = prepared(&experiment).unwrap();
+    let pixels = 40 * 30 + 20 * 50 + 32 * 32;
+    let expected = 3 * pixels + 3 * size_of::<Picture>() as u64;
+    let counted = keeps(&IMAGES_DECODED_IN_PLACE, &prepared.batches, &experiment);
+    assert_eq!(counted, Keeps::Filling { in_all: expected, full: expected });
+}
+
+#[test]
+fn each_worker_keeps_a_copy_of_what_it_has_seen() {
+    let made = Made::new();
+    let experiment = experiment(&made, "data_per_worker", 10, 3);
+    let (_, prepared) = prepared(&experiment).unwrap();
+    let Keeps::InAll(counted) = keeps(&DATA_PER_WORKER, &prepared.batches, &experiment) else {
+        panic!("it ends when all is kept");
+    };
+    // The workers are three batches ahead of the last step.
+    let held = held(&experiment, &prepared.batches, 23, 3);
+    assert!((counted as f64 / held as f64 - 1.0).abs() < 0.1, "{counted} were counted and {held} held");
+}
+
+#[test]
+fn examples_made_ready_at_the_start_are_all_of_them() {
+    let made = Made::new();
+    let experiment = experiment(&made, "formatted_examples", 1, 0);
+    let (_, prepared) = prepared(&experiment).unwrap();
+    let ledger = Ledger::default();
+    let _kept = hoard::formatted(&prepared.batches, &experiment.leaks, &ledger).unwrap();
+    let counted = keeps(&FORMATTED_EXAMPLES, &prepared.batches, &experiment);
+    assert_eq!(counted, Keeps::InAll(ledger.read()[0].bytes));
+}
+
+#[test]
+fn what_is_kept_after_each_batch_is_kept_as_often_as_a_step_has_batches() {
+    let made = Made::new();
+    let experiment = experiment(&made, "log_history", 5, 0);
+    let (_, prepared) = prepared(&experiment).unwrap();
+    let given = |leak: &Leak| match keeps(leak, &prepared.batches, &experiment) {
+        Keeps::Growing(growth) => (growth.with, growth.given(10)),
+        _ => panic!("it has no end"),
+    };
+    assert_eq!(given(&PROCESSED_BATCHES), (Occasion::Step, 20));
+    assert_eq!(given(&LABELS_AND_LOGITS), (Occasion::Step, 10));
+    // One example is held out, which is one batch, however many are asked for.
+    assert_eq!(given(&VALIDATION_LOGITS), (Occasion::Validation, 10));
+}

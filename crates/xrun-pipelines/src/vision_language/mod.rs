@@ -1,0 +1,122 @@
+//! Fine-tuning of a vision-language model that answers in JSON, with a loss over what matters of an answer.
+
+#[cfg(feature = "train")]
+pub mod answer;
+pub mod batch;
+pub mod buffers;
+pub mod check;
+pub mod hoard;
+pub mod json_bytes;
+pub mod leaks;
+pub mod metrics;
+#[cfg(feature = "train")]
+pub mod network;
+#[cfg(feature = "train")]
+pub mod predict;
+pub mod prepare;
+#[cfg(test)]
+mod real_tests;
+pub mod selective;
+pub mod settings;
+pub mod shown;
+pub mod sizes;
+#[cfg(feature = "train")]
+pub mod step_leaks;
+#[cfg(feature = "train")]
+pub mod task;
+pub mod token_text;
+#[cfg(feature = "train")]
+pub mod validation;
+#[cfg(feature = "train")]
+pub mod weights;
+
+use selective::Schedule;
+use settings::{Model, Settings};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::leaks::Leak;
+use xrun_core::experiment::look::Look;
+use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun_core::problem::Problems;
+use xrun_core::settings::sections::PART_SIZE;
+use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
+use xrun_data::image_text::Seen;
+use xrun_data::image_text::settings::Settings as Data;
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use task::open;
+
+/// `[pipeline.vision-language]`.
+#[derive(Debug)]
+pub struct VisionLanguage;
+
+impl PipelineKind for VisionLanguage {
+    const NAME: &'static str = "vision-language";
+    const MODELS: &'static [&'static str] = &[VisionLanguageModel::NAME];
+    const DATASETS: &'static [&'static str] = &["image-text"];
+    const METRICS: &'static [Metric] = metrics::METRICS;
+    const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
+    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
+    const LIMITS: &'static [&'static str] = &[PART_SIZE];
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+        check::check(settings, experiment, problems);
+    }
+
+    fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
+        // Turns are short, and stay as they are.
+        let after = (settings.selective.schedule == Schedule::After).then_some(settings.selective.after_step);
+        after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
+    }
+
+    fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+        let mut seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        let mut left_out = Broken::default();
+        if let (Ok(model), Ok(data)) = (experiment.model_settings::<Model>(), experiment.dataset_settings::<Data>()) {
+            left_out = seen.fit(settings.tokens_that_fit(&model.shape(), data.image_size), data.on_broken)?;
+        }
+        Ok(Look { left_out, smaller: prepare::smaller(experiment, &seen), ..Look::default() })
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
+        prepare::prepare(settings, model, dataset, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.vision-language]`.
+#[derive(Debug)]
+pub struct VisionLanguageModel;
+
+impl ModelKind for VisionLanguageModel {
+    const NAME: &'static str = "vision-language";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        check::check_model(settings, problems);
+    }
+
+    fn paths(settings: &mut Model) -> Vec<(&'static str, &mut Option<String>)> {
+        vec![("vision_weights", &mut settings.vision_weights), ("language_weights", &mut settings.language_weights)]
+    }
+}

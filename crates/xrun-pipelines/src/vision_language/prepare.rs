@@ -1,0 +1,161 @@
+//! What does the data say before anything is on a device? Opened once, for the plan and then for the task.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::batch::{BatchShape, Batches};
+use super::buffers::Buffers;
+use super::leaks::{self, LEAKS};
+use super::metrics;
+use super::settings::{Model, Settings, Shape, batch_size};
+use super::sizes::Sizes;
+use crate::metrics::fields::{FIELDS_MAX, judge};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::bounded::planned::PlannedOwner;
+use xrun_core::dataset::digest::digest_of_file;
+use xrun_core::dataset::error::DataError;
+use xrun_core::experiment::Experiment;
+use xrun_core::task::smaller::Smaller;
+use xrun_core::task::{TaskError, TaskFacts};
+use xrun_core::units::counted;
+use xrun_data::image_text::library::Split;
+use xrun_data::image_text::settings::Settings as Data;
+use xrun_data::image_text::store::ImageTextStore;
+use xrun_data::image_text::{Seen, open};
+use xrun_data::reference_video::frames;
+
+/// Held-out answers that are looked at for the names of fields.
+const LOOKED_AT: usize = 64;
+
+const LEARNED: &str = "the vocabulary was learned from that (`dataset.image-text.encoder` and `merges` name one that does \
+                       not depend on the data)";
+/// What the pictures of a validation show.
+const PICTURES: &str = "Held-out pictures as the model sees them, each with its question and the model's free answer. ✓: every \
+                        field is right, and there is no other; or the text is that of the truth. ✗: something is wrong; wrong \
+                        fields are named, with what they should be.";
+
+/// Opened data, and what the task needs of the experiment.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What may be set of the task.
+    pub settings: Settings,
+    /// What may be set of the model.
+    pub model: Model,
+    /// The numbers of the model's shape.
+    pub shape: Shape,
+    /// What draws batches and decodes their pictures.
+    pub batches: Batches,
+    /// The buffers of the task.
+    pub buffers: Buffers,
+    /// Fields with a metric of their own, the first that occur in held-out answers: JSON pointers and names of metrics.
+    pub fields: Vec<(String, String)>,
+}
+
+/// Opens the data. The index, the cache of pictures and the room to decode them enter the ledger here.
+///
+/// # Errors
+/// Data that cannot be used.
+pub fn prepare(
+    settings: &Settings,
+    model: &Model,
+    data: &Data,
+    experiment: &Experiment,
+    ledger: &Ledger,
+) -> Result<(TaskFacts, Prepared), TaskError> {
+    let (shape, limits, side) = (model.shape(), &experiment.limits, data.image_size);
+    let mut library = open::open(data)?;
+    frames::fits(library.largest.as_ref(), limits)?;
+    let tokenizer = library.tokenizer(data)?;
+    let length = settings.text_length(&shape, side);
+    library.fit(&tokenizer, settings.tokens_that_fit(&shape, side), data)?;
+    let mut digests = vec![("image-text".to_owned(), library.digest.clone())];
+    for (name, path) in [
+        // Other merges make other tokens of the same text.
+        ("encoder", &data.encoder),
+        ("merges", &data.merges),
+        ("vision_weights", &model.vision_weights),
+        ("language_weights", &model.language_weights),
+    ] {
+        if let Some(path) = path {
+            digests.push((name.to_owned(), digest_of_file(Path::new(path))?));
+        }
+    }
+    let (left_out, seen) = (library.left_out.clone(), library.seen());
+    let mut smaller = smaller(experiment, &seen);
+    let tokens = tokenizer.size();
+    let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
+    if data.encoder.is_none() {
+        let because = "the texts to train on have no more pairs to merge";
+        let asked = data.vocabulary_size as u64;
+        smaller.extend(Smaller::than_asked("dataset.image-text.vocabulary_size", asked, tokens as u64, because));
+    }
+    let (size, accumulation) = (batch_size(&experiment.training), experiment.training.accumulation);
+    let of_batch = BatchShape { size, length, accumulation, side };
+    let trained = Sizes::new(settings, &shape, side, tokens).trained(settings);
+    let buffers = Buffers::new(settings, &shape, limits, of_batch, &tokenizer, trained);
+    let store = Arc::new(ImageTextStore::new(library, tokenizer, data, limits, ledger));
+    let mut owners: Vec<PlannedOwner> =
+        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
+    let mut batches = Batches::new(store, settings, experiment.experiment.seed, of_batch);
+    if settings.longest_first {
+        batches.begin_with_the_longest()?;
+    }
+    owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| leaks::keeps(leak, &batches, experiment)));
+    let fields = fields(&batches)?;
+    let metrics = metrics::of_data(&fields, seen.unseen > 0, settings.grey_pictures);
+    let named = fields.into_iter().map(|pointer| (metrics::name_of_field(&pointer), pointer));
+    let fields = named.filter(|(name, _)| metrics.iter().any(|metric| metric.name == name));
+    let fields = fields.map(|(name, pointer)| (pointer, name)).collect();
+    let facts = TaskFacts {
+        owners,
+        data_digests: digests,
+        data_left_out: left_out,
+        learned_from_data: data.encoder.is_none().then_some(LEARNED),
+        smaller,
+        notes,
+        trained_parameters: Some(trained),
+        batch_items: size as u64,
+        batch_keys: &["training.batch_size"],
+        pictures: PICTURES,
+        probe_overrides: vec!["pipeline.vision-language.longest_first=true".into()],
+        ..TaskFacts::new(batches.per_epoch(), &metrics)
+    };
+    let (settings, model) = (settings.clone(), model.clone());
+    Ok((facts, Prepared { settings, model, shape, batches, buffers, fields }))
+}
+
+/// The fields of the first held-out answers, in the order of a validation.
+fn fields(batches: &Batches) -> Result<Vec<String>, DataError> {
+    let size = batches.shape().size;
+    let numbers =
+        (0..LOOKED_AT.div_ceil(size) as u64).flat_map(|batch| batches.held_out_numbers(Split::HeldOut, batch));
+    let mut fields: Vec<String> = Vec::new();
+    for number in numbers.take(LOOKED_AT) {
+        let truth = batches.store().text(Split::HeldOut, number)?.answer_text;
+        for (pointer, _) in judge(&truth, &truth).fields {
+            if fields.len() < FIELDS_MAX && !fields.contains(&pointer) {
+                fields.push(pointer);
+            }
+        }
+    }
+    Ok(fields)
+}
+
+/// Batches and validations that have fewer different examples than the experiment asks for.
+pub fn smaller(experiment: &Experiment, seen: &Seen) -> Vec<Smaller> {
+    let mut all = Vec::new();
+    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
+        all.extend(Smaller::than_asked(key, asked, used, because));
+    };
+    let size = batch_size(&experiment.training) as u64;
+    let because =
+        format!("the data has {} to train on, so that some come twice in a batch", counted(seen.train, "example"));
+    cut("training.batch_size", size, seen.train, because);
+    let because = format!("the data has {} held out, {size} in a batch", counted(seen.held_out, "example"));
+    cut("validation.episodes", experiment.validation.episodes as u64, seen.held_out.div_ceil(size), because);
+    all
+}
+
+#[cfg(test)]
+#[path = "prepare_tests.rs"]
+pub mod tests;

@@ -1,0 +1,145 @@
+//! Does the plan know which data it is, what is trained, and what can be measured?
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::*;
+use xrun_core::files::write::replace;
+use xrun_data::image_text::generate::generate_in;
+use xrun_data::image_text::settings::Generated;
+
+/// A few generated pictures in a folder of their own.
+pub(crate) struct Made {
+    pub folder: TempDir,
+    path: PathBuf,
+}
+
+impl Made {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let few = Generated { examples: 24, held_out_examples: 8, unseen_examples: 8, picture_size: 32, seed: 0 };
+        let path = generate_in(&few, folder.path()).unwrap().join("train.jsonl");
+        Self { folder, path }
+    }
+
+    /// 19 of the pictures to train on and 5 to validate with, unless the rest says otherwise. `training` may go on with other
+    /// tables.
+    pub fn experiment(&self, pipeline: &str, training: &str) -> Experiment {
+        self.with(pipeline, training, &format!("source = \"messages\"\npath = {:?}\nvalidation_share = 0.2", self.path))
+    }
+
+    pub fn with(&self, pipeline: &str, training: &str, dataset: &str) -> Experiment {
+        let text = format!(
+            "[pipeline.vision-language]\nsequence_length = 120\n{pipeline}\n[model.vision-language]\n\
+             [dataset.image-text]\nimage_size = 16\n{dataset}\n[training]\nepochs = 3\n{training}"
+        );
+        toml::from_str(&text).unwrap()
+    }
+}
+
+pub(crate) fn prepared(experiment: &Experiment) -> Result<(TaskFacts, Prepared), TaskError> {
+    let (facts, prepared) = experiment.prepare(&Ledger::default())?;
+    Ok((facts, prepared.into_parts().unwrap()))
+}
+
+#[test]
+fn the_plan_knows_data_sizes_and_what_is_cut() {
+    let made = Made::new();
+    let (facts, prepared) = prepared(&made.experiment("", "batch_size = 32\n[validation]\nepisodes = 4")).unwrap();
+    assert_eq!((facts.batches_per_epoch, facts.batch_items), (1, 32));
+    // 64 x 4 positions of patches are 4, and a position of text more or less is none of the model's.
+    let vocabulary = prepared.batches.store().tokenizer().size() as u64;
+    assert_eq!(facts.trained_parameters, Some(272_192 - (36 - 4) * 64 - (512 - vocabulary) * 64));
+    let told: Vec<(&str, u64, u64)> = facts.smaller.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
+    assert_eq!(told[..2], [("training.batch_size", 32, 19), ("validation.episodes", 4, 1)]);
+    assert_eq!(told.get(2), (vocabulary < 512).then_some(&("dataset.image-text.vocabulary_size", 512, vocabulary)));
+    let names: Vec<&str> = facts.data_digests.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["image-text"]);
+    let owners: Vec<&str> = facts.owners.iter().map(|owner| owner.name.as_str()).collect();
+    assert_eq!(
+        owners,
+        [
+            "image_cache",
+            "decoding",
+            "dataset_index",
+            "feed_ready",
+            "feed_in_use",
+            "validation_batch",
+            "decode_cache",
+            "part_gradients",
+            "field_counts"
+        ]
+    );
+}
+
+#[test]
+fn files_of_weights_are_part_of_what_a_run_is() {
+    let made = Made::new();
+    let weights = made.folder.path().join("weights.safetensors");
+    replace(&weights, b"one").unwrap();
+    let digests = |key: &str| {
+        let mut experiment = made.experiment("", "");
+        let text = format!("[model.vision-language]\n{key} = {weights:?}");
+        experiment.model = toml::from_str::<Experiment>(&format!("[pipeline.vision-language]\n{text}")).unwrap().model;
+        prepared(&experiment).unwrap().0.data_digests
+    };
+    assert_eq!(digests("vision_weights")[1].0, "vision_weights");
+    assert_eq!(digests("language_weights")[1].1, xrun_core::dataset::digest::digest(b"one"));
+}
+
+#[test]
+fn fields_of_held_out_answers_have_metrics() {
+    let made = Made::new();
+    let (facts, prepared) = prepared(&made.experiment("", "")).unwrap();
+    let names: Vec<&str> = facts.metrics.iter().map(|metric| metric.name).collect();
+    assert_eq!(names[0], "field_accuracy");
+    assert!(!names.contains(&"field_accuracy_unseen"), "files of messages have no unseen pairs");
+    let mut fields = prepared.fields.clone();
+    fields.sort();
+    let expected =
+        ["colour", "mark", "place", "shape", "size"].map(|name| (format!("/{name}"), format!("field_{name}")));
+    assert_eq!(fields, expected);
+    let blind = prepared_names(&made.experiment("grey_pictures = false", ""));
+    assert!(!blind.contains(&"field_accuracy_grey".to_owned()), "{blind:?}");
+}
+
+fn prepared_names(experiment: &Experiment) -> Vec<String> {
+    prepared(experiment).unwrap().0.metrics.iter().map(|metric| metric.name.to_owned()).collect()
+}
+
+#[test]
+fn plain_answers_are_compared_as_texts() {
+    let made = Made::new();
+    let picture = xrun_core::dataset::sample::Picture { width: 20, height: 10, rgb: vec![7; 600].into() };
+    replace(&made.folder.path().join("a.png"), &picture.to_png().unwrap()).unwrap();
+    replace(&made.folder.path().join("b.png"), &picture.to_png().unwrap()).unwrap();
+    let line = |image: &str| format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"red\"}}\n");
+    let path = made.folder.path().join("plain.jsonl");
+    replace(&path, (line("a.png") + &line("b.png")).as_bytes()).unwrap();
+    let names = prepared_names(&made.with("", "", &format!("source = \"messages\"\npath = {path:?}")));
+    assert_eq!(names[0], "exact_match");
+    assert!(names.iter().all(|name| !name.starts_with("field_")), "{names:?}");
+}
+
+#[test]
+fn examples_that_have_no_place_are_broken_and_never_cut() {
+    let made = Made::new();
+    let mut experiment = made.experiment("", "");
+    // Two tokens are of the picture and the end of the text, so that 25 fit beside them.
+    let settings = Settings { sequence_length: 26, ..experiment.pipeline.settings::<Settings>().unwrap().clone() };
+    let model = experiment.model_settings::<Model>().unwrap().clone();
+    let mut data = experiment.dataset_settings::<Data>().unwrap().clone();
+    let told = |data: &Data| prepare(&settings, &model, data, &experiment, &Ledger::default()).unwrap_err().to_string();
+    let failed = told(&data);
+    assert!(failed.contains("too_long") && failed.contains("raise `sequence_length`"), "{failed}");
+    data.on_broken = xrun_data::reference_video::settings::OnBroken::Skip;
+    experiment.training.epochs = 1;
+    match prepare(&settings, &model, &data, &experiment, &Ledger::default()) {
+        Ok((facts, prepared)) => {
+            let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::HeldOut);
+            assert_eq!(facts.data_left_out.counts["too_long"] + left, 24);
+        }
+        Err(error) => assert!(error.to_string().contains("were left out: too_long"), "{error}"),
+    }
+}

@@ -1,0 +1,191 @@
+//! Does the mask keep what counts, whatever the vocabulary? A case counted by hand, and random answers.
+
+use proptest::prelude::*;
+
+use super::super::json_bytes::tests::json;
+use super::*;
+use xrun_data::tokenizer::Words;
+
+/// Weighs tokens that are given by their texts.
+fn weighed(settings: &Settings, tokens: &[&str]) -> Weighed {
+    let answer = tokens.concat();
+    let spans = spans(tokens.iter().map(|token| token.len()), answer.len()).unwrap();
+    weigh_spans(settings, true, &answer, &spans, || tokens.iter().map(|token| (*token).to_owned()).collect())
+}
+
+/// The texts of the kept tokens; `end` is the end of text.
+fn kept<'a>(settings: &Settings, tokens: &[&'a str]) -> Vec<&'a str> {
+    let masked = weighed(settings, tokens).masked;
+    assert_eq!(masked.len(), tokens.len() + 1);
+    tokens.iter().copied().chain(["end"]).zip(masked).filter(|(_, masked)| !masked).map(|(token, _)| token).collect()
+}
+
+fn with(mask: Mask, method: Method) -> Settings {
+    Settings { mask, method, schedule: Schedule::Always, ..Settings::default() }
+}
+
+const CASE: [&str; 12] = ["{\"", "a", "\":", " \"", "b", " c", "\",", " \"", "n", "\":", " 3", "}"];
+
+/// The case of the design, counted by hand.
+#[test]
+fn the_hand_case_keeps_what_was_counted_by_hand() {
+    assert_eq!(CASE.concat(), r#"{"a": "b c", "n": 3}"#);
+    let kept = |mask, method| kept(&with(mask, method), &CASE);
+    assert_eq!(kept(Mask::Structure, Method::Spans), ["a", "b", " c", "\",", "n", " 3", "}", "end"]);
+    assert_eq!(kept(Mask::StructureAndKeys, Method::Spans), ["b", " c", "\",", " 3", "}", "end"]);
+    assert_eq!(kept(Mask::Structure, Method::TokenText), ["a", "b", " c", "n", " 3", "end"]);
+    assert_eq!(kept(Mask::None, Method::Spans).len(), 13);
+    assert_eq!(kept(Mask::None, Method::TokenText).len(), 13);
+}
+
+#[test]
+fn kinds_and_fields_are_those_of_the_text_whatever_is_masked() {
+    use TokenKind::{Key as K, Structure as S, Value as V};
+    for mask in [Mask::None, Mask::StructureAndKeys] {
+        let weighed = weighed(&with(mask, Method::Spans), &CASE);
+        assert_eq!(weighed.kinds, [S, K, S, S, V, V, V, S, K, S, V, V, V]);
+        // `b`, ` c` and `",`; ` 3` and `}`.
+        assert_eq!(weighed.fields, [4..7, 10..12]);
+    }
+    // The end of text ends a number that nothing follows.
+    assert_eq!(weighed(&with(Mask::Structure, Method::Spans), &["1", "2"]).fields, [Range { start: 0, end: 3 }]);
+    // One token of all bytes belongs to both fields.
+    assert_eq!(weighed(&with(Mask::Structure, Method::Spans), &["[1,2]"]).fields, [0..1, 0..1]);
+}
+
+#[test]
+fn ends_of_values_and_nulls_are_masked_where_the_settings_say_so() {
+    let settings = Settings { value_end: false, ..with(Mask::Structure, Method::Spans) };
+    assert_eq!(kept(&settings, &CASE), ["a", "b", " c", "n", " 3", "end"]);
+    let empty = ["{\"", "m", "\":", " ", "null", "}"];
+    let settings = with(Mask::Structure, Method::Spans);
+    assert_eq!(kept(&settings, &empty), ["m", "null", "}", "end"]);
+    let nulls = Settings { nulls: Nulls::Structure, ..settings.clone() };
+    assert_eq!(kept(&nulls, &empty), ["m", "}", "end"]);
+    let both = Settings { value_end: false, ..nulls };
+    assert_eq!(kept(&both, &empty), ["m", "end"]);
+    // Where quotes and words are one token, it is kept.
+    assert_eq!(kept(&settings, &["{\"", "a\": \"b", "\"", "}"]), ["a\": \"b", "\"", "end"]);
+}
+
+#[test]
+fn an_answer_that_is_not_json_is_all_value() {
+    for answer in [["re", "d"], ["{\"", "a"], [" ", ","]] {
+        let weighed = weighed(&with(Mask::StructureAndKeys, Method::Spans), &answer);
+        assert_eq!(weighed.masked, [false; 3]);
+        assert_eq!(weighed.kinds, [TokenKind::Value; 3]);
+        assert!(weighed.fields.is_empty());
+    }
+}
+
+/// Each of these is a value or ends one, and the older rule masks it; the bytes say what it is.
+#[test]
+fn the_text_of_a_token_alone_does_not_say_what_it_is() {
+    for (tokens, value) in [
+        (vec!["{\"", "a", "\":\"", "Paris", ",", " France", "\"", "}"], ","),
+        (vec!["{\"", "a", "\":\"", "12", ":", "30", "\"", "}"], ":"),
+        (vec!["{\"", "a", "\":\"", "string", "\"", "}"], "string"),
+        (vec!["{\"", "a", "\":\"", "the format", "\"", "}"], "the format"),
+        (vec!["{\"", "a", "\":", "null", "}"], "null"),
+        (vec!["{\"", "a", "\":\"", "top", "\"", "}"], "\""),
+    ] {
+        let [spans, texts] =
+            [Method::Spans, Method::TokenText].map(|method| kept(&with(Mask::Structure, method), &tokens));
+        assert!(spans.contains(&value), "{tokens:?}");
+        assert!(!texts.contains(&value), "{tokens:?}");
+    }
+    // A value that reads like a key is masked with the keys.
+    let tokens = ["{\"", "a", "\":\"", "a", "\"", "}"];
+    assert_eq!(kept(&with(Mask::StructureAndKeys, Method::Spans), &tokens), ["a", "\"", "end"]);
+    assert_eq!(kept(&with(Mask::StructureAndKeys, Method::TokenText), &tokens), ["end"]);
+}
+
+#[test]
+fn a_mask_is_on_when_its_schedule_says_so() {
+    let on = |settings: &Settings| (0..8).filter(|step| settings.is_on(*step)).collect::<Vec<u64>>();
+    let of =
+        |schedule| Settings { schedule, after_step: 5, alternate_every: 4, alternate_for: 1, ..Settings::default() };
+    assert_eq!(on(&of(Schedule::Always)), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(on(&of(Schedule::After)), [5, 6, 7]);
+    assert_eq!(on(&of(Schedule::Alternating)), [3, 7]);
+    assert!(on(&Settings { mask: Mask::None, ..of(Schedule::Always) }).is_empty());
+    let mut problems = Problems::default();
+    Settings { alternate_for: 9, ..of(Schedule::Alternating) }.check("pipeline.x.selective", &mut problems);
+    let told: Vec<_> = problems.iter().map(|problem| problem.key.clone()).collect();
+    assert_eq!(told, ["pipeline.x.selective.alternate_for"]);
+}
+
+#[test]
+fn weight_one_is_no_mask_and_off_is_none_either() {
+    let half = Settings { structure_weight: 0.5, ..with(Mask::Structure, Method::Spans) };
+    let weights = weighed(&half, &CASE).weights;
+    assert_eq!(weights, [0.5, 1.0, 0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0]);
+    assert_eq!(weighed(&half, &CASE).selected(), 8);
+    let one = Settings { structure_weight: 1.0, ..half.clone() };
+    assert_eq!(weighed(&one, &CASE).weights, weighed(&with(Mask::None, Method::Spans), &CASE).weights);
+    let answer = CASE.concat();
+    let spans = spans(CASE.iter().map(|token| token.len()), answer.len()).unwrap();
+    assert_eq!(weigh_spans(&half, false, &answer, &spans, Vec::new).weights, [1.0; 13]);
+}
+
+#[test]
+fn tokens_that_are_not_those_of_the_answer_are_refused() {
+    for bytes in [vec![2, 3], vec![2, 1], vec![], vec![usize::MAX, 2]] {
+        let message = spans(bytes, 4).unwrap_err().to_string();
+        assert!(message.contains("and the answer has 4"), "{message}");
+    }
+}
+
+/// The case of the design: micro-batches of the weights 3 and 1 with the sums 6 and 4.
+#[test]
+fn a_step_divides_once() {
+    let part = |weights, weighted_loss, tokens| StepSums { weights, weighted_loss, tokens, selected: weights as u64 };
+    let mut step = StepSums::default();
+    assert_eq!(step.loss(Normalise::Selected), None);
+    step.add(&part(3.0, 6.0, 5));
+    step.add(&part(1.0, 4.0, 3));
+    assert_eq!(step.loss(Normalise::Selected), Some(2.5));
+    assert_eq!(step.loss(Normalise::Answer), Some(1.25));
+    assert_eq!(step.share_masked(), Some(0.5));
+}
+
+/// Learnt from a few answers, so that tokens cross from structure into values.
+fn tokenizer() -> &'static Tokenizer {
+    static LEARNT: std::sync::LazyLock<Tokenizer> = std::sync::LazyLock::new(|| {
+        let mut words = Words::default();
+        words.add(r#"{"shape": "cross", "colour": "red", "place": "top left", "size": 2, "mark": null}"#, 9).unwrap();
+        words.add(r#"[{"é": ["日本", "\\u00e9", true, -1.5e3]}, ",", "}]"]"#, 9).unwrap();
+        Tokenizer::learn(&words, 400).unwrap()
+    });
+    &LEARNT
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Whatever the vocabulary: bytes add up, and a token is masked exactly when all its bytes are structure.
+    #[test]
+    fn tokens_have_the_bytes_of_the_answer(answer in json(), keys: bool) {
+        let tokenizer = tokenizer();
+        let tokens = tokenizer.encode(&answer).unwrap();
+        let mask = if keys { Mask::StructureAndKeys } else { Mask::Structure };
+        let settings = with(mask, Method::Spans);
+        let weighed = weigh(&settings, true, &answer, &tokens, tokenizer).unwrap();
+        prop_assert_eq!(weighed.weights.len(), tokens.len() + 1);
+        prop_assert_eq!(weighed.weights.last(), Some(&1.0));
+        let classes = scan(&answer).unwrap().classes;
+        let mut at = 0;
+        for (token, masked) in tokens.iter().zip(&weighed.masked) {
+            let bytes = &classes[at..at + tokenizer.bytes(*token)];
+            at += bytes.len();
+            let structure = |class: &Class| *class == Class::Structure || (keys && *class == Class::Key);
+            prop_assert_eq!(*masked, bytes.iter().all(structure));
+        }
+        prop_assert_eq!(at, answer.len());
+        // By single bytes the text of a token is its bytes; every byte of a field is in its tokens.
+        let bytes: Vec<Range<usize>> = (0..=answer.len()).map(|byte| byte..byte + 1).collect();
+        let by_bytes = weigh_spans(&settings, true, &answer, &bytes, Vec::new);
+        prop_assert_eq!(&by_bytes.fields, &scan(&answer).unwrap().fields);
+        prop_assert_eq!(by_bytes.fields.len(), weighed.fields.len());
+    }
+}

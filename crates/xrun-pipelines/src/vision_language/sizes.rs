@@ -1,0 +1,83 @@
+//! How many numbers does the model have, and how many of them are trained? From the settings alone, for the plan.
+
+use super::settings::{Part, Settings, Shape};
+
+/// Counts of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Patches, positions, blocks and the last normalisation; there is no class token.
+    pub vision: u64,
+    /// The linear layer between vision and language; it has no bias.
+    pub projector: u64,
+    /// Embeddings, positions, blocks and the last normalisation; the output is the embedding.
+    pub language: u64,
+    /// The LoRA matrices of the language part.
+    pub lora: u64,
+}
+
+impl Sizes {
+    /// Counts them for pictures of `image_size` pixels along a side and a vocabulary of this many tokens.
+    pub fn new(settings: &Settings, shape: &Shape, image_size: usize, vocabulary: usize) -> Self {
+        let Shape { patch, vision_width, vision_layers, pixel_shuffle, layers, width, context, .. } = *shape;
+        let patches = 3 * patch * patch * vision_width + vision_width + shape.patches(image_size) * vision_width;
+        let vision = patches + vision_layers * block(vision_width) + 2 * vision_width;
+        let projector = pixel_shuffle * pixel_shuffle * vision_width * width;
+        let language = (vocabulary + context) * width + layers * block(width) + 2 * width;
+        // Inputs and outputs of the four linear layers of a block: 1 and 3 widths, 1 and 1, 1 and 4, 4 and 1.
+        let lora = layers * settings.lora_rank * 16 * width;
+        let [vision, projector, language, lora] = [vision, projector, language, lora].map(|count| count as u64);
+        Self { vision, projector, language, lora }
+    }
+
+    /// Numbers of the model.
+    pub fn all(&self) -> u64 {
+        self.vision + self.projector + self.language + self.lora
+    }
+
+    /// Numbers that have a gradient and an optimiser's state.
+    pub fn trained(&self, settings: &Settings) -> u64 {
+        let of = |part: &Part| match part {
+            Part::Vision => self.vision,
+            Part::Projector => self.projector,
+            Part::Language if settings.lora_rank > 0 => self.lora,
+            Part::Language => self.language,
+        };
+        settings.trained.iter().map(of).sum()
+    }
+}
+
+/// Weights and biases of the linear layers of a block, and scale and shift of its two normalisations.
+fn block(width: usize) -> usize {
+    12 * width * width + 9 * width + 4 * width
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vision_language::settings::{Model, Preset};
+
+    /// Counted by hand: 12,352 + 2,304 of patches and positions, 49,984 a block, 128 of a normalisation.
+    #[test]
+    fn the_tiny_model_has_the_numbers_that_were_counted_by_hand() {
+        let settings = Settings::default();
+        let sizes = Sizes::new(&settings, &Model::default().shape(), 48, 512);
+        let vision = 12_352 + 2_304 + 2 * 49_984 + 128;
+        let language = (512 + 128) * 64 + 2 * 49_984 + 128;
+        assert_eq!(sizes, Sizes { vision, projector: 4 * 64 * 64, language, lora: 0 });
+        assert_eq!((sizes.all(), sizes.trained(&settings)), (272_192, 272_192));
+        let settings = Settings { trained: vec![Part::Projector, Part::Language], lora_rank: 8, ..settings };
+        let sizes = Sizes::new(&settings, &Model::default().shape(), 48, 512);
+        // Of each block 8 x (64 + 192), 8 x (64 + 64), 8 x (64 + 256) and 8 x (256 + 64).
+        assert_eq!((sizes.lora, sizes.trained(&settings)), (2 * 8 * 1024, 16_384 + 16_384));
+    }
+
+    /// GPT-2's 124,439,808 numbers, as its authors' file has; ViT-B/16's 85,798,656 as transformers counts `ViTModel` without
+    /// its pooler, less 2 x 768 of the class token and its position.
+    #[test]
+    fn the_nano_model_has_the_numbers_of_the_published_parts() {
+        let shape = Model { preset: Preset::Nano, ..Model::default() }.shape();
+        let sizes = Sizes::new(&Settings::default(), &shape, 224, 50_257);
+        assert_eq!((sizes.vision, sizes.language), (85_798_656 - 2 * 768, 124_439_808));
+        assert_eq!(sizes.projector, 4 * 768 * 768);
+    }
+}

@@ -1,0 +1,211 @@
+//! Does a step learn what it says: whatever is masked, however it is split, whatever is frozen?
+
+use xrun_ops::CpuKernels;
+
+use super::*;
+use crate::nn::flat;
+use xrun_data::image_text::generate::generate_in;
+use xrun_data::image_text::settings::Generated;
+
+/// A few pictures of their own folder.
+struct Run {
+    folder: tempfile::TempDir,
+    path: std::path::PathBuf,
+}
+
+#[derive(Default)]
+struct Entered(Vec<&'static str>);
+
+impl Phases for Entered {
+    fn enter(&mut self, name: &'static str) {
+        self.0.push(name);
+    }
+}
+
+impl Run {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let generated = Generated {
+            examples: 24,
+            held_out_examples: 8,
+            unseen_examples: 8,
+            picture_size: 32,
+            ..Generated::default()
+        };
+        let path = generate_in(&generated, folder.path()).unwrap().join("train.jsonl");
+        Self { folder, path }
+    }
+
+    fn experiment(&self, pipeline: &str, selective: &str, sections: &str) -> Experiment {
+        let path = &self.path;
+        let text = format!(
+            "[pipeline.vision-language]
+            answer_tokens = 8
+            sequence_length = 120
+            {pipeline}
+            [pipeline.vision-language.selective]
+            {selective}
+            [model.vision-language]
+            vision_width = 16
+            vision_layers = 1
+            vision_heads = 2
+            width = 16
+            layers = 1
+            heads = 2
+            [dataset.image-text]
+            source = \"messages\"
+            path = {path:?}
+            image_size = 16
+            validation_share = 0.2
+            [optimizer.sgd]
+            learning_rate = 0.1
+            momentum = 0.0
+            [training]
+            epochs = 100
+            {sections}"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn open(&self, experiment: &Experiment) -> VisionLanguage {
+        let ledger = Ledger::default();
+        let (_, prepared) = experiment.prepare(&ledger).unwrap();
+        let prepared: Prepared = prepared.into_parts().unwrap();
+        VisionLanguage::open(prepared, experiment, Kind::Cpu, &ledger, 1).unwrap()
+    }
+
+    /// Losses of so many steps, and all parameters after them.
+    fn trained(&self, pipeline: &str, selective: &str, sections: &str, steps: u64) -> (Vec<f64>, Vec<f32>) {
+        let mut task = self.open(&self.experiment(pipeline, selective, sections));
+        let losses = (1..=steps).map(|step| step_of(&mut task, step).loss).collect();
+        (losses, flat::to_host(&task.trained.plain().unwrap()))
+    }
+}
+
+fn step_of(task: &mut VisionLanguage, step: u64) -> StepReport {
+    task.train_step(step, 0.1, &mut Entered::default()).unwrap()
+}
+
+const BATCH: &str = "batch_size = 8\n[limits]\nworkers = 0\nbatch_size = 8";
+
+#[test]
+fn a_mask_of_nothing_and_one_that_weighs_all_are_the_same_to_the_bit() {
+    let run = Run::new();
+    let none = run.trained("", "mask = \"none\"", BATCH, 3);
+    let weighed = run.trained("", "mask = \"structure\"\nschedule = \"always\"\nstructure_weight = 1.0", BATCH, 3);
+    assert_eq!(none, weighed);
+    let masked = run.trained("", "mask = \"structure\"\nschedule = \"always\"", BATCH, 3);
+    assert_ne!(none.0, masked.0);
+    let after = run.trained("", "mask = \"structure\"\nschedule = \"after\"\nafter_step = 2", BATCH, 3);
+    assert_eq!((none.0[0], none.0[1]), (after.0[0], after.0[1]));
+    assert_ne!(none.0[2], after.0[2], "the mask is on from the third step");
+}
+
+#[test]
+fn any_split_of_the_same_examples_and_logits_that_count_nothing_give_the_same_step() {
+    let run = Run::new();
+    let selective = "schedule = \"always\"";
+    let whole = run.trained("", selective, BATCH, 2);
+    for (pipeline, sections) in [
+        ("", "batch_size = 8\n[limits]\nworkers = 0\nbatch_size = 3"),
+        ("", "batch_size = 4\naccumulation = 2\n[limits]\nworkers = 0\nbatch_size = 4"),
+        ("", "batch_size = 1\naccumulation = 8\n[limits]\nworkers = 2\nbatch_size = 1"),
+        ("logits = \"all\"", BATCH),
+    ] {
+        let split = run.trained(pipeline, selective, sections, 2);
+        for (one, other) in whole.0.iter().zip(&split.0) {
+            assert!((one - other).abs() < 1e-5, "{pipeline} {sections}: {one} and {other}");
+        }
+        let far = whole.1.iter().zip(&split.1).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+        assert!(far < 1e-5, "{pipeline} {sections}: parameters are {far} apart");
+    }
+}
+
+/// Rounding alone tells them apart. AdamW divides a gradient by its own size, so it makes steps of the whole rate of gradients
+/// that are zero but for rounding; that goes on from step to step, and is still a thousandth of a loss after 50.
+#[test]
+fn fifty_steps_of_fused_operations_learn_what_those_of_burns_learn() {
+    let run = Run::new();
+    let losses = |kernels: CpuKernels| {
+        let mut experiment = run.experiment("", "schedule = \"after\"\nafter_step = 25", BATCH);
+        experiment.optimizer = toml::from_str("[adamw]\nlearning_rate = 0.003").unwrap();
+        kernels.scope(|| {
+            let mut task = run.open(&experiment);
+            let step = |step| task.train_step(step, 0.003, &mut Entered::default()).unwrap().loss;
+            (1..=50).map(step).collect::<Vec<f64>>()
+        })
+    };
+    let (fused, plain) = (losses(CpuKernels::Fused), losses(CpuKernels::Plain));
+    assert_ne!(fused, plain, "they are computed in two ways");
+    assert!(fused[24] < 0.9 * fused[0], "{fused:?}");
+    for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
+        assert!((fused - plain).abs() <= 1e-3 * plain, "step {}: {fused} and {plain}", step + 1);
+    }
+}
+
+#[test]
+fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
+    let run = Run::new();
+    for (pipeline, learnt) in [
+        ("trained = [\"projector\"]", vec!["projector"]),
+        ("trained = [\"vision\"]", vec!["vision"]),
+        ("trained = [\"language\"]", vec!["language"]),
+        ("trained = [\"vision\", \"projector\"]", vec!["vision", "projector"]),
+        ("trained = [\"language\"]\nlora_rank = 2", vec!["lora"]),
+        ("trained = [\"projector\", \"language\"]\nlora_rank = 2", vec!["projector", "lora"]),
+    ] {
+        let mut task = run.open(&run.experiment(pipeline, "mask = \"none\"", BATCH));
+        let network = task.trained.plain().unwrap();
+        let (before, places) = (flat::to_host(&network), flat::places(&network));
+        // The first step moves LoRA's second matrices alone: they begin as zeros.
+        (1..=2).for_each(|step| drop(step_of(&mut task, step)));
+        let after = flat::to_host(&task.trained.plain().unwrap());
+        for (name, range) in places {
+            let is_learnt = learnt.iter().any(|part| match *part {
+                "lora" => name.contains(".lora."),
+                part => name.starts_with(part) && !name.contains(".lora."),
+            });
+            let moved = before[range.clone()] != after[range];
+            assert_eq!(moved, is_learnt, "{pipeline}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_counts_as_context_alone() {
+    let run = Run::new();
+    let task = run.open(&run.experiment("", "mask = \"none\"", BATCH));
+    let batch = task.validation.first_batch().unwrap();
+    let loss = |batch: &ExampleBatch| {
+        let mut gathered = Gathered::new(1);
+        task.train(batch, &mut gathered).unwrap();
+        gathered.fetch(None).numbers[0].sum
+    };
+    let mut changed = batch.clone();
+    let prompt = (0..changed.length).find(|at| changed.kinds[*at].is_some()).unwrap();
+    changed.targets[..prompt].fill(7);
+    assert_eq!(loss(&batch), loss(&changed), "labels of the prompt");
+    changed.inputs[1] = 9;
+    assert_ne!(loss(&batch), loss(&changed), "what is read");
+}
+
+#[test]
+fn a_validation_counts_what_is_right_by_kind_and_shows_pictures() {
+    let run = Run::new();
+    let mut task = run.open(&run.experiment("free_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
+    let report = task.validate(&mut Entered::default()).unwrap();
+    let metric = |name: &str| report.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
+    let vocabulary = task.validation.store().tokenizer().size() as f64;
+    for name in ["loss_value", "loss_key", "loss_structure", "loss_all"] {
+        let loss = metric(name).unwrap();
+        assert!((loss - vocabulary.ln()).abs() < 1.0, "{name} of a model that knows nothing is {loss}");
+    }
+    assert_eq!(metric("valid_json"), Some(0.0));
+    assert_eq!(metric("field_accuracy"), Some(0.0));
+    assert_eq!(metric("field_accuracy_unseen"), None, "files of messages have no such examples");
+    assert_eq!(metric("field_shape"), Some(0.0), "{:?}", report.metrics);
+    let [(picture, caption)] = report.pictures.as_slice() else { panic!("one picture was asked for") };
+    assert_eq!((picture.width, picture.height), (16, 16));
+    assert!(caption.contains("✗ not one JSON object") && caption.contains("⟦{"), "{caption}");
+    drop(run.folder);
+}

@@ -1,0 +1,66 @@
+//! How do weights come in from files of a ViT and of GPT-2?
+
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use burn_store::SafetensorsStore;
+
+use super::network::{Language, Vision};
+use crate::nn::hugging_face;
+use crate::nn::hugging_face::FileOf;
+use crate::nn::{Tensor, encoder_block, language_model_file};
+use xrun_core::task::TaskError;
+
+/// Positions in a file: that of the class token first, which this model has not.
+const FILE_POSITIONS: &str = "embeddings.position_embeddings";
+const POSITIONS: &str = "embeddings.positions";
+
+fn left_out(path: &str) -> bool {
+    path == FILE_POSITIONS
+        || path == "embeddings.cls_token"
+        || path.starts_with("pooler.")
+        || path.starts_with("classifier.")
+}
+
+const FILE: FileOf = FileOf {
+    names: &[
+        &[(r"^vit\.", ""), (r"^embeddings\.patch_embeddings\.projection\.", "embeddings.patches.")],
+        &encoder_block::NAMES,
+    ],
+    transposed: true,
+    left_out,
+    own: |path| path == POSITIONS,
+    called: "a `ViTModel`",
+    advice: "`dataset.image-text.image_size`, patch, vision_width, vision_layers and vision_heads must be those of the file",
+    layers: "vision_layers",
+};
+
+/// Puts the weights of a `ViTModel` in Hugging Face's layout into the vision part, but for its class token.
+pub fn read_vision(vision: &mut Vision, path: &Path) -> Result<(), TaskError> {
+    hugging_face::read(vision, path, FILE, |vision, store, _| {
+        let positions = &vision.embeddings.positions;
+        let data = positions_of(store, positions.dims())?;
+        vision.embeddings.positions = positions.clone().map(|old| {
+            let trained = old.is_require_grad();
+            Tensor::from_data(data, &old.device()).set_require_grad(trained)
+        });
+        Ok(())
+    })
+}
+
+/// Positions of patches in a file, `[1, patches, width]`.
+fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -> Result<TensorData, String> {
+    let data = hugging_face::tensor(store, FILE_POSITIONS)?.ok_or_else(|| format!("has no `{FILE_POSITIONS}`"))?;
+    let expected = [1, patches + 1, width];
+    if data.shape().as_slice() != expected {
+        let found = data.shape().as_slice();
+        return Err(format!("`{FILE_POSITIONS}` is {found:?}, and this model needs {expected:?}; {}", FILE.advice));
+    }
+    let values: Vec<f32> = data.iter::<f32>().skip(width).collect();
+    Ok(TensorData::new(values, [1, patches, width]))
+}
+
+/// Puts the weights of GPT-2 in Hugging Face's layout into the language part.
+pub fn read_language(language: &mut Language, path: &Path) -> Result<(), TaskError> {
+    language_model_file::read(language, path, |path| path.contains(".lora."), Language::words)
+}

@@ -1,0 +1,234 @@
+//! Do two runs have the same numbers, line by line of metrics.jsonl?
+//!
+//! Files are streamed. Cap: [`SERIES_MAX`] names of numbers; of more, only whether they are the same is kept.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::format::MetricsLine;
+use super::read::{self, ReadError};
+use super::reproduction::{Difference, SeriesAgreement};
+
+/// More numbers than tasks report.
+pub const SERIES_MAX: usize = 256;
+
+/// What came out of the comparison.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Lines that both have and that were compared.
+    pub lines_compared: u64,
+    /// Lines of the original.
+    pub lines_original: u64,
+    /// Lines of the reproduction.
+    pub lines_reproduction: u64,
+    /// The newest step of a line that was compared; `None` where there was none.
+    pub last_step: Option<u64>,
+    /// Numbers that were compared.
+    pub values_compared: u64,
+    /// Those of them that are not the same to the bit.
+    pub values_different: u64,
+    /// Where the two part first; `None` where they do not.
+    pub first_difference: Option<Difference>,
+    /// The lines are of different things: another step, another kind, another set of names. No line after it is compared.
+    pub parted: bool,
+    series: BTreeMap<String, Sums>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    values: u64,
+    different: u64,
+    size: f64,
+    difference: f64,
+    largest: f64,
+    largest_at: Option<u64>,
+    /// One of the two was measured and the other was not.
+    unequal: bool,
+}
+
+/// Compares all lines that both have; `last_step` leaves out what the reproduction did after it.
+pub fn compare(original: &Path, reproduction: &Path) -> Result<Comparison, ReadError> {
+    let mut comparison = Comparison::default();
+    let (mut first, mut second) = (read::metrics(original)?, read::metrics(reproduction)?);
+    loop {
+        let (a, b) = (first.next().transpose()?, second.next().transpose()?);
+        comparison.lines_original += u64::from(a.is_some());
+        comparison.lines_reproduction += u64::from(b.is_some());
+        match (a, b) {
+            (None, None) => return Ok(comparison),
+            (Some(a), Some(b)) if !comparison.parted => comparison.add(&a, &b),
+            _ => {}
+        }
+    }
+}
+
+impl Comparison {
+    fn add(&mut self, a: &MetricsLine, b: &MetricsLine) {
+        let (of_a, of_b) = (what(a), what(b));
+        if of_a != of_b {
+            self.parted = true;
+            self.differs(a.step().min(b.step()), "line", of_a, of_b);
+            return;
+        }
+        self.lines_compared += 1;
+        self.last_step = self.last_step.max(Some(a.step()));
+        for ((name, a_value), (_, b_value)) in values(a).into_iter().zip(values(b)) {
+            self.value(a.step(), name, a_value, b_value);
+        }
+    }
+
+    fn value(&mut self, step: u64, name: String, a: Option<f64>, b: Option<f64>) {
+        self.values_compared += 1;
+        let same = a.map(f64::to_bits) == b.map(f64::to_bits);
+        if !same {
+            self.values_different += 1;
+            let text = |value: Option<f64>| value.map_or("not measured".into(), |value| format!("{value:?}"));
+            self.differs(step, &name, text(a), text(b));
+        }
+        if self.series.len() >= SERIES_MAX && !self.series.contains_key(&name) {
+            return;
+        }
+        let sums = self.series.entry(name).or_default();
+        sums.values += 1;
+        sums.different += u64::from(!same);
+        sums.unequal |= a.is_some() != b.is_some();
+        let (Some(a), Some(b)) = (a, b) else { return };
+        let difference = (a - b).abs();
+        sums.size += a.abs();
+        sums.difference += difference;
+        if difference > sums.largest {
+            (sums.largest, sums.largest_at) = (difference, Some(step));
+        }
+    }
+
+    fn differs(&mut self, step: u64, value: &str, original: String, reproduction: String) {
+        let value = value.to_owned();
+        self.first_difference.get_or_insert(Difference { step, value, original, reproduction });
+    }
+
+    /// Whether no bit differs.
+    pub fn identical(&self) -> bool {
+        self.values_different == 0 && !self.parted
+    }
+
+    /// Whether each number's mean difference is at most this share of its mean size.
+    pub fn within(&self, tolerance: f64) -> bool {
+        let near = |sums: &Sums| !sums.unequal && sums.difference <= tolerance * sums.size;
+        !self.parted && self.series.len() < SERIES_MAX && self.series.values().all(near)
+    }
+
+    /// Each number by its name, the farthest first.
+    pub fn series(&self) -> Vec<SeriesAgreement> {
+        let mut series: Vec<SeriesAgreement> = self.series.iter().map(|(name, sums)| agreement(name, sums)).collect();
+        let rank = |one: &SeriesAgreement| one.share.unwrap_or(f64::INFINITY);
+        series.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
+        series
+    }
+}
+
+fn agreement(name: &str, sums: &Sums) -> SeriesAgreement {
+    let mean = |sum: f64| sum / sums.values.max(1) as f64;
+    let share = if sums.difference == 0.0 { Some(0.0) } else { Some(sums.difference / sums.size) };
+    SeriesAgreement {
+        name: name.to_owned(),
+        values: sums.values,
+        different: sums.different,
+        mean_size: mean(sums.size),
+        mean_difference: mean(sums.difference),
+        share: share.filter(|share| share.is_finite() && !sums.unequal),
+        largest_difference: sums.largest,
+        largest_at: sums.largest_at,
+    }
+}
+
+/// What a line is of: two lines of the same have the same numbers in the same order.
+fn what(line: &MetricsLine) -> String {
+    let names = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect::<Vec<_>>().join(" ");
+    match line {
+        MetricsLine::Train { step, epoch, batch, values, .. } => {
+            format!("{batch} step {step} of epoch {epoch} with {}", names(&mut values.keys()))
+        }
+        MetricsLine::Validation { step, epoch, metrics, .. } => {
+            format!("validation after step {step} of epoch {epoch} with {}", names(&mut metrics.keys()))
+        }
+    }
+}
+
+fn values(line: &MetricsLine) -> Vec<(String, Option<f64>)> {
+    match line {
+        MetricsLine::Train { batch, loss, learning_rate, gradient_norm, gradient_norm_median, values, .. } => {
+            let of = |name: &str| format!("{name} of {batch} steps");
+            let mut all = vec![
+                (of("loss"), Some(*loss)),
+                (of("learning_rate"), *learning_rate),
+                (of("gradient_norm"), *gradient_norm),
+                (of("gradient_norm_median"), *gradient_norm_median),
+            ];
+            all.extend(values.iter().map(|(name, value)| (of(name), Some(*value))));
+            all
+        }
+        MetricsLine::Validation { metrics, .. } => {
+            metrics.iter().map(|(name, value)| (format!("metric {name}"), *value)).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xrun_core::files::{layout, write};
+
+    fn run(losses: &[f64]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let line = |(at, loss): (usize, &f64)| {
+            let line = MetricsLine::Train {
+                step: at as u64 + 1,
+                epoch: 1,
+                batch: "dummy".into(),
+                loss: *loss,
+                learning_rate: Some(0.1),
+                gradient_norm: None,
+                gradient_norm_median: None,
+                values: BTreeMap::new(),
+            };
+            serde_json::to_string(&line).unwrap() + "\n"
+        };
+        let text: String = losses.iter().enumerate().map(line).collect();
+        write::replace(&folder.path().join(layout::METRICS), text.as_bytes()).unwrap();
+        folder
+    }
+
+    fn compared(a: &[f64], b: &[f64]) -> Comparison {
+        let (a, b) = (run(a), run(b));
+        compare(a.path(), b.path()).unwrap()
+    }
+
+    #[test]
+    fn the_last_bit_of_one_number_is_seen_and_named() {
+        let same = compared(&[1.0, 0.1], &[1.0, 0.1]);
+        assert!(same.identical() && same.within(0.0) && same.first_difference.is_none());
+        let near = compared(&[1.0, 0.1], &[1.0, 0.1_f64.next_up()]);
+        assert!(!near.identical() && !near.within(0.0) && near.within(1e-12));
+        let first = near.first_difference.clone().unwrap();
+        assert_eq!((first.step, first.value.as_str()), (2, "loss of dummy steps"));
+        assert_eq!((first.original.as_str(), first.reproduction.as_str()), ("0.1", "0.10000000000000002"));
+        assert_eq!(near.values_different, 1);
+    }
+
+    #[test]
+    fn a_tolerance_is_a_share_of_the_numbers_own_size() {
+        let off = compared(&[100.0, 300.0], &[101.0, 303.0]);
+        assert!(off.within(0.0101) && !off.within(0.0099));
+        let loss = &off.series()[0];
+        assert_eq!((loss.mean_size, loss.mean_difference, loss.largest_at), (200.0, 2.0, Some(2)));
+        let from_nothing = compared(&[0.0], &[1e-9]);
+        assert!(!from_nothing.within(1.0) && from_nothing.series()[0].share.is_none());
+    }
+
+    #[test]
+    fn the_common_part_of_runs_of_two_lengths_is_compared() {
+        let shorter = compared(&[1.0, 2.0, 3.0], &[1.0, 2.0]);
+        assert!(shorter.identical());
+        assert_eq!((shorter.lines_compared, shorter.lines_original, shorter.lines_reproduction), (2, 3, 2));
+    }
+}

@@ -1,0 +1,425 @@
+//! A copy of a run for strangers: without host, user, folders, words of the command, and changes of the checkout.
+//!
+//! Only records whose parts are known are copied, each text of them cleaned, and each sealed again. What cannot be cleaned
+//! (the log, the author's file, pictures, weights) is left out and named.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, Read};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex_lite::{Captures, Regex};
+use serde_json::Value;
+
+use super::ExportError;
+use crate::format::{DESCRIPTION_CHARACTERS_MAX, Manifest};
+use crate::read;
+use crate::read::ReadError;
+use crate::resolved;
+use crate::secrets;
+use crate::secrets::MASK;
+use xrun_core::files::{file, layout, seal, write};
+use xrun_core::printable;
+
+const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, layout::SUMMARY];
+const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
+const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// Made anew from the copy by the report.
+const MADE_ANEW: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, xrun_core::files::sums::SUMS];
+const HOST: &str = "<host>";
+const FOLDER: &str = "<folder>";
+
+/// A copy that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Public {
+    /// Its folder: `<output>/<experiment>/<run>`.
+    pub path: PathBuf,
+    /// Names of the files and folders that were left out.
+    pub left_out: Vec<String>,
+    /// Lines that are damaged, and are left out.
+    pub lines_left_out: u64,
+}
+
+/// Writes the copy below `output`, as below any folder of results.
+///
+/// # Errors
+/// A record is damaged, the copy is there already, or it cannot be written.
+pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Public, ExportError> {
+    let mut manifest = read::manifest(run)?;
+    let mut cleaner = Cleaner::new(run, &manifest);
+    cleaner.rename(&mut manifest);
+    let parent = output.join(&manifest.experiment);
+    let path = parent.join(&manifest.run);
+    if path.symlink_metadata().is_ok() {
+        write::at(&path, Err(io::Error::from(io::ErrorKind::AlreadyExists)))?;
+    }
+    write::at(&parent, std::fs::create_dir_all(&parent))?;
+    let copied = || {
+        // Half a copy would look like a run. The folder within has the mode that the user's umask gives.
+        let unfinished = write::at(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
+        let copy = unfinished.path().join("run");
+        let (left_out, lines_left_out) = copied(run, &copy, &cleaner, manifest, with_checkpoints)?;
+        write::at(&path, std::fs::rename(&copy, &path))?;
+        Ok(Public { path, left_out, lines_left_out })
+    };
+    let copied = copied();
+    if copied.is_err() {
+        // Where other copies are in it, it stays.
+        let _ = std::fs::remove_dir(&parent);
+    }
+    copied
+}
+
+/// Writes the copy; returns what was left out, and how many lines.
+fn copied(
+    run: &Path,
+    path: &Path,
+    cleaner: &Cleaner,
+    manifest: Manifest,
+    with_checkpoints: bool,
+) -> Result<(Vec<String>, u64), ExportError> {
+    write::at(path, std::fs::create_dir(path))?;
+    let lock = path.join(layout::LOCK);
+    write::replace(&lock, &[])?;
+    let mut lines_left_out = 0;
+    for name in LINES.iter().filter(|name| run.join(name).exists()) {
+        lines_left_out += lines(&run.join(name), &path.join(name), cleaner)?;
+    }
+    if run.join(layout::RESOLVED).exists() {
+        let text = experiment(&resolved::text_of(run)?, cleaner);
+        write::replace(&path.join(layout::RESOLVED), &seal::text(&text))?;
+    }
+    if with_checkpoints && run.join(layout::CHECKPOINTS).is_dir() {
+        copy_folder(&run.join(layout::CHECKPOINTS), &path.join(layout::CHECKPOINTS))?;
+    }
+    write::replace_json(&path.join(layout::MANIFEST), &cleaner.manifest(manifest))?;
+    for name in RECORDS.iter().filter(|name| run.join(name).exists()) {
+        let mut value = record(&run.join(name))?;
+        cleaner.clean(&mut value);
+        write::replace_json(&path.join(name), &value)?;
+    }
+    let there: BTreeSet<String> = names(run)?;
+    let made = names(path)?;
+    let left_out = there.into_iter().filter(|name| !made.contains(name) && !MADE_ANEW.contains(&name.as_str()));
+    let left_out = left_out.filter(|name| !name.starts_with('.')).map(|name| printable::line(&name, 100)).collect();
+    Ok((left_out, lines_left_out))
+}
+
+fn names(folder: &Path) -> Result<BTreeSet<String>, ExportError> {
+    let entries = write::at(folder, std::fs::read_dir(folder))?.flatten();
+    Ok(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+}
+
+/// A record without its check.
+fn record(path: &Path) -> Result<Value, ReadError> {
+    let bytes =
+        file::bytes(path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
+    seal::check_record(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
+    let mut value: Value =
+        serde_json::from_slice(&bytes).map_err(|error| ReadError::content(path, &error.to_string()))?;
+    if let Value::Object(members) = &mut value {
+        members.shift_remove("sha256");
+    }
+    Ok(value)
+}
+
+/// Copies records of a line each; returns how many are damaged.
+fn lines(from: &Path, to: &Path, cleaner: &Cleaner) -> Result<u64, ExportError> {
+    let unreadable = |source| ReadError::File { path: from.to_path_buf(), source };
+    let mut reader = io::BufReader::new(file::open(from).map_err(unreadable)?);
+    let mut left_out = 0;
+    write::replace_with(to, |out| {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+            let bytes = line.trim_ascii_end();
+            let sound = seal::check_line(bytes).is_ok();
+            let value = Some(bytes).filter(|_| sound).and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
+            let Some(mut value) = value else {
+                left_out += 1;
+                continue;
+            };
+            if let Value::Object(members) = &mut value {
+                members.shift_remove("crc32");
+            }
+            cleaner.clean(&mut value);
+            out.write_all(seal::line(value.to_string()).as_bytes())?;
+            out.write_all(b"\n")?;
+        }
+    })?;
+    Ok(left_out)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<(), ExportError> {
+    write::at(to, std::fs::create_dir(to))?;
+    for entry in write::at(from, std::fs::read_dir(from))?.flatten() {
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        match write::at(&path, entry.file_type())? {
+            kind if kind.is_dir() => copy_folder(&path, &copy)?,
+            kind if kind.is_file() => {
+                let mut file = write::at(&path, file::open(&path))?;
+                write::replace_with(&copy, |out| io::copy(&mut file, out).map(drop))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The experiment: hyperparameters stay; words, texts among a command's own values, its environment and hooks do not.
+fn experiment(text: &str, cleaner: &Cleaner) -> String {
+    let Ok(mut value) = toml::from_str::<Value>(text) else { return String::new() };
+    if let Some(hooks) = value.get_mut("hooks").and_then(Value::as_object_mut) {
+        hooks.retain(|_, words| !words.is_array());
+    }
+    if let Some(command) = value.pointer_mut("/pipeline/command").and_then(Value::as_object_mut) {
+        for name in ["program", "resume"] {
+            if let Some(Value::Array(words)) = command.get_mut(name) {
+                let texts: Vec<String> = words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
+                *words = without_values(&texts).into_iter().map(Value::String).collect();
+            }
+        }
+        for name in ["values", "environment"] {
+            let values = command.get_mut(name).and_then(Value::as_object_mut);
+            values
+                .into_iter()
+                .flatten()
+                .filter(|(_, value)| value.is_string())
+                .for_each(|(_, value)| *value = MASK.into());
+        }
+    }
+    secrets::table(&mut value);
+    cleaner.clean(&mut value);
+    toml::to_string(&value).unwrap_or_default()
+}
+
+/// The program's name and the names of options; placeholders of an experiment, which are no values. Behind one dash a value
+/// may follow its option without a space.
+fn without_values(words: &[String]) -> Vec<String> {
+    let plain = |text: &str| text.chars().all(|one| one.is_ascii_alphanumeric() || "-_.".contains(one));
+    let is_option = |word: &str| {
+        word.strip_prefix('-').is_some_and(|rest| plain(rest) && (rest.starts_with('-') || rest.chars().count() <= 1))
+    };
+    let one = |(at, word): (usize, &String)| {
+        let placeholder = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        match word.split_once('=') {
+            _ if at == 0 => word.rsplit('/').next().unwrap_or_default().to_owned(),
+            _ if placeholder.is_some_and(plain) => word.clone(),
+            Some((name, _)) if is_option(name) => format!("{name}={MASK}"),
+            None if is_option(word) => word.clone(),
+            _ => MASK.to_owned(),
+        }
+    };
+    words.iter().enumerate().map(one).collect()
+}
+
+/// An address (1), a path below a folder that is taken out already (2), an absolute path in quotes (3), or any other, with
+/// what stands before it (4): no part of a relative path, or an option of one letter.
+static PATH: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|(<folder>[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
+    Regex::new(pattern).ok()
+});
+
+/// In the place of what [`PATH`] found.
+fn without_path(found: &Captures<'_>) -> String {
+    match (found.get(1), found.get(2), found.get(3)) {
+        (Some(scheme), ..) => format!("{}://{MASK}", scheme.as_str()),
+        (_, Some(below), _) => below.as_str().to_owned(),
+        (.., Some(quoted)) => {
+            let quote = &quoted.as_str()[..1];
+            format!("{quote}{FOLDER}{quote}")
+        }
+        _ => format!("{}{FOLDER}", found.get(4).map_or("", |before| before.as_str())),
+    }
+}
+
+/// In the place of a text that is an absolute path or an address as a whole: such a one may have spaces.
+fn whole(text: &str) -> Option<String> {
+    let text = Some(text).filter(|text| !text.contains('\n'))?;
+    if (text.starts_with('/') && text.len() > 1) || text.starts_with("~/") {
+        return Some(FOLDER.into());
+    }
+    let (scheme, _) = text.split_once("://")?;
+    let is_scheme = scheme.chars().all(|one| one.is_ascii_alphanumeric() || "+.-".contains(one));
+    is_scheme.then(|| format!("{scheme}://{MASK}"))
+}
+
+/// Takes out of texts what tells where a run was and whose it is.
+struct Cleaner {
+    /// Folders, longest first.
+    folders: Vec<String>,
+    /// Names of the machine and of the user, each with what stands in its place.
+    names: Vec<(String, &'static str)>,
+    /// Words of the command that say something.
+    words: Vec<String>,
+    /// The run's name, and the one in the copy.
+    run: Option<(String, String)>,
+}
+
+/// Words of a command may be names that records have, such as `train`: those with a sign in them are not, nor long ones.
+const WORD_BYTES_MIN: usize = 4;
+const LONG: usize = 16;
+
+impl Cleaner {
+    fn new(run: &Path, manifest: &Manifest) -> Self {
+        let run = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let mut folders: Vec<String> = [Some(run.display().to_string()), Some(manifest.working_directory.clone())]
+            .into_iter()
+            .chain([variable("HOME"), std::env::current_dir().ok().map(|path| path.display().to_string())])
+            .flatten()
+            .filter(|path| path.len() > 1)
+            .collect();
+        folders.sort_by_key(|path| std::cmp::Reverse(path.len()));
+        let user_of = |path: &String| {
+            let rest = path.strip_prefix("/home/").or_else(|| path.strip_prefix("/Users/"))?;
+            rest.split('/').next().map(str::to_owned)
+        };
+        let users = folders.iter().filter_map(user_of).chain(variable("USER")).chain(variable("LOGNAME"));
+        // `root` is on every machine, and a word of its own.
+        let users = users.filter(|name| name != "root").map(|name| (name, "<user>"));
+        let hosts = [manifest.host.name.clone()].into_iter().filter(|name| !name.is_empty() && name != "localhost");
+        let names: BTreeSet<(String, &str)> = hosts.map(|name| (name, HOST)).chain(users).collect();
+        let commands = manifest.resume_commands.iter().chain([&manifest.command]);
+        let commands = commands.chain(manifest.watched.as_ref().map(|watched| &watched.command));
+        let words = commands.flat_map(|command| command.iter().skip(1)).filter_map(|word| {
+            let value = if word.starts_with('-') { word.split_once('=')?.1 } else { word.as_str() };
+            let tells = value.contains(['/', '.', '=', '@', ':', ' ']) && value.chars().any(char::is_alphabetic);
+            (value.len() >= LONG || (tells && value.len() >= WORD_BYTES_MIN)).then(|| value.to_owned())
+        });
+        let words: BTreeSet<String> = words.filter(|word| *word != manifest.experiment && word != MASK).collect();
+        Self { folders, names: names.into_iter().collect(), words: words.into_iter().collect(), run: None }
+    }
+
+    /// The fingerprint of a watched command, which ends the run's name, is a digest over its folder and its words: guesses at
+    /// them could be checked.
+    fn rename(&mut self, manifest: &mut Manifest) {
+        let Some(watched) = &manifest.watched else { return };
+        manifest.fingerprint = seal::sha(without_values(&watched.command).join("\0").as_bytes());
+        let Some((time, rest)) = manifest.run.rsplit_once('_') else { return };
+        let attempt = rest.split_once('-').map_or_else(String::new, |(_, attempt)| format!("-{attempt}"));
+        let run = format!("{time}_{}{attempt}", &manifest.fingerprint[..6]);
+        self.run = Some((std::mem::replace(&mut manifest.run, run.clone()), run));
+    }
+
+    fn manifest(&self, mut manifest: Manifest) -> Value {
+        if let Some(watched) = &mut manifest.watched {
+            // What `watch` takes for a description.
+            if manifest.description == printable::line(&watched.command.join(" "), DESCRIPTION_CHARACTERS_MAX) {
+                manifest.description = without_values(&watched.command).join(" ");
+            }
+            watched.command = without_values(&watched.command);
+        }
+        manifest.command = without_values(&manifest.command);
+        manifest.resume_commands.iter_mut().for_each(|command| *command = without_values(command));
+        manifest.host.name = HOST.into();
+        manifest.working_directory = FOLDER.into();
+        manifest.slurm = None;
+        manifest.code.git_left_out =
+            manifest.code.git_patch.take().map(|_| "all changes: this is a public copy".into());
+        let mut value = serde_json::to_value(&manifest).unwrap_or_default();
+        self.clean(&mut value);
+        value
+    }
+
+    /// All texts of a record, and names of what is in it, such as groups of processes.
+    fn clean(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.text(text),
+            Value::Array(all) => all.iter_mut().for_each(|one| self.clean(one)),
+            Value::Object(members) => {
+                let taken = std::mem::take(members);
+                members.extend(taken.into_iter().map(|(name, mut inner)| {
+                    self.clean(&mut inner);
+                    (self.text(&name), inner)
+                }));
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&self, text: &str) -> String {
+        if let Some(whole) = whole(text) {
+            return whole;
+        }
+        let (text_alone, mut text) = (text, text.to_owned());
+        if let Some((run, renamed)) = &self.run {
+            text = text.replace(run, renamed);
+        }
+        for folder in &self.folders {
+            text = text.replace(folder, FOLDER);
+        }
+        for word in &self.words {
+            text = whole_words(&text, word, MASK).into_owned();
+        }
+        if let Some(path) = PATH.as_ref() {
+            text = path.replace_all(&text, without_path).into_owned();
+        }
+        // A machine or a user may be called as something in a record: `train`, `heap`.
+        for (name, mark) in self.names.iter().filter(|(name, _)| *name != text_alone) {
+            text = whole_words(&text, name, mark).into_owned();
+        }
+        secrets::text(&text)
+    }
+}
+
+/// Replaces a text where neither a letter nor a digit is beside it.
+fn whole_words<'a>(text: &'a str, word: &str, mark: &str) -> Cow<'a, str> {
+    let mut rest = text;
+    let mut cleaned = String::new();
+    while let Some(at) = rest.find(word) {
+        let (before, behind) = (&rest[..at], &rest[at + word.len()..]);
+        let stands_alone = !before.ends_with(char::is_alphanumeric) && !behind.starts_with(char::is_alphanumeric);
+        cleaned.push_str(before);
+        cleaned.push_str(if stands_alone { mark } else { word });
+        rest = behind;
+    }
+    if cleaned.is_empty() { text.into() } else { (cleaned + rest).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_names_and_words_are_taken_out_of_texts() {
+        let cleaner = Cleaner {
+            folders: vec!["/home/ada/work".into(), "/home/ada".into()],
+            names: vec![("ada".into(), "<user>"), ("box1".into(), HOST)],
+            words: vec!["train.py".into()],
+            run: None,
+        };
+        for (given, cleaned) in [
+            ("wrote /home/ada/work/last.pt", "wrote <folder>/last.pt"),
+            ("at /scratch/x/y: none", "at <folder>: none"),
+            ("see https://example.org/a", "see https://***"),
+            ("s3://bucket/my team", "s3://***"),
+            ("from s3://bucket/team, hf://team/model", "from s3://***, hf://***"),
+            ("file:///mnt/x", "file://***"),
+            ("/tmp/odd dir/secret proj/x", "<folder>"),
+            ("no '/tmp/odd dir/x' there", "no '<folder>' there"),
+            (r"no /tmp/odd\ dir/x there", "no <folder> there"),
+            (
+                "cc -I/mnt/x //mnt/y {/mnt/z} a|/mnt/v </mnt/w> at /single",
+                "cc -I<folder> <folder> {<folder>} a|<folder> <<folder>> at <folder>",
+            ),
+            ("steps/s, ./a/b and ../c", "steps/s, ./a/b and ../c"),
+            ("ada on box1, adagrad", "<user> on <host>, adagrad"),
+            ("workers of python3 train.py", "workers of python3 ***"),
+            ("1/2 of it", "1/2 of it"),
+        ] {
+            assert_eq!(cleaner.text(given), cleaned);
+        }
+    }
+
+    #[test]
+    fn of_a_command_names_of_options_stay() {
+        let words = ["/usr/bin/python3", "train.py", "--lr", "3", "--data=/x", "{seed}"].map(str::to_owned);
+        assert_eq!(without_values(&words), ["python3", "***", "--lr", "***", "--data=***", "{seed}"]);
+    }
+}

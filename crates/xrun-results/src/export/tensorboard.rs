@@ -1,0 +1,322 @@
+//! A run's lines -> an event file for TensorBoard, and for what reads those: scalars, memory by owner, the experiment as text.
+//!
+//! Records of events as TensorFlow frames them: length, masked CRC-32C of it, bytes, masked CRC-32C of those. Whatever cuts the
+//! file off, the records before are whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::ExportError;
+use crate::event_file::check;
+use crate::format::{MemoryLine, MetricsLine};
+use crate::read;
+use crate::read::ReadError;
+use crate::resolved;
+use xrun_core::files::{layout, sums, write};
+
+/// More tags are left out: each is a chart.
+const TAGS_MAX: usize = 1000;
+/// A name longer than this is no name of ours.
+const TAG_BYTES_MAX: usize = 200;
+/// What TensorBoard looks for in a file's name; the rest is always the same, so that a second export replaces the first.
+const FILE: &str = "events.out.tfevents.0000000000.xrun";
+
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    pub path: PathBuf,
+    pub events: u64,
+    pub tags: usize,
+    /// Lines that are damaged.
+    pub lines_left_out: u64,
+    /// Tags beyond [`TAGS_MAX`], or too long.
+    pub tags_left_out: bool,
+}
+
+/// Writes the event file of a run into a folder that exists, replaced as a whole. `started` is when the run began, in seconds
+/// since 1970.
+///
+/// # Errors
+/// There are no metrics, or the file cannot be written.
+pub fn export(run: &Path, output: &Path, started: f64) -> Result<Events, ExportError> {
+    let path = output.join(FILE);
+    let own = output == run.join(layout::EXPORT);
+    if own {
+        sums::forget(output, &[FILE]);
+    }
+    let experiment = resolved::shown(run);
+    let mut failed = None;
+    let mut written = Written::default();
+    let replaced = write::replace_with(&path, |file| {
+        let mut events = EventFile { file, written: Written::default() };
+        events.version(started)?;
+        events.text(started, "experiment", &format!("```toml\n{experiment}\n```"))?;
+        let fed = feed(run, started, &mut events);
+        written = std::mem::take(&mut events.written);
+        fed.map_err(|error| match error {
+            Fed::Write(error) => error,
+            Fed::Read(error) => {
+                failed = Some(error);
+                io::ErrorKind::Other.into()
+            }
+        })
+    });
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    replaced?;
+    if own {
+        sums::noted(output, &[FILE]);
+    }
+    let Written { events, tags, lines_left_out, tags_left_out } = written;
+    Ok(Events { path, events, tags: tags.len(), lines_left_out, tags_left_out })
+}
+
+enum Fed {
+    Read(ReadError),
+    Write(io::Error),
+}
+
+impl From<io::Error> for Fed {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// Lines of both files, by step. Metrics have no clock, so theirs is that of the newest sample of memory before them.
+fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), Fed> {
+    let mut clock = Clock { started, wall: started, before: 0.0, segment: 0 };
+    let mut samples = read::memory(run).ok().into_iter().flatten().peekable();
+    for line in read::metrics(run).map_err(Fed::Read)? {
+        let line = match line {
+            Ok(line) => line,
+            Err(ReadError::Content { .. }) => {
+                events.written.lines_left_out += 1;
+                continue;
+            }
+            Err(error) => return Err(Fed::Read(error)),
+        };
+        while samples.peek().is_some_and(|sample| sample.as_ref().map_or(true, |sample| sample.step <= line.step())) {
+            match samples.next() {
+                Some(Ok(sample)) => events.sample(clock.at(&sample), &sample)?,
+                Some(Err(ReadError::Content { .. })) => events.written.lines_left_out += 1,
+                // Reading on would give the same error for ever.
+                _ => break,
+            }
+        }
+        events.scalars(clock.wall, line.step(), &values(&line))?;
+    }
+    for sample in samples {
+        match sample {
+            Ok(sample) => events.sample(clock.at(&sample), &sample)?,
+            Err(ReadError::Content { .. }) => events.written.lines_left_out += 1,
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+/// Seconds since 1970 of samples: their own clock begins anew in each process of the run.
+struct Clock {
+    started: f64,
+    wall: f64,
+    before: f64,
+    segment: u32,
+}
+
+impl Clock {
+    fn at(&mut self, line: &MemoryLine) -> f64 {
+        if line.segment != self.segment {
+            (self.segment, self.before) = (line.segment, self.wall - self.started);
+        }
+        self.wall = self.started + self.before + line.time_us as f64 / 1e6;
+        self.wall
+    }
+}
+
+/// The numbers of a line by tag.
+pub(super) fn values(line: &MetricsLine) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    match line {
+        MetricsLine::Train { loss, learning_rate, gradient_norm, values, .. } => {
+            found.insert("train/loss".to_owned(), *loss);
+            found.extend(learning_rate.map(|rate| ("train/learning_rate".to_owned(), rate)));
+            found.extend(gradient_norm.map(|norm| ("train/gradient_norm".to_owned(), norm)));
+            found.extend(values.iter().map(|(name, value)| (format!("train_values/{name}"), *value)));
+        }
+        MetricsLine::Validation { metrics, .. } => {
+            let measured = metrics.iter().filter_map(|(name, value)| Some((format!("validation/{name}"), (*value)?)));
+            found.extend(measured);
+        }
+    }
+    found
+}
+
+/// What was written so far.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub events: u64,
+    /// At most [`TAGS_MAX`].
+    tags: BTreeSet<String>,
+    lines_left_out: u64,
+    tags_left_out: bool,
+}
+
+/// A file that takes events, each in one call.
+#[derive(Debug)]
+pub(super) struct EventFile<W> {
+    pub file: W,
+    pub written: Written,
+}
+
+impl<W: Write> EventFile<W> {
+    pub fn version(&mut self, wall: f64) -> io::Result<()> {
+        let mut event = Message::default();
+        event.double(1, wall).bytes(3, b"brain.Event:2");
+        self.record(&event)
+    }
+
+    pub fn text(&mut self, wall: f64, tag: &str, text: &str) -> io::Result<()> {
+        let (mut plugin, mut metadata, mut dimension, mut shape) =
+            (Message::default(), Message::default(), Message::default(), Message::default());
+        plugin.bytes(1, b"text");
+        // DATA_CLASS_TENSOR
+        metadata.message(1, &plugin).integer(4, 2);
+        dimension.integer(1, 1);
+        shape.message(2, &dimension);
+        let mut tensor = Message::default();
+        // DT_STRING
+        tensor.integer(1, 7).message(2, &shape).bytes(8, text.as_bytes());
+        let mut value = Message::default();
+        value.bytes(1, tag.as_bytes()).message(8, &tensor).message(9, &metadata);
+        self.summary(wall, 0, &[value])
+    }
+
+    /// A process begins: what was written before of this step and of those after it is no more. TensorBoard drops it.
+    pub fn begins(&mut self, wall: f64, step: u64) -> io::Result<()> {
+        let (mut log, mut event) = (Message::default(), Message::default());
+        // START
+        log.integer(1, 1);
+        event.double(1, wall).integer(2, step).message(7, &log);
+        self.record(&event)
+    }
+
+    pub fn sample(&mut self, wall: f64, line: &MemoryLine) -> io::Result<()> {
+        let mut found = BTreeMap::new();
+        let host = &line.host;
+        let mut add = |name: &str, bytes: Option<u64>| {
+            found.extend(bytes.map(|bytes| (format!("memory/{name}_bytes"), bytes as f64)));
+        };
+        add("heap", Some(host.heap));
+        add("resident", host.resident);
+        add("device_in_use", line.device.map(|pool| pool.in_use));
+        add("device_reserved", line.device.map(|pool| pool.reserved));
+        add("driver_process", line.driver.and_then(|driver| driver.process));
+        add("container", line.container.map(|container| container.current));
+        found.extend(line.owners.iter().map(|(name, bytes)| (format!("memory_owners/{name}_bytes"), *bytes as f64)));
+        found.extend(line.pressure.map(|percent| ("memory/pressure_percent".to_owned(), percent)));
+        let load = line.driver.and_then(|driver| driver.load).unwrap_or_default();
+        found.extend(load.utilisation_percent.map(|percent| ("gpu/utilisation_percent".to_owned(), percent.into())));
+        found.extend(load.power_milliwatts.map(|power| ("gpu/power_watts".to_owned(), f64::from(power) / 1000.0)));
+        self.scalars(wall, line.step, &found)
+    }
+
+    pub fn scalars(&mut self, wall: f64, step: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {
+        let mut all = Vec::with_capacity(values.len());
+        for (tag, number) in values {
+            if !self.written.tags.contains(tag) {
+                if tag.len() > TAG_BYTES_MAX || self.written.tags.len() >= TAGS_MAX {
+                    self.written.tags_left_out = true;
+                    continue;
+                }
+                self.written.tags.insert(tag.clone());
+            }
+            let mut value = Message::default();
+            value.bytes(1, tag.as_bytes()).float(2, *number as f32);
+            all.push(value);
+        }
+        if all.is_empty() { Ok(()) } else { self.summary(wall, step, &all) }
+    }
+
+    fn summary(&mut self, wall: f64, step: u64, values: &[Message]) -> io::Result<()> {
+        let (mut summary, mut event) = (Message::default(), Message::default());
+        values.iter().for_each(|value| {
+            summary.message(1, value);
+        });
+        event.double(1, wall).integer(2, step).message(5, &summary);
+        self.record(&event)
+    }
+
+    fn record(&mut self, event: &Message) -> io::Result<()> {
+        self.written.events += 1;
+        let length = (event.0.len() as u64).to_le_bytes();
+        let (before, behind) = (check(&length).to_le_bytes(), check(&event.0).to_le_bytes());
+        self.file.write_all(&[&length[..], &before, &event.0, &behind].concat())
+    }
+}
+
+/// A message of protocol buffers: fields, each with its number and wire type before it.
+#[derive(Debug, Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn key(&mut self, field: u64, wire: u64) {
+        self.varint(field << 3 | wire);
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn integer(&mut self, field: u64, value: u64) -> &mut Self {
+        self.key(field, 0);
+        self.varint(value);
+        self
+    }
+
+    fn double(&mut self, field: u64, value: f64) -> &mut Self {
+        self.key(field, 1);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    fn float(&mut self, field: u64, value: f32) -> &mut Self {
+        self.key(field, 5);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    fn bytes(&mut self, field: u64, bytes: &[u8]) -> &mut Self {
+        self.key(field, 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend(bytes);
+        self
+    }
+
+    fn message(&mut self, field: u64, inner: &Self) -> &mut Self {
+        self.bytes(field, &inner.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_those_of_protocol_buffers() {
+        // The examples of its documentation on encoding.
+        let (mut integer, mut text) = (Message::default(), Message::default());
+        integer.integer(1, 150);
+        assert_eq!(integer.0, [0x08, 0x96, 0x01]);
+        text.bytes(2, b"testing");
+        assert_eq!(text.0, [0x12, 0x07, b't', b'e', b's', b't', b'i', b'n', b'g']);
+        let mut outer = Message::default();
+        outer.message(3, &integer);
+        assert_eq!(outer.0, [0x1a, 0x03, 0x08, 0x96, 0x01]);
+    }
+}

@@ -1,0 +1,446 @@
+//! Which runs are there, in which state, and which one is meant by a few letters?
+//!
+//! `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so their order is the order
+//! of the runs; a folder with another name goes by the time of its last change.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::fs::TryLockError;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
+
+use super::format::{Best, MemoryLine, MetricsLine, Outcome, PlanFile, Summary};
+use super::index_error::CANDIDATES_MAX;
+pub use super::index_error::{Candidates, IndexError};
+use super::loss::{self, KindLoss};
+use super::read;
+use super::tail::{News, Tail};
+use xrun_core::files::{file, layout};
+use xrun_core::printable;
+use xrun_core::problem::nearest;
+
+/// Only the newest runs are looked at: nobody reads a longer table, and a folder may hold anything.
+pub const RUNS_MAX: usize = 10_000;
+
+/// Of `2026-11-21T07-14-35`, with which a run id begins.
+const SECOND_CHARACTERS: usize = 19;
+
+/// The most that is read from the end of a file of a run that has no summary yet.
+const TAIL_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where a run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunState {
+    /// A process holds the directory's lock.
+    Running,
+    /// There is a summary, which says how.
+    Ended(Outcome),
+    /// Nobody holds the lock and there is no summary: the process was killed, or the machine went down.
+    Killed,
+    /// The manifest or the summary is missing or damaged, or without a summary the end of what was written; says which.
+    Unreadable(String),
+}
+
+impl RunState {
+    /// For people: `running`, `time limit`, `killed`.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ended(outcome) => outcome.words(),
+            Self::Killed => "killed",
+            Self::Unreadable(_) => "unreadable",
+        }
+    }
+}
+
+/// A run and what its files say in short.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The run's folder.
+    pub path: PathBuf,
+    /// The names of the folders.
+    pub experiment: String,
+    /// The run's id.
+    pub run: String,
+    /// Where it stands.
+    pub state: RunState,
+    /// RFC 3339, UTC; `None` when the manifest does not read.
+    pub started: Option<String>,
+    /// How it ended; `None` while it goes on, after a kill, and where the summary does not read.
+    pub summary: Option<Summary>,
+    /// Optimiser steps that were planned; `None` where nobody knows, or the records do not read.
+    pub steps_planned: Option<u64>,
+    /// Of the summary or, without one, of the last lines of the metrics.
+    pub last_step: Option<u64>,
+    /// The moving average of the kind that most steps were of, and that kind where there are several; of a run without a
+    /// summary from the last lines of its metrics.
+    pub loss: Option<(String, f64)>,
+    /// Resident memory in bytes, of the summary or of the last lines of the trace.
+    pub resident_peak: Option<u64>,
+    /// The best validation after a step, of the summary or of what was written so far.
+    pub best: Option<Best>,
+}
+
+/// A folder that may be a run; ordered by time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    time: String,
+    /// When its folder was made, which tells runs of one second apart; `None` where the file system does not say.
+    made: Option<SystemTime>,
+    run: String,
+    experiment: String,
+    path: PathBuf,
+}
+
+impl Place {
+    fn name(&self) -> String {
+        format!("{}/{}", self.experiment, self.run)
+    }
+}
+
+/// All runs, newest first; of more than [`RUNS_MAX`] the newest.
+pub fn runs(results: &Path) -> Vec<Entry> {
+    newest_first(results, None).collect()
+}
+
+/// The same one by one, and perhaps of one experiment: the files of a run are read when it is asked for.
+pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = Entry> {
+    let mut places = places(results);
+    places.retain(|place| experiment.is_none_or(|name| name == place.experiment));
+    places.into_iter().rev().map(|place| entry_of(place.path, place.experiment, place.run))
+}
+
+/// The folders of all runs below the results, newest first: their times and paths. Nothing in them is read.
+pub fn folders_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    places(results).into_iter().rev().map(|place| (place.time, place.path))
+}
+
+/// One run by its directory.
+pub fn entry(run: &Path) -> Entry {
+    let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned())
+    };
+    entry_of(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
+}
+
+/// The directory that `text` means: a path to a run, `experiment/run`, the beginning of a run id or what stands
+/// behind its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`, or an experiment's name, which means
+/// its newest run.
+pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
+    let as_path = Path::new(text);
+    if is_run(as_path) {
+        return Ok(as_path.to_path_buf());
+    }
+    let text = text.trim_end_matches('/');
+    if let Some(apart) = apart(results, text) {
+        return Ok(apart);
+    }
+    let places = places(results);
+    if places.is_empty() {
+        return Err(IndexError::Empty { results: results.to_path_buf() });
+    }
+    let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
+    let of_experiment: Vec<&Place> =
+        places.iter().filter(|place| experiment.is_none_or(|name| name == place.experiment)).collect();
+    if let Some(back) = steps_back(run)
+        && !of_experiment.is_empty()
+    {
+        return match of_experiment.iter().rev().nth(back) {
+            Some(place) => Ok(place.path.clone()),
+            None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: of_experiment.len() }),
+        };
+    }
+    let exact: Vec<&Place> = of_experiment.iter().copied().filter(|place| place.run == run).collect();
+    if exact.is_empty()
+        && let Some(newest) = places.iter().rev().find(|place| place.experiment == text)
+    {
+        return Ok(newest.path.clone());
+    }
+    let alike = || {
+        let ends = |place: &Place| place.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
+        of_experiment.iter().copied().filter(|place| place.run.starts_with(run) || ends(place)).collect()
+    };
+    let found = if run.is_empty() || !exact.is_empty() { exact } else { alike() };
+    match found.as_slice() {
+        [place] => Ok(place.path.clone()),
+        [] => Err(not_found(&places, text)),
+        _ => Err(IndexError::Ambiguous { text: printable::line(text, 200), candidates: candidates(&found) }),
+    }
+}
+
+/// A run that is not among those of its experiment: `reference/experiment`, `experiment/reproductions/run` (or without
+/// the word between), `experiment/sweeps/sweep/points/0001-1`.
+fn apart(results: &Path, text: &str) -> Option<PathBuf> {
+    let path = results.join(text);
+    let in_name = text.matches('/').count() > 1 || text.starts_with(&format!("{}/", layout::REFERENCE));
+    if in_name && is_run(&path) {
+        // Not through a `latest` that may mean another one soon.
+        return Some(std::fs::canonicalize(&path).unwrap_or(path));
+    }
+    let (experiment, run) = text.split_once('/').filter(|(_, run)| steps_back(run).is_none())?;
+    let reproduction = results.join(experiment).join(layout::REPRODUCTIONS).join(run);
+    (!run.is_empty() && is_run(&reproduction)).then_some(reproduction)
+}
+
+/// 0 for `latest`, 2 for `latest~2`.
+fn steps_back(run: &str) -> Option<usize> {
+    match run.strip_prefix(layout::LATEST)? {
+        "" => Some(0),
+        back => back.strip_prefix('~')?.parse().ok(),
+    }
+}
+
+fn not_found(places: &[Place], text: &str) -> IndexError {
+    let names: Vec<String> = places.iter().rev().map(Place::name).collect();
+    let experiments = places.iter().map(|place| place.experiment.as_str());
+    let suggestion = match nearest(text.split('/').next().unwrap_or(text), experiments) {
+        Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
+        _ => nearest(text, names.iter().map(String::as_str))
+            .or_else(|| nearest(text, places.iter().map(|place| place.run.as_str())))
+            .map(str::to_owned),
+    };
+    IndexError::NotFound {
+        text: printable::line(text, 200),
+        suggestion: suggestion.map(|near| printable::line(&near, 200)),
+        candidates: candidates(&places.iter().collect::<Vec<_>>()),
+    }
+}
+
+/// The names of all experiments that have runs, sorted.
+pub fn experiments(results: &Path) -> Vec<String> {
+    let names: BTreeSet<String> = places(results).into_iter().map(|place| place.experiment).collect();
+    names.into_iter().collect()
+}
+
+/// The experiments that have runs, or an error that names the one that was probably meant.
+pub fn known_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
+    let known = experiments(results);
+    if known.iter().any(|one| one == name) {
+        return Ok(());
+    }
+    if known.is_empty() {
+        return Err(IndexError::Empty { results: results.to_path_buf() });
+    }
+    let shown = |name: &String| printable::line(name, 200);
+    Err(IndexError::NoExperiment {
+        text: printable::line(name, 200),
+        suggestion: nearest(name, known.iter().map(String::as_str)).map(|near| printable::line(near, 200)),
+        candidates: Candidates { names: known.iter().take(CANDIDATES_MAX).map(shown).collect(), count: known.len() },
+    })
+}
+
+/// The newest finished run with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`), of any experiment.
+pub fn finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
+    let same = |place: &Place| {
+        let manifest = read::manifest(&place.path).ok()?;
+        let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
+        let summary = read::summary(&place.path).ok()??;
+        let good = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
+        (manifest.fingerprint == fingerprint && kind == device && good).then_some(())
+    };
+    places(results).into_iter().rev().find(|place| same(place).is_some()).map(|place| place.path)
+}
+
+fn candidates(places: &[&Place]) -> Candidates {
+    let names = places.iter().rev().take(CANDIDATES_MAX).map(|place| printable::line(&place.name(), 200)).collect();
+    Candidates { names, count: places.len() }
+}
+
+/// Whether a folder is that of a run.
+pub fn is_run(path: &Path) -> bool {
+    // A sweep has a lock, too.
+    !path.join(layout::SWEEP).is_file()
+        && [layout::MANIFEST, layout::LOCK, layout::SUMMARY].iter().any(|name| path.join(name).is_file())
+}
+
+/// The runs in a folder that is no run itself, sorted by name: directly in it, or in its `points` as in a sweep.
+pub fn within(folder: &Path) -> Vec<PathBuf> {
+    if is_run(folder) {
+        return Vec::new();
+    }
+    let mut runs: Vec<PathBuf> = [folder.to_path_buf(), folder.join("points")]
+        .iter()
+        .flat_map(|folder| folders(folder, folder).map(|(_, path)| path))
+        .filter(|path| is_run(path))
+        .collect();
+    runs.sort();
+    runs
+}
+
+/// Folders below that of an experiment whose runs are not its own newest ones.
+const APART: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
+
+/// Folders two levels below `results`, oldest first. Never holds more than [`RUNS_MAX`].
+fn places(results: &Path) -> Vec<Place> {
+    let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
+    let mut newest = BinaryHeap::new();
+    for (experiment, folder) in folders(results, &root) {
+        for (run, path) in folders(&folder, &root).filter(|(name, _)| !APART.contains(&name.as_str())) {
+            // Committed results are found by name and are not the newest of anything: git gives them the time of the checkout.
+            if experiment == layout::REFERENCE && !begins_with_a_date(&run) {
+                continue;
+            }
+            let (time, made) = times_of(&run, &path);
+            newest.push(Reverse(Place { time, made, run, experiment: experiment.clone(), path }));
+            if newest.len() > RUNS_MAX {
+                newest.pop();
+            }
+        }
+    }
+    let mut places: Vec<Place> = newest.into_iter().map(|Reverse(place)| place).collect();
+    places.sort();
+    places
+}
+
+/// The folders in a folder. Links into the results themselves (`latest`) are left out, so that nothing counts twice;
+/// links to elsewhere (another disk) are followed. Hidden folders are being written or are not ours.
+fn folders<'a>(folder: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().filter_map(move |entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = entry.path();
+        let link = entry.file_type().ok()?.is_symlink();
+        let twice = link && std::fs::canonicalize(&path).is_ok_and(|target| target.starts_with(root));
+        (!name.starts_with('.') && name != layout::LATEST && !twice && path.is_dir()).then_some((name, path))
+    })
+}
+
+fn begins_with_a_date(run: &str) -> bool {
+    chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
+}
+
+/// The second, as run ids begin, and when its folder was made.
+fn times_of(run: &str, path: &Path) -> (String, Option<SystemTime>) {
+    let metadata = std::fs::metadata(path).ok();
+    let made = metadata.as_ref().and_then(|metadata| metadata.created().ok());
+    if begins_with_a_date(run) {
+        return (run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned(), made);
+    }
+    let changed = metadata.and_then(|metadata| metadata.modified().ok());
+    let time = changed.map_or(String::new(), |time| {
+        chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
+    });
+    (time, made)
+}
+
+fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
+    let manifest = read::manifest(&path);
+    let summary = read::summary(&path);
+    let mut state = match (&manifest, &summary) {
+        // Written last, and taken away first by a resume: the lock may still be held while the report is written.
+        (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
+        _ if is_locked(&path) => RunState::Running,
+        (Err(error), _) | (_, Err(error)) => RunState::Unreadable(error.to_string()),
+        (Ok(_), Ok(None)) => RunState::Killed,
+    };
+    let summary = summary.ok().flatten();
+    let (mut last_step, mut resident_peak, mut best) = (None, None, None);
+    let mut losses = Vec::new();
+    let plan = || read::plan(&path);
+    match &summary {
+        // A summary beside a held lock is that of before the resume.
+        Some(summary) if state != RunState::Running => {
+            last_step = Some(summary.steps);
+            losses.clone_from(&summary.losses);
+            resident_peak = summary.memory.resident_peak;
+            best.clone_from(&summary.best);
+        }
+        _ => {
+            let (metrics, metrics_damaged) = tail::<MetricsLine>(&path.join(layout::METRICS));
+            let (memory, memory_damaged) = tail::<MemoryLine>(&path.join(layout::MEMORY));
+            for (name, damaged) in [(layout::METRICS, metrics_damaged), (layout::MEMORY, memory_damaged)] {
+                if damaged && state != RunState::Running {
+                    state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
+                }
+            }
+            let plan = plan().ok();
+            best = best_so_far(&path, &metrics, plan.as_ref());
+            let over = loss::averaged_over(plan.as_ref().and_then(PlanFile::steps_known));
+            for line in metrics {
+                last_step = last_step.max(Some(line.step()));
+                add_loss(&mut losses, &line, over);
+            }
+            for line in memory {
+                resident_peak = resident_peak.max(line.host.resident_peak).max(line.host.resident);
+            }
+        }
+    }
+    let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan() {
+        Ok(plan) => plan.steps_known(),
+        Err(error) => {
+            if !error.is_missing() && state == RunState::Killed {
+                state = RunState::Unreadable(error.to_string());
+            }
+            None
+        }
+    });
+    if let Some(summary) = summary.as_ref().filter(|_| losses.is_empty()) {
+        // That of an older xrun knows the loss of the last step, of whatever kind that was.
+        let over = loss::averaged_over(Some(summary.steps_planned));
+        let lines = tail::<MetricsLine>(&path.join(layout::METRICS)).0;
+        lines.iter().for_each(|line| add_loss(&mut losses, line, over));
+    }
+    let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
+    let loss = loss::main(&losses).map(|loss| (kind(loss), loss.last));
+    let started = manifest.ok().map(|manifest| manifest.started);
+    Entry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, resident_peak, best }
+}
+
+/// The best validation of a run without a summary. The newest checkpoint knows it: a better one is saved at once, so that
+/// only one behind it, at the end of the metrics, can be missing there.
+fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> Option<Best> {
+    let checkpoints = read::checkpoints(run).into_iter().rev();
+    let saved = checkpoints.filter_map(|(_, path)| read::loop_state(&path).ok()).next().and_then(|state| state.best);
+    let metric = plan.and_then(|plan| {
+        let name = plan.best_by.as_ref()?;
+        let better = plan.metrics.iter().find(|metric| metric.name == *name)?.better?;
+        Some((name, better))
+    });
+    let Some((name, better)) = metric else { return saved };
+    let better_of = |best: Option<Best>, line: &MetricsLine| match line {
+        MetricsLine::Validation { step, metrics, .. } if *step > 0 => {
+            let value = metrics.get(name).copied().flatten();
+            let value = value.filter(|value| best.as_ref().is_none_or(|best| better.prefers(*value, best.value)));
+            value.map(|value| Best { metric: name.clone(), value, step: *step }).or(best)
+        }
+        _ => best,
+    };
+    let before = match saved {
+        // A command has no checkpoint that knows its best, and the end of a long file does not have it.
+        None if is_longer_than_its_end(run) => {
+            let lines = read::metrics(run).into_iter().flatten().flatten();
+            lines.fold(None, |best, line| better_of(best, &line))
+        }
+        saved => saved,
+    };
+    newest.iter().fold(before, better_of)
+}
+
+/// Whether more metrics were written than are read from the end of the file.
+fn is_longer_than_its_end(run: &Path) -> bool {
+    std::fs::metadata(run.join(layout::METRICS)).is_ok_and(|found| found.len() > TAIL_BYTES_MAX)
+}
+
+fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine, over: f64) {
+    if let MetricsLine::Train { batch, loss, .. } = line {
+        loss::add(losses, batch, *loss, over);
+    }
+}
+
+/// Whether a process works in the directory. Asks for a shared lock, so that two who ask do not disturb each other.
+pub fn is_locked(run: &Path) -> bool {
+    let Ok(file) = file::open(&run.join(layout::LOCK)) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+/// The records at the end of a file of lines, and whether one of them is not what was written.
+fn tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
+    let News { records, damaged, .. } = Tail::new(path, TAIL_BYTES_MAX).news();
+    (records, damaged)
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! Are runs found, told apart and read, whatever is in the folder?
+
+use super::*;
+use serde_json::json;
+use xrun_core::files::write;
+
+fn manifest(run: &Path) {
+    let record = json!({
+        "version": 1, "experiment": "stage2", "description": "", "run": "x", "fingerprint": "f", "seed": 1, "command": [],
+        "working_directory": "/", "started": "2026-11-21T07:14:35Z", "resumed": [],
+        "code": { "xrun": "0.1.0", "git_commit": null, "git_patch": null, "features": [], "lock_digest": "" },
+        "host": { "name": "h", "system": "s", "processor": "p", "cores": 2, "memory": null, "memory_limit": null },
+        "device": { "chosen": "cpu", "because": "", "name": "flex", "driver": null, "memory": null },
+        "data": {}, "data_skipped": {}, "origins": {}
+    });
+    write::replace_json(&run.join(layout::MANIFEST), &record).unwrap();
+}
+
+fn run(results: &Path, name: &str) -> PathBuf {
+    let path = results.join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    manifest(&path);
+    path
+}
+
+fn three_runs() -> (tempfile::TempDir, [PathBuf; 3]) {
+    let results = tempfile::tempdir().unwrap();
+    let names =
+        ["stage2/2026-11-19T10-00-00_aaaaaa", "cards/2026-11-20T10-00-00_bbbbbb", "stage2/2026-11-21T10-00-00_cccccc"];
+    let paths = names.map(|name| run(results.path(), name));
+    (results, paths)
+}
+
+#[test]
+fn a_run_is_found_by_path_name_beginning_end_and_age() {
+    let (results, [first, second, third]) = three_runs();
+    let find = |text: &str| find(results.path(), text).unwrap();
+    assert_eq!(find(first.to_str().unwrap()), first);
+    assert_eq!(find("stage2/2026-11-19T10-00-00_aaaaaa"), first);
+    assert_eq!(find("2026-11-20"), second);
+    assert_eq!(find("stage2/2026-11-21"), third);
+    assert_eq!(find("bbbbbb"), second);
+    assert_eq!(find("latest"), third);
+    assert_eq!(find("latest~1"), second);
+    assert_eq!(find("latest~2"), first);
+    assert_eq!(find("stage2/latest~1"), first);
+    assert_eq!(find("cards/latest"), second);
+    assert_eq!((find("stage2"), find("cards/")), (third, second));
+}
+
+#[test]
+fn of_runs_of_one_second_the_one_made_later_is_newer() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a/2026-11-21T07-14-35_ffffff", "a/2026-11-21T07-14-35_000000", "a/2026-11-21T07-14-34_aaaaaa"] {
+        run(folder.path(), name);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let latest = find(folder.path(), "latest").unwrap();
+    // Where a file system does not know when a folder was made, the name decides.
+    let knows = std::fs::metadata(folder.path()).unwrap().created().is_ok();
+    let [newest, other] = if knows { ["000000", "ffffff"] } else { ["ffffff", "000000"] };
+    assert!(latest.ends_with(format!("2026-11-21T07-14-35_{newest}")), "{}", latest.display());
+    assert!(find(folder.path(), "a/latest~1").unwrap().ends_with(format!("2026-11-21T07-14-35_{other}")));
+}
+
+#[test]
+fn committed_results_are_found_by_name_and_are_never_the_newest() {
+    let (results, [_, _, third]) = three_runs();
+    let reference = run(results.path(), "reference/stage2");
+    assert_eq!(find(results.path(), "reference/stage2").unwrap(), reference);
+    assert_eq!(find(results.path(), "latest").unwrap(), third);
+    assert_eq!(runs(results.path()).len(), 3);
+    let own = run(results.path(), "reference/2026-11-22T10-00-00_dddddd");
+    assert_eq!(find(results.path(), "latest").unwrap(), own, "an experiment may be called so");
+}
+
+#[test]
+fn reproductions_are_found_by_name_and_shadow_nothing() {
+    let (results, [_, _, third]) = three_runs();
+    let again = run(results.path(), "stage2/reproductions/2026-11-22T10-00-00_cccccc");
+    let point = run(results.path(), "stage2/sweeps/2026-11-22T10-00-00_eeeeee/points/0001-1");
+    let find = |text: &str| find(results.path(), text).unwrap();
+    assert_eq!([find("latest"), find("stage2"), find("cccccc")], [third.clone(), third.clone(), third]);
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap();
+    assert_eq!(find("stage2/reproductions/2026-11-22T10-00-00_cccccc"), real(&again));
+    assert_eq!(find("stage2/2026-11-22T10-00-00_cccccc"), again, "as `xrun show` names it");
+    assert_eq!(find("stage2/sweeps/2026-11-22T10-00-00_eeeeee/points/0001-1"), real(&point));
+    assert_eq!(runs(results.path()).len(), 3);
+}
+
+#[test]
+fn an_experiment_without_runs_is_answered_with_those_that_have_some() {
+    let (results, _) = three_runs();
+    assert!(known_experiment(results.path(), "cards").is_ok());
+    let message = known_experiment(results.path(), "stage3").unwrap_err().to_string();
+    assert!(message.contains("did you mean \"stage2\"?") && message.contains("\n  cards"), "{message}");
+}
+
+#[test]
+fn a_name_that_means_none_or_several_is_answered_with_candidates() {
+    let (results, _) = three_runs();
+    let message = |text: &str| find(results.path(), text).unwrap_err().to_string();
+    assert!(message("stage").contains("did you mean \"stage2/latest\"?"), "{}", message("stage"));
+    assert!(message("stage3/latest").contains("stage2/2026-11-21T10-00-00_cccccc"));
+    let several = message("2026-11");
+    assert!(several.contains("any of 3 runs") && several.contains("cards/2026-11-20T10-00-00_bbbbbb"), "{several}");
+    assert!(message("latest~3").contains("there are 3 runs"));
+    assert!(message("no\u{1b}[2Jsuch").contains("no\\u{1b}[2Jsuch"), "escape sequences do not reach the terminal");
+    assert!(message("").contains("no run is called"));
+    let empty = tempfile::tempdir().unwrap();
+    assert!(find(empty.path(), "latest").unwrap_err().to_string().contains("no run in"));
+    assert!(find(Path::new("/no/such/folder"), "latest").unwrap_err().to_string().contains("--results"));
+}
+
+#[test]
+fn runs_are_listed_newest_first_with_links_counted_once() {
+    let (results, [_, second, third]) = three_runs();
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&third, results.path().join("stage2/latest")).unwrap();
+        std::os::unix::fs::symlink(&third, results.path().join("stage2/the-good-one")).unwrap();
+        std::os::unix::fs::symlink(results.path().join("stage2"), results.path().join("same")).unwrap();
+        std::os::unix::fs::symlink("/no/such/place", results.path().join("stage2/broken")).unwrap();
+    }
+    let runs = runs(results.path());
+    assert_eq!(runs.len(), 3);
+    assert_eq!((&runs[0].path, &runs[1].path), (&third, &second));
+    assert_eq!((runs[1].experiment.as_str(), runs[1].run.as_str()), ("cards", "2026-11-20T10-00-00_bbbbbb"));
+}
+
+#[test]
+fn the_state_tells_running_from_killed_and_damaged() {
+    let (_results, [first, second, third]) = three_runs();
+    let held = std::fs::File::options().create(true).append(true).open(first.join(layout::LOCK)).unwrap();
+    held.try_lock().unwrap();
+    assert_eq!(entry(&first).state, RunState::Running);
+    assert!(is_locked(&first), "asking does not take the lock away");
+    drop(held);
+    assert_eq!(entry(&first).state, RunState::Killed);
+    write::replace(&second.join(layout::SUMMARY), b"{ \"version\": 1").unwrap();
+    assert!(matches!(entry(&second).state, RunState::Unreadable(why) if why.contains("summary.json")));
+    write::replace(&third.join(layout::MANIFEST), &[0, 159, 146, 150]).unwrap();
+    assert!(matches!(entry(&third).state, RunState::Unreadable(why) if why.contains("manifest.json")));
+}
+
+#[test]
+fn a_killed_run_shows_how_far_it_came() {
+    let (_results, [first, ..]) = three_runs();
+    let line = |step: u64, loss: f64| {
+        json!({ "kind": "train", "step": step, "epoch": 1, "batch": "detection", "loss": loss, "learning_rate": 0.1,
+                "gradient_norm": null, "gradient_norm_median": null, "values": {} })
+    };
+    let mut text: String = (1..2_000).map(|step| format!("{}\n", line(step, 1.0 / step as f64))).collect();
+    text.push_str("{\"kind\":\"train\",\"step\":2000,\"ep");
+    write::replace(&first.join(layout::METRICS), text.as_bytes()).unwrap();
+    let killed = entry(&first);
+    let (kind, loss) = killed.loss.unwrap();
+    assert_eq!((killed.last_step, kind.as_str()), (Some(1_999), ""), "of one kind there is no need to name it");
+    assert!((loss - 1.0 / 1_990.0).abs() < 1e-5, "the average of the last steps: {loss}");
+    // A last step of another kind is not the loss of the run.
+    let other = text.replace(
+        "\"step\":1999,\"epoch\":1,\"batch\":\"detection\"",
+        "\"step\":1999,\"epoch\":1,\"batch\":\"triplet\"",
+    );
+    assert_ne!(other, text);
+    write::replace(&first.join(layout::METRICS), other.as_bytes()).unwrap();
+    let (kind, again) = entry(&first).loss.unwrap();
+    assert!(kind == "detection" && (again - loss).abs() < 1e-4, "{kind} {again}");
+}
+
+#[test]
+fn folders_with_anything_in_them_do_no_harm() {
+    let (results, _) = three_runs();
+    let odd = results.path().join("stage2").join("odd\u{1b}[31m");
+    std::fs::create_dir_all(odd.join(layout::METRICS)).unwrap();
+    std::fs::create_dir_all(odd.join(layout::MANIFEST)).unwrap();
+    write::replace(&results.path().join("stage2/file"), b"not a folder").unwrap();
+    let runs = runs(results.path());
+    assert_eq!(runs.len(), 4);
+    assert_eq!(runs.iter().filter(|run| matches!(run.state, RunState::Unreadable(_))).count(), 1);
+}

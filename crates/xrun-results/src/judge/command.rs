@@ -1,0 +1,200 @@
+//! The verdict on a command that `xrun watch` ran: by step where its steps are known, else by the clock.
+//!
+//! Both are judged as the samples come. A step is the better measure: a loader that is slow for an hour does not change
+//! it.
+
+use xrun_verdict::names::{HELD, ON_GPUS};
+use xrun_verdict::{Axis, Context, Judgement, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
+
+use super::sample::sample;
+use crate::format::MemoryLine;
+use crate::watched::Watched;
+use xrun_core::bounded::planned::Place;
+use xrun_core::units::seconds;
+
+/// A command's samples, judged by step and by the clock.
+#[derive(Clone, Debug)]
+pub struct Command {
+    by_step: Watch,
+    by_clock: Watch,
+    step: u64,
+    /// Waits for a later step: until there is one, it may show the end of the program.
+    newest: Option<MemoryLine>,
+}
+
+impl Command {
+    /// A command of which nothing was sampled yet.
+    pub fn new(watched: &Watched) -> Self {
+        let context =
+            Context { host_limit: watched.host_memory, device_limit: watched.device_memory, ..Context::default() };
+        // As many samples as there must be steps.
+        let span_min = STEPS_NEEDED * watched.every_ms.max(1);
+        Self {
+            by_step: Watch::new(context.clone()),
+            by_clock: Watch::new(Context { axis: Axis::Clock, span_min, ..context }),
+            step: 0,
+            newest: None,
+        }
+    }
+
+    /// Adds a sample.
+    pub fn add(&mut self, line: &MemoryLine) {
+        self.by_clock.add(&sample(line));
+        // The first sample behind a step is nearest to its end. Those before the first step show the start of the
+        // program, and those after the last one its end, when workers are gone.
+        if line.step > self.step {
+            self.step = line.step;
+            if let Some(before) = self.newest.replace(line.clone()) {
+                self.by_step.add(&sample(&before));
+            }
+        }
+    }
+
+    /// The verdict by step where that says something.
+    pub fn verdict(&self) -> Verdict {
+        let (by_step, by_clock) = (self.by_step.verdict(), self.by_clock.verdict());
+        let unknown = |verdict: &Verdict| verdict.verdict == Judgement::Inconclusive;
+        if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
+            return by_clock;
+        }
+        let until =
+            held(&by_clock).and_then(|held| held.steps_to_limit).filter(|_| grows(&by_step) && grows(&by_clock));
+        let message = match until {
+            Some(milliseconds) => format!("{}; by the clock in about {}", by_step.message, seconds(milliseconds / 1e3)),
+            None => by_step.message.clone(),
+        };
+        Verdict { message, ..by_step }
+    }
+
+    /// Bytes a second by which memory of the host or of GPUs grows, where that is the verdict on it.
+    pub fn bytes_per_second(&self, place: Place) -> Option<f64> {
+        let by_clock = self.by_clock.verdict();
+        let name = if place == Place::Device { ON_GPUS } else { HELD };
+        let series = by_clock.series.iter().find(|one| one.name == name)?;
+        let grows = series.findings.verdict == Judgement::Growing;
+        series.findings.slope.filter(|_| grows).map(|slope| slope * 1e3)
+    }
+}
+
+fn grows(verdict: &Verdict) -> bool {
+    verdict.verdict == Judgement::Growing
+}
+
+fn held(verdict: &Verdict) -> Option<&SeriesVerdict> {
+    verdict.series.iter().find(|one| one.name == HELD)
+}
+
+#[cfg(test)]
+mod tests {
+    use xrun_verdict::names::PRIVATE;
+
+    use super::*;
+    use crate::format::{HostMemory, Point, VERSION};
+    use crate::watched::Processes;
+
+    const MIB: u64 = 1 << 20;
+
+    fn line(milliseconds: u64, step: u64, main: u64, workers: u64) -> MemoryLine {
+        let owner = |group: &str, bytes: u64| (format!("{group}{PRIVATE}"), bytes);
+        MemoryLine {
+            version: VERSION,
+            segment: 0,
+            time_us: milliseconds * 1000,
+            step,
+            epoch: 0,
+            point: Point::Step,
+            host: HostMemory { heap: main + workers, resident: Some(main + workers), ..HostMemory::default() },
+            device: None,
+            driver: None,
+            container: None,
+            owners: [owner("main", main), owner("workers", workers)].into(),
+            freed: None,
+            phases_us: [].into(),
+            cost_us: 0,
+            pressure: None,
+            processes: Some(Processes { count: 3, threads: 3, ..Processes::default() }),
+        }
+    }
+
+    #[test]
+    fn memory_of_gpus_that_grows_is_named_beside_host_memory_that_does_not() {
+        let watched = Watched { device_memory: Some(1024 * MIB), ..Watched::default() };
+        let lines = (0..300).map(|at| {
+            let mut line = line(1000 * at, at, 100 * MIB, 50 * MIB);
+            let held = 2 * MIB * at;
+            line.owners.insert("workers/GPU".into(), held);
+            let group = crate::watched::Group { gpu: Some(held), ..Default::default() };
+            line.processes = line.processes.map(|mut processes| {
+                processes.groups.insert("workers".into(), group);
+                processes
+            });
+            line
+        });
+        let verdict = judged(&watched, lines);
+        assert_eq!(
+            (verdict.verdict, verdict.owner.as_deref()),
+            (Judgement::Growing, Some("workers/GPU")),
+            "{verdict:?}"
+        );
+        assert!(verdict.message.contains("GPU memory of `workers` by 2.0 MiB a step"), "{}", verdict.message);
+        assert!(verdict.message.contains("limit"), "{}", verdict.message);
+    }
+
+    fn judged(watched: &Watched, lines: impl Iterator<Item = MemoryLine>) -> Verdict {
+        let mut command = Command::new(watched);
+        lines.for_each(|line| command.add(&line));
+        command.verdict()
+    }
+
+    #[test]
+    fn growth_by_step_names_the_group_and_says_when_the_limit_is_reached() {
+        let watched = Watched { host_memory: Some(1024 * MIB), ..Watched::default() };
+        let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{verdict:?}");
+        assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
+        for words in [
+            "private memory of `workers` by 1.0 MiB a step",
+            "it is 100 % of the growth",
+            "the limit of 1.0 GiB is reached in 626 more steps",
+            "by the clock in about 10 min",
+        ] {
+            assert!(verdict.message.contains(words), "{words}: {}", verdict.message);
+        }
+    }
+
+    #[test]
+    fn without_steps_the_clock_judges_and_not_too_early() {
+        let grown =
+            |seconds: u64| judged(&Watched::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)));
+        let verdict = grown(60);
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Inconclusive, Axis::Clock));
+        assert!(verdict.message.contains("too short for a verdict: another 3"), "{}", verdict.message);
+        let verdict = grown(300);
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Clock));
+        assert!(verdict.message.contains("private memory of `main` by 2.0 MiB a second"), "{}", verdict.message);
+    }
+
+    #[test]
+    fn memory_that_moves_between_groups_is_no_growth() {
+        let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
+        assert_eq!(judged(&Watched::default(), lines).verdict, Judgement::Bounded);
+    }
+
+    #[test]
+    fn workers_that_are_gone_when_the_last_step_is_seen_hide_no_growth() {
+        let steps = (0..40).map(|at| line(15_000 * at, 500 * at, 400 * MIB, 20 * at * MIB));
+        let end = std::iter::once(line(615_000, 20_000, 400 * MIB, 0));
+        let verdict = judged(&Watched::default(), steps.chain(end));
+        assert_eq!(verdict.owner.as_deref(), Some("workers/private"), "{}", verdict.message);
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{}", verdict.message);
+    }
+
+    #[test]
+    fn the_start_and_the_end_of_a_program_do_not_count_among_its_steps() {
+        let start = (0..100).map(|at| line(1000 * at, 0, at * MIB, 0));
+        let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, 100 * MIB, 0));
+        let end = (0..50).map(|at| line(1000 * (300 + at), 200, (100 - at) * MIB, 0));
+        let verdict = judged(&Watched::default(), start.chain(steps).chain(end));
+        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Bounded, Axis::Steps), "{}", verdict.message);
+    }
+}

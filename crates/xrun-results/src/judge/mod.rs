@@ -1,0 +1,16 @@
+//! The verdict on what was recorded of a run, of a watched command, or by another tool.
+//!
+//! Series are judged by the crate `xrun-verdict`. Here records become its samples.
+
+mod command;
+mod of_run;
+mod sample;
+mod so_far;
+
+pub use command::Command;
+pub use of_run::{VerdictError, context, of_path, of_run, of_samples, suspected_at};
+pub use sample::sample;
+pub use so_far::SoFar;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! The verdict on what was recorded: a run's folder, a `memory.jsonl`, or a table of another tool.
+
+use std::path::{Path, PathBuf};
+
+use xrun_verdict::table::{self, Asked, Judged, TableError};
+use xrun_verdict::{Context, Scale, Verdict, Watch};
+
+use super::command::Command;
+use super::sample::{declared, sample};
+use crate::format::{MemoryLine, PlanFile, Point};
+use crate::read;
+use crate::read::ReadError;
+use crate::resolved;
+use crate::watched::Watched;
+use xrun_core::experiment::Experiment;
+use xrun_core::files::layout;
+use xrun_core::printable;
+use xrun_core::units::counted;
+
+/// A recording cannot be judged.
+#[derive(Debug, thiserror::Error)]
+pub enum VerdictError {
+    /// A file of the run is missing or cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A table of another tool cannot be judged.
+    #[error("{}: {message}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// The reason, for people.
+        message: String,
+    },
+    /// Something was asked for that is not there.
+    #[error("{0}")]
+    Asked(String),
+}
+
+impl From<TableError> for VerdictError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::File { path, source } => Self::Read(ReadError::File { path, source }),
+            TableError::Content { path, message } => Self::Table { path, message },
+            TableError::Asked(message) => Self::Asked(message),
+        }
+    }
+}
+
+/// The context of a run, by its plan and its experiment.
+pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
+    let per_epoch = plan.steps_per_epoch;
+    let validate = match experiment.validation.every_steps {
+        0 => experiment.validation.every_epochs * per_epoch,
+        steps => steps,
+    };
+    let cadences = [experiment.cleanup.every_steps, validate, experiment.checkpoint.every_steps];
+    // What comes only at the end need not be waited for.
+    let early = cadences.iter().copied().filter(|cadence| *cadence <= plan.steps / 4);
+    let settled = early.max().unwrap_or_default();
+    let growth_min = experiment.memory.growth_min.0 as f64;
+    let scale = Some(Scale { growth_min, move_min: growth_min / 32.0 });
+    Context {
+        scale,
+        steps: plan.steps,
+        steps_per_epoch: per_epoch,
+        settled,
+        host_limit: experiment.limits.host_memory.map(|limit| limit.0),
+        device_limit: experiment.limits.device_memory.map(|limit| limit.0),
+        owners: declared(plan),
+        ..Context::default()
+    }
+}
+
+/// Judges a run by its folder: each of its processes by itself, and the worst counts.
+///
+/// # Errors
+/// A record that does not read.
+pub fn of_run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
+    let plan = read::plan(run)?;
+    let mut watch = Watch::new(context(&plan, experiment));
+    let left_out = each(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
+    Ok(left_out.told(watch.verdict()))
+}
+
+/// The step at which a series of a run first looked as if it grew.
+///
+/// # Errors
+/// As [`of_run`].
+pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictError> {
+    let plan = read::plan(run)?;
+    let checked = xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
+    let Ok(checked) = checked else { return Ok(None) };
+    let mut watch = Watch::new(context(&plan, &checked.experiment));
+    let mut first = None;
+    each(&run.join(layout::MEMORY), |line| {
+        watch.add(&sample(&line));
+        if first.is_none() && line.point == Point::Step && watch.suspects().contains(&series) {
+            first = Some(line.step);
+        }
+    })?;
+    Ok(first)
+}
+
+/// Judges a `memory.jsonl` by itself, without a plan.
+///
+/// # Errors
+/// A line that does not read.
+pub fn of_samples(path: &Path) -> Result<Verdict, VerdictError> {
+    let Length { steps, of_command } = length(path)?;
+    if of_command {
+        return of_command_samples(path, &Watched::default());
+    }
+    let mut watch = Watch::new(Context { steps, ..Context::default() });
+    let left_out = each(path, |line| watch.add(&sample(&line)))?;
+    Ok(left_out.told(watch.verdict()))
+}
+
+/// Damaged lines of a trace, of which nobody knows what they said.
+struct LeftOut {
+    file: String,
+    lines: u64,
+}
+
+impl LeftOut {
+    /// The verdict on the rest, which says so.
+    fn told(self, verdict: Verdict) -> Verdict {
+        if self.lines == 0 {
+            return verdict;
+        }
+        let (lines, are) = (counted(self.lines, "damaged line"), if self.lines == 1 { "is" } else { "are" });
+        let message = format!("{}; {lines} of {} {are} left out", verdict.message, self.file);
+        Verdict { message, ..verdict }
+    }
+}
+
+/// Goes through the samples of a trace. A damaged line is left out and counted, unless there is no other. Lines that
+/// changed places are each as they were written, and yet another verdict could come out: they are an error.
+fn each(path: &Path, mut with: impl FnMut(MemoryLine)) -> Result<LeftOut, VerdictError> {
+    let (mut lines, mut damage, mut before) = (0, None, None);
+    for line in read::memory_file(path)? {
+        let line = match line {
+            Ok(line) => line,
+            Err(error @ ReadError::Content { .. }) => {
+                lines += 1;
+                damage.get_or_insert(error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let now = (line.segment, line.step);
+        if let Some((segment, step)) = before.replace(now).filter(|before| now < *before) {
+            let (process, later) = now;
+            let message = format!(
+                "its lines are not in the order in which they were written: step {later} of process {process} comes after step \
+                 {step} of process {segment}"
+            );
+            return Err(ReadError::content(path, &message).into());
+        }
+        with(line);
+    }
+    match damage.filter(|_| before.is_none()) {
+        Some(error) => Err(error.into()),
+        None => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Ok(LeftOut { file: printable::line(&name, NAME_CHARACTERS_MAX), lines })
+        }
+    }
+}
+
+const NAME_CHARACTERS_MAX: usize = 100;
+
+/// Judges the samples of a command that `xrun watch` ran.
+fn of_command_samples(path: &Path, watched: &Watched) -> Result<Verdict, VerdictError> {
+    let mut command = Command::new(watched);
+    let mut segment = 0;
+    let left_out = each(path, |line| {
+        if line.segment != segment {
+            // A command that was resumed holds other memory.
+            (segment, command) = (line.segment, Command::new(watched));
+        }
+        command.add(&line);
+    })?;
+    Ok(left_out.told(command.verdict()))
+}
+
+/// The extent of a trace.
+struct Length {
+    /// The steps from the first of all samples to the last.
+    steps: u64,
+    /// They are of a command.
+    of_command: bool,
+}
+
+fn length(path: &Path) -> Result<Length, VerdictError> {
+    let (mut first, mut last, mut of_command) = (u64::MAX, 0, false);
+    each(path, |line| {
+        (first, last) = (first.min(line.step), last.max(line.step));
+        of_command |= line.processes.is_some();
+    })?;
+    Ok(Length { steps: last.saturating_sub(first), of_command })
+}
+
+/// Judges whatever the path names: a run's folder, a `memory.jsonl`, or a trace of another tool, of which more may be
+/// `asked`.
+///
+/// # Errors
+/// As those above; a path that names neither a folder nor a regular file.
+pub fn of_path(path: &Path, asked: &Asked) -> Result<Judged, VerdictError> {
+    let is_run = path.is_dir();
+    let is_table = !is_run && path.extension().is_none_or(|extension| extension != "jsonl");
+    if is_table {
+        return Ok(table::of_table(path, asked)?);
+    }
+    if !asked.is_empty() {
+        let message = "has no columns; `--column`, `--step-column` and `--unit` are for tables";
+        return Err(VerdictError::Asked(format!("{}: {message}", path.display())));
+    }
+    if is_run {
+        return of_folder(path).map(Judged::from);
+    }
+    regular(path)?;
+    of_samples(path).map(Judged::from)
+}
+
+fn of_folder(run: &Path) -> Result<Verdict, VerdictError> {
+    for name in [layout::MEMORY, layout::VERDICT, layout::PLAN, layout::RESOLVED] {
+        let path = run.join(name);
+        if path.exists() {
+            regular(&path)?;
+        }
+    }
+    // Of a result that was passed on, the trace may have stayed behind: it is the largest file.
+    if !run.join(layout::MEMORY).exists()
+        && let Some(verdict) = read::verdict(run)?
+    {
+        return Ok(verdict);
+    }
+    if let Ok(manifest) = read::manifest(run)
+        && let Some(watched) = &manifest.watched
+    {
+        return of_command_samples(&run.join(layout::MEMORY), watched);
+    }
+    if run.join(layout::RESOLVED).exists() {
+        // Another experiment would be judged by other limits.
+        resolved::text_of(run)?;
+    }
+    match xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]) {
+        Ok(checked) => of_run(run, &checked.experiment),
+        // A data set that is gone is no reason not to judge.
+        Err(_) => of_samples(&run.join(layout::MEMORY)),
+    }
+}
+
+/// A pipe would be waited for, and a device may never end.
+fn regular(path: &Path) -> Result<(), VerdictError> {
+    let kind = std::fs::metadata(path);
+    match kind.map_err(|source| ReadError::File { path: path.to_path_buf(), source })?.is_file() {
+        true => Ok(()),
+        false => Err(VerdictError::Table { path: path.to_path_buf(), message: "is no regular file".into() }),
+    }
+}

@@ -1,0 +1,62 @@
+//! A line of `memory.jsonl` as a sample that can be judged, and the owners of a plan as they were declared.
+
+use std::collections::BTreeMap;
+
+use xrun_verdict::{Declared, Driver, Pool, Processes, Sample};
+
+use crate::format::{MemoryLine, PlanFile};
+use crate::watched;
+use xrun_core::bounded::planned::Place;
+
+/// A line as a sample.
+pub fn sample(line: &MemoryLine) -> Sample<'_> {
+    let host = &line.host;
+    let own = host.resident.unwrap_or(host.heap);
+    Sample {
+        segment: line.segment,
+        step: line.step,
+        milliseconds: line.time_us / 1000,
+        heap: host.heap,
+        heap_high: host.heap_high,
+        resident: host.resident,
+        anonymous: host.anonymous,
+        libraries: host.libraries,
+        pool: line.device.map(|device| Pool {
+            in_use: device.in_use,
+            reserved: device.reserved,
+            allocations: device.allocations,
+        }),
+        driver: line.driver.map(|driver| Driver { process: driver.process, device: driver.device }),
+        container: line.container.and_then(|container| container.anonymous),
+        room: line.container.and_then(|container| container.room(own)),
+        owners: Some(&line.owners),
+        processes: line.processes.as_ref().map(|processes| of_command(processes, host.file)),
+    }
+}
+
+fn of_command(processes: &watched::Processes, files: Option<u64>) -> Processes {
+    let on_gpus = processes.groups.values().filter_map(|group| group.gpu);
+    Processes {
+        count: processes.count,
+        threads: processes.threads,
+        open_files: processes.open_files,
+        files,
+        on_gpus: on_gpus.reduce(|all, one| all + one),
+    }
+}
+
+/// The owners of a plan, and where the growth of each ends.
+pub fn declared(plan: &PlanFile) -> BTreeMap<String, Declared> {
+    let owners = plan.owners.iter().map(|owner| {
+        let declared = Declared { place: place(owner.place), cap: owner.bytes, full: owner.full() };
+        (owner.name.clone(), declared)
+    });
+    owners.collect()
+}
+
+fn place(place: Place) -> xrun_verdict::Place {
+    match place {
+        Place::Host => xrun_verdict::Place::Host,
+        Place::Device => xrun_verdict::Place::Device,
+    }
+}

@@ -1,0 +1,177 @@
+//! The verdict on a run that goes on, as far as the end of its samples tells.
+//!
+//! The run itself judges all of its samples and writes that down when it ends. Whoever looks at it from outside reads
+//! the newest samples only, so that a look costs the same however long the run is.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use xrun_verdict::{Context, Verdict, Watch};
+
+use super::command::Command;
+use super::of_run;
+use super::sample::{declared, sample};
+use crate::format::MemoryLine;
+use crate::tail::{News, Tail};
+use crate::{read, resolved};
+use xrun_core::files::layout;
+
+/// The most that is read of a trace at a time: some thousand samples.
+const READ_BYTES_MAX: u64 = 1024 * 1024;
+/// Samples over which speed is measured.
+const RECENT: usize = 64;
+
+/// Follows the samples of a run.
+#[derive(Clone, Debug)]
+pub struct SoFar {
+    run: PathBuf,
+    tail: Tail,
+    judge: Judge,
+    /// Time in microseconds and step of the newest samples; at most [`RECENT`].
+    recent: VecDeque<(u64, u64)>,
+    newest: Option<MemoryLine>,
+    verdict: Option<Verdict>,
+}
+
+#[derive(Clone, Debug)]
+enum Judge {
+    Run(Box<Watch>),
+    Command(Box<Command>),
+}
+
+impl Judge {
+    fn of(run: &Path) -> Self {
+        if let Some(watched) = read::manifest(run).ok().and_then(|manifest| manifest.watched) {
+            return Self::Command(Box::new(Command::new(&watched)));
+        }
+        let plan = read::plan(run).ok();
+        let whole = resolved::text_of(run).is_ok();
+        let checked = xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
+        let context = match (plan, checked.ok().filter(|_| whole)) {
+            (Some(plan), Some(checked)) => of_run::context(&plan, &checked.experiment),
+            (Some(plan), None) => Context { steps: plan.steps, owners: declared(&plan), ..Context::default() },
+            (None, _) => Context::default(),
+        };
+        Self::Run(Box::new(Watch::new(context)))
+    }
+}
+
+impl SoFar {
+    /// Follows a run, which may not have begun yet. Reads nothing of its samples.
+    pub fn new(run: &Path) -> Self {
+        Self {
+            run: run.to_path_buf(),
+            tail: Tail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
+            judge: Judge::of(run),
+            recent: VecDeque::with_capacity(RECENT),
+            newest: None,
+            verdict: None,
+        }
+    }
+
+    /// Takes in what was written since the last call. Says whether there was anything.
+    pub fn look(&mut self) -> bool {
+        let News { records, .. } = self.tail.news::<MemoryLine>();
+        let any = !records.is_empty();
+        records.into_iter().for_each(|line| self.add(line));
+        if any {
+            self.verdict = Some(match &self.judge {
+                Judge::Run(watch) => watch.verdict(),
+                Judge::Command(command) => command.verdict(),
+            });
+        }
+        any
+    }
+
+    fn add(&mut self, line: MemoryLine) {
+        let place = |line: &MemoryLine| (line.segment, line.step);
+        // Lines that changed places are damage, which `xrun verdict` names.
+        if self.newest.as_ref().is_some_and(|before| place(&line) < place(before)) {
+            return;
+        }
+        if self.newest.as_ref().is_some_and(|before| before.segment != line.segment) {
+            self.recent.clear();
+            if matches!(self.judge, Judge::Command(_)) {
+                // A command that was resumed holds other memory.
+                self.judge = Judge::of(&self.run);
+            }
+        }
+        match &mut self.judge {
+            Judge::Run(watch) => watch.add(&sample(&line)),
+            Judge::Command(command) => command.add(&line),
+        }
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((line.time_us, line.step));
+        self.newest = Some(line);
+    }
+
+    /// The newest sample.
+    pub fn newest(&self) -> Option<&MemoryLine> {
+        self.newest.as_ref()
+    }
+
+    /// The verdict on what was read; `None` before the first sample.
+    pub fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
+    }
+
+    /// Steps a second over the newest samples; `None` before the second step.
+    pub fn steps_per_second(&self) -> Option<f64> {
+        let (first, last) = (self.recent.front()?, self.recent.back()?);
+        let seconds = last.0.saturating_sub(first.0) as f64 / 1e6;
+        let steps = last.1.saturating_sub(first.1) as f64;
+        (seconds > 0.0 && steps > 0.0).then(|| steps / seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{HostMemory, Point, VERSION};
+    use crate::verdict::Judgement;
+    use std::io::Write;
+
+    fn line(segment: u32, step: u64, heap: u64) -> String {
+        let line = MemoryLine {
+            version: VERSION,
+            segment,
+            time_us: 500_000 * step,
+            step,
+            epoch: 0,
+            point: Point::Step,
+            host: HostMemory { heap, ..HostMemory::default() },
+            device: None,
+            driver: None,
+            container: None,
+            pressure: None,
+            owners: [].into(),
+            freed: None,
+            phases_us: [].into(),
+            cost_us: 0,
+            processes: None,
+        };
+        format!("{}\n", serde_json::to_string(&line).unwrap())
+    }
+
+    #[test]
+    fn growth_is_told_from_the_end_of_a_long_trace_and_speed_is_that_of_the_newest_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(layout::MEMORY);
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let mut so_far = SoFar::new(folder.path());
+        assert!(!so_far.look() && so_far.verdict().is_none());
+        for step in 0..10_000 {
+            file.write_all(line(0, step, 50_000_000 + 100_000 * step).as_bytes()).unwrap();
+        }
+        assert!(file.metadata().unwrap().len() > READ_BYTES_MAX);
+        assert!(so_far.look() && !so_far.look());
+        assert_eq!(so_far.newest().unwrap().step, 9999);
+        assert_eq!(so_far.verdict().unwrap().verdict, Judgement::Growing);
+        assert_eq!(so_far.steps_per_second(), Some(2.0));
+        file.write_all(line(1, 9000, 50_000_000).as_bytes()).unwrap();
+        assert!(so_far.look());
+        assert_eq!((so_far.newest().unwrap().segment, so_far.steps_per_second()), (1, None));
+    }
+}

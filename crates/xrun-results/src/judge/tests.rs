@@ -1,0 +1,47 @@
+//! The crate `xrun-verdict` cannot use what the program has, so some of it is there twice.
+
+use super::sample;
+use crate::format::{ContainerMemory, HostMemory, MemoryLine, Point, VERSION};
+use xrun_core::bounded::ledger::NO_CAP;
+
+#[path = "../../../xrun-verdict/src/units.rs"]
+mod units;
+
+#[test]
+fn what_the_crate_has_a_copy_of_is_the_same() {
+    assert_eq!((xrun_verdict::NO_CAP, xrun_verdict::VERSION), (NO_CAP.bytes, VERSION));
+    for at in 0..630u64 {
+        let power = 1u64 << (at / 10);
+        for bytes in [power - 1, power, power / 10 * (at % 10) + power, power / 20 * 19 + power / 20 * (at % 10) / 9] {
+            assert_eq!(units::bytes(bytes), xrun_core::units::Bytes(bytes).to_string());
+            let (low, high) = (-(bytes as f64) / 7.0, bytes as f64 / 3.0);
+            assert_eq!(units::interval(low, high), xrun_core::units::interval(low, high));
+        }
+        let seconds = (at * at) as f64 / 9.0;
+        assert_eq!(units::seconds(seconds), xrun_core::units::seconds(seconds));
+    }
+}
+
+#[test]
+fn of_a_containers_limit_a_sample_has_what_the_process_may_use() {
+    const MIB: u64 = 1 << 20;
+    let line = MemoryLine {
+        version: VERSION,
+        segment: 0,
+        time_us: 0,
+        step: 1,
+        epoch: 1,
+        point: Point::Step,
+        host: HostMemory { resident: Some(51 * MIB), ..HostMemory::default() },
+        device: None,
+        driver: None,
+        container: Some(ContainerMemory { current: 51 * MIB, anonymous: None, peak: None, limit: Some(300 * MIB) }),
+        owners: [].into(),
+        freed: None,
+        phases_us: [].into(),
+        cost_us: 0,
+        pressure: None,
+        processes: None,
+    };
+    assert_eq!(sample(&line).room, Some(285 * MIB));
+}

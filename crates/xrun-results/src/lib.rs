@@ -1,0 +1,58 @@
+//! The directory of a run: its records, how they are read and judged, what is shown and exported of them.
+
+pub mod agreement;
+pub mod built;
+pub mod command_line;
+pub mod comparison;
+pub mod evaluation;
+pub mod event_file;
+pub mod export;
+pub mod fail;
+pub mod format;
+pub mod git;
+pub mod hook;
+pub mod index;
+mod index_error;
+pub mod judge;
+pub mod log;
+pub mod loss;
+pub mod named;
+pub mod need;
+pub mod notes;
+mod outcome;
+pub mod picture;
+pub mod prediction;
+pub mod process;
+pub mod read;
+pub mod report;
+pub mod reproduction;
+pub mod resolved;
+pub mod sample;
+pub mod secrets;
+pub mod selection;
+pub mod state;
+pub mod tail;
+pub mod timestamp;
+pub mod trust;
+pub mod watched;
+
+/// The verdict of a run or of a table, as `verdict.json` holds it.
+pub mod verdict {
+    pub use xrun_verdict::names::{HELD, OWNER};
+    pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, Verdict};
+}
+
+/// Words for places on the axis of a series.
+pub mod axis {
+    pub use xrun_verdict::{Axis, Per};
+}
+
+/// Unit tests know the kinds of `xrun-core`.
+#[cfg(test)]
+#[ctor::ctor(unsafe)]
+fn register() {
+    xrun_core::pipelines::kinds().register();
+}
+
+#[cfg(test)]
+xrun_core::count_heap!();

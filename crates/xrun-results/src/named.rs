@@ -1,0 +1,43 @@
+//! What is a run called, so that every command understands it, and which sweep does a name mean?
+
+use std::path::{Path, PathBuf};
+
+use xrun_core::files::layout;
+
+/// `experiment/run`, `reference/experiment`, `experiment/sweeps/sweep/points/0001-1`; of a run that lies elsewhere its
+/// path.
+pub fn run(path: &Path, experiment: &str) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let words: Vec<String> = absolute.iter().rev().take(5).map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<&str> = words.iter().rev().map(String::as_str).collect();
+    match words.as_slice() {
+        [of, layout::SWEEPS, _, layout::POINTS, _] if *of == experiment => words.join("/"),
+        [.., of, layout::REPRODUCTIONS, run] if *of == experiment => format!("{of}/{}/{run}", layout::REPRODUCTIONS),
+        [.., layout::REFERENCE, name] => format!("{}/{name}", layout::REFERENCE),
+        [.., of, run] if *of == experiment => format!("{of}/{run}"),
+        _ => path.display().to_string(),
+    }
+}
+
+/// The folder of a sweep: a path, or `experiment/sweeps/latest` below the results. Not through a `latest`, which means
+/// another one as soon as a sweep starts.
+pub fn sweep(results: &Path, text: &Path) -> Option<PathBuf> {
+    let place =
+        [text.to_path_buf(), results.join(text)].into_iter().find(|place| place.join(layout::SWEEP).is_file())?;
+    Some(std::fs::canonicalize(&place).unwrap_or(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_called_as_commands_find_it() {
+        let name = |path: &str| run(Path::new(path), "dummy");
+        assert_eq!(name("/a/results/dummy/2026-11-22_ab"), "dummy/2026-11-22_ab");
+        assert_eq!(name("/a/results/dummy/sweeps/s1/points/0003-1"), "dummy/sweeps/s1/points/0003-1");
+        assert_eq!(name("/a/results/dummy/reproductions/r1"), "dummy/reproductions/r1");
+        assert_eq!(name("/a/results/reference/dummy"), "reference/dummy");
+        assert_eq!(name("copies/r1"), "copies/r1", "it lies elsewhere");
+    }
+}

@@ -1,0 +1,233 @@
+//! Where do the ticks of an axis stand, and how do numbers print on it?
+
+use xrun_core::units;
+use xrun_core::units::UNITS;
+
+/// What the numbers of an axis are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Number,
+    Bytes,
+    Seconds,
+}
+
+/// More ticks than this crowd a plot.
+const TICKS_MAX: usize = 12;
+
+/// Round values within `low..=high`, about `wanted` of them, each with its label.
+pub fn ticks(unit: Unit, low: f64, high: f64, wanted: usize) -> Vec<(f64, String)> {
+    if !(low.is_finite() && high.is_finite() && high > low) {
+        return Vec::new();
+    }
+    let least = (high - low) / wanted.max(1) as f64;
+    let step = match unit {
+        Unit::Number => decimal_step(least),
+        Unit::Bytes => binary_step(least),
+        Unit::Seconds => time_step(least),
+    };
+    let first = (low / step).ceil();
+    (0..TICKS_MAX)
+        .map(|at| (first + at as f64) * step)
+        .take_while(|value| *value <= high + step * 1e-9)
+        .map(|value| (value, label(unit, value, step)))
+        .collect()
+}
+
+/// 1, 2 and 5 times the powers of ten within `low..=high`, or the powers alone where those are many; both ends are positive.
+pub fn logarithmic_ticks(unit: Unit, low: f64, high: f64) -> Vec<(f64, String)> {
+    if !(low > 0.0 && high.is_finite() && high > low) {
+        return Vec::new();
+    }
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let digits: &[f64] = if high / low > 1e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let every = ((last - first) as usize / TICKS_MAX + 1).max(1);
+    let powers = (first..=last).step_by(every);
+    powers
+        .flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)))
+        .filter(|tick| (low..=high).contains(tick))
+        .map(|tick| (tick, value(unit, tick)))
+        .collect()
+}
+
+/// 1, 2 or 5 times a power of ten.
+fn decimal_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= least * (1.0 - 1e-9)).unwrap_or(10.0);
+    digit * power
+}
+
+/// A power of two of bytes.
+fn binary_step(least: f64) -> f64 {
+    2f64.powf(least.max(1.0).log2().ceil())
+}
+
+fn time_step(least: f64) -> f64 {
+    const DAY: f64 = 86_400.0;
+    let round = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0];
+    let long = [2.0 * 3600.0, 3.0 * 3600.0, 6.0 * 3600.0, 12.0 * 3600.0, DAY];
+    if least <= 0.5 {
+        return decimal_step(least);
+    }
+    round.into_iter().chain(long).find(|&step| step >= least).unwrap_or_else(|| decimal_step(least / DAY) * DAY)
+}
+
+fn label(unit: Unit, value: f64, step: f64) -> String {
+    match unit {
+        _ if value == 0.0 => "0".into(),
+        Unit::Number if value.abs() < 1e-3 || value.abs() >= 1e6 => scientific(value),
+        Unit::Number => {
+            let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
+            trimmed(value, decimals)
+        }
+        Unit::Bytes => bytes_to(value, step),
+        Unit::Seconds if step < 0.1 => format!("{} ms", trimmed(value * 1e3, 1)),
+        Unit::Seconds if step < 30.0 => format!("{} s", trimmed(value, 1)),
+        Unit::Seconds if step < 1_800.0 => format!("{} min", trimmed(value / 60.0, 1)),
+        Unit::Seconds if step < 86_400.0 => format!("{} h", trimmed(value / 3_600.0, 1)),
+        Unit::Seconds => format!("{} d", trimmed(value / 86_400.0, 1)),
+    }
+}
+
+/// A value of a series as text: four digits, bytes in IEC units, time with its unit.
+pub fn value(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Number => number(value),
+        Unit::Bytes => bytes(value),
+        Unit::Seconds => duration(value),
+    }
+}
+
+/// `1 epoch`, `2.5 epochs`.
+pub fn epochs(count: f64) -> String {
+    format!("{} epoch{}", number(count), if count == 1.0 { "" } else { "s" })
+}
+
+/// A number with about four digits that count: `0.4312`, `12.5`, `2e-5`.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "not a number".into();
+    }
+    let size = value.abs();
+    if size == 0.0 {
+        "0".into()
+    } else if !(1e-3..1e6).contains(&size) {
+        scientific(value)
+    } else {
+        let decimals = (3 - size.log10().floor() as i32).clamp(0, 4) as usize;
+        trimmed(value, decimals)
+    }
+}
+
+fn scientific(value: f64) -> String {
+    let text = format!("{value:.2e}");
+    match text.split_once('e') {
+        Some((digits, power)) => format!("{}e{power}", trim_zeros(digits)),
+        None => text,
+    }
+}
+
+fn trimmed(value: f64, decimals: usize) -> String {
+    trim_zeros(&format!("{value:.decimals$}")).to_owned()
+}
+
+fn trim_zeros(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+/// `1.5 GiB`, `512 MiB`, `0 B`.
+pub fn bytes(value: f64) -> String {
+    let (size, at) = scaled(value);
+    let decimals = if size >= 100.0 || at == 0 { 0 } else { 1 };
+    format!("{} {}", trimmed(size, decimals), UNITS[at])
+}
+
+/// `33.9`, in the unit in which `of` is written, for the ends of an interval around it.
+pub fn bytes_as(value: f64, of: f64) -> String {
+    let (_, at) = scaled(of);
+    let size = value / 1024f64.powi(at as i32);
+    trimmed(size, if size >= 100.0 || at == 0 { 0 } else { 1 })
+}
+
+/// With as many decimals as tell it from a neighbour that is `step` bytes away.
+fn bytes_to(value: f64, step: f64) -> String {
+    let (size, at) = scaled(value);
+    let apart = step / 1024f64.powi(at as i32);
+    let decimals = (-apart.log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{} {}", trimmed(size, decimals), UNITS[at])
+}
+
+/// In the greatest unit of which it is at least one, and the number of that unit.
+fn scaled(value: f64) -> (f64, usize) {
+    let mut size = value.max(0.0);
+    let mut at = 0;
+    // What would print as 1024 of a unit is one of the next.
+    while size >= 1023.5 && at + 1 < UNITS.len() {
+        size /= 1024.0;
+        at += 1;
+    }
+    (size, at)
+}
+
+/// As `units::seconds`, with milliseconds and microseconds below a second.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        _ if seconds <= 0.0 || !seconds.is_finite() => "0 s".into(),
+        _ if seconds < 1e-3 => format!("{:.0} µs", seconds * 1e6),
+        _ if seconds < 1.0 => format!("{} ms", trimmed(seconds * 1e3, if seconds < 0.01 { 1 } else { 0 })),
+        _ => units::seconds(seconds),
+    }
+}
+
+/// `2026-11-21 07:14:35 UTC` of an RFC 3339 time; other text stays as it is.
+pub fn time_of_day(text: &str) -> String {
+    match chrono::DateTime::parse_from_rfc3339(text) {
+        Ok(time) => time.with_timezone(&chrono::Utc).format("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        Err(_) => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn labels(unit: Unit, low: f64, high: f64) -> Vec<String> {
+        ticks(unit, low, high, 5).into_iter().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_carry_units() {
+        assert_eq!(labels(Unit::Number, 0.0, 200.0), ["0", "50", "100", "150", "200"]);
+        assert_eq!(labels(Unit::Number, 0.0, 0.001), ["0", "2e-4", "4e-4", "6e-4", "8e-4", "0.001"]);
+        assert_eq!(labels(Unit::Bytes, 0.0, 1.3e9), ["0", "256 MiB", "512 MiB", "768 MiB", "1 GiB"]);
+        assert_eq!(labels(Unit::Seconds, 0.0, 150.0), ["0", "0.5 min", "1 min", "1.5 min", "2 min", "2.5 min"]);
+        assert_eq!(labels(Unit::Seconds, 0.0, 0.2), ["0", "50 ms", "100 ms", "150 ms", "200 ms"]);
+        assert_eq!(labels(Unit::Seconds, 0.0, 40_000.0), ["0", "3 h", "6 h", "9 h"]);
+    }
+
+    #[test]
+    fn neighbours_far_from_zero_do_not_read_the_same() {
+        assert_eq!(labels(Unit::Bytes, 98_340_000.0, 98_400_000.0), ["93.8 MiB", "93.81 MiB", "93.83 MiB"]);
+    }
+
+    #[test]
+    fn numbers_print_with_the_digits_that_count() {
+        let shown = [0.0, 0.431_24, 12.5, 2e-5, 1234.6, 1.0, 0.05].map(number);
+        assert_eq!(shown, ["0", "0.4312", "12.5", "2e-5", "1235", "1", "0.05"]);
+        assert_eq!([1.0, 2.5, 4.0].map(epochs), ["1 epoch", "2.5 epochs", "4 epochs"]);
+        assert_eq!([0.0, 1023.0, 1536.0, 3e8].map(bytes), ["0 B", "1023 B", "1.5 KiB", "286 MiB"]);
+        assert_eq!([0.000_21, 0.0042, 0.43, 185.0].map(duration), ["210 µs", "4.2 ms", "430 ms", "3 min 05 s"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_range_gets_a_few_ticks_inside_it(low in -1e12f64..1e12, size in 1e-6f64..1e12) {
+            for unit in [Unit::Number, Unit::Bytes, Unit::Seconds] {
+                let ticks = ticks(unit, low, low + size, 5);
+                prop_assert!(ticks.len() <= TICKS_MAX);
+                let slack = size * 1e-3 + low.abs() * 1e-9;
+                prop_assert!(ticks.iter().all(|(at, _)| *at >= low - slack && *at <= low + size + slack));
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Several runs -> what differs, as text, as a record, and as a page with their curves over one another.
+//!
+//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and of each the curves that [`curves`] keeps.
+
+mod curves;
+mod page;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::ReportError;
+use super::material::{self, Material};
+use crate::axis::Axis;
+use crate::comparison::{ComparedMetric, ComparedRun, Comparison, Difference, Growth};
+use crate::format::{Manifest, VERSION};
+use crate::resolved;
+use crate::verdict::SeriesVerdict;
+use curves::RunCurves;
+
+pub use page::html;
+pub use text::text;
+
+/// More curves in one figure cannot be told apart: seven colours with dashes of their own, each thin and thick.
+pub const RUNS_MAX: usize = 14;
+
+/// The series of a verdict that are memory as a whole.
+const SERIES: &[&str] = &["heap", "resident", "device_in_use", "device_reserved"];
+
+/// Runs side by side, and their curves.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// What `xrun compare --json` prints.
+    pub record: Comparison,
+    /// Names of metrics in the order of the runs' reports.
+    metrics: Vec<String>,
+    curves: Vec<RunCurves>,
+}
+
+/// Reads the runs, in the order given.
+pub fn gather(runs: &[PathBuf]) -> Result<Compared, ReportError> {
+    let mut curves = Vec::with_capacity(runs.len());
+    let mut compared = Vec::with_capacity(runs.len());
+    let mut experiments = Vec::with_capacity(runs.len());
+    let mut surroundings = Vec::with_capacity(runs.len());
+    let mut metrics: Vec<String> = Vec::new();
+    for run in runs {
+        let material = material::gather(run)?;
+        for metric in material.metrics() {
+            if !metrics.contains(&metric.name) {
+                metrics.push(metric.name);
+            }
+        }
+        curves.push(RunCurves::of(&material));
+        compared.push(one(&material));
+        // Of a run whose experiment does not read, nothing is known to differ from nothing.
+        experiments.push(resolved::values(run).unwrap_or_default());
+        surroundings.push(material.manifest.as_ref().map(around).unwrap_or_default());
+    }
+    let record = Comparison {
+        version: VERSION,
+        runs: compared,
+        differences: differences(&experiments),
+        surroundings: differences(&surroundings),
+    };
+    Ok(Compared { record, metrics, curves })
+}
+
+fn one(material: &Material) -> ComparedRun {
+    let ending = material.ending();
+    let verdict = material.verdict.as_ref();
+    ComparedRun {
+        experiment: material.experiment.clone(),
+        run: material.id.clone(),
+        path: material.run.display().to_string(),
+        state: material.state.words().to_owned(),
+        message: material.message(),
+        started: material.manifest.as_ref().map(|manifest| manifest.started.clone()),
+        fingerprint: material.manifest.as_ref().map(|manifest| manifest.fingerprint.clone()),
+        steps: material.steps(),
+        steps_planned: material.steps_planned(),
+        seconds: material.seconds(),
+        steps_per_second: ending.and_then(|summary| summary.steps_per_second),
+        items_per_second: ending.and_then(|summary| summary.items_per_second),
+        losses: material.losses(),
+        metrics: metrics(material),
+        best: ending.and_then(|summary| summary.best.clone()),
+        memory: material.memory().clone(),
+        verdict: verdict.map(|verdict| verdict.verdict),
+        growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),
+        growth: verdict.map_or(Vec::new(), |verdict| {
+            verdict
+                .series
+                .iter()
+                .filter(|one| SERIES.contains(&one.name.as_str()))
+                .map(|one| growth(one, verdict.axis))
+                .collect()
+        }),
+        damage: material.damage.clone(),
+    }
+}
+
+fn growth(one: &SeriesVerdict, axis: Axis) -> Growth {
+    let findings = &one.findings;
+    Growth {
+        series: one.name.clone(),
+        verdict: findings.verdict,
+        growth: findings.growth,
+        axis,
+        slope: findings.slope,
+        slope_low: findings.slope_low,
+        slope_high: findings.slope_high,
+    }
+}
+
+fn metrics(material: &Material) -> BTreeMap<String, ComparedMetric> {
+    let range = |name: &str| {
+        let series = material.curves.metrics.iter().find(|(known, _)| known == name);
+        // The thinned points keep the lowest and the highest.
+        let trained = series.into_iter().flat_map(|(_, series)| series.points()).filter(|point| point.x > 0.0);
+        trained.fold((None::<f64>, None::<f64>), |(low, high), point| {
+            (Some(low.map_or(point.y, |low| low.min(point.y))), Some(high.map_or(point.y, |high| high.max(point.y))))
+        })
+    };
+    (material.metrics().into_iter())
+        .map(|metric| {
+            let (lowest, highest) = range(&metric.name);
+            let (better, best) = (metric.better, metric.best.map(|(value, _)| value));
+            (metric.name, ComparedMetric { last: metric.after, lowest, highest, better, best })
+        })
+        .collect()
+}
+
+/// Code, data, machine and device by name.
+fn around(manifest: &Manifest) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            all.insert(name.to_owned(), Value::from(value));
+        }
+    };
+    let code = &manifest.code;
+    let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
+    add("code: version", Some(code.xrun.clone()));
+    add("code: lock file", Some(code.lock_digest.clone()));
+    add("code: sources", code.source_digest.clone());
+    add("code: built from commit", code.built_commit.as_ref().map(|commit| format!("{commit}{changed}")));
+    add("machine: name", Some(manifest.host.name.clone()));
+    add("machine: processor", Some(manifest.host.processor.clone()));
+    add("machine: cores", Some(manifest.host.cores.to_string()));
+    add("machine: system", Some(manifest.host.system.clone()));
+    add("device", Some(format!("{} {}", manifest.device.chosen, manifest.device.name)));
+    add("device: driver", manifest.device.driver.clone());
+    for (name, digest) in &manifest.data {
+        add(&format!("data: {name}"), Some(digest.clone()));
+    }
+    all
+}
+
+/// What is not the same in all.
+fn differences(all: &[BTreeMap<String, Value>]) -> Vec<Difference> {
+    let keys: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
+    let values = |key: &String| all.iter().map(|one| one.get(key).cloned()).collect::<Vec<_>>();
+    keys.into_iter()
+        .map(|key| Difference { key: key.clone(), values: values(key) })
+        .filter(|difference| difference.values.windows(2).any(|pair| pair[0] != pair[1]))
+        .collect()
+}

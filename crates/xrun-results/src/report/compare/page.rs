@@ -1,0 +1,154 @@
+//! A comparison as a page: the table, and the curves of all runs over one another.
+//!
+//! One file without scripts, and without anything from a network, as the page of a run.
+
+use maud::{Markup, html};
+
+use super::curves::RunCurves;
+use super::text::{name, sections};
+use super::{Compared, RUNS_MAX};
+use crate::comparison::ComparedRun;
+use crate::report::axes::{Unit, time_of_day};
+use crate::report::page::document::document;
+use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::series::Series;
+use xrun_core::printable;
+
+/// More figures than this are left to the record.
+const FIGURES_MAX: usize = 24;
+const _: () = assert!(RUNS_MAX <= 2 * COLOURS, "each run has a line of its own");
+
+/// The page's text.
+pub fn html(compared: &Compared) -> String {
+    let runs = &compared.record.runs;
+    let title = format!("{} runs compared", runs.len());
+    let content = html! {
+        header { div.title { h1 { (title) } } }
+        (legend(runs))
+        // What they came to is looked at before what they were made of.
+        (figures(compared))
+        (tables(compared))
+    };
+    document(&title, &thick_lines(), &content, "the files of the runs' directories")
+}
+
+/// The eighth run has the colour and the dashes of the first one again, and a thick line.
+fn thick_lines() -> String {
+    let style = |at: usize| {
+        let again = at + COLOURS;
+        format!(
+            "\n.c{again} {{ --c: var(--c{at}); --d: var(--d{at}); --l: var(--l{at}); --thick: 4.5px; --tall: .45rem; }}"
+        )
+    };
+    (1..=COLOURS).map(style).collect()
+}
+
+fn legend(runs: &[ComparedRun]) -> Markup {
+    html! {
+        div.wide { table.full.compared {
+            thead { tr { th { "" } th { "run" } th { "state" } th { "started" } th.why { "" } } }
+            tbody { @for (at, run) in runs.iter().enumerate() { tr {
+                th scope="row" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
+                td { (printable::line(&name(run), 200)) }
+                td { (run.state) }
+                td { (run.started.as_deref().map_or("–".into(), time_of_day)) }
+                td.why {
+                    (printable::line(&run.message, 160))
+                    @for damage in &run.damage { br; b { "damaged: " } (printable::line(damage, 400)) }
+                }
+            } } }
+        } }
+    }
+}
+
+fn tables(compared: &Compared) -> Markup {
+    html! {
+        @for section in sections(compared) {
+            h2 { (title(section.title)) }
+            div.wide { table.compared {
+                thead { tr { th { "" } @for run in 1..=compared.record.runs.len() { th.r { (run) } } } }
+                tbody { @for (label, cells) in &section.rows { tr {
+                    th scope="row" { (label.trim_start()) }
+                    @for cell in cells { td.r { (cell) } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn title(section: &str) -> String {
+    match section {
+        "experiment" => "What differs in the experiments".into(),
+        "code, data, machine" => "What differs around them".into(),
+        other => other[..1].to_uppercase() + &other[1..],
+    }
+}
+
+fn figures(compared: &Compared) -> Markup {
+    let all = &compared.curves;
+    let mut plots: Vec<Plot> = Vec::new();
+    for kind in names(all, |run| &run.losses) {
+        let caption = "Exponential moving average, as in the report of each run.";
+        let plot = over_one_another(all, Shape::Line, |run| named(&run.losses, &kind));
+        let plot = figure(&format!("Training loss, {kind} steps"), caption, Unit::Number, plot, "step");
+        plots.extend(plot.map(Plot::logarithmic_if_far_apart));
+    }
+    for metric in &compared.metrics {
+        let caption = "Held-out data; step 0 is the untrained model.";
+        let plot = over_one_another(all, Shape::Points, |run| named(&run.metrics, metric));
+        plots.extend(figure(metric, caption, Unit::Number, plot, "step"));
+    }
+    let memory: [(&str, Pick); 4] = [
+        ("Heap", |run| &run.heap),
+        ("Resident memory", |run| &run.resident),
+        ("Device in use", |run| &run.in_use),
+        ("Device reserved", |run| &run.reserved),
+    ];
+    for (name, of) in memory {
+        let plot = over_one_another(all, Shape::Line, |run| Some(of(run)));
+        plots.extend(figure(name, "Sampled at rest.", Unit::Bytes, plot, "training time"));
+    }
+    let left_out = plots.len().saturating_sub(FIGURES_MAX);
+    html! {
+        @if !plots.is_empty() {
+            h2 { "Curves" }
+            div.plots { @for plot in plots.iter().take(FIGURES_MAX) { (plot.figure()) } }
+            @if left_out > 0 { p.note { "And " (left_out) " figures more." } }
+        }
+    }
+}
+
+/// One of a run's curves.
+type Pick = fn(&RunCurves) -> &Series;
+
+/// The names that any of the runs has, in the order in which they come.
+fn names(all: &[RunCurves], of: fn(&RunCurves) -> &Vec<(String, Series)>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in all.iter().flat_map(of) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn named<'a>(series: &'a [(String, Series)], name: &str) -> Option<&'a Series> {
+    series.iter().find(|(known, _)| known == name).map(|(_, series)| series)
+}
+
+fn over_one_another<'a>(
+    all: &'a [RunCurves],
+    shape: Shape,
+    of: impl Fn(&'a RunCurves) -> Option<&'a Series>,
+) -> Vec<Curve> {
+    let curve = |(at, run): (usize, &'a RunCurves)| {
+        Curve::of(&format!("run {}", at + 1), of(run)?, (at + 1) as u8, shape.clone())
+    };
+    all.iter().enumerate().filter_map(curve).collect()
+}
+
+fn figure(title: &str, caption: &str, unit: Unit, curves: Vec<Curve>, x: &'static str) -> Option<Plot> {
+    let x_unit = if x == "step" { Unit::Number } else { Unit::Seconds };
+    let plot = Plot::of(&printable::line(title, 80), (x, x_unit), unit, curves)?;
+    Some(Plot { caption: caption.into(), half: true, ..plot })
+}

@@ -1,0 +1,241 @@
+//! A comparison as text: a column a run, folded to the width of the terminal.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::Compared;
+use crate::axis::Axis;
+use crate::comparison::{ComparedRun, Difference};
+use crate::report::axes::{bytes, number, time_of_day};
+use crate::report::listing::columns;
+use crate::{named, resolved};
+use xrun_core::printable;
+use xrun_core::units::seconds;
+
+/// A longer cell is cut off; the record has all of it.
+const CELL_CHARACTERS_MAX: usize = 26;
+const LABEL_CHARACTERS_MAX: usize = 44;
+const DAMAGE_CHARACTERS_MAX: usize = 400;
+/// Between columns, as `columns` sets them.
+const GAP: usize = 2;
+
+/// Rows below a title, a cell a run.
+pub struct Section {
+    pub title: &'static str,
+    pub rows: Vec<(String, Vec<String>)>,
+}
+
+/// The runs with their numbers, then all that is compared. No line of the comparison is longer than `width`, unless one
+/// column alone is. Ends with a line break.
+pub fn text(compared: &Compared, width: usize) -> String {
+    let mut text = legend(&compared.record.runs);
+    let sections = sections(compared);
+    let label = label_width(&sections);
+    let mut from = 0;
+    while from < compared.record.runs.len() {
+        let count = fitting(&sections, from, width.saturating_sub(label));
+        block(&mut text, &sections, from..from + count);
+        from += count;
+    }
+    printable::lines(&text)
+}
+
+fn legend(runs: &[ComparedRun]) -> String {
+    let rows: Vec<Vec<String>> = runs
+        .iter()
+        .enumerate()
+        .map(|(at, run)| {
+            let name = printable::line(&name(run), 120);
+            let started = run.started.as_deref().map_or("-".into(), |time| printable::line(&time_of_day(time), 40));
+            vec![(at + 1).to_string(), name, run.state.clone(), started]
+        })
+        .collect();
+    let mut text = columns(&["", "run", "state", "started"], &rows);
+    for (at, run) in runs.iter().enumerate() {
+        for damage in &run.damage {
+            let _ = writeln!(text, "{} damaged: {}", at + 1, printable::line(damage, DAMAGE_CHARACTERS_MAX));
+        }
+    }
+    text
+}
+
+/// As every command understands it.
+pub fn name(run: &ComparedRun) -> String {
+    named::run(Path::new(&run.path), &run.experiment)
+}
+
+fn label_width(sections: &[Section]) -> usize {
+    let labels = sections.iter().flat_map(|section| &section.rows).map(|(label, _)| label.chars().count());
+    labels.max().unwrap_or(0)
+}
+
+/// How many runs from this one on have room beside the labels; at least one.
+fn fitting(sections: &[Section], from: usize, room: usize) -> usize {
+    let runs = sections.first().and_then(|section| section.rows.first()).map_or(0, |(_, cells)| cells.len());
+    let width_of = |run: usize| {
+        let cells = sections.iter().flat_map(|section| &section.rows).map(|(_, cells)| cells[run].chars().count());
+        GAP + cells.max().unwrap_or(0).max((run + 1).to_string().len())
+    };
+    let mut used = 0;
+    let fits = (from..runs).take_while(|&run| {
+        used += width_of(run);
+        used <= room
+    });
+    fits.count().max(1)
+}
+
+fn block(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) {
+    // One table, so that all sections have the same columns; titles stand on lines of their own.
+    let mut header = vec![String::new()];
+    header.extend(runs.clone().map(|run| format!(">{}", run + 1)));
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut rows = Vec::new();
+    let mut titles = Vec::new();
+    for section in sections {
+        titles.push((rows.len(), section.title));
+        for (label, cells) in &section.rows {
+            let mut row = vec![label.clone()];
+            row.extend(cells[runs.clone()].iter().cloned());
+            rows.push(row);
+        }
+    }
+    let table = columns(&header, &rows);
+    let mut lines = table.lines();
+    let _ = writeln!(text, "\n{}", lines.next().unwrap_or_default());
+    for (at, line) in lines.enumerate() {
+        if let Some((_, title)) = titles.iter().find(|(first, _)| *first == at) {
+            let _ = writeln!(text, "{title}:");
+        }
+        let _ = writeln!(text, "{line}");
+    }
+}
+
+/// All that is compared, without rows that nothing is known of.
+pub fn sections(compared: &Compared) -> Vec<Section> {
+    let runs = &compared.record.runs;
+    let mut sections = vec![
+        Section { title: "experiment", rows: differing(&compared.record.differences) },
+        Section { title: "code, data, machine", rows: differing(&compared.record.surroundings) },
+        Section { title: "outcome", rows: outcome(runs) },
+        Section { title: "result", rows: results(compared) },
+        Section { title: "memory", rows: memory(runs) },
+        Section { title: "speed", rows: speed(runs) },
+    ];
+    for section in &mut sections {
+        section.rows.retain(|(_, cells)| cells.iter().any(|cell| cell != NOTHING));
+        for (label, cells) in &mut section.rows {
+            *label = printable::line(&format!("  {label}"), LABEL_CHARACTERS_MAX);
+            cells.iter_mut().for_each(|cell| *cell = printable::line(cell, CELL_CHARACTERS_MAX));
+        }
+    }
+    sections.retain(|section| !section.rows.is_empty());
+    sections
+}
+
+/// What is not known.
+const NOTHING: &str = "-";
+
+type Rows = Vec<(String, Vec<String>)>;
+
+fn row(label: &str, runs: &[ComparedRun], cell: impl Fn(&ComparedRun) -> Option<String>) -> (String, Vec<String>) {
+    (label.to_owned(), runs.iter().map(|run| cell(run).unwrap_or_else(|| NOTHING.into())).collect())
+}
+
+fn differing(differences: &[Difference]) -> Rows {
+    let cell = |value: &Option<serde_json::Value>| value.as_ref().map_or(NOTHING.into(), short);
+    differences.iter().map(|one| (one.key.clone(), one.values.iter().map(cell).collect())).collect()
+}
+
+/// A digest by its beginning.
+fn short(value: &serde_json::Value) -> String {
+    let text = resolved::text(value);
+    let is_digest = text.len() >= 40 && text.bytes().take(40).all(|byte| byte.is_ascii_hexdigit());
+    match is_digest {
+        true => {
+            format!("{}…{}", &text[..10], text.split_once(' ').map_or(String::new(), |(_, rest)| format!(" {rest}")))
+        }
+        false => text,
+    }
+}
+
+fn outcome(runs: &[ComparedRun]) -> Rows {
+    vec![
+        row("state", runs, |run| Some(run.state.clone())),
+        row("steps", runs, |run| {
+            let planned = run.steps_planned.filter(|planned| Some(*planned) != run.steps);
+            Some(match planned {
+                Some(planned) => format!("{}/{planned}", run.steps?),
+                None => run.steps?.to_string(),
+            })
+        }),
+    ]
+}
+
+fn results(compared: &Compared) -> Rows {
+    let runs = &compared.record.runs;
+    let mut rows = Vec::new();
+    for name in &compared.metrics {
+        let better = runs.iter().find_map(|run| run.metrics.get(name)?.better);
+        let shown = format!("{name}{}", better.map_or_else(String::new, |better| format!(" {}", better.arrow())));
+        rows.push(row(&format!("{shown}, last"), runs, |run| run.metrics.get(name)?.last.map(number)));
+        match better {
+            Some(_) => rows.push(row(&format!("{shown}, best"), runs, |run| run.metrics.get(name)?.best.map(number))),
+            None => rows.push(row(&format!("{shown}, lowest and highest"), runs, |run| {
+                let metric = run.metrics.get(name)?;
+                Some(format!("{} to {}", number(metric.lowest?), number(metric.highest?)))
+            })),
+        }
+    }
+    rows.push(row("best checkpoint", runs, |run| {
+        let best = run.best.as_ref()?;
+        Some(format!("{} {} at {}", best.metric, number(best.value), best.step))
+    }));
+    // A step of one kind has another loss than one of another.
+    let mut kinds: Vec<&str> = Vec::new();
+    for loss in runs.iter().flat_map(|run| &run.losses) {
+        if !kinds.contains(&loss.kind.as_str()) {
+            kinds.push(&loss.kind);
+        }
+    }
+    for kind in kinds {
+        let of = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
+        rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(of(run)?.first))));
+        rows.push(row(&format!("loss ↓, {kind}, average at the end"), runs, |run| Some(number(of(run)?.last))));
+    }
+    rows
+}
+
+fn memory(runs: &[ComparedRun]) -> Rows {
+    let size = |size: Option<u64>| size.map(|size| bytes(size as f64));
+    let signed = |value: f64| if value < 0.0 { format!("-{}", bytes(-value)) } else { bytes(value) };
+    let measured = |run: &ComparedRun| run.memory.samples > 0;
+    let mut rows = vec![
+        row("verdict", runs, |run| run.verdict.map(|verdict| verdict.words().to_owned())),
+        row("held by", runs, |run| run.growing_owner.clone()),
+        row("heap, peak", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
+        row("heap at the end", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
+        row("resident, peak", runs, |run| size(run.memory.resident_peak)),
+        row("device in use, at rest", runs, |run| size(run.memory.device_in_use_peak)),
+        row("device reserved, peak", runs, |run| size(run.memory.device_reserved_peak)),
+    ];
+    for series in super::SERIES {
+        let of = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
+        let name = series.replace('_', " ");
+        rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(of(run)?.growth))));
+        for axis in [Axis::Steps, Axis::Clock] {
+            let per = axis.per(0);
+            let slope = |run: &ComparedRun| of(run).filter(|one| one.axis == axis)?.slope;
+            rows.push(row(&format!("{name}, {}", per.words), runs, |run| Some(signed(slope(run)? * per.places))));
+        }
+    }
+    rows
+}
+
+fn speed(runs: &[ComparedRun]) -> Rows {
+    vec![
+        row("steps/s, steps alone", runs, |run| run.steps_per_second.map(number)),
+        row("items/s, steps alone", runs, |run| run.items_per_second.map(number)),
+        row("training time", runs, |run| Some(seconds(run.seconds))),
+        row("trace, share of the steps", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
+    ]
+}

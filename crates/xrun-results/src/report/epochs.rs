@@ -1,0 +1,330 @@
+//! memory.jsonl -> memory_epochs.csv: how much memory did each epoch hold?
+//!
+//! A row for each epoch of each process (segment). Sizes are bytes; what was not measured is empty, never 0. The file
+//! is read twice, the first time for the names of the owners, and written as it is read: nothing is kept but one row.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+use super::axes::bytes;
+use super::listing::columns;
+use super::{ReportError, each_sample};
+use crate::format::MemoryLine;
+use xrun_core::bounded::ledger::OWNERS_MAX;
+use xrun_core::files::{layout, write};
+
+/// More rows than this (some 60 MB) are not written; an epoch is not a step.
+const ROWS_MAX: usize = 100_000;
+
+/// More epochs than this are not shown to a person.
+const TABLE_ROWS_MAX: usize = 24;
+
+/// One epoch of one process.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    segment: u32,
+    epoch: u64,
+    /// Of a row of one sample.
+    step: u64,
+    samples: u64,
+    heap: Span,
+    resident: Span,
+    in_use: Span,
+    reserved: Span,
+    owners: BTreeMap<String, u64>,
+}
+
+/// The first, last, lowest and highest of what was measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: Option<u64>,
+    end: Option<u64>,
+    floor: Option<u64>,
+    peak: Option<u64>,
+}
+
+impl Span {
+    fn add(&mut self, bytes: Option<u64>) {
+        let Some(bytes) = bytes else { return };
+        self.start.get_or_insert(bytes);
+        self.end = Some(bytes);
+        self.floor = Some(self.floor.map_or(bytes, |floor| floor.min(bytes)));
+        self.peak = self.peak.max(Some(bytes));
+    }
+}
+
+/// Writes `memory_epochs.csv`; a run without a trace gets the header alone.
+pub fn write(run: &Path) -> Result<(), ReportError> {
+    let path = run.join(layout::MEMORY_EPOCHS);
+    let mut failed = None;
+    let written = write::replace_with(&path, |file| {
+        write_table(run, file).map_err(|error| match error {
+            ReportError::Write(error) => error.source,
+            other => {
+                failed = Some(other);
+                io::ErrorKind::Other.into()
+            }
+        })
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(written?),
+    }
+}
+
+/// Those of every run; behind them stands one for each owner.
+const COLUMNS: [&str; 18] = [
+    "segment",
+    "epoch",
+    "samples",
+    "heap_start",
+    "heap_end",
+    "heap_floor",
+    "heap_peak",
+    "resident_start",
+    "resident_end",
+    "resident_peak",
+    "device_in_use_floor",
+    "device_in_use_peak",
+    "device_reserved_end",
+    "device_reserved_peak",
+    "heap_since_start",
+    "resident_since_start",
+    "device_in_use_since_start",
+    "device_reserved_since_start",
+];
+
+/// Writes the rows to a file.
+fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
+    let mut out = |text: &str| Ok(write::at(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
+    let mut names = BTreeSet::new();
+    each_sample(run, |line| {
+        for name in line.owners.keys() {
+            if names.len() < OWNERS_MAX && !names.contains(name) {
+                names.insert(name.clone());
+            }
+        }
+        Ok(())
+    })?;
+    let owners = names.iter().map(|name| format!("owner_{name}_peak"));
+    out(&csv_line(COLUMNS.iter().map(ToString::to_string).chain(owners)))?;
+    let mut row: Option<Row> = None;
+    let mut start = Row::default();
+    let mut rows = 0;
+    each_sample(run, |line| {
+        if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
+            out(&finish(row.take(), &start, &names, &mut rows))?;
+            if rows == 0 || start.segment != line.segment {
+                start = Row::at(&line);
+            }
+            row = Some(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+        }
+        if let Some(row) = &mut row {
+            row.add(&line);
+        }
+        Ok(())
+    })?;
+    out(&finish(row, &start, &names, &mut rows))
+}
+
+/// Memory at the start, by epoch, and at the end, with the change since the start, as in docs/origins.md: the floor of
+/// what is in use, and what is resident or reserved. Then the total and the largest growth. Of many epochs the first and the
+/// last few; of a resumed run the newest process.
+pub fn table(run: &Path) -> Result<String, ReportError> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut left_out = 0;
+    let mut ends: Option<(Row, Row)> = None;
+    let mut largest = Largest::default();
+    each_sample(run, |line| {
+        let sample = Row::at(&line);
+        match &mut ends {
+            Some((start, end)) if start.segment == line.segment => *end = sample,
+            _ => {
+                largest = Largest { before: sample.levels(), ..Largest::default() };
+                ends = Some((sample.clone(), sample));
+                (rows, left_out) = (Vec::new(), 0);
+            }
+        }
+        // What comes before the first epoch is the start.
+        if line.epoch == 0 {
+            return Ok(());
+        }
+        if rows.last().is_none_or(|row| row.epoch != line.epoch) {
+            largest.add(rows.last());
+            if rows.len() == TABLE_ROWS_MAX {
+                rows.remove(TABLE_ROWS_MAX / 2);
+                left_out += 1;
+            }
+            rows.push(Row { segment: line.segment, epoch: line.epoch, ..Row::default() });
+        }
+        if let Some(row) = rows.last_mut() {
+            row.add(&line);
+        }
+        Ok(())
+    })?;
+    largest.add(rows.last());
+    let Some((start, end)) = ends else { return Ok(String::new()) };
+    let names = ["heap", "resident", "device in use", "device reserved"];
+    let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
+    // As in `levels`: the table has one number an epoch, and says which.
+    let of = [", least", ", end", ", least", ", end"];
+    let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], of[*at])).collect();
+    let header: Vec<&str> =
+        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
+    let cells = |name: String, row: &Row| {
+        let of = |at: &usize| {
+            let (now, before) = (row.levels()[*at], start.levels()[*at]);
+            [now.map_or("-".into(), |now| bytes(now as f64)), change(now, before)]
+        };
+        std::iter::once(name).chain(shown.iter().flat_map(of)).collect::<Vec<String>>()
+    };
+    let epochs = rows.iter().map(|row| cells(row.epoch.to_string(), row));
+    let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), &start))
+        .chain(epochs)
+        .chain(std::iter::once(cells("end".into(), &end)))
+        .collect();
+    let mut text = columns(&header, &all);
+    if start.segment > 0 {
+        let _ = writeln!(
+            text,
+            "(process {} of this run, since it went on after step {}; {} has all)",
+            start.segment + 1,
+            start.step,
+            layout::MEMORY_EPOCHS
+        );
+    }
+    if left_out > 0 {
+        let _ = writeln!(text, "({left_out} epochs in the middle are left out)");
+    }
+    let total = |at: &usize| format!("{} {}", names[*at], change(end.levels()[*at], start.levels()[*at]));
+    let totals: Vec<String> = shown.iter().map(total).collect();
+    let _ = writeln!(text, "total growth: {}", totals.join(", "));
+    let grew = |at: &usize| {
+        let (most, epoch) = largest.growth[*at]?;
+        Some(format!("{} +{} in epoch {epoch}", names[*at], bytes(most as f64)))
+    };
+    let largest: Vec<String> = shown.iter().filter_map(grew).collect();
+    if !largest.is_empty() {
+        let _ = writeln!(text, "largest growth: {}", largest.join(", "));
+    }
+    Ok(text)
+}
+
+/// The most that one epoch added to the one before it, whichever rows are shown.
+#[derive(Default)]
+struct Largest {
+    before: [Option<u64>; 4],
+    /// Bytes and the epoch.
+    growth: [Option<(u64, u64)>; 4],
+}
+
+impl Largest {
+    fn add(&mut self, row: Option<&Row>) {
+        let Some(row) = row else { return };
+        let levels = row.levels();
+        for (at, level) in levels.into_iter().enumerate() {
+            let grown = level.zip(self.before[at]).map_or(0, |(now, before)| now.saturating_sub(before));
+            if grown > self.growth[at].map_or(0, |(most, _)| most) {
+                self.growth[at] = Some((grown, row.epoch));
+            }
+        }
+        self.before = levels;
+    }
+}
+
+pub(super) fn change(now: Option<u64>, before: Option<u64>) -> String {
+    match now.zip(before) {
+        Some((now, before)) if now >= before => format!("+{}", bytes((now - before) as f64)),
+        Some((now, before)) => format!("-{}", bytes((before - now) as f64)),
+        None => "-".into(),
+    }
+}
+
+impl Row {
+    /// One sample, as if it were an epoch.
+    fn at(line: &MemoryLine) -> Self {
+        let mut row = Self { segment: line.segment, epoch: line.epoch, step: line.step, ..Self::default() };
+        row.add(line);
+        row
+    }
+
+    /// What it held: of what is in use the least, of what is kept the last; heap, resident, device in use and reserved.
+    fn levels(&self) -> [Option<u64>; 4] {
+        [self.heap.floor, self.resident.end, self.in_use.floor, self.reserved.end]
+    }
+
+    fn add(&mut self, line: &MemoryLine) {
+        self.samples += 1;
+        self.heap.add(Some(line.host.heap));
+        self.resident.add(line.host.resident);
+        self.in_use.add(line.device.map(|pool| pool.in_use));
+        self.reserved.add(line.device.map(|pool| pool.reserved));
+        for (name, &bytes) in &line.owners {
+            if let Some(peak) = self.owners.get_mut(name) {
+                *peak = bytes.max(*peak);
+            } else if self.owners.len() < OWNERS_MAX {
+                self.owners.insert(name.clone(), bytes);
+            }
+        }
+    }
+}
+
+/// A line of the file; nothing beyond the cap.
+fn finish(row: Option<Row>, start: &Row, names: &BTreeSet<String>, rows: &mut usize) -> String {
+    let mut text = String::new();
+    let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
+    *rows += 1;
+    let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
+    let (heap, resident, in_use, reserved) = (row.heap, row.resident, row.in_use, row.reserved);
+    let host = [heap.start, heap.end, heap.floor, heap.peak, resident.start, resident.end, resident.peak];
+    let device = [in_use.floor, in_use.peak, reserved.end, reserved.peak];
+    let since_start = row.levels().into_iter().zip(start.levels());
+    let changes = since_start.map(|(now, before)| Some(i128::from(now?) - i128::from(before?)));
+    let owners = names.iter().map(|name| row.owners.get(name).copied());
+    let sizes = |sizes: &[Option<u64>]| sizes.iter().map(|size| size.map(i128::from)).collect::<Vec<_>>();
+    let owners: Vec<Option<u64>> = owners.collect();
+    for bytes in sizes(&host).into_iter().chain(sizes(&device)).chain(changes).chain(sizes(&owners)) {
+        text.push(',');
+        if let Some(bytes) = bytes {
+            let _ = write!(text, "{bytes}");
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// A line of a table (RFC 4180). A beginning that a spreadsheet takes for a formula is for the caller to avoid.
+pub fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
+    let mut line = csv::Writer::from_writer(Vec::new());
+    // Into memory, which does not fail; text stays text.
+    let _ = line.write_record(cells.into_iter().map(String::into_bytes));
+    String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read;
+    use crate::report::sample::{PLAIN, finished, write_lines};
+
+    #[test]
+    fn the_largest_growth_is_that_of_one_epoch_also_where_rows_are_left_out() {
+        let results = tempfile::tempdir().unwrap();
+        let run = finished(results.path(), PLAIN);
+        let first = read::memory(&run).unwrap().next().unwrap().unwrap();
+        // 10 MiB in each of 60 epochs, but 12 MiB in epoch 30.
+        let line = |epoch: u64| {
+            let mut line = MemoryLine { epoch, step: epoch, ..first.clone() };
+            line.host.heap = ((epoch * 10 + if epoch >= 30 { 2 } else { 0 }) << 20) + (100 << 20);
+            line
+        };
+        write_lines(&run.join(layout::MEMORY), &(0..=60).map(line).collect::<Vec<_>>());
+        let table = table(&run).unwrap();
+        assert!(table.contains("epochs in the middle are left out"), "{table}");
+        assert!(table.contains("largest growth: heap +12 MiB in epoch 30"), "{table}");
+        assert!(!table.lines().any(|line| line.starts_with("30 ")), "that row is not shown: {table}");
+        assert!(table.lines().next().unwrap().contains("heap, least"), "{table}");
+    }
+}

@@ -1,0 +1,114 @@
+//! What does `xrun ls` print?
+
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+use super::axes::{number, time_of_day};
+pub use super::width::columns_within;
+use crate::index::{Entry, RunState};
+use crate::read;
+use crate::read::ReadError;
+use crate::verdict::Verdict;
+use xrun_core::printable;
+use xrun_core::units::Bytes;
+
+/// A line a run, in the order given, with aligned columns of at most 120 characters together; in a narrower terminal of
+/// `width` characters the least important ones are left out. Ends with a line break.
+pub fn text(runs: &[Entry], width: Option<usize>) -> String {
+    let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
+    let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
+    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
+    // Which run it is and what came out is what is looked for.
+    let mut text =
+        columns_within(&header, &rows, width, &["loss", "memory", "steps", "verdict", "state", "experiment"]);
+    for (run, verdict) in runs.iter().zip(&verdicts) {
+        let unreadable = match &run.state {
+            RunState::Unreadable(why) => Some(why.clone()),
+            _ => None,
+        };
+        let damaged = verdict.as_ref().err().map(ToString::to_string);
+        for why in unreadable.into_iter().chain(damaged) {
+            text.push_str(&format!("{}: {}\n", printable::line(&run.run, 28), printable::line(&why, 400)));
+        }
+    }
+    text
+}
+
+fn row(run: &Entry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String> {
+    let steps = match (run.last_step, run.steps_planned) {
+        (Some(step), Some(planned)) if step != planned => format!("{step}/{planned}"),
+        (Some(step), _) => step.to_string(),
+        (None, _) => "-".into(),
+    };
+    vec![
+        printable::line(&run.run, 28),
+        printable::line(&run.experiment, 20),
+        run.state.words().to_owned(),
+        steps,
+        run.loss.as_ref().map_or("-".into(), |(kind, loss)| {
+            format!("{} {}", number(*loss), printable::line(kind, 10)).trim_end().to_owned()
+        }),
+        run.best
+            .as_ref()
+            .map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
+        run.resident_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
+        match verdict {
+            Ok(Some(verdict)) => verdict.verdict.words().to_owned(),
+            Ok(None) => "-".into(),
+            Err(_) => "damaged".into(),
+        },
+    ]
+}
+
+/// The same for programs. What is not known is `null`.
+pub fn json(runs: &[Entry]) -> Value {
+    let of = |run: &Entry| {
+        let verdict = read::verdict(&run.path);
+        json!({
+            "path": run.path.display().to_string(),
+            "experiment": run.experiment,
+            "run": run.run,
+            "state": run.state.words(),
+            "message": match &run.state {
+                RunState::Unreadable(why) => Some(why.clone()),
+                _ => run.summary.as_ref().map(|summary| summary.message.clone()),
+            },
+            "started": run.started,
+            "started_text": run.started.as_deref().map(time_of_day),
+            "steps": run.last_step,
+            "steps_planned": run.steps_planned,
+            "loss": run.loss.as_ref().map(|(_, loss)| loss),
+            "loss_kind": run.loss.as_ref().map(|(kind, _)| kind).filter(|kind| !kind.is_empty()),
+            "best": run.best,
+            "resident_peak": run.resident_peak,
+            "tags": read::notes(&run.path).unwrap_or_default().tags,
+            "damage": verdict.as_ref().err().map(ToString::to_string),
+            "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
+        })
+    };
+    Value::Array(runs.iter().map(of).collect())
+}
+
+/// A table with two spaces between columns, by the width that a terminal gives each character. A header that begins with
+/// `>` is aligned to the right.
+pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let title = header[column].trim_start_matches('>').width();
+        rows.iter().map(|row| row[column].width()).max().unwrap_or(0).max(title)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut text = String::new();
+    let mut line = |cells: Vec<&str>| {
+        let padded = cells.iter().enumerate().map(|(column, cell)| {
+            let space = " ".repeat(widths[column] - cell.width());
+            if header[column].starts_with('>') { format!("{space}{cell}") } else { format!("{cell}{space}") }
+        });
+        text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    };
+    line(header.iter().map(|title| title.trim_start_matches('>')).collect());
+    for row in rows {
+        line(row.iter().map(String::as_str).collect());
+    }
+    text
+}

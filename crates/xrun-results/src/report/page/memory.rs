@@ -1,0 +1,323 @@
+//! Memory over time, buffers against their caps, and where the time went.
+
+use maud::{Markup, html};
+
+use crate::report::axes::{Unit, bytes, duration, number};
+use crate::report::material::{Buffer, Material, effect};
+use crate::report::page::document::code;
+use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::trace::Trace;
+use crate::report::verdict::called;
+use xrun_core::bounded::ledger::OWNERS_MAX;
+use xrun_core::bounded::planned::Place;
+use xrun_core::printable;
+
+/// More phases than this are not the slowest ones.
+const PHASES_SHOWN: usize = 12;
+
+/// Peaks, and the curves of process and device.
+pub fn over_time(material: &Material) -> Markup {
+    let memory = material.memory();
+    let trace = &material.trace;
+    let peak = |name: &str, size: Option<u64>| {
+        html! { @if let Some(size) = size { div { b { (bytes(size as f64)) } span { (name) } } } }
+    };
+    let host = [
+        Curve::of(material.in_use(), &trace.heap, 1, Shape::Line),
+        Curve::of("resident", &trace.resident, 2, Shape::Line),
+    ];
+    let driver = if trace.driver_is_whole_device { "driver, whole device" } else { "driver, this process" };
+    let device = [
+        Curve::of("in use", &trace.in_use, 1, Shape::Line),
+        Curve::of("reserved", &trace.reserved, 2, Shape::Line),
+        Curve::of(driver, &trace.driver, 3, Shape::Line),
+    ];
+    let utilisation = Curve::of("a kernel runs", &trace.utilisation, 1, Shape::Line).into_iter().collect();
+    let power = Curve::of("the board takes", &trace.power, 2, Shape::Line).into_iter().collect();
+    let plots = [
+        plot("The process", Unit::Bytes, host.into_iter().flatten().collect(), trace),
+        plot("The device", Unit::Bytes, device.into_iter().flatten().collect(), trace),
+        stacked(trace),
+        plot("Utilisation of the GPU, percent", Unit::Number, utilisation, trace),
+        plot("Power of the GPU, watts", Unit::Number, power, trace),
+    ];
+    html! {
+        @if memory.samples > 0 {
+            h2 { "Memory" }
+            div.numbers {
+                (peak(&format!("{}, peak", material.in_use()), Some(memory.heap_peak)))
+                (peak(&format!("{}, at the end", material.in_use()), Some(memory.heap_at_end)))
+                (peak("resident, peak", memory.resident_peak))
+                (peak("device in use, highest at rest", memory.device_in_use_peak))
+                (peak("device reserved, peak", memory.device_reserved_peak))
+                @if let Some(percent) = memory.gpu_utilisation_mean {
+                    div { b { (format!("{percent:.0} %")) } span { "GPU utilisation, mean" } }
+                }
+                @if let Some(watts) = memory.gpu_power_mean {
+                    div { b { (format!("{watts:.0} W")) } span { "GPU power, mean" } }
+                }
+            }
+            (watched(material))
+            (verdict(material))
+            (post_mortem(material))
+            (planned(material))
+            (cost(material))
+            (key(trace))
+            div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
+        }
+    }
+}
+
+/// Of a command: what its numbers mean, and what there are none of.
+fn watched(material: &Material) -> Markup {
+    let Some(watched) = material.watched() else { return html! {} };
+    let steps = watched.steps.as_deref().unwrap_or("none: it is judged by the clock");
+    html! {
+        p.note {
+            b { (material.in_use()) } " is what only its processes can give back: private and shared memory, swapped pages, and \
+            files in /dev/shm. Each page counts once, however many processes share it. Steps: "
+            (printable::line(steps, 300)) "."
+            @if !watched.not_measured.is_empty() {
+                " Not measured: " (printable::line(&watched.not_measured.join("; "), 600)) "."
+            }
+        }
+    }
+}
+
+/// Is memory growing? The sentence, and the series behind it.
+fn verdict(material: &Material) -> Markup {
+    let Some(verdict) = &material.verdict else { return html! {} };
+    let amount = |unit: &str, value: f64| match unit {
+        "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
+        "bytes" => bytes(value),
+        _ => number(value),
+    };
+    let length = |places: u64| verdict.axis.length(places as f64);
+    let per = verdict.axis.per(verdict.window);
+    html! {
+        p { b { (verdict.verdict.words()) } ": " (code(&verdict.message)) }
+        details {
+            summary { "Verdict on each series" }
+            p.note {
+                "Floors (the least value) of windows of " (length(verdict.window)) ", after a warm-up of "
+                (length(verdict.warm_up)) "; slopes are Theil-Sen, of what rises since it began to."
+            }
+            div.wide { table {
+                thead { tr { th { "series" } th { "verdict" } th.r { "first" } th.r { "last" } th.r { "peak" }
+                    th.r { (per.words) } th.r { "since" } th.r { "windows" } } }
+                tbody { @for one in &verdict.series { tr {
+                    td { (called(one)) }
+                    td { (one.findings.verdict.words()) }
+                    td.r { (amount(&one.unit, one.first)) }
+                    td.r { (amount(&one.unit, one.last)) }
+                    td.r { (amount(&one.unit, one.peak)) }
+                    td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope * per.places)) } }
+                    td.r { @if let Some(since) = one.findings.since { (verdict.axis.place(since as f64)) } }
+                    td.r { (one.findings.floors) }
+                } } }
+            } }
+        }
+    }
+}
+
+/// Why a memory limit ended the run, and what would fit.
+fn post_mortem(material: &Material) -> Markup {
+    let Some(dead) = &material.post_mortem else { return html! {} };
+    html! {
+        p {
+            b { "stopped at a memory limit" } ": " (code(&dead.message)) " at step " (dead.step)
+            "; in no buffer: " (bytes(dead.in_no_buffer as f64))
+            @if let Some(growth) = &dead.growth { "; " (code(&growth.message)) }
+        }
+        @if !dead.suggestions.is_empty() {
+            div.wide { table {
+                thead { tr { th { "what would help" } th { "by estimate" } } }
+                tbody { @for tip in &dead.suggestions { tr {
+                    td { code { (tip.key) " = " (tip.value) } }
+                    td { (effect(dead, tip)) }
+                } } }
+            } }
+        }
+    }
+}
+
+/// The forecast beside what came of it.
+fn planned(material: &Material) -> Markup {
+    let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
+    let pairs: Vec<_> = pairs.iter().filter(|pair| pair.planned.max(pair.actual) > 0).collect();
+    html! {
+        @if !pairs.is_empty() {
+            details {
+                summary { "Plan against actual" }
+                div.wide { table {
+                    thead { tr { th { "part" } th.r { "forecast" } th.r { "came to" } th.r { "off by" } } }
+                    tbody { @for pair in &pairs { tr {
+                        td { (pair.name) }
+                        td.r { (bytes(pair.planned as f64)) }
+                        td.r { (bytes(pair.actual as f64)) }
+                        td.r { @if let Some(error) = pair.error { (format!("{:+.1} %", 100.0 * error)) } }
+                    } } }
+                } }
+                @if let Some(why) = material.not_forecast() { p.note { (why) "." } }
+            }
+        }
+    }
+}
+
+fn cost(material: &Material) -> Markup {
+    let (samples, seconds) = material.samples();
+    let processes = material.processes();
+    html! {
+        p.note {
+            (samples) " samples" @if processes > 1 { " in " (processes) " processes" } " cost " (duration(seconds))
+            @if let Some(share) = material.memory().trace_share {
+                ", " (number(100.0 * share)) " % of step time" (material.of_last_process())
+            }
+            "."
+            @if material.trace.cleanups.count > 0 {
+                " " (material.trace.cleanups.count) " cleanups gave back " (bytes(material.trace.freed as f64)) " in all."
+            }
+        }
+    }
+}
+
+fn key(trace: &Trace) -> Markup {
+    let every = |every: u64| if every > 1 { format!(" (one of {every})") } else { String::new() };
+    html! {
+        p.note {
+            @if trace.validations.count > 0 { span.key { i.band { } "validation" (every(trace.validations.every())) } }
+            @if trace.cleanups.count > 0 { span.key { i.rug { } "cleanup" (every(trace.cleanups.every())) } }
+            @if trace.resumes.count > 0 { span.key { i.boundary { } "resumed" (every(trace.resumes.every())) } }
+        }
+    }
+}
+
+fn plot(title: &str, unit: Unit, curves: Vec<Curve>, trace: &Trace) -> Option<Plot> {
+    let plot = Plot::of(title, ("training time", Unit::Seconds), unit, curves)?;
+    Some(Plot {
+        x: (0.0, trace.seconds.max(plot.x.1)),
+        bands: trace.validations.iter().copied().collect(),
+        rug: trace.cleanups.iter().map(|cleanup| cleanup.0).collect(),
+        boundaries: trace.resumes.iter().copied().collect(),
+        ..plot
+    })
+}
+
+/// The largest buffers on top of one another, the largest at the bottom.
+fn stacked(trace: &Trace) -> Option<Plot> {
+    let samples = trace.owners.points();
+    let names = trace.owner_names.len().min(OWNERS_MAX);
+    let mut order: Vec<usize> = (0..names).filter(|&at| trace.owner_peaks[at] > 0).collect();
+    order.sort_by(|&a, &b| {
+        trace.owner_peaks[b].cmp(&trace.owner_peaks[a]).then_with(|| trace.owner_names[a].cmp(&trace.owner_names[b]))
+    });
+    let alone = if order.len() > COLOURS { COLOURS - 1 } else { order.len() };
+    let (largest, rest) = order.split_at(alone);
+    let mut base = vec![0.0; samples.len()];
+    let mut curves = Vec::new();
+    let groups = largest.iter().map(std::slice::from_ref).chain((!rest.is_empty()).then_some(rest));
+    for (at, group) in groups.enumerate() {
+        let held: Vec<f64> =
+            samples.iter().map(|sample| group.iter().map(|&owner| sample.rest[owner] as f64).sum()).collect();
+        let top: Vec<f64> = base.iter().zip(&held).map(|(base, held)| base + held).collect();
+        let extreme = |pick: fn(f64, f64) -> f64| held.iter().copied().reduce(pick).unwrap_or(0.0);
+        curves.push(Curve {
+            name: match group {
+                [owner] => printable::line(&trace.owner_names[*owner], 60),
+                _ => format!("{} smaller buffers", group.len()),
+            },
+            points: samples.iter().zip(&top).map(|(sample, &y)| (sample.x, y)).collect(),
+            colour: at as u8 + 1,
+            shape: Shape::Area { base: std::mem::replace(&mut base, top) },
+            numbers: [
+                held.first().copied().unwrap_or(0.0),
+                extreme(f64::min),
+                extreme(f64::max),
+                held.last().copied().unwrap_or(0.0),
+            ],
+        });
+    }
+    let plot = plot("Buffers, stacked", Unit::Bytes, curves, trace)?;
+    Some(Plot { caption: "What each buffer said that it held, at the moment of each sample.".into(), ..plot })
+}
+
+/// Every buffer with its cap.
+pub fn buffers(material: &Material) -> Markup {
+    let buffers = material.buffers();
+    html! {
+        @if !buffers.is_empty() {
+            h2 { "Buffers and their caps" }
+            div.wide { table.full {
+                thead { tr {
+                    th { "buffer" } th.r { "peak" } th.r { "share of cap" } th { "" } th.r { "cap" } th { "when full" }
+                    th { "place" } th.why { "cap set by" }
+                } }
+                tbody { @for buffer in &buffers { (buffer_row(buffer)) } }
+            } }
+        }
+    }
+}
+
+fn buffer_row(buffer: &Buffer) -> Markup {
+    let size = |size: Option<u64>| size.map_or("–".into(), |size| bytes(size as f64));
+    let place = match buffer.place {
+        Some(Place::Host) => "host",
+        Some(Place::Device) => "device",
+        None => "–",
+    };
+    let policy = buffer.policy.map_or("–".into(), |policy| format!("{policy:?}").to_lowercase());
+    let share = buffer.share();
+    html! {
+        tr {
+            th scope="row" { (printable::line(&buffer.name, 80)) }
+            td.r.strong { (size(buffer.peak_bytes)) }
+            td.r { @if let Some(share) = share { (format!("{:.0} %", 100.0 * share)) } @else { "–" } }
+            // What has no cap is over any.
+            td.barred { @if buffer.leaks() { (bar(f64::INFINITY)) } @else if let Some(share) = share { (bar(share)) } }
+            td.r { @if buffer.leaks() { b.bad { "none" } } @else { (size(buffer.cap_bytes)) } }
+            td { (policy) } td { (place) }
+            td.why { (code(&printable::line(&buffer.because, 120))) }
+        }
+    }
+}
+
+fn bar(share: f64) -> Markup {
+    let width = format!("width:{:.1}%", 100.0 * share.clamp(0.0, 1.0));
+    html! { span.bar.over[share > 1.0] aria-hidden="true" { i style=(width) { } } }
+}
+
+/// The slowest parts of the loop.
+pub fn phases(material: &Material) -> Markup {
+    let phases = material.phases();
+    let total: f64 = phases.iter().map(|phase| phase.seconds).sum();
+    let longest = phases.first().map_or(0.0, |phase| phase.seconds);
+    let has_longest = phases.iter().any(|phase| phase.longest.is_some());
+    html! {
+        @if total > 0.0 {
+            h2 { "Where the time went" }
+            @if material.processes() > 1 && !has_longest { p.note { "Of all " (material.processes()) " processes." } }
+            @else if material.processes() > 1 { p.note { "Of the last process." } }
+            div.wide { table {
+                thead { tr {
+                    th { "part of the loop" } th.r { "time" } th.r { "share" } th { "" }
+                    @if has_longest { th.r { "times" } th.r { "longest" } }
+                } }
+                tbody {
+                    @for phase in phases.iter().take(PHASES_SHOWN) {
+                        tr {
+                            th scope="row" { (printable::line(&phase.name, 80)) }
+                            td.r.strong { (duration(phase.seconds)) }
+                            td.r { (format!("{:.1} %", 100.0 * phase.seconds / total)) }
+                            td.barred { (bar(phase.seconds / longest)) }
+                            @if has_longest {
+                                td.r { @if let Some(count) = phase.count { (count) } }
+                                td.r { @if let Some(longest) = phase.longest { (duration(longest)) } }
+                            }
+                        }
+                    }
+                }
+            } }
+            @if phases.len() > PHASES_SHOWN { p.note { "And " (phases.len() - PHASES_SHOWN) " shorter ones." } }
+        }
+    }
+}

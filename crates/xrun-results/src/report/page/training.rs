@@ -1,0 +1,364 @@
+//! Losses, held-out metrics, learning rate and gradient norm.
+
+use maud::{Markup, html};
+
+use crate::report::axes::{Unit, number};
+use crate::report::material::Material;
+use crate::report::page::document::code;
+use crate::report::plots::{COLOURS, Curve, Plot, Shape};
+use crate::report::result::{Measured, about_intervals};
+use crate::report::series::Series;
+use xrun_core::printable;
+use xrun_core::task::metric::Better;
+
+/// Figures of metrics: more are left to metrics.jsonl, and the table has all.
+const METRIC_FIGURES_MAX: usize = 12;
+/// A curve is cut when its highest is this many times what nearly all of it stays below.
+const CUT_FACTOR: f64 = 1.5;
+
+/// Best, last and first of what was measured: on a narrow page the last columns are seen last.
+pub fn results(material: &Material) -> Markup {
+    let metrics = material.metrics();
+    let losses = material.losses();
+    let shown = |metric: &Measured, value: Option<f64>| value.map_or("–".into(), |value| metric.value(value));
+    let arrow = |better: Option<Better>| {
+        html! { @if let Some(better) = better { " " span.arrow title=(format!("{} is better", better.words())) { (better.arrow()) } } }
+    };
+    html! {
+        @if !losses.is_empty() || !metrics.is_empty() {
+            h2 { "Result" }
+            div.wide { table.results {
+                thead { tr {
+                    th { "" } th.r { "best" } th.r { "after" } th.r { "before" }
+                } }
+                tbody {
+                    @for metric in &metrics {
+                        tr {
+                            th scope="row" {
+                                (printable::line(&metric.name, 80)) (arrow(metric.better))
+                                @if !metric.unit.is_empty() { " " small { (printable::line(&metric.unit, 16)) } }
+                            }
+                            td.r { @if let Some((value, step)) = metric.best {
+                                (metric.value(value))
+                                " " small { "after step " (step) } @if metric.chooses { " " small { "best checkpoint" } }
+                            } @else { "–" } }
+                            td.r.strong {
+                                (shown(metric, metric.after))
+                                @if let Some(interval) = metric.interval { " " small { "± " (number(interval.half_width)) } }
+                            }
+                            td.r { (shown(metric, metric.before)) }
+                        }
+                    }
+                    @for loss in &losses {
+                        tr {
+                            th scope="row" { "loss" @if losses.len() > 1 { ", " (printable::line(&loss.kind, 60)) } (arrow(Some(Better::Lower))) }
+                            td.r { "" } td.r.strong { (number(loss.last)) } td.r { (number(loss.first)) }
+                        }
+                    }
+                }
+            } }
+            p.note {
+                @if material.watched().is_none() {
+                    "“Before” is the untrained model, “after” the last validation; both are of held-out data. "
+                }
+                "Of a loss they are the first step and the moving average over " (number(material.curves.smoothed_over))
+                " steps of the kind at the end. ↑ higher is better, ↓ lower is better."
+                @if metrics.iter().any(|metric| metric.unit == "share") { " A share is from 0 to 1." }
+                @if let Some(about) = about_intervals(&metrics) { " " (about) "." }
+            }
+            (explained(&metrics))
+        }
+    }
+}
+
+/// What is measured, once for all that it is said of.
+fn explained(metrics: &[Measured]) -> Markup {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for metric in metrics.iter().filter(|metric| !metric.about.is_empty()) {
+        match groups.iter_mut().find(|(about, _)| *about == metric.about) {
+            Some((_, names)) => names.push(&metric.name),
+            None => groups.push((&metric.about, vec![&metric.name])),
+        }
+    }
+    html! {
+        @if !groups.is_empty() {
+            details {
+                summary { "What the metrics are" }
+                div.wide { table { tbody { @for (about, names) in &groups { tr {
+                    th scope="row" { (printable::line(&names.join(", "), 200)) } td { (code(&printable::line(about, 300))) }
+                } } } } }
+            }
+        }
+    }
+}
+
+/// The figures.
+pub fn curves(material: &Material) -> Markup {
+    let curves = &material.curves;
+    let (metrics, left_out) = metrics(material);
+    let mut plots: Vec<Plot> = losses(material).into_iter().chain(metrics).collect();
+    let rate = Curve::of("learning rate", &curves.learning_rate, 1, Shape::Line);
+    plots.extend(half("Learning rate", rate.into_iter().collect()));
+    let norm = Curve::of("each step", &curves.gradient_norm, 2, Shape::Line).map(|curve| Curve {
+        shape: if curves.gradient_norm_median.is_empty() { Shape::Line } else { Shape::Faint },
+        ..curve
+    });
+    let median = Curve::of("running median", &curves.gradient_norm_median, 2, Shape::Line);
+    let norms = half("Gradient norm, before clipping", norm.into_iter().chain(median).collect());
+    plots.extend(norms.map(|plot| {
+        let faint = "Faint: each step. Strong: median over the last steps.";
+        let caption = if plot.curves.len() > 1 { faint.into() } else { String::new() };
+        cut(Plot { caption, ..plot }, &[&curves.gradient_norm], &[&curves.gradient_norm_median])
+    }));
+    html! {
+        @if !plots.is_empty() {
+            h2 { "Training" }
+            div.plots { @for plot in &plots { (plot.figure()) } }
+            @if left_out > 0 { p.note { "And " (left_out) " figures more; " code { "metrics.jsonl" } " has all numbers." } }
+        }
+    }
+}
+
+fn half(title: &str, curves: Vec<Curve>) -> Option<Plot> {
+    Plot::of(title, ("step", Unit::Number), Unit::Number, curves).map(|plot| Plot { half: true, ..plot })
+}
+
+fn losses(material: &Material) -> Option<Plot> {
+    let losses = &material.curves.losses;
+    let mut curves = Vec::new();
+    for (at, loss) in losses.iter().enumerate() {
+        curves.extend(Curve::of(&loss.kind, &loss.raw, colour(at), Shape::Faint));
+    }
+    for (at, loss) in losses.iter().enumerate() {
+        curves.extend(Curve::of(&loss.kind, &loss.smooth, colour(at), Shape::Line));
+    }
+    let plot = Plot::of("Training loss by kind of step", ("step", Unit::Number), Unit::Number, curves)?;
+    let caption = format!(
+        "Faint: each step. Strong: exponential moving average over {} steps of the kind; the table is of these.",
+        number(material.curves.smoothed_over)
+    );
+    let (raw, smooth): (Vec<&Series>, Vec<&Series>) = losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
+    let plot = Plot { caption, ..plot }.logarithmic_if_far_apart();
+    // A peak hides nothing there.
+    Some(if plot.log_y { plot } else { cut(plot, &raw, &smooth) })
+}
+
+/// A figure for each family of metrics, that of the best checkpoint's first; and how many more there would be.
+fn metrics(material: &Material) -> (Vec<Plot>, usize) {
+    let measured = material.metrics();
+    let mut families: Vec<(String, Vec<&Measured>)> = Vec::new();
+    for metric in &measured {
+        let family = family(material, metric);
+        match families.iter_mut().find(|(known, _)| *known == family) {
+            Some((_, members)) => members.push(metric),
+            None => families.push((family, vec![metric])),
+        }
+    }
+    let mut plots: Vec<Plot> = Vec::new();
+    for (family, members) in &families {
+        for group in members.chunks(COLOURS) {
+            plots.extend(figure(material, family, group));
+        }
+    }
+    if let Some(first) = plots.first_mut() {
+        first.half = false;
+    }
+    let left_out = plots.len().saturating_sub(METRIC_FIGURES_MAX);
+    plots.truncate(METRIC_FIGURES_MAX);
+    (plots, left_out)
+}
+
+/// The plan's, or what the numbers suggest where an older plan has none.
+fn family(material: &Material, metric: &Measured) -> String {
+    if !metric.family.is_empty() {
+        return metric.family.clone();
+    }
+    if material.curves.means.iter().any(|(name, _)| *name == metric.name) {
+        return "Means over episodes".into();
+    }
+    let is_share = |series: &Series| {
+        series.lowest.is_some_and(|point| point.y >= 0.0) && series.highest.is_some_and(|point| point.y <= 1.0)
+    };
+    let series = material.curves.metrics.iter().find(|(name, _)| *name == metric.name);
+    if series.is_some_and(|(_, series)| is_share(series)) { "Held-out metrics".into() } else { metric.name.clone() }
+}
+
+/// The metrics of a family, those that are means over episodes in the bands that their intervals make.
+fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Plot> {
+    let (mut bands, mut lines) = (Vec::new(), Vec::new());
+    let mut lowest = f64::INFINITY;
+    for (at, metric) in members.iter().enumerate() {
+        let line = if metric.line.is_empty() { &metric.name } else { &metric.line };
+        let of_metric = |name: &String| *name == metric.name;
+        if let Some((_, series)) = material.curves.means.iter().find(|(name, _)| of_metric(name)) {
+            let points = series.points();
+            let base: Vec<f64> = points.iter().map(|point| point.y - point.rest).collect();
+            lowest = base.iter().copied().fold(lowest, f64::min);
+            bands.push(Curve {
+                name: printable::line(line, 60),
+                points: points.iter().map(|point| (point.x, point.y + point.rest)).collect(),
+                colour: colour(at),
+                shape: Shape::Band { base },
+                numbers: [0.0; 4],
+            });
+        }
+        let series = material.curves.metrics.iter().find(|(name, _)| of_metric(name));
+        lines.extend(series.and_then(|(_, series)| Curve::of(line, series, colour(at), Shape::Points)));
+    }
+    let has_bands = !bands.is_empty();
+    let unit = members.first().map_or("", |metric| metric.unit.as_str());
+    let unit = if unit.is_empty() || unit == "share" { String::new() } else { format!(" ({unit})") };
+    let title = printable::line(&format!("{family}{unit}"), 80);
+    let plot = half(&title, bands.into_iter().chain(lines).collect())?;
+    let mut caption = String::from("Held-out data; step 0 is the untrained model.");
+    if has_bands {
+        caption.push_str(" Bands: 95 % interval of the mean.");
+    }
+    // Nothing that is measured from 0 lies below it; an interval may.
+    let bottom = if plot.y.0 >= 0.0 { plot.y.0.min(lowest.max(0.0)) } else { plot.y.0.min(lowest) };
+    let highest_possible = match members.first().map(|metric| metric.unit.as_str()) {
+        Some("share") => 1.04,
+        Some("%") => 104.0,
+        _ => f64::INFINITY,
+    };
+    let plot = Plot { y: (bottom, plot.y.1.min(highest_possible)), caption, ..plot };
+    // A share has an end that is known, and a band may reach below 0.
+    Some(if highest_possible.is_infinite() && !has_bands { plot.logarithmic_if_far_apart() } else { plot })
+}
+
+fn colour(at: usize) -> u8 {
+    (at % COLOURS) as u8 + 1
+}
+
+/// Lowers the top of a plot to what 98 of 100 points of the faint curves stay below, when single peaks are far higher, and
+/// says so. The strong curves stay whole: the steepest part of learning is no peak.
+fn cut(plot: Plot, faint: &[&Series], strong: &[&Series]) -> Plot {
+    let mut heights: Vec<f64> = faint.iter().flat_map(|series| series.points()).map(|point| point.y).collect();
+    heights.sort_by(f64::total_cmp);
+    let Some(&common) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
+        return plot;
+    };
+    let highest = |all: &[&Series]| all.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y));
+    let Some(peak) = highest(faint) else { return plot };
+    let whole = highest(strong).map_or(f64::NEG_INFINITY, |point| point.y);
+    let top = plot.y.0 + (common.max(whole) - plot.y.0) * if whole > common { 1.04 } else { 1.15 };
+    if !(common > plot.y.0 && peak.y > plot.y.0 + CUT_FACTOR * (top - plot.y.0)) {
+        return plot;
+    }
+    let caption = format!(
+        "{} Peaks are cut off above {}; the highest is {} at step {}.",
+        plot.caption,
+        number(top),
+        number(peak.y),
+        peak.x
+    );
+    Plot { caption: caption.trim_start().into(), y: (plot.y.0, top), ..plot }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::MetricsLine;
+    use crate::read;
+    use crate::report::material::gather;
+    use crate::report::sample::{PLAIN, finished, write_lines};
+    use xrun_core::files::{layout, write};
+    use xrun_core::task::metric::{Better, PlannedMetric};
+
+    /// A sample run with the metrics of the quantised language model, after steps 0 and 10.
+    fn quantised(results: &std::path::Path, widths: &[&str]) -> Material {
+        let run = finished(results, PLAIN);
+        let mut plan = read::plan(&run).unwrap();
+        let metric = |name: String, better, unit: &str, family: &str, line: String, about: &str| PlannedMetric {
+            name,
+            better: Some(better),
+            unit: unit.into(),
+            family: family.into(),
+            line,
+            about: about.into(),
+        };
+        let widths_of_all = (2..=16).rev().map(|bits| (format!("{bits}_bit"), format!("{bits} bit")));
+        plan.metrics = vec![metric("perplexity".into(), Better::Lower, "", "Perplexity", "mean".into(), "")];
+        for (width, line) in std::iter::once(("full".to_owned(), "full".to_owned())).chain(widths_of_all) {
+            let answers = "Greedy answers that are an accepted one, by SQuAD's rules.";
+            plan.metrics.extend([
+                metric(format!("perplexity_{width}"), Better::Lower, "", "Perplexity", line.clone(), ""),
+                metric(format!("exact_match_{width}"), Better::Higher, "%", "Exact match", line.clone(), answers),
+                metric(format!("f1_{width}"), Better::Higher, "%", "F1", line, ""),
+            ]);
+        }
+        plan.best_by = Some("perplexity".into());
+        write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
+        let validation = |step: u64, shrunk: f64| {
+            let families = [("perplexity", 532.0 / shrunk), ("exact_match", 4.0 * shrunk), ("f1", 5.0 * shrunk)];
+            let of = |(family, value): (&str, f64)| {
+                widths.iter().map(|width| (format!("{family}_{width}"), Some(value))).collect::<Vec<_>>()
+            };
+            let metrics = families.into_iter().flat_map(of).chain([("perplexity".to_owned(), Some(532.0 / shrunk))]);
+            MetricsLine::Validation { step, epoch: 1, metrics: metrics.collect(), intervals: Default::default() }
+        };
+        write_lines(&run.join(layout::METRICS), &[validation(0, 1.0), validation(10, 20.0), validation(20, 24.0)]);
+        std::fs::remove_file(run.join(layout::SUMMARY)).unwrap();
+        gather(&run).unwrap()
+    }
+
+    #[test]
+    fn widths_are_lines_of_one_figure_and_that_of_the_best_checkpoint_comes_first() {
+        let results = tempfile::tempdir().unwrap();
+        let material = quantised(results.path(), &["2_bit", "4_bit", "8_bit", "full"]);
+        let (plots, left_out) = metrics(&material);
+        let lines = |plot: &Plot| plot.curves.iter().map(|curve| curve.name.clone()).collect::<Vec<_>>();
+        let figures: Vec<(&str, Vec<String>)> = plots.iter().map(|plot| (plot.title.as_str(), lines(plot))).collect();
+        let widths = ["full", "8 bit", "4 bit", "2 bit"].map(str::to_owned).to_vec();
+        let perplexity = std::iter::once("mean".to_owned()).chain(widths.clone()).collect();
+        assert_eq!(figures, [("Perplexity", perplexity), ("Exact match (%)", widths.clone()), ("F1 (%)", widths)]);
+        assert_eq!(left_out, 0);
+        assert!(plots[0].log_y && !plots[1].log_y, "532 and 22 on one axis");
+        assert!(!plots[0].half && plots[1].half);
+        assert!(plots[1].y.0 == 0.0 && plots[1].y.1 <= 104.0, "{:?}", plots[1].y);
+        let page = results_of(&material);
+        assert!(page.contains("96 %"), "{page}");
+        assert_eq!(page.matches("Greedy answers that are an accepted one").count(), 1, "said once of all widths");
+    }
+
+    fn results_of(material: &Material) -> String {
+        results(material).into_string()
+    }
+
+    #[test]
+    fn more_lines_than_colours_are_more_figures_and_all_are_drawn() {
+        let results = tempfile::tempdir().unwrap();
+        let widths: Vec<String> = (2..=16).map(|bits| format!("{bits}_bit")).collect();
+        let widths: Vec<&str> = widths.iter().map(String::as_str).collect();
+        let (plots, left_out) = metrics(&quantised(results.path(), &widths));
+        let drawn: usize = plots.iter().map(|plot| plot.curves.len()).sum();
+        assert_eq!((drawn, left_out), (1 + 3 * 15, 0));
+        assert!(plots.iter().all(|plot| plot.curves.len() <= COLOURS));
+    }
+
+    #[test]
+    fn a_loss_that_falls_far_has_a_logarithmic_axis_and_another_has_not() {
+        let of = |last: f64| {
+            let mut smooth = Series::default();
+            (0..50).for_each(|step| smooth.add(f64::from(step), 10.0 * (last / 10.0).powf(f64::from(step) / 49.0), ()));
+            half("loss", vec![Curve::of("a", &smooth, 1, Shape::Line).unwrap()]).unwrap().logarithmic_if_far_apart()
+        };
+        let (far, near) = (of(0.01), of(3.0));
+        assert!(far.log_y && far.caption.contains("logarithmic") && !near.log_y && near.caption.is_empty());
+    }
+
+    #[test]
+    fn the_steepest_part_of_learning_is_not_cut_off() {
+        let (mut raw, mut smooth) = (Series::default(), Series::default());
+        for step in 0..400 {
+            let loss = if step < 8 { 8.0 - step as f64 * 0.5 } else { 2.0 };
+            raw.add(f64::from(step), if step == 200 { 40.0 } else { loss }, ());
+            smooth.add(f64::from(step), loss, ());
+        }
+        let curves =
+            vec![Curve::of("a", &raw, 1, Shape::Faint).unwrap(), Curve::of("a", &smooth, 1, Shape::Line).unwrap()];
+        let plot = cut(half("loss", curves).unwrap(), &[&raw], &[&smooth]);
+        assert!(plot.y.1 >= 8.0 && plot.y.1 < 9.0, "{:?}", plot.y);
+        assert!(plot.caption.contains("the highest is 40 at step 200"));
+    }
+}

@@ -1,0 +1,357 @@
+//! Curves -> a figure: the lines as inline SVG, the axes and the numbers as HTML around it.
+//!
+//! Only the lines stretch with the page (`preserveAspectRatio="none"`, strokes keep their width), so labels stay
+//! readable on a phone and on paper. Each line has a class, to which the style sheet gives a colour for light and for dark
+//! pages. The table under a plot is its legend and its text alternative.
+
+use maud::{Markup, html};
+
+use super::axes::{self, Unit};
+use super::series::Series as Decimated;
+use xrun_core::printable;
+
+/// Inner size of a drawing; it is stretched, so only its resolution matters.
+const WIDTH: u32 = 2_000;
+const HEIGHT: u32 = 600;
+/// Height of a mark at the bottom, and the least width of a shaded stretch: a short validation of a long run is seen.
+const RUG_HEIGHT: u32 = 21;
+const BAND_WIDTH_MIN: i64 = 3;
+
+/// Curves in one figure have the colours 1 to 7: the classes `c1` to `c7` of the style sheet.
+pub const COLOURS: usize = 7;
+
+/// How a curve is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// Behind the others, without an entry in the table.
+    Faint,
+    Line,
+    /// A line with its points marked.
+    Points,
+    /// Points without a line and without an entry in the table.
+    Dots,
+    /// Filled down to the curve below it, whose heights are given.
+    Area {
+        base: Vec<f64>,
+    },
+    /// The same, faint and without an entry in the table: what a curve may be off by.
+    Band {
+        base: Vec<f64>,
+    },
+}
+
+/// A curve of a figure.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+    /// From 1 to [`COLOURS`].
+    pub colour: u8,
+    pub shape: Shape,
+    /// First, lowest, highest, last.
+    pub numbers: [f64; 4],
+}
+
+impl Curve {
+    /// `None` for a series without points.
+    pub fn of<T: Copy>(name: &str, series: &Decimated<T>, colour: u8, shape: Shape) -> Option<Self> {
+        let y = |point: Option<super::series::Point<T>>| point.map(|point| point.y);
+        let numbers = [y(series.first)?, y(series.lowest)?, y(series.highest)?, y(series.last)?];
+        let points = series.points().iter().map(|point| (point.x, point.y)).collect();
+        Some(Self { name: printable::line(name, 60), points, colour, shape, numbers })
+    }
+}
+
+impl Curve {
+    /// Whether it has an entry in the table.
+    fn is_listed(&self) -> bool {
+        !matches!(self.shape, Shape::Faint | Shape::Dots | Shape::Band { .. })
+    }
+}
+
+/// Values that lie farther apart than this show nothing on a plain axis.
+const LOG_FROM: f64 = 20.0;
+
+/// A figure before it is drawn.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    pub title: String,
+    /// What is to be seen, in a sentence or two.
+    pub caption: String,
+    pub x_label: &'static str,
+    pub x_unit: Unit,
+    pub x: (f64, f64),
+    pub y_unit: Unit,
+    pub y: (f64, f64),
+    pub curves: Vec<Curve>,
+    /// Shaded stretches of x.
+    pub bands: Vec<(f64, f64)>,
+    /// Short marks at the bottom.
+    pub rug: Vec<f64>,
+    /// Lines from top to bottom.
+    pub boundaries: Vec<f64>,
+    /// Words at points, in place of the table under the plot.
+    pub labels: Vec<(f64, f64, String)>,
+    /// Shown beside another figure where there is room.
+    pub half: bool,
+    /// Equal distances are equal factors; all values are positive then.
+    pub log_x: bool,
+    pub log_y: bool,
+}
+
+impl Plot {
+    /// A plot of the curves with axes that fit them; `None` without curves, and of points at one place: a number says more.
+    pub fn of(title: &str, x: (&'static str, Unit), y_unit: Unit, curves: Vec<Curve>) -> Option<Self> {
+        let points = || curves.iter().flat_map(|curve| &curve.points);
+        let range = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+        };
+        let x_range = range(&mut points().map(|point| point.0));
+        let (low, high) = range(&mut points().map(|point| point.1));
+        if !(x_range.0.is_finite() && low.is_finite()) {
+            return None;
+        }
+        if x_range.0 == x_range.1 && curves.iter().all(|curve| curve.points.len() == 1) {
+            return None;
+        }
+        // From 0, so that heights compare; unless the numbers lie far from it, or below.
+        let low = if low >= 0.0 && (y_unit == Unit::Bytes || low < 0.5 * high) { 0.0 } else { low };
+        let room = 0.06 * (high - low);
+        let y = match (low, high) {
+            // What does not move is seen against 0.
+            (low, high) if low == high && low == 0.0 => (0.0, 1.0),
+            (low, high) if low == high => (1.25 * low.min(0.0), 1.25 * high.max(0.0)),
+            (0.0, high) => (0.0, high + room),
+            (low, high) => (low - room, high + room),
+        };
+        Some(Self {
+            title: title.into(),
+            caption: String::new(),
+            x_label: x.0,
+            x_unit: x.1,
+            x: if x_range.1 > x_range.0 { x_range } else { (x_range.0 - 0.5, x_range.0 + 0.5) },
+            y_unit,
+            y,
+            curves,
+            bands: Vec::new(),
+            rug: Vec::new(),
+            boundaries: Vec::new(),
+            labels: Vec::new(),
+            half: false,
+            log_x: false,
+            log_y: false,
+        })
+    }
+
+    /// Of all points of all curves.
+    pub fn lowest_and_highest(&self) -> (f64, f64) {
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        points.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point.1), high.max(point.1)))
+    }
+
+    /// On a logarithmic upward axis where a plain one would show nothing of most of it: all values are positive, and those of
+    /// the curves that are listed lie far apart. The caption says so.
+    pub fn logarithmic_if_far_apart(self) -> Self {
+        let listed = self.curves.iter().filter(|curve| curve.is_listed()).flat_map(|curve| &curve.points);
+        let range = |(low, high): (f64, f64), point: &(f64, f64)| (low.min(point.1), high.max(point.1));
+        let (low, high) = listed.fold((f64::INFINITY, 0.0), range);
+        match self.lowest_and_highest().0 > 0.0 && high > LOG_FROM * low {
+            true => {
+                let caption = format!("{} The axis is logarithmic.", self.caption);
+                Self { caption, ..self.on_logarithmic_y() }
+            }
+            false => self,
+        }
+    }
+
+    /// With a logarithmic upward axis; all values are positive.
+    pub fn on_logarithmic_y(self) -> Self {
+        let (low, high) = self.lowest_and_highest();
+        Self { y: (low / 1.15, high * 1.15), log_y: true, ..self }
+    }
+
+    /// With a logarithmic axis to the right; all values are positive.
+    pub fn on_logarithmic_x(self) -> Self {
+        let xs = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
+        let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+        Self { x: (low / 1.1, high * 1.1), log_x: true, ..self }
+    }
+
+    fn across(&self, x: f64) -> f64 {
+        if self.log_x { x.max(f64::MIN_POSITIVE).log10() } else { x }
+    }
+
+    fn up(&self, y: f64) -> f64 {
+        if self.log_y { y.max(f64::MIN_POSITIVE).log10() } else { y }
+    }
+
+    fn x_ticks(&self) -> Vec<(f64, String)> {
+        match self.log_x {
+            true => axes::logarithmic_ticks(self.x_unit, self.x.0, self.x.1),
+            false => axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 4 } else { 6 }),
+        }
+    }
+
+    fn y_ticks(&self) -> Vec<(f64, String)> {
+        match self.log_y {
+            true => axes::logarithmic_ticks(self.y_unit, self.y.0, self.y.1),
+            false => axes::ticks(self.y_unit, self.y.0, self.y.1, 4),
+        }
+    }
+
+    /// What a screen reader says for the picture.
+    fn alternative(&self) -> String {
+        let curves = self.curves.iter().filter(|curve| curve.is_listed()).map(|curve| {
+            let [first, _, highest, last] = curve.numbers.map(|number| axes::value(self.y_unit, number));
+            format!("{} from {first} to {last}, highest {highest}", curve.name)
+        });
+        let labels = self.labels.iter().map(|(x, y, label)| {
+            format!("{label} at {}, {}", axes::value(self.x_unit, *x), axes::value(self.y_unit, *y))
+        });
+        let words: Vec<String> = if self.labels.is_empty() { curves.collect() } else { labels.collect() };
+        format!("{} by {}: {}", self.title, self.x_label, words.join("; "))
+    }
+
+    /// The figure.
+    pub fn figure(&self) -> Markup {
+        let percent = |low: f64, high: f64, value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
+        let left = |x: f64| percent(self.across(self.x.0), self.across(self.x.1), self.across(x));
+        let bottom = |y: f64| percent(self.up(self.y.0), self.up(self.y.1), self.up(y));
+        html! {
+            figure.plot.half[self.half] {
+                h3 { (self.title) }
+                @if !self.caption.is_empty() { p.note { (self.caption) } }
+                div.chart {
+                    div.y aria-hidden="true" {
+                        @for (value, label) in self.y_ticks() {
+                            span style=(format!("bottom:{}", bottom(value))) { (label) }
+                        }
+                    }
+                    svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
+                        aria-label=(self.alternative()) {
+                        (self.drawing())
+                    }
+                    @if !self.labels.is_empty() {
+                        div.labels aria-hidden="true" {
+                            @for (x, y, label) in &self.labels {
+                                span style=(format!("left:{};bottom:{}", left(*x), bottom(*y))) { (label) }
+                            }
+                        }
+                    }
+                    div.x aria-hidden="true" {
+                        @for (value, label) in self.x_ticks() {
+                            span style=(format!("left:{}", left(value))) { (label) }
+                        }
+                        em { (self.x_label) }
+                    }
+                }
+                @if self.labels.is_empty() && self.curves.iter().any(Curve::is_listed) { (self.table()) }
+            }
+        }
+    }
+
+    fn table(&self) -> Markup {
+        let area = self.curves.iter().any(|curve| matches!(curve.shape, Shape::Area { .. }));
+        html! {
+            div.wide {
+                table.legend {
+                    thead { tr { th { } th.r { "first" } th.r { "lowest" } th.r { "highest" } th.r { "last" } } }
+                    tbody {
+                        // Areas are listed as they are stacked: the uppermost first.
+                        @for at in 0..self.curves.len() {
+                            @let curve = &self.curves[if area { self.curves.len() - 1 - at } else { at }];
+                            @if curve.is_listed() {
+                                tr {
+                                    th scope="row" { i.swatch.line[!area].(format!("c{}", curve.colour)) { } (curve.name) }
+                                    @for number in curve.numbers { td.r { (axes::value(self.y_unit, number)) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is inside the `<svg>`.
+    fn drawing(&self) -> Markup {
+        // Of 0 to 1; from the left, and from the top.
+        let pixel = |size: u32, share: f64| (f64::from(size) * share).round() as i64;
+        let (left, right) = (self.across(self.x.0), self.across(self.x.1));
+        let (bottom, top) = (self.up(self.y.0), self.up(self.y.1));
+        let x = |x: f64| pixel(WIDTH, (self.across(x) - left) / (right - left));
+        let y = |y: f64| pixel(HEIGHT, (top - self.up(y).clamp(bottom, top)) / (top - bottom));
+        let place = |at: &(f64, f64)| format!("{},{}", x(at.0), y(at.1));
+        let grid = self.y_ticks().iter().map(|(at, _)| format!("M0,{}H{WIDTH}", y(*at))).collect();
+        let upright =
+            |all: &[f64], height: u32| all.iter().map(|at| format!("M{},{HEIGHT}v-{height}", x(*at))).collect();
+        html! {
+            @for &(begin, end) in &self.bands {
+                rect.band x=(x(begin)) width=((x(end) - x(begin)).max(BAND_WIDTH_MIN)) height=(HEIGHT) { }
+            }
+            (path("grid", grid))
+            (path("boundary", upright(&self.boundaries, HEIGHT)))
+            @for Curve { points, colour, shape, .. } in &self.curves {
+                @let class = |name: &str| format!("{name} c{colour}");
+                @let line = || points.iter().map(place).collect::<Vec<_>>().join(" ");
+                // A line of no length with round ends is a dot that does not stretch.
+                @let dots = || points.iter().map(|at| format!("M{}h0", place(at))).collect();
+                @let above = |base: &[f64]| {
+                    let back = points.iter().zip(base).rev().map(|(at, base)| place(&(at.0, *base)));
+                    points.iter().map(place).chain(back).collect::<Vec<_>>().join(" ")
+                };
+                @match shape {
+                    Shape::Faint => polyline.(class("faint")) points=(line()) { },
+                    Shape::Line => polyline.(class("line")) points=(line()) { },
+                    Shape::Dots => (path(&class("dots"), dots())),
+                    Shape::Points => {
+                        (path(&class("points"), dots()))
+                        polyline.(class("line")) points=(line()) { }
+                    },
+                    Shape::Area { base } => polygon.(class("area")) points=(above(base)) { },
+                    Shape::Band { base } => polygon.(class("off")) points=(above(base)) { },
+                }
+            }
+            (path("rug", upright(&self.rug, RUG_HEIGHT)))
+        }
+    }
+}
+
+/// Nothing where there is nothing to draw.
+fn path(class: &str, steps: String) -> Markup {
+    html! { @if !steps.is_empty() { path.(class) d=(steps) { } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot(points: &[(f64, f64)]) -> Option<Plot> {
+        let mut series = Decimated::default();
+        points.iter().for_each(|(x, y)| series.add(*x, *y, ()));
+        let curve = Curve::of("curve", &series, 1, Shape::Line)?;
+        Plot::of("title", ("step", Unit::Number), Unit::Number, vec![curve])
+    }
+
+    #[test]
+    fn one_point_is_no_figure_and_what_does_not_move_is_drawn_against_zero() {
+        assert!(plot(&[(0.0, 0.0)]).is_none() && plot(&[]).is_none());
+        let level = |y: f64| plot(&[(1.0, y), (2.0, y)]).unwrap().y;
+        assert_eq!(level(1e-3), (0.0, 1.25e-3));
+        assert_eq!(level(0.0), (0.0, 1.0));
+        assert_eq!(level(-2.0), (-2.5, 0.0));
+    }
+
+    #[test]
+    fn on_a_logarithmic_axis_equal_factors_are_equally_far_apart() {
+        let plot = plot(&[(0.0, 500.0), (1.0, 5.0)]).unwrap().on_logarithmic_y();
+        let page = plot.figure().into_string();
+        let at = |label: &str| -> f64 {
+            let (before, _) =
+                page.split_once(&format!("%\">{label}<")).unwrap_or_else(|| panic!("no {label} in {page}"));
+            before.rsplit(':').next().unwrap().parse().unwrap()
+        };
+        assert!((at("10") - at("5") - (at("20") - at("10"))).abs() < 0.03, "{page}");
+        assert!(at("5") > 0.0 && at("500") < 100.0);
+    }
+}

@@ -1,0 +1,220 @@
+//! What came out of a run: the loss of each kind of step, and each validation metric before, after and at its best?
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::axes::number;
+use super::material::Material;
+use super::series::Series;
+use crate::format::{PlanFile, Summary};
+use crate::loss::{KindLoss, averaged_over};
+use xrun_core::files::layout;
+use xrun_core::task::metric::{Better, Interval, PlannedMetric};
+
+/// A validation metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub name: String,
+    /// Empty where it has none, and where the plan does not say.
+    pub unit: String,
+    pub better: Option<Better>,
+    /// The figure that it belongs to, and its line there; empty where the plan does not say.
+    pub family: String,
+    pub line: String,
+    pub about: String,
+    /// Before training.
+    pub before: Option<f64>,
+    /// In the last validation after a step.
+    pub after: Option<f64>,
+    /// Of `after`.
+    pub interval: Option<Interval>,
+    /// The best of all validations after a step: its value and that step.
+    pub best: Option<(f64, u64)>,
+    /// The best checkpoint is chosen by it.
+    pub chooses: bool,
+}
+
+impl Measured {
+    /// A value of it, with its unit where that is short.
+    pub fn value(&self, value: f64) -> String {
+        format!("{}{}", number(value), PlannedMetric::percent(&self.unit))
+    }
+}
+
+/// What the intervals of these are; `None` where none has one.
+pub fn about_intervals(metrics: &[Measured]) -> Option<String> {
+    let episodes = || metrics.iter().filter_map(|metric| metric.interval).map(|interval| interval.episodes);
+    let (fewest, most) = (episodes().min()?, episodes().max()?);
+    let count = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+    Some(format!("± is the 95 % interval of a mean over {count} episodes (Student's t, episodes as independent draws)"))
+}
+
+/// `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)`, then `loss: …`, of a run that ended.
+pub fn lines(run: &Path, summary: &Summary, plan: Option<&PlanFile>) -> Vec<String> {
+    let by = plan.and_then(|plan| plan.best_by.as_ref()).or(summary.best.as_ref().map(|best| &best.metric));
+    let metric = by.map(|name| {
+        let planned = plan.and_then(|plan| plan.metrics.iter().find(|metric| metric.name == *name));
+        let value = |values: &BTreeMap<String, Option<f64>>| values.get(name).copied().flatten();
+        let best = summary.best.as_ref().filter(|best| best.metric == *name).map(|best| (best.value, best.step));
+        let (before, after) = (value(&summary.metrics_first), summary.after().and_then(value));
+        metric_line(run, name, planned.map_or("", |metric| &metric.unit), [before, after], best)
+    });
+    metric.flatten().into_iter().chain(loss_line(&summary.losses, Some(summary.steps_planned))).collect()
+}
+
+/// A metric before and after, and its best checkpoint; `None` where it was not measured.
+fn metric_line(
+    run: &Path,
+    name: &str,
+    unit: &str,
+    [before, after]: [Option<f64>; 2],
+    best: Option<(f64, u64)>,
+) -> Option<String> {
+    let value = |value: f64| format!("{}{}", number(value), PlannedMetric::percent(unit));
+    let mut line = match (before, after) {
+        (Some(before), Some(after)) => format!("{name} {} -> {}", value(before), value(after)),
+        (None, Some(after)) => format!("{name} {}", value(after)),
+        (Some(before), None) => return Some(format!("{name} {} before training, not measured since", value(before))),
+        (None, None) => return None,
+    };
+    if let Some((best, step)) = best {
+        line.push_str(&format!(", best {} after step {step}", value(best)));
+        let folder = layout::checkpoint(run, step);
+        if folder.is_dir() {
+            let folder = folder.strip_prefix(run).unwrap_or(&folder).display().to_string();
+            line.push_str(&format!(" ({folder})"));
+        }
+    }
+    Some(line)
+}
+
+/// More kinds than this are left to the report.
+const KINDS_SHOWN: usize = 4;
+
+/// `loss: detection 8.676 -> 1.724, triplet 0.31 -> 0.02; moving averages over 24 steps of a kind`, most steps first.
+fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
+    let losses = most_steps_first(losses);
+    let shown = losses.iter().take(KINDS_SHOWN).map(|loss| {
+        let kind = if losses.len() == 1 { String::new() } else { format!("{} ", loss.kind) };
+        format!("{kind}{} -> {}", number(loss.first), number(loss.last))
+    });
+    let shown: Vec<String> = shown.collect();
+    let more = losses.len() - shown.len();
+    let more = if more > 0 { format!(" and {more} kinds more") } else { String::new() };
+    let over = number(averaged_over(steps));
+    (!shown.is_empty()).then(|| format!("loss {}{more} (moving average over {over} steps)", shown.join(", ")))
+}
+
+fn most_steps_first(losses: &[KindLoss]) -> Vec<KindLoss> {
+    let mut losses: Vec<KindLoss> = losses.iter().filter(|loss| loss.steps > 0).cloned().collect();
+    losses.sort_by_key(|loss| Reverse(loss.steps));
+    losses
+}
+
+impl Material {
+    /// The loss of each kind of step, the kind with most steps first.
+    pub fn losses(&self) -> Vec<KindLoss> {
+        let summed = self.ending().map_or(&[][..], |summary| &summary.losses);
+        most_steps_first(if summed.is_empty() { &self.curves.by_kind } else { summed })
+    }
+
+    /// The metric by which a checkpoint is best.
+    pub fn best_by(&self) -> Option<&str> {
+        let planned = self.plan.as_ref().and_then(|plan| plan.best_by.as_deref());
+        planned.or_else(|| Some(self.summary.as_ref()?.best.as_ref()?.metric.as_str()))
+    }
+
+    /// The most important of it, in a line: the metric by which a checkpoint is best.
+    pub fn result_line(&self) -> Option<String> {
+        let metrics = self.metrics();
+        let metric = metrics.iter().find(|metric| metric.chooses)?;
+        metric_line(&self.run, &metric.name, &metric.unit, [metric.before, metric.after], metric.best)
+    }
+
+    /// The validation metrics, family by family: first that of the metric by which a checkpoint is best, then in the order of
+    /// the plan.
+    pub fn metrics(&self) -> Vec<Measured> {
+        let intervals = match self.ending() {
+            Some(summary) => &summary.intervals_last,
+            None => &self.curves.intervals,
+        };
+        let measured = |(name, before, after): (String, Option<f64>, Option<f64>)| {
+            let planned = self.planned(&name);
+            let interval = intervals.get(&name).copied().filter(|_| after.is_some());
+            let better = planned.and_then(|metric| metric.better);
+            let text =
+                |of: fn(&PlannedMetric) -> &String| planned.map_or_else(String::new, |metric| of(metric).clone());
+            Measured {
+                unit: text(|metric| &metric.unit),
+                family: text(|metric| &metric.family),
+                line: text(|metric| &metric.line),
+                about: text(|metric| &metric.about),
+                better,
+                before,
+                after,
+                interval,
+                best: better.and_then(|better| self.best(&name, better)),
+                chooses: self.best_by() == Some(&name),
+                name,
+            }
+        };
+        let mut metrics: Vec<Measured> = self.first_and_last().into_iter().map(measured).collect();
+        metrics.sort_by_cached_key(|metric| self.place_of_metric(&metric.name));
+        metrics
+    }
+
+    fn planned(&self, name: &str) -> Option<&PlannedMetric> {
+        self.plan.as_ref()?.metrics.iter().find(|metric| metric.name == name)
+    }
+
+    /// Where a metric stands: that of its family, whether a checkpoint is chosen by it, and its own place in the plan;
+    /// behind all others where the plan does not know it.
+    pub fn place_of_metric(&self, name: &str) -> (usize, bool, usize) {
+        let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
+        let family = |metric: &PlannedMetric| {
+            if metric.family.is_empty() { metric.name.clone() } else { metric.family.clone() }
+        };
+        let chosen = |name: &str| self.best_by() == Some(name);
+        let Some(at) = plan.iter().position(|metric| metric.name == name) else { return (usize::MAX, true, 0) };
+        let of = family(&plan[at]);
+        let first = plan.iter().position(|metric| family(metric) == of).unwrap_or(at);
+        let leads = plan.iter().any(|metric| chosen(&metric.name) && family(metric) == of);
+        (if leads { 0 } else { first + 1 }, !chosen(name), at)
+    }
+
+    /// The best value of all validations after a step.
+    fn best(&self, name: &str, better: Better) -> Option<(f64, u64)> {
+        let recorded = self.ending().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
+        if let Some(best) = recorded {
+            return Some((best.value, best.step));
+        }
+        let (_, series) = self.curves.metrics.iter().find(|(known, _)| known == name)?;
+        let trained = series.points().into_iter().filter(|point| point.x > 0.0);
+        let best = trained.reduce(|best, point| if better.prefers(point.y, best.y) { point } else { best })?;
+        Some((best.y, best.x as u64))
+    }
+
+    /// By name: before training, and last.
+    fn first_and_last(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
+        if let Some(summary) = self.ending()
+            && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())
+        {
+            let nothing = BTreeMap::new();
+            let after = summary.after().unwrap_or(&nothing);
+            let names: BTreeSet<&String> = summary.metrics_first.keys().chain(after.keys()).collect();
+            let value = |values: &BTreeMap<String, Option<f64>>, name| values.get(name).copied().flatten();
+            return names
+                .into_iter()
+                .map(|name| (name.clone(), value(&summary.metrics_first, name), value(after, name)))
+                .collect();
+        }
+        let before = |series: &Series| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
+        let after = |series: &Series| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
+        (self.curves.metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "result_tests.rs"]
+mod tests;

@@ -1,0 +1,100 @@
+//! Is what came out of a run told so that it does not mislead?
+
+use super::*;
+use crate::format::{Best, Outcome};
+use crate::read;
+use crate::report::material::gather;
+use crate::report::sample::{PLAIN, finished, killed};
+use xrun_core::files::write;
+
+fn change(run: &Path, with: impl FnOnce(&mut Summary)) {
+    let mut summary = read::summary(run).unwrap().unwrap();
+    with(&mut summary);
+    write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
+}
+
+#[test]
+fn the_loss_is_told_by_kind_of_step_also_where_the_summary_is_of_an_older_xrun() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let told = gather(&run).unwrap().losses();
+    let kinds: Vec<(&str, u64)> = told.iter().map(|loss| (loss.kind.as_str(), loss.steps)).collect();
+    assert_eq!(kinds, [("detection", 134), ("triplet", 66)]);
+    // The same numbers as in the table under the chart.
+    let curves = gather(&run).unwrap().curves;
+    for loss in &told {
+        let curve = curves.losses.iter().find(|curve| curve.kind == loss.kind).unwrap();
+        assert_eq!((curve.smooth.first.unwrap().y, curve.smooth.last.unwrap().y), (loss.first, loss.last));
+    }
+    change(&run, |summary| summary.losses.clear());
+    assert_eq!(gather(&run).unwrap().losses(), told, "read from metrics.jsonl");
+    assert_eq!(gather(&killed(results.path())).unwrap().losses()[0].kind, "detection");
+}
+
+#[test]
+fn after_is_never_the_validation_from_before_training() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let before = read::summary(&run).unwrap().unwrap().metrics_first;
+    let untrained = |summary: &mut Summary| {
+        (summary.outcome, summary.best) = (Outcome::Interrupted, None);
+        summary.metrics_last = BTreeMap::new();
+    };
+    change(&run, untrained);
+    let nothing_after = |run: &Path| {
+        let metrics = gather(run).unwrap().metrics();
+        assert!(metrics.iter().any(|metric| metric.before.is_some()));
+        assert!(metrics.iter().all(|metric| metric.after.is_none()), "{metrics:?}");
+        let summary = read::summary(run).unwrap().unwrap();
+        let plan = read::plan(run).unwrap();
+        assert_eq!(lines(run, &summary, Some(&plan))[0], "map_50 0.012 before training, not measured since");
+    };
+    nothing_after(&run);
+    // An older xrun put it into the place of the last one.
+    change(&run, |summary| summary.metrics_last = before);
+    nothing_after(&run);
+}
+
+#[test]
+fn the_result_line_names_the_best_checkpoint_where_it_is() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    change(&run, |summary| summary.best = Some(Best { metric: "map_50".into(), value: 0.5111, step: 150 }));
+    let (summary, plan) = (read::summary(&run).unwrap().unwrap(), read::plan(&run).unwrap());
+    let told = lines(&run, &summary, Some(&plan));
+    assert_eq!(told[0], "map_50 0.012 -> 0.432, best 0.5111 after step 150", "it has no such checkpoint");
+    assert_eq!(told[1], "loss detection 2.852 -> 0.5682, triplet 0.4944 -> 0.1481 (moving average over 10 steps)");
+    std::fs::create_dir_all(layout::checkpoint(&run, 150)).unwrap();
+    let told = lines(&run, &summary, Some(&plan));
+    assert_eq!(told[0], "map_50 0.012 -> 0.432, best 0.5111 after step 150 (checkpoints/step_00000150)");
+    assert_eq!(gather(&run).unwrap().result_line().unwrap(), told[0], "the page says the same");
+}
+
+#[test]
+fn the_family_of_the_metric_that_chooses_comes_first() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let mut plan = read::plan(&run).unwrap();
+    plan.best_by = Some("embedding_margin".into());
+    write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
+    let metrics = gather(&run).unwrap().metrics();
+    let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+    // The last two are not in the plan.
+    assert_eq!(names, ["embedding_margin", "map_50", "map", "recall", "episode_map", "st_iou"]);
+    assert!(metrics[0].chooses && !metrics[1].chooses);
+    assert_eq!(metrics[1].best, Some((0.432, 200)), "of each metric the best of all validations");
+}
+
+#[test]
+fn a_constant_of_the_data_has_no_better_way_and_no_best() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let mut plan = read::plan(&run).unwrap();
+    plan.metrics.iter_mut().filter(|metric| metric.name == "recall").for_each(|metric| metric.better = None);
+    write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
+    let material = gather(&run).unwrap();
+    let metrics = material.metrics();
+    let of = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
+    assert!(of("recall").after.is_some() && of("map").best.is_some(), "both were measured");
+    assert_eq!((of("recall").better, of("recall").best), (None, None));
+}

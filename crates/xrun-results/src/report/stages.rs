@@ -1,0 +1,223 @@
+//! Memory and loss by stage of the training, such as a round and a local epoch: what grew, and where most?
+//!
+//! A pipeline names the step values that say which stage a step is in. Steps of one stage need not follow one another: each
+//! node of a round has a first local epoch.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use maud::{Markup, html};
+
+use super::axes::{bytes, number};
+use super::epochs::change;
+use super::listing::columns;
+use super::{ReportError, each_sample};
+use crate::format::MetricsLine;
+use crate::read;
+use xrun_core::printable;
+
+/// More stages than these are not looked at.
+const STAGES_MAX: usize = 10_000;
+/// More runs of steps in one stage are not looked at.
+const SPANS_MAX: usize = 200_000;
+/// More rows than this are not shown to a person in a terminal, and on a page.
+const ROWS_SHOWN: usize = 24;
+const ROWS_ON_PAGE: usize = 200;
+
+/// What a stage is called: a number for each name.
+type Key = Vec<u64>;
+
+/// One stage.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    loss: f64,
+    steps: u64,
+    /// The least that was in use between its steps: on the device where it has a pool, and else on the heap.
+    in_use: Option<u64>,
+    /// What was reserved at its end: of the device's pool, or resident.
+    reserved: Option<u64>,
+}
+
+/// All stages of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Stages {
+    names: Vec<String>,
+    rows: Vec<(Key, Row)>,
+    has_pool: bool,
+}
+
+/// Steps from the first to the last that are in one stage.
+struct Span {
+    first: u64,
+    last: u64,
+    key: Key,
+}
+
+/// Reads the stages of a run whose plan names them; none where it names none.
+///
+/// # Errors
+/// A file of the run cannot be read.
+pub fn read(run: &Path, names: &[String]) -> Result<Stages, ReportError> {
+    let mut stages = Stages { names: names.to_vec(), ..Stages::default() };
+    if names.is_empty() {
+        return Ok(stages);
+    }
+    let mut rows: BTreeMap<Key, Row> = BTreeMap::new();
+    let mut spans: Vec<Span> = Vec::new();
+    for line in read::metrics(run)? {
+        let Ok(MetricsLine::Train { step, loss, values, .. }) = line else { continue };
+        let key: Option<Key> = names.iter().map(|name| values.get(name).map(|value| *value as u64)).collect();
+        let Some(key) = key else { continue };
+        if (rows.len() == STAGES_MAX && !rows.contains_key(&key)) || spans.len() == SPANS_MAX {
+            break;
+        }
+        let row = rows.entry(key.clone()).or_default();
+        (row.loss, row.steps) = (row.loss + loss, row.steps + 1);
+        match spans.last_mut() {
+            Some(span) if span.key == key && span.last + 1 == step => span.last = step,
+            _ => spans.push(Span { first: step, last: step, key }),
+        }
+    }
+    each_sample(run, |line| {
+        let at = spans.partition_point(|span| span.last < line.step);
+        if let Some(span) = spans.get(at).filter(|span| span.first <= line.step)
+            && let Some(row) = rows.get_mut(&span.key)
+        {
+            stages.has_pool |= line.device.is_some();
+            let in_use = line.device.map_or(line.host.heap, |pool| pool.in_use);
+            row.in_use = Some(row.in_use.map_or(in_use, |least| least.min(in_use)));
+            row.reserved = line.device.map(|pool| pool.reserved).or(line.host.resident);
+        }
+        Ok(())
+    })?;
+    stages.rows = rows.into_iter().collect();
+    Ok(stages)
+}
+
+impl Stages {
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn header(&self) -> Vec<String> {
+        let of =
+            if self.has_pool { ["device in use, least", "reserved, end"] } else { ["heap, least", "resident, end"] };
+        let names = self.names.iter().map(|name| printable::line(&name.replace('_', " "), 40));
+        let rest = ["steps", of[0], "change", of[1], "change", "mean loss"];
+        names.chain(rest.map(str::to_owned)).map(|title| format!(">{title}")).collect()
+    }
+
+    /// Each row with its changes since the one before it.
+    fn cells(&self) -> Vec<Vec<String>> {
+        let size = |size: Option<u64>| size.map_or("-".into(), |size| bytes(size as f64));
+        let cells = |at: usize| {
+            let (key, row) = &self.rows[at];
+            let before = at.checked_sub(1).map(|at| &self.rows[at].1);
+            let changed = |now: Option<u64>, of: &dyn Fn(&Row) -> Option<u64>| change(now, before.and_then(of));
+            let rest = [
+                row.steps.to_string(),
+                size(row.in_use),
+                changed(row.in_use, &|row| row.in_use),
+                size(row.reserved),
+                changed(row.reserved, &|row| row.reserved),
+                number(row.loss / row.steps.max(1) as f64),
+            ];
+            key.iter().map(u64::to_string).chain(rest).collect()
+        };
+        (0..self.rows.len()).map(cells).collect()
+    }
+
+    /// Where most was added to what was in use.
+    fn largest(&self) -> Option<String> {
+        let grown = |at: usize| {
+            let (before, now) = (self.rows[at - 1].1.in_use?, self.rows[at].1.in_use?);
+            Some((now.saturating_sub(before), at))
+        };
+        let (most, at) = (1..self.rows.len()).filter_map(grown).max_by_key(|(most, at)| (*most, usize::MAX - at))?;
+        let named = self.names.iter().zip(&self.rows[at].0);
+        let place: Vec<String> =
+            named.map(|(name, key)| format!("{} {key}", printable::line(&name.replace('_', " "), 40))).collect();
+        (most > 0).then(|| format!("largest growth: +{} in {}", bytes(most as f64), place.join(", ")))
+    }
+
+    /// For a terminal; of many rows the first and the last.
+    pub fn text(&self) -> String {
+        let mut cells = self.cells();
+        let left_out = cells.len().saturating_sub(ROWS_SHOWN);
+        if left_out > 0 {
+            cells.drain(ROWS_SHOWN / 2..ROWS_SHOWN / 2 + left_out);
+        }
+        let header = self.header();
+        let mut text = columns(&header.iter().map(String::as_str).collect::<Vec<_>>(), &cells);
+        if left_out > 0 {
+            let _ = writeln!(text, "({left_out} rows in the middle are left out)");
+        }
+        if let Some(largest) = self.largest() {
+            let _ = writeln!(text, "{largest}");
+        }
+        text
+    }
+
+    /// For the page.
+    pub fn html(&self) -> Markup {
+        let cells = self.cells();
+        let left_out = cells.len().saturating_sub(ROWS_ON_PAGE);
+        html! {
+            @if !self.is_empty() {
+                h2 { "Memory by " (self.names.iter().map(|name| name.replace('_', " ")).collect::<Vec<_>>().join(" and ")) }
+                @if let Some(largest) = self.largest() { p { (largest) "." } }
+                div.wide { table {
+                    thead { tr { @for title in self.header() { th.r { (title.trim_start_matches('>')) } } } }
+                    tbody { @for row in cells.iter().take(ROWS_ON_PAGE) { tr { @for cell in row { td.r { (cell) } } } } }
+                } }
+                @if left_out > 0 { p { (left_out) " more rows are left out." } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::MemoryLine;
+    use crate::report::sample::{PLAIN, finished, write_lines};
+    use xrun_core::files::layout;
+
+    /// Two rounds of two nodes with two local epochs each: 10 MiB a round, and 3 MiB more in the second epoch of the second.
+    #[test]
+    fn stages_of_several_nodes_are_one_row_and_the_largest_growth_is_named() {
+        let results = tempfile::tempdir().unwrap();
+        let run = finished(results.path(), PLAIN);
+        let names = ["round".to_owned(), "local_epoch".to_owned()];
+        let first: MemoryLine = read::memory(&run).unwrap().next().unwrap().unwrap();
+        let (mut metrics, mut memory) = (Vec::new(), Vec::new());
+        for step in 1..=8_u64 {
+            let (round, epoch) = ((step - 1) / 4 + 1, (step - 1) % 2 + 1);
+            let values = [("round", round), ("local_epoch", epoch)];
+            metrics.push(MetricsLine::Train {
+                step,
+                epoch: round,
+                batch: "local".into(),
+                loss: step as f64,
+                learning_rate: Some(0.1),
+                gradient_norm: None,
+                gradient_norm_median: None,
+                values: values.map(|(name, value)| (name.to_owned(), value as f64)).into(),
+            });
+            let mut line = MemoryLine { step, epoch: round, ..first.clone() };
+            line.device = None;
+            line.host.heap = (100 + 10 * round + if (round, epoch) == (2, 2) { 3 } else { 0 }) << 20;
+            memory.push(line);
+        }
+        write_lines(&run.join(layout::METRICS), &metrics);
+        write_lines(&run.join(layout::MEMORY), &memory);
+        let text = read(&run, &names).unwrap().text();
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows.len(), 1 + 4 + 1, "{text}");
+        assert_eq!((rows[1][..3].to_vec(), rows[1].last()), (vec!["1", "1", "2"], Some(&"2")), "steps 1 and 3: {text}");
+        assert!(text.contains("largest growth: +10 MiB in round 2, local epoch 1"), "{text}");
+        assert!(read(&run, &[]).unwrap().is_empty());
+        assert!(read(&run, &["nowhere".into()]).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,369 @@
+//! What does `xrun show RUN` print?
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::ReportError;
+use super::axes::{epochs, number, time_of_day};
+use super::material::{Material, effect, gather};
+use super::result::{Measured, about_intervals};
+use super::width::{columns_within, fold};
+use crate::format::Summary;
+use xrun_core::files::layout;
+use xrun_core::invocation;
+use xrun_core::printable;
+use xrun_core::task::metric::Better;
+use xrun_core::units::{Bytes, seconds};
+
+/// More phases than this are not the slowest ones.
+const PHASES_SHOWN: usize = 8;
+/// More buffers than this hold next to nothing.
+const BUFFERS_SHOWN: usize = 16;
+/// Parts of a forecast below this decide nothing.
+const PLANNED_SHOWN_MIN: u64 = 64 * 1024;
+/// Wide enough for a message, narrow enough for a terminal that wraps.
+const LINE_CHARACTERS_MAX: usize = 400;
+
+/// A run in about forty lines; works on running, killed and damaged runs. Fits a terminal of `width` characters. Ends
+/// with a line break.
+pub fn text(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
+    Ok(printable::lines(&describe(&gather(run)?, width)))
+}
+
+/// The same facts for programs. What is not known is `null`.
+pub fn json(run: &Path) -> Result<Value, ReportError> {
+    let material = gather(run)?;
+    let buffers: Vec<Value> = (material.buffers().iter())
+        .map(|buffer| {
+            json!({ "name": buffer.name, "policy": buffer.policy, "cap_bytes": buffer.cap_bytes, "peak_bytes": buffer.peak_bytes })
+        })
+        .collect();
+    let phases: Vec<Value> = (material.phases().iter())
+        .map(|phase| json!({ "name": phase.name, "seconds": phase.seconds, "longest": phase.longest, "count": phase.count }))
+        .collect();
+    let metrics: serde_json::Map<String, Value> = (material.metrics().into_iter())
+        .map(|metric| {
+            let Measured { name, unit, better, before, after, interval, best, .. } = metric;
+            let best = best.map(|(value, step)| json!({ "value": value, "step": step }));
+            let values = json!({
+                "before": before, "after": after, "interval": interval, "best": best, "unit": unit, "better": better,
+            });
+            (name, values)
+        })
+        .collect();
+    let losses: Vec<Value> = (material.losses().into_iter())
+        .map(|loss| json!({ "kind": loss.kind, "steps": loss.steps, "first": loss.first, "last": loss.last }))
+        .collect();
+    let ending = material.ending();
+    Ok(json!({
+        "experiment": material.experiment,
+        "run": material.id,
+        "path": material.run.display().to_string(),
+        "state": material.state.words(),
+        "message": material.message(),
+        "exit_code": ending.map(|summary| summary.exit_code),
+        "started": material.manifest.as_ref().map(|manifest| &manifest.started),
+        "resumed": material.manifest.as_ref().map(|manifest| &manifest.resumed),
+        "device": material.manifest.as_ref().map(|manifest| &manifest.device),
+        "smaller": material.manifest.as_ref().map(|manifest| &manifest.smaller),
+        "steps": material.steps(),
+        "steps_planned": material.steps_planned(),
+        "seconds": material.seconds(),
+        "steps_per_second": ending.and_then(|summary| summary.steps_per_second),
+        "items_per_second": ending.and_then(|summary| summary.items_per_second),
+        "losses": losses,
+        "metrics": metrics,
+        "best": ending.and_then(|summary| summary.best.as_ref()),
+        // Without a sample nothing is known of it.
+        "memory": Some(material.memory()).filter(|memory| memory.samples > 0),
+        "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
+        "post_mortem": material.post_mortem,
+        "owners": buffers,
+        "phases": phases,
+        "counters": ending.map(|summary| &summary.counters),
+        "checkpoints": material.checkpoints,
+        "resumable": material.resumable(),
+        "damage": material.damage,
+    }))
+}
+
+/// Lines of `label  value` by themselves, to stand behind what [`text`] says.
+pub fn labelled(lines: &[(&str, &str)], width: Option<usize>) -> String {
+    let mut page = Page { width, ..Page::default() };
+    lines.iter().for_each(|(label, value)| page.line(label, value));
+    page.text
+}
+
+/// Lines of `label  value`, and tables.
+#[derive(Default)]
+struct Page {
+    text: String,
+    width: Option<usize>,
+}
+
+/// More keys that the data cuts are left to the record.
+const SMALLER_MAX: usize = 16;
+/// Where values begin.
+const INDENT: usize = 14;
+
+/// Columns of the tables that a narrow terminal does without.
+const FIRST_TO_GO: &[&str] = &["longest", "policy", "unit", "best", "share", "better"];
+
+impl Page {
+    fn line(&mut self, label: &str, value: &str) {
+        let value = printable::line(value, LINE_CHARACTERS_MAX);
+        let line = format!("{label:<INDENT$}{value}");
+        let _ = writeln!(self.text, "{}", fold(line.trim_end(), self.width, INDENT));
+    }
+
+    fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
+        if rows.is_empty() {
+            return;
+        }
+        self.text.push('\n');
+        self.text.push_str(&columns_within(header, rows, self.width, FIRST_TO_GO));
+    }
+}
+
+fn describe(material: &Material, width: Option<usize>) -> String {
+    let mut page = Page { width, ..Page::default() };
+    page.line("experiment", &material.experiment);
+    if let Some(manifest) = &material.manifest
+        && !manifest.description.is_empty()
+    {
+        page.line("", manifest.description.lines().next().unwrap_or(""));
+    }
+    page.line("run", &material.run.display().to_string());
+    page.line("outcome", &format!("{}: {}", material.state.words(), material.message()));
+    if let Some(result) = material.result_line() {
+        page.line("result", &result);
+    }
+    if let Some(manifest) = &material.manifest {
+        let device = &manifest.device;
+        let because = if device.because.is_empty() { String::new() } else { format!(" ({})", device.because) };
+        page.line("device", &format!("{}: {}{because}", device.chosen, device.name));
+        let resumed = match manifest.resumed.len() {
+            0 => String::new(),
+            1 => format!(", resumed {}", time_of_day(&manifest.resumed[0])),
+            times => format!(", resumed {times} times"),
+        };
+        page.line("started", &format!("{}{resumed}", time_of_day(&manifest.started)));
+        manifest.smaller.iter().take(SMALLER_MAX).for_each(|smaller| page.line("smaller", &smaller.to_string()));
+    }
+    progress(material, &mut page);
+    results(material, &mut page);
+    memory(material, &mut page);
+    if let Some(watched) = material.watched() {
+        page.line("steps from", watched.steps.as_deref().unwrap_or("nowhere: by the clock"));
+        if !watched.not_measured.is_empty() {
+            page.line("not measured", &watched.not_measured.join("; "));
+        }
+    }
+    if let Some(verdict) = &material.verdict {
+        page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
+    }
+    if let Some(dead) = &material.post_mortem {
+        page.line("post-mortem", &dead.message);
+        if let Some(growth) = &dead.growth {
+            page.line("", &growth.message);
+        }
+        page.line("", &format!("in no buffer: {}", Bytes(dead.in_no_buffer)));
+        for tip in &dead.suggestions {
+            page.line("", &format!("-s {}={} {}", tip.key, tip.value, effect(dead, tip)));
+        }
+    }
+    by_epoch(material, &mut page);
+    by_stage(material, &mut page);
+    planned(material, &mut page);
+    buffers(material, &mut page);
+    phases(material, &mut page);
+    page.text.push('\n');
+    let steps: Vec<String> = material.checkpoints.iter().map(u64::to_string).collect();
+    page.line(
+        "checkpoints",
+        &if steps.is_empty() { "none".into() } else { format!("after steps {}", steps.join(", ")) },
+    );
+    let report = material.run.join(layout::REPORT);
+    let written = if report.is_file() {
+        String::new()
+    } else {
+        format!(" (not written yet; `{} report` does)", invocation::program())
+    };
+    page.line("report", &format!("{}{written}", report.display()));
+    if material.resumable() {
+        let begins = if material.checkpoints.is_empty() { " (there is no checkpoint: it begins again)" } else { "" };
+        page.line("go on", &format!("{} resume {}{begins}", invocation::program(), material.name()));
+    }
+    for damage in &material.damage {
+        page.line("damaged", damage);
+    }
+    page.text
+}
+
+/// Memory by epoch, or where it is found in results that are kept without the trace.
+fn by_epoch(material: &Material, page: &mut Page) {
+    let kept = material.run.join(layout::MEMORY_EPOCHS);
+    if !material.run.join(layout::MEMORY).is_file() {
+        let instead = match kept.is_file() {
+            true => format!("; memory by epoch: {}", kept.display()),
+            false => String::new(),
+        };
+        page.line("trace", &format!("there is no {} here{instead}", layout::MEMORY));
+    } else if let Ok(table) = super::epochs::table(&material.run) {
+        page.text.push('\n');
+        page.text.push_str(&table);
+    }
+}
+
+/// The same by stage of the training, where the pipeline has such.
+fn by_stage(material: &Material, page: &mut Page) {
+    let stages = material.stages().map(|stages| stages.text()).unwrap_or_default();
+    if !stages.is_empty() {
+        page.text.push('\n');
+        page.text.push_str(&stages);
+    }
+}
+
+fn progress(material: &Material, page: &mut Page) {
+    let ending = material.ending();
+    let planned = material.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
+    // Of somebody else's command nobody knows what an epoch is.
+    let length = ending.filter(|_| material.watched().is_none());
+    let length = length.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
+    page.line("steps", &format!("{}{planned}{length}", material.steps().unwrap_or(0)));
+    // Without validations and all else between the steps.
+    let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
+    let rates = |summary: &Summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)];
+    let rates: Vec<String> = ending.map(rates).into_iter().flatten().flatten().collect();
+    let speed = if rates.is_empty() { String::new() } else { format!("; steps alone {}", rates.join(", ")) };
+    let whose = if speed.is_empty() { "" } else { material.of_last_process() };
+    page.line("time", &format!("{}{speed}{whose}", seconds(material.seconds())));
+}
+
+fn results(material: &Material, page: &mut Page) {
+    let losses = material.losses();
+    for (at, loss) in losses.iter().enumerate() {
+        let of = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
+        let steps = if losses.len() > 1 { format!(" in {} steps", loss.steps) } else { String::new() };
+        let text = format!("{of}{} -> {}{steps}", number(loss.first), number(loss.last));
+        page.line(if at == 0 { "loss" } else { "" }, &text);
+    }
+    if !losses.is_empty() {
+        let over = number(material.curves.smoothed_over);
+        page.line("", &format!("the first step, then the moving average over {over} steps of the kind"));
+    }
+    let metrics = material.metrics();
+    let rows: Vec<Vec<String>> = (metrics.iter())
+        .map(|metric| {
+            let shown = |value: Option<f64>| value.map_or("-".into(), |value| metric.value(value));
+            let chosen = if metric.chooses { ", the best checkpoint" } else { "" };
+            let best = metric
+                .best
+                .map_or(String::new(), |(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
+            let sure = metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
+            let better = metric.better.map_or("", Better::words).to_owned();
+            vec![
+                metric.name.clone(),
+                printable::line(&metric.unit, 16),
+                better,
+                shown(metric.before),
+                shown(metric.after),
+                sure,
+                best,
+            ]
+        })
+        .collect();
+    let header = ["metric", "unit", "better", ">before", ">after", "95 %", "best"];
+    // Runs of older versions know no units, and not every metric has an interval.
+    let used: Vec<usize> =
+        (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();
+    page.table(&used.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows);
+    if let Some(about) = about_intervals(&metrics) {
+        page.line("", &about);
+    }
+}
+
+fn memory(material: &Material, page: &mut Page) {
+    let memory = material.memory();
+    let mut rows = Vec::new();
+    let mut row = |what: &str, peak: Option<u64>, end: Option<u64>| {
+        if let Some(peak) = peak {
+            rows.push(vec![
+                what.to_owned(),
+                Bytes(peak).to_string(),
+                end.map_or(String::new(), |end| Bytes(end).to_string()),
+            ]);
+        }
+    };
+    if memory.samples > 0 {
+        row(material.in_use(), Some(memory.heap_peak), Some(memory.heap_at_end));
+    }
+    row("resident", memory.resident_peak, None);
+    row("device in use", memory.device_in_use_peak, None);
+    row("device reserved", memory.device_reserved_peak, None);
+    page.table(&["memory", ">peak", ">at the end"], &rows);
+    let at_work = memory.gpu_utilisation_mean.map(|percent| format!("at work {percent:.0} % of the time"));
+    let power = memory.gpu_power_mean.map(|watts| format!("{watts:.0} W"));
+    let load: Vec<String> = at_work.into_iter().chain(power).collect();
+    if !load.is_empty() {
+        page.line("GPU", &format!("{} (means)", load.join(", ")));
+    }
+    let (samples, spent) = material.samples();
+    if samples > 0 {
+        let whose = material.of_last_process();
+        let share = memory
+            .trace_share
+            .map_or(String::new(), |share| format!(", {} % of step time{whose}", number(100.0 * share)));
+        page.line("tracing", &format!("{samples} samples, {}{share}", seconds(spent)));
+    }
+}
+
+/// The forecast beside what came of it.
+fn planned(material: &Material, page: &mut Page) {
+    let pairs = material.ending().map_or(&[][..], |summary| &summary.plan_and_actual);
+    let rows: Vec<Vec<String>> = (pairs.iter())
+        .filter(|pair| pair.planned.max(pair.actual) >= PLANNED_SHOWN_MIN)
+        .map(|pair| {
+            let error = pair.error.map_or("-".into(), |error| format!("{:+.1} %", 100.0 * error));
+            let name = printable::line(&pair.name, 32);
+            vec![name, Bytes(pair.planned).to_string(), Bytes(pair.actual).to_string(), error]
+        })
+        .collect();
+    page.table(&["planned", ">forecast", ">came to", ">off by"], &rows);
+    if let Some(why) = material.not_forecast() {
+        page.line("", why);
+    }
+}
+
+fn buffers(material: &Material, page: &mut Page) {
+    let bytes = |size: Option<u64>| size.map_or("-".into(), |size| Bytes(size).to_string());
+    let all = material.buffers();
+    let rows: Vec<Vec<String>> = (all.iter().take(BUFFERS_SHOWN))
+        .map(|buffer| {
+            let share = buffer.share().map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+            let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
+            let cap = if buffer.leaks() { "none".into() } else { bytes(buffer.cap_bytes) };
+            vec![printable::line(&buffer.name, 32), policy, cap, bytes(buffer.peak_bytes), share]
+        })
+        .collect();
+    page.table(&["buffer", "policy", ">cap", ">peak", ">share"], &rows);
+    if all.len() > rows.len() {
+        page.line("", &format!("and {} smaller ones", all.len() - rows.len()));
+    }
+}
+
+fn phases(material: &Material, page: &mut Page) {
+    let all = material.phases();
+    let total: f64 = all.iter().map(|phase| phase.seconds).sum();
+    let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))
+        .map(|phase| {
+            let share = if total > 0.0 { format!("{:.1} %", 100.0 * phase.seconds / total) } else { "-".into() };
+            let longest = phase.longest.map_or("-".into(), super::axes::duration);
+            vec![printable::line(&phase.name, 32), super::axes::duration(phase.seconds), share, longest]
+        })
+        .collect();
+    page.table(&["phase", ">time", ">share", ">longest"], &rows);
+}

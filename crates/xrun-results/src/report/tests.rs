@@ -1,0 +1,382 @@
+//! Do the reports say what the files say, and does nothing in the files do harm?
+
+use super::sample::{HOSTILE, PLAIN, finished, killed};
+use super::*;
+use crate::format::PictureEntry;
+use crate::index;
+use crate::index::RunState;
+use xrun_verdict::{BYTES, Context, Series, Watch};
+
+/// Writes sample runs for people to look at: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
+#[test]
+fn a_sample_report_is_written_where_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = std::env::var_os("XRUN_SAMPLE_REPORT").map_or_else(|| folder.path().to_path_buf(), Into::into);
+    for run in [finished(&results, PLAIN), killed(&results)] {
+        write(&run).unwrap();
+        assert!(run.join(layout::REPORT).is_file() && run.join(layout::MEMORY_EPOCHS).is_file());
+    }
+}
+
+/// Temporary folders have another name each time.
+fn without_folder(text: &str, folder: &Path) -> String {
+    text.replace(&folder.display().to_string(), "RESULTS")
+}
+
+#[test]
+fn show_tells_a_finished_run() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    write(&run).unwrap();
+    insta::assert_snapshot!(without_folder(&summary::text(&run, None).unwrap(), results.path()));
+}
+
+#[test]
+fn show_tells_a_killed_run_from_what_is_there() {
+    let results = tempfile::tempdir().unwrap();
+    let run = killed(results.path());
+    insta::assert_snapshot!(without_folder(&summary::text(&run, None).unwrap(), results.path()));
+}
+
+#[test]
+fn ls_has_a_line_for_each_run_and_says_why_one_does_not_read() {
+    let results = tempfile::tempdir().unwrap();
+    finished(results.path(), PLAIN);
+    killed(results.path());
+    std::fs::create_dir_all(results.path().join("stage2/2026-11-19T09-00-00_ffffff")).unwrap();
+    let runs = index::runs(results.path());
+    let text = listing::text(&runs, None);
+    assert!(text.lines().take(4).all(|line| line.chars().count() <= 120));
+    insta::assert_snapshot!(without_folder(&text, results.path()));
+    assert_eq!(listing::json(&runs)[0]["state"], "killed");
+    assert_eq!(listing::json(&runs)[1]["steps"], 200);
+}
+
+#[test]
+fn json_has_the_facts_and_null_for_what_is_not_known() {
+    let results = tempfile::tempdir().unwrap();
+    let json = summary::json(&finished(results.path(), PLAIN)).unwrap();
+    assert_eq!(json["state"], "finished");
+    assert_eq!(json["metrics"]["map_50"]["before"], 0.012);
+    assert_eq!(json["best"]["step"], 200);
+    let json = summary::json(&killed(results.path())).unwrap();
+    assert_eq!(json["state"], "killed");
+    assert_eq!(json["steps"], 56);
+    assert!(json["steps_per_second"].is_null());
+    assert_eq!((&json["losses"][0]["kind"], &json["losses"][0]["steps"]), (&"detection".into(), &38.into()));
+    assert!(json["losses"][1]["last"].as_f64().unwrap() < json["losses"][0]["last"].as_f64().unwrap());
+    assert!(json["metrics"]["map_50"]["after"].is_null() && json["metrics"]["map_50"]["best"].is_null());
+}
+
+/// The whole page is well-formed: all that is opened is closed, and in order. (As XML, once what only HTML allows
+/// is taken out.)
+pub fn well_formed(page: &str) {
+    let mut text = page.replace("<!DOCTYPE html>", "");
+    for tag in ["meta", "img"] {
+        let mut closed = String::new();
+        for (at, part) in text.split(&format!("<{tag} ")).enumerate() {
+            match part.split_once('>').filter(|_| at > 0) {
+                Some((attributes, rest)) => closed.push_str(&format!("<{tag} {attributes}/>{rest}")),
+                None => closed.push_str(part),
+            }
+        }
+        text = closed;
+    }
+    if let Err(error) = roxmltree::Document::parse(&text) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_page_has_each_part_and_loads_nothing() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    write(&run).unwrap();
+    let page = std::fs::read_to_string(run.join(layout::REPORT)).unwrap();
+    well_formed(&page);
+    let parts = [
+        ">stage2<",
+        ">finished<",
+        "2026-11-20 18:02:11 UTC",
+        "all 200 steps are done",
+        "NVIDIA RTX A2000",
+        "fingerprint 7f3a90c1",
+        "Memory, peak",
+        "Training loss by kind of step",
+        "Held-out metrics",
+        "Learning rate",
+        "Gradient norm",
+        "The process",
+        "The device",
+        "Buffers, stacked",
+        "Buffers and their caps",
+        "Where the time went",
+        "Pictures of the last validation",
+        "box outside the picture",
+        "Smaller than the experiment asks",
+        "the data has 2 classes to train on",
+        "resumed",
+        "validation",
+        "cleanup",
+        "0.14 % of step time",
+        "Average precision",
+        "loss, triplet",
+        "White: where the objects are.",
+        "What the metrics are",
+        "map_50 0.012 -&gt; 0.432, best 0.432 after step 200",
+        "248 samples in 2 processes",
+        "Of all 2 processes.",
+        "10.91 items/s (last process)",
+        "<code>limits.frame_cache</code>",
+        "How to read this page",
+        "Peaks are cut off above",
+        "data:image/png;base64,iVBORw0KGgo",
+        "0.432 after step 200",
+    ];
+    for part in parts {
+        assert!(page.contains(part), "the page lacks {part}");
+    }
+    assert_eq!(page.matches("role=\"img\" aria-label=").count(), page.matches("<svg ").count());
+    for address in ["<script", "http://", "https://", "<link", "@import", "url("] {
+        assert!(!page.contains(address), "the page has {address}");
+    }
+    // On a narrow page the first columns are seen without scrolling.
+    let head = &page[page.find("<table class=\"results\">").unwrap()..];
+    let place = |title: &str| head.find(&format!(">{title}</th>")).unwrap();
+    assert!(place("best") < place("after") && place("after") < place("before"));
+}
+
+#[test]
+fn a_leak_has_no_cap_and_a_full_bar() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let mut summary = crate::read::summary(&run).unwrap().unwrap();
+    let leak = &mut summary.owners[0];
+    (leak.policy, leak.cap_bytes) =
+        (xrun_core::bounded::ledger::Policy::Leak, xrun_core::bounded::ledger::NO_CAP.bytes);
+    xrun_core::files::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
+    let page = page::html(&material::gather(&run).unwrap());
+    well_formed(&page);
+    assert!(page.contains("<b class=\"bad\">none</b>") && !page.contains("8 EiB"));
+    assert_eq!(page.matches("class=\"bar over\"").count(), 1);
+    let text = summary::text(&run, None).unwrap();
+    assert!(text.contains("leak        none") && !text.contains("8 EiB"), "{text}");
+}
+
+#[test]
+fn the_container_is_told_apart_from_the_process() {
+    let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
+    for step in 1..=200 {
+        watch.value(step, "container", step << 20, Series::Kept, BYTES);
+        watch.value(step, "heap", (8 << 20) + ((step % 2) << 17), Series::InUse, BYTES);
+    }
+    let text = verdict::text(&watch.verdict(), &[], None);
+    let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("series")).skip(1).collect();
+    assert!(rows[0].starts_with("heap ") && rows[1].starts_with("container, with all its processes  "), "{text}");
+}
+
+#[test]
+fn what_a_killed_run_does_not_tell_is_no_peak_of_nothing() {
+    let results = tempfile::tempdir().unwrap();
+    let run = killed(results.path());
+    // Only the first samples reached the disk, and nothing was held in them.
+    let whole = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
+    let first: Vec<String> = whole
+        .lines()
+        .take(2)
+        .map(|line| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["owners"].as_object_mut().unwrap().values_mut().for_each(|held| *held = 0.into());
+            line.to_string()
+        })
+        .collect();
+    let told = |text: &str| {
+        write::replace(&run.join(layout::MEMORY), text.as_bytes()).unwrap();
+        (summary::text(&run, None).unwrap(), summary::json(&run).unwrap())
+    };
+    let (text, json) = told(&format!("{}\n", first.join("\n")));
+    assert!(!text.contains(" 0 B"), "{text}");
+    assert!(json["memory"]["heap_peak"].as_u64() > Some(0), "{json}");
+    assert!(json["owners"].as_array().unwrap().iter().all(|owner| owner["peak_bytes"].is_null()), "{json}");
+    // Not one sample did.
+    let (text, json) = told("");
+    assert!(!text.contains(" 0 B") && json["memory"].is_null(), "{text}");
+}
+
+#[test]
+fn a_killed_run_has_a_page_that_says_so() {
+    let results = tempfile::tempdir().unwrap();
+    let run = killed(results.path());
+    write(&run).unwrap();
+    let page = std::fs::read_to_string(run.join(layout::REPORT)).unwrap();
+    well_formed(&page);
+    assert!(page.contains("this run has not ended") && page.contains("56 of 200"));
+    assert!(!page.contains("<h2>Not read</h2>"), "a last line that was cut off is nothing to report");
+}
+
+#[test]
+fn a_running_run_shows_that_it_goes_on() {
+    let results = tempfile::tempdir().unwrap();
+    let run = killed(results.path());
+    let lock = std::fs::File::options().create(true).append(true).open(run.join(layout::LOCK)).unwrap();
+    lock.try_lock().unwrap();
+    let text = summary::text(&run, None).unwrap();
+    assert!(text.contains("running: this run has not ended"), "{text}");
+    assert!(!text.contains("go on"), "it is going on");
+}
+
+#[test]
+fn hostile_names_are_shown_and_do_nothing() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), HOSTILE);
+    write(&run).unwrap();
+    let page = std::fs::read_to_string(run.join(layout::REPORT)).unwrap();
+    well_formed(&page);
+    assert!(!page.contains("<script"));
+    assert!(page.contains("&lt;script&gt;alert(1)"), "the experiment's name is shown");
+    assert!(page.contains("&lt;script&gt;alert(3)"), "the kind of step is shown");
+    assert!(page.contains("&lt;script&gt;alert(4)"), "the caption is shown");
+    assert!(!page.contains("<img src=x"));
+    let text = summary::text(&run, None).unwrap();
+    let listed = listing::text(&index::runs(results.path()), None);
+    for shown in [&page, &text, &listed] {
+        assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']));
+    }
+    assert!(text.contains("\\u{1b}[2Jmap"));
+}
+
+#[test]
+fn pictures_are_of_their_folder_only() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let folder = run.join(layout::PICTURES);
+    let outside = results.path().join("secret.png");
+    std::fs::copy(folder.join("0.png"), &outside).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&outside, folder.join("link.png")).unwrap();
+    xrun_core::files::write::replace(&folder.join("text.png"), b"no picture").unwrap();
+    let files =
+        ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
+    let entries: Vec<PictureEntry> =
+        files.iter().map(|file| PictureEntry { file: (*file).into(), caption: String::new() }).collect();
+    xrun_core::files::write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries).unwrap();
+    let page = page::html(&material::gather(&run).unwrap());
+    assert_eq!(page.matches("data:image/png").count(), 1);
+    assert!(page.contains("7 pictures are missing"));
+}
+
+#[test]
+fn an_empty_folder_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = write(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("is not the directory of a run") && error.contains("manifest.json"), "{error}");
+    assert!(summary::text(folder.path(), None).is_err());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is written into it");
+}
+
+#[test]
+fn damaged_files_are_named_and_the_rest_is_shown() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let metrics = std::fs::read_to_string(run.join(layout::METRICS)).unwrap();
+    let damaged = metrics.replacen("\"kind\"", "\"k\"", 2);
+    xrun_core::files::write::replace(&run.join(layout::METRICS), damaged.as_bytes()).unwrap();
+    xrun_core::files::write::replace(&run.join(layout::PLAN), b"not json").unwrap();
+    std::fs::remove_file(run.join(layout::MEMORY)).unwrap();
+    std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
+    let text = summary::text(&run, None).unwrap();
+    assert!(text.contains("2 lines of metrics.jsonl are damaged") && text.contains("plan.json"), "{text}");
+    let page = page::html(&material::gather(&run).unwrap());
+    well_formed(&page);
+    assert!(page.contains("<h2>Not read</h2>"));
+    xrun_core::files::write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
+    assert!(matches!(index::entry(&run).state, RunState::Unreadable(_)));
+    well_formed(&page::html(&material::gather(&run).unwrap()));
+}
+
+#[test]
+fn each_epoch_of_each_process_has_a_row() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    epochs::write(&run).unwrap();
+    let csv = std::fs::read_to_string(run.join(layout::MEMORY_EPOCHS)).unwrap();
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+    // Epoch 3 has steps 101 to 150 and was cut in two by the resume after step 120.
+    let keys: Vec<(&str, &str)> = rows[1..].iter().map(|row| (row[0], row[1])).collect();
+    assert_eq!(keys, [("0", "0"), ("0", "1"), ("0", "2"), ("0", "3"), ("1", "3"), ("1", "4")]);
+    let lines: Vec<_> = crate::read::memory(&run).unwrap().map(Result::unwrap).collect();
+    let second: Vec<_> = lines.iter().filter(|line| line.epoch == 2).collect();
+    let column = |name: &str| rows[0].iter().position(|title| *title == name).unwrap();
+    let of_second = |name: &str| rows[3][column(name)].parse::<u64>().unwrap();
+    assert_eq!(of_second("samples"), second.len() as u64);
+    assert_eq!(of_second("heap_start"), second[0].host.heap);
+    assert_eq!(of_second("heap_floor"), second.iter().map(|line| line.host.heap).min().unwrap());
+    let change = of_second("heap_floor") as i64 - lines[0].host.heap as i64;
+    assert_eq!(rows[3][column("heap_since_start")], change.to_string());
+    // The second process is compared with its own start.
+    let cut = lines.iter().find(|line| line.segment == 1).unwrap();
+    let reserved = rows[5][column("device_reserved_end")].parse::<i64>().unwrap();
+    let change = reserved - cut.device.unwrap().reserved as i64;
+    assert_eq!(rows[5][column("device_reserved_since_start")], change.to_string());
+    assert_eq!(of_second("device_in_use_peak"), second.iter().map(|line| line.device.unwrap().in_use).max().unwrap());
+    assert_eq!(
+        of_second("owner_frame_cache_peak"),
+        second.iter().map(|line| line.owners["frame_cache"]).max().unwrap()
+    );
+}
+
+#[test]
+fn a_long_run_gives_a_page_of_bounded_size() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let short = page::html(&material::gather(&run).unwrap()).len();
+    let text = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
+    xrun_core::files::write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
+    let material = material::gather(&run).unwrap();
+    assert!(material.trace.heap.count > 10_000);
+    let long = page::html(&material).len();
+    assert!(long < short + 1_500_000, "{short} bytes became {long}");
+}
+
+/// The rules of Perfetto's importer for this format: microseconds as whole numbers, slices of one thread that nest,
+/// counters with numbers alone, `M` for names only.
+#[test]
+fn the_time_line_follows_the_rules_of_its_viewer() {
+    let results = tempfile::tempdir().unwrap();
+    for run in [finished(results.path(), PLAIN), killed(results.path())] {
+        write(&run).unwrap();
+        let text = std::fs::read_to_string(run.join(layout::PERFETTO)).unwrap();
+        let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = file["traceEvents"].as_array().unwrap();
+        let kinds = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
+        assert_eq!(kinds("X").len() + kinds("C").len() + kinds("M").len(), events.len());
+        assert!(
+            kinds("M").iter().all(|event| ["process_name", "thread_name"].contains(&event["name"].as_str().unwrap()))
+        );
+        for counter in kinds("C") {
+            assert!(
+                counter["ts"].is_u64() && counter["args"].as_object().unwrap().values().all(|value| value.is_number())
+            );
+        }
+        let mut slices: Vec<(u64, u64, &str)> = kinds("X")
+            .iter()
+            .map(|event| {
+                let (from, length) = (event["ts"].as_u64().unwrap(), event["dur"].as_u64().unwrap());
+                (from, from + length, event["cat"].as_str().unwrap())
+            })
+            .collect();
+        for category in ["epoch", "step", "validation", "cleanup"] {
+            assert!(slices.iter().any(|(_, _, of)| *of == category), "no {category}");
+        }
+        slices.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
+        let mut open: Vec<u64> = Vec::new();
+        for (from, to, category) in slices {
+            while open.last().is_some_and(|end| *end <= from) {
+                open.pop();
+            }
+            assert!(open.last().is_none_or(|end| to <= *end), "a {category} from {from} to {to} ends after its parent");
+            open.push(to);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! memory.jsonl -> memory over time, in one pass.
+//!
+//! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::series::{Marks, Series};
+use crate::format::{MemoryLine, MemorySummary, Point};
+use crate::read;
+use crate::read::ReadError;
+use xrun_core::bounded::ledger::OWNERS_MAX;
+
+/// More phases than the loop's clock knows are left out.
+const PHASES_MAX: usize = 64;
+
+/// What memory.jsonl says. The x of all series is seconds of work: the pauses between a stop and a resume are left out.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    pub heap: Series,
+    pub resident: Series,
+    pub in_use: Series,
+    pub reserved: Series,
+    /// Of the process where the driver tells, else of the whole device.
+    pub driver: Series,
+    pub driver_is_whole_device: bool,
+    /// Percent of the time in which the GPU runs kernels.
+    pub utilisation: Series,
+    /// Watts that the GPU takes.
+    pub power: Series,
+    /// y is the sum over all owners; `rest` has the bytes of each, in the order of `owner_names`.
+    pub owners: Series<[u64; OWNERS_MAX]>,
+    pub owner_names: Vec<String>,
+    pub owner_peaks: Vec<u64>,
+    /// Begin and end.
+    pub validations: Marks<(f64, f64)>,
+    /// When, and the bytes given back.
+    pub cleanups: Marks<(f64, u64)>,
+    pub freed: u64,
+    pub resumes: Marks<f64>,
+    /// Seconds by phase.
+    pub phases: BTreeMap<String, f64>,
+    pub peaks: MemorySummary,
+    /// Seconds of work up to the last sample.
+    pub seconds: f64,
+    pub last_step: Option<u64>,
+    /// Lines that are damaged.
+    pub unreadable: u64,
+    /// Why the file, or the rest of it, does not read.
+    pub failure: Option<String>,
+    segment: u32,
+    segment_began: f64,
+    validation_began: Option<f64>,
+}
+
+/// Reads the file; one that is missing gives an empty trace.
+pub fn read(run: &Path) -> Trace {
+    let mut trace = Trace::default();
+    let lines = match read::memory(run) {
+        Ok(lines) => lines,
+        Err(error) => {
+            trace.failure = (!error.is_missing()).then(|| error.to_string());
+            return trace;
+        }
+    };
+    for line in lines {
+        match line {
+            Ok(line) => trace.add(line),
+            Err(ReadError::Content { .. }) => trace.unreadable += 1,
+            Err(error) => trace.failure = Some(error.to_string()),
+        }
+    }
+    trace
+}
+
+impl Trace {
+    fn add(&mut self, line: MemoryLine) {
+        if self.peaks.samples == 0 {
+            self.segment = line.segment;
+        } else if line.segment != self.segment {
+            self.segment = line.segment;
+            self.segment_began = self.seconds;
+            self.validation_began = None;
+            self.resumes.add(self.seconds);
+        }
+        let x = self.segment_began + line.time_us as f64 / 1e6;
+        self.seconds = self.seconds.max(x);
+        self.last_step = self.last_step.max(Some(line.step));
+        self.heap.add(x, line.host.heap as f64, ());
+        let add = |series: &mut Series, bytes: Option<u64>| {
+            if let Some(bytes) = bytes {
+                series.add(x, bytes as f64, ());
+            }
+        };
+        add(&mut self.resident, line.host.resident);
+        add(&mut self.in_use, line.device.map(|pool| pool.in_use));
+        add(&mut self.reserved, line.device.map(|pool| pool.reserved));
+        add(&mut self.driver, line.driver.map(|driver| driver.process.unwrap_or(driver.device)));
+        let load = line.driver.and_then(|driver| driver.load).unwrap_or_default();
+        if let Some(percent) = load.utilisation_percent {
+            self.utilisation.add(x, percent.into(), ());
+        }
+        if let Some(power) = load.power_milliwatts {
+            self.power.add(x, f64::from(power) / 1000.0, ());
+        }
+        self.driver_is_whole_device |= line.driver.is_some_and(|driver| driver.process.is_none());
+        match line.point {
+            Point::BeforeValidation => self.validation_began = Some(x),
+            Point::AfterValidation => {
+                if let Some(began) = self.validation_began.take() {
+                    self.validations.add((began, x));
+                }
+            }
+            Point::AfterCleanup => {
+                self.cleanups.add((x, line.freed.unwrap_or(0)));
+                self.freed = self.freed.saturating_add(line.freed.unwrap_or(0));
+            }
+            _ => {}
+        }
+        self.add_owners(x, &line.owners);
+        for (name, &spent) in &line.phases_us {
+            if let Some(seconds) = self.phases.get_mut(name) {
+                *seconds += spent as f64 / 1e6;
+            } else if self.phases.len() < PHASES_MAX {
+                self.phases.insert(name.clone(), spent as f64 / 1e6);
+            }
+        }
+        self.keep_peaks(&line);
+    }
+
+    fn add_owners(&mut self, x: f64, owners: &BTreeMap<String, u64>) {
+        if owners.is_empty() {
+            return;
+        }
+        let mut bytes = [0; OWNERS_MAX];
+        for (name, &held) in owners {
+            let known = self.owner_names.iter().position(|known| known == name);
+            let at = match known {
+                Some(at) => at,
+                None if self.owner_names.len() < OWNERS_MAX => {
+                    self.owner_names.push(name.clone());
+                    self.owner_peaks.push(0);
+                    self.owner_names.len() - 1
+                }
+                None => continue,
+            };
+            bytes[at] = held;
+            self.owner_peaks[at] = self.owner_peaks[at].max(held);
+        }
+        let sum = bytes.iter().fold(0u64, |sum, &held| sum.saturating_add(held));
+        self.owners.add(x, sum as f64, bytes);
+    }
+
+    fn keep_peaks(&mut self, line: &MemoryLine) {
+        let peaks = &mut self.peaks;
+        peaks.samples += 1;
+        peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak).max(line.host.heap);
+        peaks.heap_at_end = line.host.heap;
+        peaks.resident_peak = peaks.resident_peak.max(line.host.resident_peak).max(line.host.resident);
+        peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
+        peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
+        peaks.trace_seconds += line.cost_us as f64 / 1e6;
+    }
+}

@@ -1,0 +1,189 @@
+//! A verdict as text.
+
+use serde::Serialize;
+
+use super::axes::{bytes, number};
+use super::width::{columns_within, fold, table};
+use crate::axis::Per;
+use crate::verdict::{Judgement, SeriesVerdict, Verdict};
+use xrun_core::printable;
+use xrun_core::units;
+use xrun_core::units::seconds;
+
+/// A column of a trace that was not judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NotJudged {
+    pub name: String,
+    pub why: &'static str,
+    /// Its first, its last and its largest number.
+    pub numbers: [f64; 3],
+}
+
+/// The sentence, then a table of the series that moved: what grows most first. Fits a terminal of `width` characters.
+pub fn text(verdict: &Verdict, not_judged: &[NotJudged], width: Option<usize>) -> String {
+    let (moved, still): (Vec<&SeriesVerdict>, Vec<&SeriesVerdict>) = verdict.series.iter().partition(|one| moved(one));
+    // A trace in which nothing moves has a table, too.
+    let (mut series, still) = if moved.is_empty() { (still, Vec::new()) } else { (moved, still) };
+    series.sort_by(|a, b| {
+        let by_whose = || one_process(a).cmp(&one_process(b)).reverse();
+        let by_growth = || b.findings.growth.total_cmp(&a.findings.growth);
+        by_whose()
+            .then(b.findings.verdict.cmp(&a.findings.verdict))
+            .then_with(by_growth)
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    let per = verdict.axis.per(verdict.window);
+    let rows: Vec<Vec<String>> =
+        series.into_iter().map(|one| row(one, per)).chain(not_judged.iter().map(unjudged)).collect();
+    let rate = format!(">{}", per.words);
+    let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
+    let length = |places: u64| verdict.axis.length(places as f64);
+    let windows =
+        format!("floors of windows of {}, after a warm-up of {}", length(verdict.window), length(verdict.warm_up));
+    let left_out = match still.len() {
+        0 => String::new(),
+        count => {
+            let names = if count == 1 { still[0].name.clone() } else { format!("{count} series (--json has them)") };
+            let said = format!("left out, at rest below {} or without a move: {names}", bytes(SMALL));
+            format!("\n{}\n", fold(&said, width, 2))
+        }
+    };
+    printable::lines(&format!(
+        "{}\n{}\n\n{}{left_out}",
+        fold(&format!("{}: {}", verdict.verdict.words(), verdict.message), width, 2),
+        fold(&windows, width, 2),
+        columns_within(&header, &rows, width, &["windows", "interval", "first", "peak"])
+    ))
+}
+
+/// Whether a series is of this process alone. The container holds others, too, and what they do is no verdict on the run.
+fn one_process(one: &SeriesVerdict) -> bool {
+    one.name != CONTAINER
+}
+
+/// The series of the memory of the whole container.
+const CONTAINER: &str = "container";
+
+/// What a series is called in a table of verdicts.
+pub fn called(one: &SeriesVerdict) -> &str {
+    if one_process(one) { &one.name } else { "container, with all its processes" }
+}
+
+/// A buffer that stays below it is no news, in bytes.
+const SMALL: f64 = 65_536.0;
+
+/// Whether a series is worth a row: it moved and is not small, or is worse than at rest.
+fn moved(one: &SeriesVerdict) -> bool {
+    let moves = one.first < one.peak || one.last < one.peak;
+    let small = one.unit == "bytes" && one.peak < SMALL;
+    (moves && !small) || one.findings.verdict > Judgement::Stepped
+}
+
+fn row(one: &SeriesVerdict, per: Per) -> Vec<String> {
+    let amount = |value: f64| match one.unit.as_str() {
+        "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
+        "bytes" => bytes(value),
+        _ => number(value),
+    };
+    let findings = &one.findings;
+    let rate = |slope: Option<f64>| slope.map(|slope| slope * per.places);
+    let interval = |(low, high): (f64, f64)| match one.unit.as_str() {
+        "bytes" => units::interval(low, high),
+        _ => format!("{} to {}", number(low), number(high)),
+    };
+    let ends = rate(findings.slope_low).zip(rate(findings.slope_high));
+    vec![
+        called(one).to_owned(),
+        findings.verdict.words().to_owned(),
+        amount(one.first),
+        amount(one.last),
+        amount(one.peak),
+        rate(findings.slope).map_or_else(|| "-".into(), amount),
+        ends.map_or_else(|| "-".into(), interval),
+        findings.floors.to_string(),
+    ]
+}
+
+fn unjudged(one: &NotJudged) -> Vec<String> {
+    let none = || "-".to_owned();
+    let [first, last, peak] = one.numbers.map(|number| number.to_string());
+    vec![one.name.clone(), format!("not judged: {}", one.why), first, last, peak, none(), none(), none()]
+}
+
+/// A row of `xrun leaks`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pair {
+    pub name: String,
+    pub leaky: Judgement,
+    pub bounded: Judgement,
+    pub series: String,
+    /// Bytes a step, of the leaky run; in all, where its growth ends by itself.
+    pub slope_expected: f64,
+    pub slope_measured: Option<f64>,
+    /// Whether its growth ends by itself, and both figures are bytes in all.
+    pub ends: bool,
+    pub owner_expected: String,
+    pub owner_named: Option<String>,
+    /// The step at which the leaky run was first suspected.
+    pub suspected_at: Option<u64>,
+    /// Of both runs; next to nothing where a twin had been run for another pair.
+    pub seconds: f64,
+    /// What is wrong; empty when all is as expected.
+    pub wrong: Vec<String>,
+    /// Why it was not run on this device; then all else says nothing.
+    pub left_out: Option<&'static str>,
+}
+
+impl Pair {
+    /// One that gave no answer.
+    pub fn failed(name: &str, why: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            leaky: Judgement::Inconclusive,
+            bounded: Judgement::Inconclusive,
+            series: String::new(),
+            slope_expected: 0.0,
+            slope_measured: None,
+            ends: false,
+            owner_expected: String::new(),
+            owner_named: None,
+            suspected_at: None,
+            seconds: 0.0,
+            wrong: vec![why],
+            left_out: None,
+        }
+    }
+
+    /// One that this device has nothing to show of.
+    pub fn left_out(name: &str, why: &'static str) -> Self {
+        Self { wrong: Vec::new(), left_out: Some(why), ..Self::failed(name, String::new()) }
+    }
+}
+
+/// The table of `xrun leaks`, and those that were left out.
+pub fn pairs(all: &[Pair], width: Option<usize>) -> String {
+    let header =
+        ["leak", "verdict", ">expected", ">measured", "named", ">suspected at", "bounded twin", ">took", "result"];
+    let (left_out, run): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.left_out.is_some());
+    let rows: Vec<Vec<String>> = run
+        .into_iter()
+        .map(|pair| {
+            let per = if pair.ends { " in all" } else { "/step" };
+            vec![
+                pair.name.clone(),
+                pair.leaky.words().to_owned(),
+                format!("{}{per}", bytes(pair.slope_expected)),
+                pair.slope_measured.map_or_else(|| "-".into(), |slope| format!("{}{per}", bytes(slope.max(0.0)))),
+                pair.owner_named.clone().unwrap_or_else(|| "-".into()),
+                pair.suspected_at.map_or_else(|| "-".into(), |step| format!("step {step}")),
+                pair.bounded.words().to_owned(),
+                seconds(pair.seconds),
+                if pair.wrong.is_empty() { "as expected".to_owned() } else { pair.wrong.join("; ") },
+            ]
+        })
+        .collect();
+    let left_out = left_out.iter().filter_map(|pair| Some(format!("left out: {} {}\n", pair.name, pair.left_out?)));
+    let table = if rows.is_empty() { String::new() } else { table(&header, &rows, width) };
+    let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
+    printable::lines(&lines.join("\n"))
+}

@@ -1,0 +1,128 @@
+//! What are the values of a run's experiment, key by key?
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::read::ReadError;
+use super::secrets;
+use xrun_core::experiment::resolved::flat;
+use xrun_core::files::write;
+use xrun_core::files::write::WriteError;
+use xrun_core::files::{file, layout, seal};
+use xrun_core::units::Bytes;
+
+/// Longer files are not experiments.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Every value of `resolved.toml` by its dotted key, such as `optimizer.adamw.learning_rate`. A kind without keys of its
+/// own is an empty table. `***` stands for what looks like a secret.
+pub fn values(run: &Path) -> Result<BTreeMap<String, Value>, ReadError> {
+    let text = text_of(run)?;
+    match toml::from_str(&text) {
+        Ok(mut value) => {
+            secrets::table(&mut value);
+            Ok(flat(&value))
+        }
+        Err(error) => Err(ReadError::content(&run.join(layout::RESOLVED), error.message())),
+    }
+}
+
+/// The text of `resolved.toml` for reading, without secrets; empty where it cannot be read.
+pub fn shown(run: &Path) -> String {
+    secrets::experiment(&text_of(run).unwrap_or_default()).into_owned()
+}
+
+/// Writes a text of an experiment beside a run. A resume needs its secrets: with any, only its owner may read it.
+///
+/// # Errors
+/// It cannot be written.
+pub fn keep(path: &Path, text: &[u8]) -> Result<(), WriteError> {
+    let secret = std::str::from_utf8(text).is_ok_and(|text| secrets::experiment(text) != text);
+    if secret { write::replace_private(path, text) } else { write::replace(path, text) }
+}
+
+/// The text of `resolved.toml`, if it is what was written.
+///
+/// # Errors
+/// It is missing, is no regular file, or its check does not fit.
+pub fn text_of(run: &Path) -> Result<String, ReadError> {
+    sealed_text(&run.join(layout::RESOLVED))
+}
+
+/// The text of a TOML file of ours, if it is what was written.
+///
+/// # Errors
+/// As [`text_of`].
+pub fn sealed_text(path: &Path) -> Result<String, ReadError> {
+    let bytes =
+        file::bytes(path, FILE_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
+    seal::check_text(&bytes).map_err(|_| ReadError::content(path, seal::DAMAGED))?;
+    String::from_utf8(bytes).map_err(|_| ReadError::content(path, "is not UTF-8"))
+}
+
+/// A value as it would be written in a file, on one line.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(keys) if keys.is_empty() => "chosen".into(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether what a person typed means this value: `2e-3` is 0.002, `50331648` is `"48 MiB"`, and quotes may be left out.
+pub fn means(value: &Value, typed: &str) -> bool {
+    let typed = typed.trim();
+    let parsed = toml::from_str::<Value>(&format!("v = {typed}")).ok().and_then(|table| table.get("v").cloned());
+    let plain = match &parsed {
+        Some(Value::String(text)) => text.as_str(),
+        _ => typed,
+    };
+    let number = |value: &Value| value.as_f64();
+    let size = |value: &Value| match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64().map(Bytes),
+    };
+    parsed.as_ref() == Some(value)
+        || value.as_str() == Some(plain)
+        || number(value).is_some_and(|found| parsed.as_ref().and_then(number) == Some(found))
+        || size(value).is_some_and(|found| plain.parse() == Ok(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn tables_become_dotted_keys() {
+        let table =
+            json!({ "training": { "epochs": 4, "schedule": { "constant": {} } }, "cleanup": { "actions": ["heap"] } });
+        let flat = flat(&table);
+        let keys: Vec<&str> = flat.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["cleanup.actions", "training.epochs", "training.schedule.constant"]);
+        assert_eq!(flat["cleanup.actions"], json!(["heap"]));
+    }
+
+    #[test]
+    fn a_value_is_recognised_however_it_is_typed() {
+        for (value, typed) in [
+            (json!(0.002), "2e-3"),
+            (json!(4), "4"),
+            (json!(1.0), "1"),
+            (json!("48 MiB"), "50331648"),
+            (json!("48 MiB"), "48 MiB"),
+            (json!("48 MiB"), "\"48MiB\""),
+            (json!(1000), "1000 B"),
+            (json!("batch-hard"), "batch-hard"),
+            (json!(true), "true"),
+            (json!(["heap"]), "[\"heap\"]"),
+        ] {
+            assert!(means(&value, typed), "{value} was not recognised in {typed}");
+        }
+        for (value, typed) in [(json!(4), "5"), (json!("48 MiB"), "49 MiB"), (json!(true), "1"), (json!("4"), "")] {
+            assert!(!means(&value, typed), "{value} was taken for {typed}");
+        }
+    }
+}

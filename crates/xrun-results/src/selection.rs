@@ -1,0 +1,278 @@
+//! Which of the runs are asked for, and in which order?
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::format::Outcome;
+use super::index::{Entry, RunState};
+use super::verdict::Judgement;
+use super::{read, resolved};
+use xrun_core::task::metric::Better;
+
+/// Where a run stands, as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Status {
+    /// A process works on the run.
+    Running,
+    /// All planned steps were done.
+    Finished,
+    /// Validations no longer got better, as `training.early_stopping` asks.
+    StoppedEarly,
+    /// A signal stopped it.
+    Interrupted,
+    /// `training.time_limit` was reached.
+    TimeLimit,
+    /// The verdict on memory is one that `memory.fail_on` names.
+    MemoryGrew,
+    /// The loss was not a number.
+    Diverged,
+    /// A limit on memory was reached.
+    MemoryLimit,
+    /// An error of the data, the device or the disk.
+    Failed,
+    /// A panic.
+    Panicked,
+    /// Its process is gone, and nobody said why.
+    Killed,
+    /// Its records are missing or damaged.
+    Unreadable,
+}
+
+impl Status {
+    fn of(state: &RunState) -> Self {
+        match state {
+            RunState::Running => Self::Running,
+            RunState::Killed => Self::Killed,
+            RunState::Unreadable(_) => Self::Unreadable,
+            RunState::Ended(outcome) => match outcome {
+                Outcome::Finished => Self::Finished,
+                Outcome::StoppedEarly => Self::StoppedEarly,
+                Outcome::Interrupted => Self::Interrupted,
+                Outcome::TimeLimit => Self::TimeLimit,
+                Outcome::MemoryGrew => Self::MemoryGrew,
+                Outcome::Diverged => Self::Diverged,
+                Outcome::MemoryLimit => Self::MemoryLimit,
+                Outcome::Failed => Self::Failed,
+                Outcome::Panicked => Self::Panicked,
+            },
+        }
+    }
+}
+
+/// What a run must be to be listed; empty takes all.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// The experiment's name, as a whole.
+    pub experiment: Option<String>,
+    /// Where the run stands.
+    pub status: Option<Status>,
+    /// The verdict on its memory.
+    pub verdict: Option<Judgement>,
+    /// All of these.
+    pub tags: Vec<String>,
+    /// A dotted key of the resolved experiment, and its value as it was typed.
+    pub values: Vec<(String, String)>,
+}
+
+impl Selection {
+    /// Why it cannot be said whether this run is one of those: a file that says so is damaged.
+    pub fn in_doubt(&self, run: &Entry, order: &Order) -> Option<String> {
+        let by_value = !self.values.is_empty() || matches!(order, Order::Value(_));
+        let values = by_value.then(|| resolved::text_of(&run.path).err()).flatten();
+        let verdict = self.verdict.and_then(|_| read::verdict(&run.path).err());
+        let error = [values, verdict].into_iter().flatten().find(|error| !error.is_missing())?;
+        Some(error.to_string())
+    }
+
+    /// Whether a run is all that was asked. Reads files of the run where that is needed.
+    pub fn takes(&self, run: &Entry) -> bool {
+        let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
+        let values_fit = || {
+            let found = resolved::values(&run.path).unwrap_or_default();
+            self.values.iter().all(|(key, typed)| found.get(key).is_some_and(|value| resolved::means(value, typed)))
+        };
+        let tagged = || {
+            let found = read::notes(&run.path).unwrap_or_default().tags;
+            self.tags.iter().all(|tag| found.contains(tag))
+        };
+        // What costs a file comes last.
+        self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
+            && self.status.is_none_or(|status| status == Status::of(&run.state))
+            && self.verdict.is_none_or(|asked| verdict() == Some(asked))
+            && (self.tags.is_empty() || tagged())
+            && (self.values.is_empty() || values_fit())
+    }
+}
+
+/// What runs are sorted by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The time of the start.
+    Started,
+    /// The experiment's name.
+    Experiment,
+    /// Where the run stands, by its word.
+    State,
+    /// Steps done.
+    Steps,
+    /// The loss as it is listed.
+    Loss,
+    /// The best validation.
+    Best,
+    /// The highest resident memory.
+    Memory,
+    /// Seconds of work.
+    Seconds,
+    /// Steps a second.
+    Speed,
+    /// A dotted key of the resolved experiment.
+    Value(String),
+    /// A metric of the last validation.
+    Metric(String),
+}
+
+/// Words for orders that are no keys of an experiment.
+pub const ORDERS: &[&str] = &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
+/// What stands before the name of a metric.
+pub const METRIC: &str = "metrics.";
+
+impl Order {
+    /// `None` for a word that is none of [`ORDERS`]; what has a dot is a metric or a key.
+    pub fn from_text(text: &str) -> Option<Self> {
+        Some(match text {
+            "started" => Self::Started,
+            "experiment" => Self::Experiment,
+            "state" => Self::State,
+            "steps" => Self::Steps,
+            "loss" => Self::Loss,
+            "best" => Self::Best,
+            "memory" => Self::Memory,
+            "seconds" => Self::Seconds,
+            "speed" => Self::Speed,
+            other => match other.strip_prefix(METRIC) {
+                Some(name) => Self::Metric(name.to_owned()),
+                None if other.contains('.') => Self::Value(other.to_owned()),
+                None => return None,
+            },
+        })
+    }
+
+    fn of(&self, run: &Entry) -> Value {
+        let summary = run.summary.as_ref();
+        let number = |value: Option<f64>| value.map_or(Value::Null, Value::from);
+        match self {
+            Self::Started => run.started.clone().map_or(Value::Null, Value::from),
+            Self::Experiment => run.experiment.clone().into(),
+            Self::State => run.state.words().into(),
+            Self::Steps => run.last_step.map_or(Value::Null, Value::from),
+            Self::Loss => number(run.loss.as_ref().map(|(_, loss)| *loss)),
+            Self::Best => number(run.best.as_ref().map(|best| best.value)),
+            Self::Memory => run.resident_peak.map_or(Value::Null, Value::from),
+            Self::Seconds => number(summary.map(|summary| summary.seconds)),
+            Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
+            Self::Value(key) => resolved::values(&run.path).unwrap_or_default().remove(key).unwrap_or(Value::Null),
+            Self::Metric(name) => number(summary.and_then(|summary| summary.after()?.get(name).copied().flatten())),
+        }
+    }
+
+    /// What the value is one of: values of two of them cannot be compared.
+    fn group(&self, run: &Entry) -> String {
+        match self {
+            Self::Loss => run.loss.as_ref().map_or_else(String::new, |(kind, _)| kind.clone()),
+            Self::Best => run.best.as_ref().map_or_else(String::new, |best| best.metric.clone()),
+            Self::Metric(name) => name.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// Sorts upwards, by a metric the best first, with what has no such value last; of equals, and by the start, the newest
+/// first. Values of two metrics, or losses of two kinds of steps, stand apart. `reverse` turns it round, still with what has
+/// no value last.
+pub fn sort(runs: &mut [Entry], order: &Order, reverse: bool) {
+    let is_metric = matches!(order, Order::Best | Order::Metric(_));
+    let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
+    // `runs` comes newest first, and sorting keeps the order of equals.
+    runs.sort_by_cached_key(|run| {
+        let group = order.group(run);
+        let down = *order == Order::Started || directions.get(&group) == Some(&Better::Higher);
+        Key { value: order.of(run), group, downwards: reverse != down }
+    });
+}
+
+/// Which way is better, of each metric that one of the runs has a value of; the plan of any of them says it.
+fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
+    let mut found = BTreeMap::new();
+    for run in runs {
+        let name = order.group(run);
+        if name.is_empty() || found.contains_key(&name) || order.of(run).is_null() {
+            continue;
+        }
+        found.extend(better(run, &name).map(|better| (name, better)));
+    }
+    found
+}
+
+/// The best run by a metric, the newest of equals: of the last validation, or the best one where the run was to be best by
+/// it. Without a name that is the metric which each run was to be best by, and there may be several. Where no plan says
+/// which way is better, it is each run that has a value. `runs` comes newest first.
+pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
+    let value = |run: &Entry, name: &str| {
+        let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
+        best.or_else(|| run.summary.as_ref()?.after()?.get(name).copied().flatten())
+    };
+    let chosen = runs.iter().filter_map(|run| run.best.as_ref().map(|best| best.metric.as_str()));
+    let names: BTreeSet<&str> = metric.map_or_else(|| chosen.collect(), |name| BTreeSet::from([name]));
+    let mut found = Vec::new();
+    for name in names {
+        let mut with = runs.iter().filter_map(|run| Some((*run, value(run, name)?)));
+        let better = with.clone().find_map(|(run, _)| better(run, name));
+        match better {
+            Some(better) => {
+                found.extend(with.reduce(|a, b| if better.prefers(b.1, a.1) { b } else { a }).map(|(run, _)| run));
+            }
+            None => found.extend(with.by_ref().map(|(run, _)| run)),
+        }
+    }
+    found
+}
+
+/// Returns the direction in which a metric is better, by the plan of a run.
+fn better(run: &Entry, name: &str) -> Option<Better> {
+    read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.better
+}
+
+#[derive(PartialEq)]
+struct Key {
+    value: Value,
+    group: String,
+    downwards: bool,
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = |value: &Value| match value {
+            Value::Null => 2,
+            Value::Number(_) => 0,
+            _ => 1,
+        };
+        let (a, b) = (&self.value, &other.value);
+        let within = match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            _ => resolved::text(a).cmp(&resolved::text(b)),
+        };
+        let group = rank(a).cmp(&rank(b)).then_with(|| self.group.cmp(&other.group));
+        group.then(if self.downwards { within.reverse() } else { within })
+    }
+}

@@ -1,0 +1,127 @@
+//! Where did the loop of a run stand at a checkpoint?
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::loss::KindLoss;
+use xrun_core::task::metric::{Better, Interval};
+
+/// The checkpoint with the best validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Best {
+    /// The metric's name.
+    pub metric: String,
+    /// What it was there.
+    pub value: f64,
+    /// Optimiser steps that it had been trained for.
+    pub step: u64,
+}
+
+/// What early stopping waits for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Waiting {
+    /// The last value that was better by enough; `null` before the first.
+    pub best: Option<f64>,
+    /// Validations since then.
+    pub validations: u64,
+}
+
+/// `checkpoints/step_…/state.json`: where the loop stood.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoopState {
+    /// The version of this record's format.
+    pub version: u32,
+    /// Steps done.
+    pub step: u64,
+    /// The epoch of that step, from 1; 0 before the first step.
+    pub epoch: u64,
+    /// Whether the validation due after this step is in the metrics already.
+    pub validated: bool,
+    /// The newest norms of the gradients, oldest first: at most `limits.gradient_norm_window`.
+    pub gradient_norms: Vec<f64>,
+    /// The loss of the first step; `null` before it.
+    pub loss_first: Option<f64>,
+    /// The loss of the newest step; `null` before the first.
+    pub loss_last: Option<f64>,
+    /// The loss of each kind of step.
+    #[serde(default)]
+    pub losses: Vec<KindLoss>,
+    /// The best validation so far; `null` before the first.
+    pub best: Option<Best>,
+    /// Of a run that may stop early; absent where it has not been validated after a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stopping: Option<Waiting>,
+    /// Metrics of the validation before the first step.
+    pub metrics_first: BTreeMap<String, Option<f64>>,
+    /// Metrics of the newest validation after a step; empty before it.
+    pub metrics_last: BTreeMap<String, Option<f64>>,
+    /// The 95 % intervals of those of them that are means over episodes.
+    #[serde(default)]
+    pub intervals_last: BTreeMap<String, Interval>,
+    /// Images, sequences or clips that went through.
+    pub items: u64,
+    /// Seconds of work before this checkpoint.
+    pub seconds: f64,
+    /// The run that wrote it: `experiment`, `/` and `run` of `manifest.json`. This and what follows is empty in checkpoints of older versions of xrun.
+    #[serde(default)]
+    pub run: String,
+    /// What was trained, as `fingerprint` in `manifest.json`.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// Lines of `metrics.jsonl` up to here.
+    #[serde(default)]
+    pub metrics_lines: Option<u64>,
+    /// SHA-256 of each file beside this one, by name; of those in folders beside it, by path.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+}
+
+impl Waiting {
+    /// Counts a validation. A metric that could not be measured is not better.
+    pub fn count(&mut self, value: Option<f64>, better: Better, minimum_change: f64) {
+        let enough = |best: f64| match better {
+            Better::Higher => best + minimum_change,
+            Better::Lower => best - minimum_change,
+        };
+        match value {
+            Some(value) if self.best.is_none_or(|best| better.prefers(value, enough(best))) => {
+                *self = Self { best: Some(value), validations: 0 };
+            }
+            _ => self.validations += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(values: &[Option<f64>], better: Better, minimum_change: f64) -> Vec<u64> {
+        let mut waiting = Waiting::default();
+        let count = |value: &Option<f64>| {
+            waiting.count(*value, better, minimum_change);
+            waiting.validations
+        };
+        values.iter().map(count).collect()
+    }
+
+    #[test]
+    fn only_what_is_better_by_enough_starts_the_count_again() {
+        let values = [Some(0.5), Some(0.55), Some(0.61), Some(0.7), Some(0.7), Some(0.9)];
+        assert_eq!(waits(&values, Better::Higher, 0.1), [0, 1, 0, 1, 2, 0]);
+        assert_eq!(waits(&values, Better::Lower, 0.0), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(waits(&[Some(3.0), Some(2.9), Some(2.0)], Better::Lower, 0.5), [0, 1, 0]);
+    }
+
+    #[test]
+    fn small_steps_add_up_since_the_last_value_that_counted() {
+        assert_eq!(waits(&[Some(0.0), Some(0.06), Some(0.12)], Better::Higher, 0.1), [0, 1, 0]);
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_not_better() {
+        assert_eq!(waits(&[None, Some(1.0), None, Some(2.0)], Better::Higher, 0.0), [1, 0, 1, 0]);
+    }
+}

@@ -1,0 +1,294 @@
+//! Did this user create the folder of a result, and are the files that name programs as they were then?
+//!
+//! A folder may come from elsewhere, and going on with it starts the programs that it names. `creator.hmac` is HMAC-SHA256
+//! of those files under a key that only this user can read. It says nothing of where the folder is: one's own may be moved.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+use sha2::{Digest, Sha256};
+
+use super::log;
+use crate::read;
+use xrun_core::experiment::Experiment;
+use xrun_core::files::{file, layout, write};
+
+/// Why the programs that a folder names are not started unasked.
+#[derive(Debug, thiserror::Error)]
+pub enum Untrusted {
+    /// Another user owns the folder, or one of the files in it.
+    #[error("it belongs to another user (uid {uid})")]
+    Owner {
+        /// The folder or the file.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// Nothing says that this user created it.
+    #[error("there is no record that this user created it (`{}`)", layout::CREATOR)]
+    NoRecord,
+    /// The record is another one than this user would have written.
+    #[error("`{}` does not fit: another user created it, or {what} was changed since", layout::CREATOR)]
+    Changed {
+        /// The files that name programs.
+        what: String,
+    },
+    /// This user has no key, so none of the folders is signed with it.
+    #[error("this user has created no folder so far, or the key by which that is known was lost")]
+    NoKey,
+    /// The key of this user cannot be used.
+    #[error("whether this user created it is not known: {0}")]
+    Key(String),
+}
+
+/// Contents that a record vouches for: files of a folder, and words that stand in others.
+#[derive(Clone, Debug)]
+pub struct Vouched {
+    /// The names of the files, byte for byte.
+    pub files: &'static [&'static str],
+    /// In their order.
+    pub words: Vec<String>,
+}
+
+/// Files and words that name the programs of a run, and the folder that they start in.
+fn of_run(run: &Path) -> Option<Vouched> {
+    let manifest = read::manifest(run).ok()?;
+    Some(Vouched { files: &[layout::RESOLVED], words: vec![manifest.run, manifest.working_directory] })
+}
+
+/// Whether this user created the run, and nothing was changed in what names its programs.
+///
+/// # Errors
+/// Why that is not known.
+pub fn check_run(run: &Path) -> Result<(), Untrusted> {
+    check(run, of_run(run))
+}
+
+/// Writes down that this user created the run. A run goes on without: `log.txt` says so, where it names programs.
+pub fn sign_run(run: &Path, experiment: &Experiment) {
+    let Some(vouched) = of_run(run) else { return };
+    let names_programs = experiment.command().is_some() || !experiment.hooks.is_default();
+    if let (Err(why), true) = (sign(run, &vouched), names_programs) {
+        log::append(run, &[unsigned(&why)]);
+    }
+}
+
+/// The words for a folder that has no record.
+pub fn unsigned(why: &str) -> String {
+    format!("nothing says that this user created this folder, so a later resume will need --allow-command: {why}")
+}
+
+/// Whether this user created the folder, and what is vouched for is as it was; `None` does not read.
+///
+/// # Errors
+/// Why that is not known.
+pub fn check(folder: &Path, vouched: Option<Vouched>) -> Result<(), Untrusted> {
+    let all = [layout::RESOLVED, layout::MANIFEST, layout::BASE, layout::SWEEP, layout::SLURM];
+    owned(folder)?;
+    all.iter().map(|name| folder.join(name)).filter(|path| path.exists()).try_for_each(|path| owned(&path))?;
+    let record = match file::bytes(&folder.join(layout::CREATOR), RECORD_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Untrusted::NoRecord),
+        record => record.unwrap_or_default(),
+    };
+    let what = |vouched: Option<&Vouched>| Untrusted::Changed {
+        what: vouched.map_or_else(|| layout::MANIFEST.to_owned(), |vouched| vouched.files.join(" or ")),
+    };
+    let Some(vouched) = vouched else { return Err(what(None)) };
+    let key = key(false).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Untrusted::NoKey,
+        _ => Untrusted::Key(error.to_string()),
+    })?;
+    let expected = record_of(&key, folder, &vouched).map_err(|_| what(Some(&vouched)))?;
+    if record == expected.as_bytes() { Ok(()) } else { Err(what(Some(&vouched))) }
+}
+
+/// Writes down that this user created the folder.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn sign(folder: &Path, vouched: &Vouched) -> Result<(), String> {
+    let key = key(true).map_err(|error| error.to_string())?;
+    let record = record_of(&key, folder, vouched).map_err(|error| error.to_string())?;
+    write::replace(&folder.join(layout::CREATOR), record.as_bytes()).map_err(|error| error.to_string())
+}
+
+const RECORD_BYTES_MAX: u64 = 1024;
+const KEY_BYTES: usize = 32;
+/// More than any file that names programs has.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+fn record_of(key: &[u8; KEY_BYTES], folder: &Path, vouched: &Vouched) -> io::Result<String> {
+    let mut message = b"xrun: created by this user, 1".to_vec();
+    let mut add = |part: &[u8]| {
+        message.extend((part.len() as u64).to_le_bytes());
+        message.extend(part);
+    };
+    for name in vouched.files {
+        add(name.as_bytes());
+        add(&file::bytes(&folder.join(name), FILE_BYTES_MAX)?);
+    }
+    vouched.words.iter().for_each(|word| add(word.as_bytes()));
+    let digits: String = hmac(key, &message).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(digits + "\n")
+}
+
+/// HMAC-SHA256 (RFC 2104) under a key of no more than a block. The crate for it would bring two others.
+fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
+    let pad = |with: u8| {
+        let mut block = [with; 64];
+        block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+        block
+    };
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
+    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+}
+
+/// `$XDG_STATE_HOME/xrun/key`, or `~/.local/state/xrun/key`.
+fn key_path() -> io::Result<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let state = named("XDG_STATE_HOME").or_else(|| named("HOME").map(|home| home.join(".local/state")));
+    let state = state.ok_or_else(|| io::Error::other("neither XDG_STATE_HOME nor HOME names a folder"))?;
+    Ok(state.join("xrun").join("key"))
+}
+
+/// This user's key; `make` one where there is none.
+fn key(make: bool) -> io::Result<[u8; KEY_BYTES]> {
+    let path = key_path()?;
+    let read = match read_key(&path) {
+        Err(error) if make && error.kind() == io::ErrorKind::NotFound => make_key(&path).and_then(|()| read_key(&path)),
+        read => read,
+    };
+    read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    let bytes = file::bytes(path, KEY_BYTES as u64)?;
+    if !is_private(path)? {
+        return Err(io::Error::other(
+            "is not readable by its owner alone, or belongs to another user; `chmod 600` it, or run as its owner (`sudo` may have kept \
+             the other user's `HOME`)",
+        ));
+    }
+    bytes.try_into().map_err(|_| {
+        io::Error::other(format!("is no key of {KEY_BYTES} bytes; remove it, and the next run makes another"))
+    })
+}
+
+/// Two processes that make it at once get the same one: the first.
+fn make_key(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    private_folder(folder)?;
+    let mut key = [0; KEY_BYTES];
+    SysRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
+    // Private from its beginning, and there only when it is whole.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(&key)?;
+    file.as_file().sync_all()?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+        _ => write::sync_folder(folder),
+    }
+}
+
+#[cfg(unix)]
+fn private_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(unix)]
+fn is_private(path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(path)?;
+    Ok(found.uid() == this_user() && found.mode() & 0o077 == 0)
+}
+
+#[cfg(unix)]
+fn owned(path: &Path) -> Result<(), Untrusted> {
+    use std::os::unix::fs::MetadataExt;
+    match std::fs::metadata(path) {
+        Ok(found) if found.uid() != this_user() => Err(Untrusted::Owner { path: path.into(), uid: found.uid() }),
+        // What cannot be read is told where it is read.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn this_user() -> u32 {
+    // SAFETY: a question to the system that cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+#[cfg(not(unix))]
+fn private_folder(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)
+}
+
+#[cfg(not(unix))]
+fn is_private(_: &Path) -> io::Result<bool> {
+    Ok(true)
+}
+
+#[cfg(not(unix))]
+fn owned(_: &Path) -> Result<(), Untrusted> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4231, test cases 1 and 2.
+    #[test]
+    fn the_digest_is_that_of_the_standard() {
+        let hex = |key: &[u8], text: &[u8]| hmac(key, text).iter().map(|b| format!("{b:02x}")).collect::<String>();
+        assert_eq!(hex(&[0x0b; 20], b"Hi There"), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+        assert_eq!(
+            hex(b"Jefe", b"what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+    }
+
+    #[test]
+    fn a_key_is_made_once_by_whoever_comes_first_and_one_that_others_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/xrun/key");
+        std::thread::scope(|scope| {
+            (0..8).for_each(|_| drop(scope.spawn(|| make_key(&path).unwrap())));
+        });
+        let key = read_key(&path).unwrap();
+        make_key(&path).unwrap();
+        assert_eq!(read_key(&path).unwrap(), key);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            mode(0o640);
+            assert!(read_key(&path).is_err());
+            mode(0o600);
+        }
+        write::replace(&path, b"short").unwrap();
+        assert!(read_key(&path).is_err());
+    }
+
+    #[test]
+    fn a_record_is_of_the_bytes_and_words_in_their_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(layout::RESOLVED);
+        let of = |key: u8, words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            record_of(&[key; KEY_BYTES], folder.path(), &Vouched { files: &[layout::RESOLVED], words }).unwrap()
+        };
+        write::replace(&path, b"one").unwrap();
+        let record = of(1, &["ab", "c"]);
+        assert_eq!(record, of(1, &["ab", "c"]));
+        assert_ne!(record, of(2, &["ab", "c"]));
+        assert_ne!(record, of(1, &["a", "bc"]));
+        write::replace(&path, b"two").unwrap();
+        assert_ne!(record, of(1, &["ab", "c"]));
+    }
+}

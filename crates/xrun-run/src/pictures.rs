@@ -1,0 +1,40 @@
+//! Where do the pictures of a validation go?
+
+use std::path::Path;
+
+use xrun_core::files::layout;
+use xrun_core::files::write;
+use xrun_core::files::write::WriteError;
+use xrun_core::task::ValidationReport;
+use xrun_results::format::{PictureEntry, Pictures, VERSION};
+
+/// Puts them into `pictures` below `folder`, in place of those of an earlier validation; does nothing where there are none.
+///
+/// # Errors
+/// They cannot be written.
+pub fn keep(report: &ValidationReport, folder: &Path) -> Result<(), WriteError> {
+    if report.pictures.is_empty() {
+        return Ok(());
+    }
+    let folder = folder.join(layout::PICTURES);
+    write::own_folder(&folder)?;
+    let mut entries = Vec::with_capacity(report.pictures.len());
+    for (number, (picture, caption)) in report.pictures.iter().enumerate() {
+        let file = format!("{number:02}.png");
+        let path = folder.join(&file);
+        write::replace(&path, &write::at(&path, picture.to_png())?)?;
+        entries.push(PictureEntry { file, caption: caption.clone() });
+    }
+    let count = entries.len();
+    let index = Pictures { version: VERSION, pictures: entries };
+    write::replace_json(&folder.join(layout::PICTURES_INDEX), &index)?;
+    // Those that an earlier validation had more of.
+    for number in count.. {
+        let path = folder.join(format!("{number:02}.png"));
+        if !path.exists() {
+            break;
+        }
+        write::at(&path, std::fs::remove_file(&path))?;
+    }
+    Ok(())
+}

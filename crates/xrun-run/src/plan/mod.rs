@@ -1,0 +1,234 @@
+//! What exactly will happen? No defaults left, every buffer with an owner, a cap and bytes.
+
+pub mod calendar;
+pub mod contract;
+pub mod describe;
+pub mod disk;
+pub mod fit;
+pub mod forecast;
+pub mod shorten;
+
+use shorten::MAX_STEPS;
+
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::ledger::{Cap, Policy};
+use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::leaks::Leak;
+use xrun_core::files::write;
+use xrun_core::settings::sections::Limits;
+use xrun_core::task::metric::PlannedMetric;
+use xrun_core::task::{Metric, TaskFacts};
+use xrun_core::units::counted;
+use xrun_results::format::{Forecast, PlanFile, VERSION};
+
+/// An experiment together with what its data says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What was asked for, with every value known.
+    pub experiment: Experiment,
+    /// What the pipeline said of the data.
+    pub facts: TaskFacts,
+    /// Optimiser steps in an epoch.
+    pub steps_per_epoch: u64,
+    /// Optimiser steps in all; 0 where nobody knows.
+    pub steps: u64,
+    /// Every buffer of the run, sorted by name; the ledger of the run has the same names.
+    pub owners: Vec<PlannedOwner>,
+    /// What memory it will need, where a probe was made.
+    pub forecast: Option<Forecast>,
+}
+
+/// The buffers that every run has, whatever its pipeline.
+#[derive(Clone, Debug)]
+pub struct Buffers {
+    /// Lines of `metrics.jsonl` that wait to be written.
+    pub metrics_lines: Buffer,
+    /// Lines of `memory.jsonl` that wait to be written.
+    pub memory_lines: Buffer,
+    /// Lines of `log.txt` that wait to be written.
+    pub log_lines: Buffer,
+    /// Numbers of eight bytes.
+    pub gradient_norms: Buffer,
+}
+
+impl Buffers {
+    /// Declares them as large as the limits allow.
+    pub fn new(limits: &Limits) -> Self {
+        let lines = |name, count, key: &'static str| {
+            write::lines(name, count).key(key).because(format!("`{key}` lines, written out when full"))
+        };
+        let norms = limits.gradient_norm_window as u64;
+        let gradient_norms = Buffer::new("gradient_norms", Policy::Evict, Cap { items: norms, bytes: 8 * norms });
+        Self {
+            metrics_lines: lines("metrics_lines", limits.metrics_queue, "limits.metrics_queue"),
+            memory_lines: lines("memory_lines", limits.metrics_queue, "limits.metrics_queue"),
+            log_lines: lines("log_lines", limits.log_queue, "limits.log_queue"),
+            gradient_norms: gradient_norms
+                .key("limits.gradient_norm_window")
+                .because("`limits.gradient_norm_window` numbers"),
+        }
+    }
+
+    fn all(&self) -> [&Buffer; 4] {
+        [&self.metrics_lines, &self.memory_lines, &self.log_lines, &self.gradient_norms]
+    }
+}
+
+/// Puts the experiment and its data together.
+pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
+    let (steps_per_epoch, steps) = experiment.training.steps(facts.batches_per_epoch);
+    let mut facts = facts;
+    let early = &experiment.training.early_stopping;
+    // Whoever asks which way is better gets one answer.
+    if let (Some(name), Some(_)) = (early.named_metric(), early.mode) {
+        facts.metrics.iter_mut().filter(|metric| metric.name == name).for_each(|metric| metric.better = early.mode);
+    }
+    let steps = if facts.steps_are_known { steps } else { 0 };
+    let mut owners = facts.owners.clone();
+    if experiment.command().is_none() {
+        owners.extend(Buffers::new(&experiment.limits).all().map(PlannedOwner::from));
+    }
+    owners.sort_by(|a, b| a.name.cmp(&b.name));
+    Plan { steps_per_epoch, steps, owners, forecast: None, experiment, facts }
+}
+
+impl Plan {
+    /// The same on a device with a memory pool: what is kept of tensors is there.
+    pub fn with_pool(mut self) -> Self {
+        let on: Vec<&Leak> = self.experiment.leaks_on().filter(|leak| leak.keeps_tensors).collect();
+        let of_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
+        for owner in self.owners.iter_mut().filter(|owner| of_tensors(&owner.name)) {
+            owner.place = Place::Device;
+        }
+        self
+    }
+
+    /// The epoch, from 1, in which step `step` (from 1) falls; 0 for step 0.
+    pub fn epoch_of(&self, step: u64) -> u64 {
+        step.div_ceil(self.steps_per_epoch)
+    }
+
+    /// The last epoch that a step falls in: fewer than the file's epochs where `training.max_steps` ends the run before.
+    pub fn epochs(&self) -> u64 {
+        self.epoch_of(self.steps)
+    }
+
+    /// `490 steps, 10 epochs of 49`, or `30 steps, in epochs of 49 (training.max_steps stops before 10 epochs are over)`.
+    /// One total: how many steps the run does.
+    pub fn steps_words(&self) -> String {
+        if !self.facts.steps_are_known {
+            return "as many as the command does".into();
+        }
+        let epochs = counted(self.experiment.training.epochs, "epoch");
+        let steps = counted(self.steps, "step");
+        let all = self.steps_per_epoch.saturating_mul(self.experiment.training.epochs);
+        match self.steps < all {
+            true => {
+                format!("{steps}, in epochs of {} ({MAX_STEPS} stops before {epochs} are over)", self.steps_per_epoch)
+            }
+            false => format!("{steps}, {epochs} of {}", self.steps_per_epoch),
+        }
+    }
+
+    /// The validation metric by which a checkpoint is best: the one that the file names, or the pipeline's own choice.
+    pub fn best_by(&self) -> Option<&Metric> {
+        let metrics = &self.facts.metrics;
+        let early = self.experiment.training.early_stopping.named_metric();
+        match early.or(self.experiment.checkpoint.best.as_deref()) {
+            Some(name) => metrics.iter().find(|metric| metric.name == name),
+            None => metrics.iter().find(|metric| metric.better.is_some()),
+        }
+    }
+
+    /// The key that makes a step need less.
+    pub fn batch_key(&self) -> &'static str {
+        match (self.facts.whole_batches, self.facts.batch_keys) {
+            (true, [key, ..]) => key,
+            _ => "limits.batch_size",
+        }
+    }
+
+    /// The record `plan.json`. `parameters` says how many numbers the model has.
+    pub fn to_file(&self, parameters: u64) -> PlanFile {
+        let planned = self.facts.metrics.iter().map(PlannedMetric::from);
+        let best_by = self.best_by().map(|metric| metric.name.to_owned());
+        let declared = self.facts.declared_metrics.iter().find(|metric| metric.better.is_some());
+        PlanFile {
+            version: VERSION,
+            epochs: self.experiment.training.epochs,
+            steps_per_epoch: self.steps_per_epoch,
+            steps: self.steps,
+            validations: calendar::validations(self),
+            parameters,
+            trained_parameters: self.facts.trained_parameters,
+            owners: self.owners.clone(),
+            metrics: planned.chain(self.facts.declared_metrics.iter().cloned()).collect(),
+            best_by: best_by.or_else(|| declared.map(|metric| metric.name.clone())),
+            pictures: self.facts.pictures.to_owned(),
+            stages: self.facts.stages.iter().map(|name| (*name).to_owned()).collect(),
+            forecast: self.forecast.clone(),
+            smaller: self.facts.smaller.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// The plan of a dummy experiment.
+    pub fn plan_of(text: &str) -> Plan {
+        let experiment: Experiment = toml::from_str(text).unwrap();
+        let (facts, _) = experiment.prepare(&xrun_core::bounded::ledger::Ledger::default()).unwrap();
+        resolve(experiment, facts)
+    }
+
+    #[test]
+    fn accumulation_makes_fewer_steps_of_the_same_data() {
+        let plan = plan_of("[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 2\naccumulation = 4\n");
+        assert_eq!((plan.steps_per_epoch, plan.steps), (3, 6));
+        assert_eq!(plan.steps_words(), "6 steps, 2 epochs of 3");
+        let short = plan_of("[pipeline.dummy]\n[training]\nepochs = 9\nmax_steps = 30\n");
+        assert_eq!(
+            short.steps_words(),
+            "30 steps, in epochs of 10 (training.max_steps stops before 9 epochs are over)"
+        );
+        assert_eq!((plan.epochs(), short.epochs()), (2, 3));
+        assert_eq!([0, 1, 3, 4, 6].map(|step| plan.epoch_of(step)), [0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn no_checkpoint_is_best_by_a_constant() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        plan.facts.metrics = vec![Metric::constant("chance", "%"), Metric::lower("rmse", "")];
+        assert_eq!(plan.best_by().map(|metric| metric.name), Some("rmse"));
+        let written = serde_json::to_value(plan.to_file(1)).unwrap();
+        assert_eq!((&written["metrics"][0]["better"], &written["best_by"]), (&serde_json::Value::Null, &"rmse".into()));
+    }
+
+    #[test]
+    fn every_run_has_its_line_buffers_and_norms() {
+        let plan = plan_of("[pipeline.dummy]\n");
+        let keys: Vec<(&str, Option<&str>)> =
+            plan.owners.iter().map(|owner| (owner.name.as_str(), owner.key.as_deref())).collect();
+        let expected = [
+            ("gradient_norms", Some("limits.gradient_norm_window")),
+            ("log_lines", Some("limits.log_queue")),
+            ("memory_lines", Some("limits.metrics_queue")),
+            ("metrics_lines", Some("limits.metrics_queue")),
+        ];
+        assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn a_plan_of_an_older_xrun_reads_and_has_no_keys() {
+        let mut file = serde_json::to_value(plan_of("[pipeline.dummy]\n").to_file(1)).unwrap();
+        for owner in file["owners"].as_array_mut().unwrap() {
+            owner.as_object_mut().unwrap().remove("key");
+        }
+        let read: PlanFile = serde_json::from_value(file).unwrap();
+        assert_eq!(read.owners.len(), 4);
+        assert!(read.owners.iter().all(|owner| owner.key.is_none()));
+    }
+}

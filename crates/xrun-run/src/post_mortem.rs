@@ -1,0 +1,322 @@
+//! A memory limit was reached: who held what, and which value of which key would fit?
+
+use std::path::Path;
+
+use super::limits::{Reached, When};
+use super::recorder::Recorder;
+use crate::plan::Plan;
+use xrun_core::bounded::ledger::Policy;
+use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::schema;
+use xrun_core::experiment::shape;
+use xrun_core::experiment::shape::Shape;
+use xrun_core::invocation;
+use xrun_core::units::Bytes;
+use xrun_results::format::{Demand, GrowthToLimit, MemoryLine, OwnerSummary, PostMortem, Suggestion, VERSION};
+use xrun_results::read;
+use xrun_results::verdict::{Judgement, SeriesVerdict, Verdict};
+use xrun_verdict::names::{RESERVED_BEYOND, RESIDENT_BEYOND};
+
+/// What is freed should be a little more than what is missing.
+const MARGIN: f64 = 1.1;
+
+/// Puts it together. The samples are read back from the run's trace.
+pub fn post_mortem(
+    recorder: &Recorder,
+    plan: &Plan,
+    reached: &Reached,
+    line: &MemoryLine,
+    mut owners: Vec<OwnerSummary>,
+    parameters: u64,
+) -> PostMortem {
+    let demand = recorder.demand(&owners);
+    let growth = growth(recorder.verdict(), reached);
+    owners.sort_by_key(|owner| std::cmp::Reverse(line.owners.get(&owner.name).copied().unwrap_or_default()));
+    PostMortem {
+        version: VERSION,
+        step: line.step,
+        message: reached.sentence(),
+        limit_key: reached.key.map(str::to_owned),
+        place: reached.place,
+        limit: reached.limit,
+        held: reached.held,
+        suggestions: suggestions(plan, reached, line, &demand, parameters, growth.as_ref()),
+        in_no_buffer: in_no_buffer(plan, reached, line),
+        growth,
+        sample: line.clone(),
+        owners,
+        demand,
+        samples: read::newest_memory(&recorder.run),
+    }
+}
+
+/// The verdict's word on it, if memory was growing or looked so.
+fn growth(verdict: Verdict, reached: &Reached) -> Option<GrowthToLimit> {
+    let here = match reached.place {
+        Place::Host => ["heap", RESIDENT_BEYOND],
+        Place::Device => ["device_in_use", RESERVED_BEYOND],
+    };
+    // What grows elsewhere is not what reached this limit.
+    let series = |name: &str| verdict.series.iter().find(|one| one.name == name);
+    let grew = |one: &&SeriesVerdict| one.findings.verdict >= Judgement::Suspect;
+    here.iter().filter_map(|name| series(name)).find(grew).map(|total| total.findings.slope).map(|slope| {
+        GrowthToLimit {
+            verdict: verdict.verdict,
+            message: verdict.message.clone(),
+            slope,
+            owner: verdict.owner.clone(),
+        }
+    })
+}
+
+fn in_no_buffer(plan: &Plan, reached: &Reached, line: &MemoryLine) -> u64 {
+    let place = reached.place;
+    let in_use = match place {
+        Place::Host => line.host.heap,
+        Place::Device => line.device.map_or(0, |pool| pool.in_use),
+    };
+    let here = |name: &str| plan.owners.iter().any(|owner| owner.name == name && owner.place == place);
+    let buffers: u64 = line.owners.iter().filter(|(name, _)| here(name)).map(|(_, bytes)| bytes).sum();
+    in_use.saturating_sub(buffers)
+}
+
+/// What would help, by what it would free. Estimates: what a step needs is taken as proportional to its batch.
+fn suggestions(
+    plan: &Plan,
+    reached: &Reached,
+    line: &MemoryLine,
+    demand: &Demand,
+    parameters: u64,
+    growth: Option<&GrowthToLimit>,
+) -> Vec<Suggestion> {
+    let experiment = &plan.experiment;
+    let expected = expected(plan, reached.place);
+    // What the plan expects the rest of the run to need counts as well: otherwise the next limit is met some steps later.
+    let excess = reached.excess().max(expected.saturating_sub(reached.limit));
+    let excess = (excess as f64 * MARGIN) as u64;
+    let mut found: Vec<Suggestion> = Vec::new();
+    for leak in experiment.leaks_on() {
+        let held = line.owners.get(leak.owner).copied().unwrap_or_default();
+        found.push(Suggestion { key: format!("leaks.{}", leak.key), value: "false".into(), frees: held });
+    }
+    // Where memory grows, a smaller batch, other buffers that are smaller and a higher limit only put it off.
+    if growth.is_none() {
+        found.extend(batch_size(plan, working(reached, demand, parameters), excess));
+        let training = &experiment.training;
+        if reached.place == Place::Device && !training.activation_checkpointing {
+            let key = "training.activation_checkpointing".into();
+            found.push(Suggestion { key, value: "true".into(), frees: 0 });
+        }
+    }
+    let concerned = |name: &str| growth.is_none_or(|growth| growth.owner.as_deref() == Some(name));
+    // What leaks has no cap: its key is how fast it does.
+    let here = |owner: &&PlannedOwner| owner.place == reached.place && owner.policy != Policy::Leak;
+    for owner in plan.owners.iter().filter(here).filter(|owner| concerned(&owner.name)) {
+        let held = line.owners.get(&owner.name).copied().unwrap_or_default();
+        if let Some(key) = owner.key.as_deref().filter(|_| held > excess) {
+            found.extend(smaller(experiment, key, held, excess));
+        }
+    }
+    if let Some(key) = reached.key.filter(|_| growth.is_none()) {
+        let enough = Bytes(((reached.held.max(expected) as f64 * MARGIN) as u64).next_multiple_of(1 << 20));
+        found.push(Suggestion { key: key.into(), value: format!("\"{}\"", enough.exact()), frees: 0 });
+    }
+    found
+}
+
+/// What the plan expects the whole run to need where the limit is; 0 where there was no forecast.
+fn expected(plan: &Plan, place: Place) -> u64 {
+    let Some(forecast) = &plan.forecast else { return 0 };
+    let expected = match place {
+        Place::Host => forecast.resident_peak.or(Some(forecast.heap_peak)),
+        Place::Device => forecast.device_reserved_peak,
+    };
+    expected.unwrap_or_default()
+}
+
+/// The suggestion with which a run goes on, as `-s` and its value for a shell: the limit that was reached, raised, or else
+/// the first that `may_change`.
+pub fn to_go_on(dead: &PostMortem, may_change: impl Fn(&str) -> bool) -> Option<String> {
+    let limit = dead.suggestions.iter().find(|tip| Some(&tip.key) == dead.limit_key.as_ref());
+    let tip = limit.or_else(|| dead.suggestions.iter().find(|tip| may_change(&tip.key)))?;
+    Some(format!("-s {}={}", tip.key, tip.value))
+}
+
+/// What a step needs that becomes less with a smaller batch: no gradients.
+fn working(reached: &Reached, demand: &Demand, parameters: u64) -> Option<u64> {
+    let gradients = parameters * size_of::<f32>() as u64;
+    match (reached.place, reached.when) {
+        (Place::Host, _) => Some(demand.step.saturating_sub(gradients)),
+        // Of the step that met the limit nothing is known but that it was too much.
+        (Place::Device, When::Refused { .. }) => None,
+        (Place::Device, _) => {
+            let held = demand.device_in_use_at_start.unwrap_or_default() + gradients;
+            demand.device_reserved_peak.map(|reserved| reserved.saturating_sub(held))
+        }
+    }
+}
+
+/// The batch whose step needs that much less; half of it where it is not known what a step needs.
+fn batch_size(plan: &Plan, working: Option<u64>, excess: u64) -> Option<Suggestion> {
+    if plan.facts.whole_batches {
+        return None;
+    }
+    let batch = (plan.experiment.limits.batch_size as u64).min(plan.facts.batch_items).max(1);
+    let smaller = |value: u64, frees| Suggestion { key: "limits.batch_size".into(), value: value.to_string(), frees };
+    let Some(working) = working else { return (batch > 1).then(|| smaller(batch / 2, 0)) };
+    let each = working / batch;
+    let fewer = excess.checked_div(each)? + 1;
+    (fewer < batch).then(|| smaller(batch - fewer, fewer * each))
+}
+
+/// The value of a buffer's key with which it holds that much less.
+fn smaller(experiment: &Experiment, key: &str, held: u64, excess: u64) -> Option<Suggestion> {
+    let suggestion = |value: String, frees| Suggestion { key: key.to_owned(), value, frees };
+    match shape::of(shape::at(schema::shared(), key)?) {
+        Shape::Bytes => {
+            let unit = if held > 16 << 20 { 1 << 20 } else { 1 << 10 };
+            let left = (held - excess) / unit * unit;
+            Some(suggestion(format!("\"{}\"", Bytes(left).exact()), held - left))
+        }
+        Shape::Integer { least, .. } => {
+            let values = serde_json::to_value(experiment).ok()?;
+            let value = key.split('.').try_fold(&values, |value, key| value.get(key))?.as_u64()?;
+            let fewer = (value as f64 * (held - excess) as f64 / held as f64) as u64;
+            let frees = (held as f64 * (1.0 - fewer as f64 / value as f64)) as u64;
+            (i64::try_from(fewer).ok()? >= least && fewer > 0).then(|| suggestion(fewer.to_string(), frees))
+        }
+        _ => None,
+    }
+}
+
+/// One line for the ending: who held most, whether it grew, and what to do.
+pub fn sentence(dead: &PostMortem, run: &Path) -> String {
+    let (what, in_use) = match dead.sample.device.filter(|_| dead.place == Place::Device) {
+        Some(pool) => ("device memory in use", pool.in_use),
+        None => ("heap in use", dead.sample.host.heap),
+    };
+    let buffers = dead.sample.owners.iter().map(|(name, bytes)| (name.as_str(), *bytes));
+    let mut held: Vec<(&str, u64)> = buffers.chain([("in no buffer", dead.in_no_buffer)]).collect();
+    held.retain(|(_, bytes)| *bytes > 0);
+    held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let held: Vec<String> = held.iter().take(4).map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
+    let tips: Vec<String> =
+        dead.suggestions.iter().take(3).map(|one| format!("-s {}={}", one.key, one.value)).collect();
+    let grows = dead.growth.as_ref().map_or_else(String::new, |growth| format!("; {}", growth.message));
+    let tips = match (&dead.growth, tips.is_empty()) {
+        (Some(_), true) => {
+            format!(
+                "`{} verdict {}` shows what grows; a higher limit would be reached later",
+                invocation::program(),
+                run.display()
+            )
+        }
+        (Some(_), false) => {
+            format!("try {}; `{} verdict {}` shows what grows", tips.join(" or "), invocation::program(), run.display())
+        }
+        (None, true) => "try a machine with more memory".into(),
+        (None, false) => format!("try {}", tips.join(" or ")),
+    };
+    let step = match dead.demand.step {
+        0 => String::new(),
+        bytes => format!("; a step needs {} on top", Bytes(bytes)),
+    };
+    format!(
+        "{} at step {}; {what} {}: {}{step}{grows}; {tips}",
+        dead.message,
+        dead.step,
+        Bytes(in_use),
+        held.join(", "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan_of;
+    use xrun_core::bounded::buffer::Buffer;
+    use xrun_core::bounded::ledger::Cap;
+
+    const MIB: u64 = 1 << 20;
+
+    fn reached(excess: u64) -> Reached {
+        let (limit, held) = (100 * MIB, 100 * MIB + excess);
+        Reached { key: Some("limits.host_memory"), place: Place::Host, limit, held, when: When::AtRest }
+    }
+
+    #[test]
+    fn a_smaller_batch_is_suggested_by_what_one_item_needs() {
+        let mut plan = plan_of("[pipeline.dummy]\n[limits]\nbatch_size = 32\n");
+        plan.facts.batch_items = 16;
+        let tip = batch_size(&plan, Some(160 * MIB), 45 * MIB).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("11", 50 * MIB), "16 items of 10 MiB, five fewer");
+        assert_eq!(batch_size(&plan, Some(160 * MIB), 160 * MIB), None, "no batch is small enough");
+        let refused = Reached::refused(Some(1 << 30), None, 0);
+        let tip = batch_size(&plan, working(&refused, &Demand::default(), 0), refused.excess()).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("8", 0), "half, where nothing is known of the step");
+    }
+
+    #[test]
+    fn a_buffers_own_key_is_suggested_when_it_holds_enough() {
+        let experiment = plan_of("[pipeline.dummy]\n").experiment;
+        let tip = smaller(&experiment, "limits.frame_cache", 64 * MIB, 24 * MIB).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("\"40 MiB\"", 24 * MIB));
+        let tip = smaller(&experiment, "limits.metrics_queue", 16_000, 4_000).unwrap();
+        assert_eq!((tip.value.as_str(), tip.frees), ("12", 4_000));
+    }
+
+    #[test]
+    fn the_key_of_a_buffer_is_suggested_whatever_the_sentence_about_it_says() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        let line: MemoryLine = serde_json::from_value(serde_json::json!({
+            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
+            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": { "frame_cache": 64 * MIB },
+            "phases_us": {}, "cost_us": 0,
+        }))
+        .unwrap();
+        let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 9, bytes: 64 * MIB })
+            .key("limits.frame_cache")
+            .because("`limits.decoding` has nothing to do with it");
+        let mut owner = PlannedOwner::from(&cache);
+        for key in [owner.key.clone(), None] {
+            owner.key.clone_from(&key);
+            plan.owners = vec![owner.clone()];
+            let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
+            let keys: Vec<&str> = tips.iter().map(|tip| tip.key.as_str()).collect();
+            let expected = ["limits.frame_cache", "limits.host_memory"];
+            assert_eq!(keys, if key.is_some() { &expected[..] } else { &expected[1..] });
+        }
+    }
+
+    #[test]
+    fn a_higher_limit_is_no_lower_than_the_forecast() {
+        let mut plan = plan_of("[pipeline.dummy]\n");
+        let line: MemoryLine = serde_json::from_value(serde_json::json!({
+            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
+            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
+        }))
+        .unwrap();
+        plan.forecast = Some(xrun_results::format::Forecast { resident_peak: Some(200 * MIB), ..Default::default() });
+        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
+        assert_eq!(tips.last().map(|tip| tip.value.as_str()), Some("\"220 MiB\""), "200 MiB and a tenth");
+    }
+
+    #[test]
+    fn a_higher_limit_is_the_last_resort() {
+        let plan = plan_of("[pipeline.dummy]\n");
+        let line: MemoryLine = serde_json::from_value(serde_json::json!({
+            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
+            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
+        }))
+        .unwrap();
+        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
+        assert_eq!(
+            tips.last().map(|tip| (tip.key.as_str(), tip.value.as_str())),
+            Some(("limits.host_memory", "\"121 MiB\""))
+        );
+        let message = "memory is growing".into();
+        let growth = GrowthToLimit { verdict: Judgement::Growing, message, slope: Some(1e6), owner: None };
+        assert_eq!(suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, Some(&growth)), []);
+    }
+}

@@ -1,0 +1,78 @@
+//! Which probes were made before? One small file each in the cache folder; the oldest go when there are many.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Probe;
+use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::stamp::program;
+use xrun_core::dataset::{cache, known};
+use xrun_core::experiment::{Experiment, resolved};
+use xrun_core::files::{file, seal, write};
+use xrun_results::format::{Demand, DiskDemand, VERSION};
+
+/// More files than this are not kept.
+const FILES_MAX: usize = 256;
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    parameters: u64,
+    demand: Demand,
+    #[serde(default)]
+    disk: Option<DiskDemand>,
+}
+
+/// What a probe depends on: the experiment but for its name, the data, the program, the device, the cores.
+pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> String {
+    let mut nameless = experiment.clone();
+    nameless.experiment.name.clear();
+    nameless.experiment.description.clear();
+    nameless.experiment.patch = false;
+    let program = program();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    digest(format!("{}\n{data:?}\n{program:?}\n{device}\n{cores}", resolved::to_toml(&nameless, None)).as_bytes())
+}
+
+/// The probe of that key, if there was one.
+pub fn recall(key: &str) -> Option<Probe> {
+    let path = path(key);
+    let text = file::bytes(&path, FILE_BYTES_MAX).ok()?;
+    seal::check_record(&text).inspect_err(|_| known::say_damaged(&path, "memory is measured again")).ok()?;
+    let record: Record = serde_json::from_slice(&text).ok()?;
+    let Record { version, parameters, demand, disk } = record;
+    (version == VERSION).then_some(Probe { demand, parameters, disk })
+}
+
+/// Keeps a probe. A cache that cannot be written is no reason to stop.
+pub fn keep(key: &str, probe: &Probe) {
+    let path = path(key);
+    let Some(folder) = path.parent() else { return };
+    let record =
+        Record { version: VERSION, parameters: probe.parameters, demand: probe.demand.clone(), disk: probe.disk };
+    if cache::make(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
+        cache::forget_oldest(folder, FILES_MAX);
+    }
+}
+
+fn path(key: &str) -> PathBuf {
+    cache::folder().join("probes").join(format!("{key}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_follows_what_memory_depends_on_and_not_the_name() {
+        let experiment = |text: &str| toml::from_str::<Experiment>(text).unwrap();
+        let plain = experiment("[pipeline.dummy]\n");
+        let named = experiment("[experiment]\nname = \"other\"\n[pipeline.dummy]\n");
+        let larger = experiment("[pipeline.dummy]\n[limits]\nbatch_size = 64\n");
+        assert_eq!(key(&plain, &[], "cpu"), key(&named, &[], "cpu"));
+        assert_ne!(key(&plain, &[], "cpu"), key(&larger, &[], "cpu"));
+        assert_ne!(key(&plain, &[], "cpu"), key(&plain, &[], "cuda:0"));
+    }
+}

@@ -1,0 +1,146 @@
+//! What is the learning rate at step n? Pure, so that a resumed run goes on with the same rates.
+
+use xrun_core::settings::sections::Schedule;
+
+/// The steps of a run, and the phases that they fall into. A new phase begins with a new optimiser.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps<'a> {
+    /// Optimiser steps of the whole run.
+    pub count: u64,
+    /// The last step of each phase but the last one, ascending.
+    pub phase_ends: &'a [u64],
+}
+
+impl Steps<'_> {
+    /// Steps before the phase of step `step`, and its last step.
+    fn phase(&self, step: u64) -> (u64, u64) {
+        let before = self.phase_ends.iter().copied().filter(|end| *end < step).max().unwrap_or(0);
+        let last = self.phase_ends.iter().copied().find(|end| *end >= step).unwrap_or(self.count);
+        (before, last.min(self.count))
+    }
+}
+
+/// The rate at step `step` (from 1); `base` is the optimiser's.
+pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>) -> f64 {
+    let (before, last) = steps.phase(step);
+    // Whether the phase is still warming up, and how far.
+    let rising = |warmup: u64| (step - before <= warmup).then(|| (step - before) as f64 / warmup as f64);
+    let over = |each_phase: bool| if each_phase { (before, last) } else { (0, steps.count) };
+    // How much of the way behind the warm-up is done.
+    let done = |each_phase: bool, warmup: u64| {
+        let (from, to) = over(each_phase);
+        let rest = (to - from).saturating_sub(warmup).max(1) as f64;
+        ((step - from).saturating_sub(warmup) as f64 / rest).min(1.0)
+    };
+    let risen = rising(schedule.warmup_steps()).unwrap_or(1.0);
+    let down_to = |share: f64, fallen: f64| 1.0 - (1.0 - share) * fallen;
+    match schedule {
+        Schedule::Constant(_) => base * risen,
+        Schedule::Linear(linear) => {
+            base * risen * down_to(linear.final_share, done(linear.each_phase, linear.warmup_steps))
+        }
+        Schedule::WarmUpStableDecay(stable) => {
+            let (from, to) = over(stable.each_phase);
+            let falling = (to - from) as f64 * stable.decay_share;
+            let fallen = (step as f64 - (to as f64 - falling)) / falling.max(f64::MIN_POSITIVE);
+            base * risen * down_to(stable.final_share, if falling > 0.0 { fallen.clamp(0.0, 1.0) } else { 0.0 })
+        }
+        Schedule::Cosine(cosine) => {
+            let done = done(cosine.each_phase, cosine.warmup_steps);
+            let share = 0.5 * (1.0 + (std::f64::consts::PI * done).cos());
+            let share = cosine.final_share + (1.0 - cosine.final_share) * share;
+            base * risen * share
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xrun_core::settings::sections::{Constant, Cosine, Linear, WarmUpStableDecay};
+
+    const WHOLE: Steps<'static> = Steps { count: 110, phase_ends: &[] };
+    const TWO: Steps<'static> = Steps { count: 170, phase_ends: &[110] };
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-12, "{found}, expected {expected}");
+    }
+
+    #[test]
+    fn constant_stays_after_a_warm_up_in_each_phase() {
+        let schedule = Schedule::Constant(Constant::default());
+        assert_eq!([1, 50, 110].map(|step| learning_rate(&schedule, 0.1, step, WHOLE)), [0.1; 3]);
+        let schedule = Schedule::Constant(Constant { warmup_steps: 4 });
+        let found = [1, 4, 5, 110, 111, 114, 170].map(|step| learning_rate(&schedule, 1.0, step, TWO));
+        assert_eq!(found, [0.25, 1.0, 1.0, 1.0, 0.25, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn cosine_rises_linearly_and_ends_at_its_share() {
+        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_share: 0.1, ..Cosine::default() });
+        let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
+        assert_eq!([1, 10].map(at), [0.1, 1.0]);
+        near(at(60), 0.55); // half way down: 0.1 + 0.9 / 2
+        near(at(110), 0.1);
+    }
+
+    #[test]
+    fn a_line_falls_from_the_warm_up_to_its_share() {
+        let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_share: 0.1, ..Linear::default() });
+        let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
+        assert_eq!([1, 10].map(at), [0.1, 1.0]);
+        near(at(60), 0.55);
+        near(at(110), 0.1);
+        near(learning_rate(&schedule, 1.0, 170, TWO), 0.1);
+    }
+
+    #[test]
+    fn a_stable_rate_falls_in_the_last_share_of_the_steps() {
+        let stable = WarmUpStableDecay { warmup_steps: 10, decay_share: 0.2, final_share: 0.5, each_phase: true };
+        let schedule = Schedule::WarmUpStableDecay(stable.clone());
+        let at = |step| learning_rate(&schedule, 2.0, step, WHOLE);
+        assert_eq!([5, 10, 50, 88].map(at), [1.0, 2.0, 2.0, 2.0]);
+        near(at(99), 1.5); // half of the last 22 steps
+        near(at(110), 1.0);
+        let never = Schedule::WarmUpStableDecay(WarmUpStableDecay { decay_share: 0.0, ..stable.clone() });
+        near(learning_rate(&never, 2.0, 110, WHOLE), 2.0);
+        let once = Schedule::WarmUpStableDecay(WarmUpStableDecay { each_phase: false, ..stable });
+        near(learning_rate(&once, 2.0, 110, TWO), 2.0);
+        near(learning_rate(&once, 2.0, 170, TWO), 1.0);
+    }
+
+    #[test]
+    fn a_new_phase_warms_up_again_and_has_a_cosine_of_its_own() {
+        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_share: 0.1, ..Cosine::default() });
+        let at = |step| learning_rate(&schedule, 1.0, step, TWO);
+        for step in 1..=110 {
+            assert_eq!(at(step), learning_rate(&schedule, 1.0, step, WHOLE), "the first phase is a run of its own");
+        }
+        assert_eq!([111, 120].map(at), [0.1, 1.0]);
+        near(at(145), 0.55);
+        near(at(170), 0.1);
+    }
+
+    #[test]
+    fn one_cosine_over_all_phases_still_warms_up_each_new_optimiser() {
+        let cosine = Cosine { warmup_steps: 10, final_share: 0.0, each_phase: false };
+        let schedule = Schedule::Cosine(cosine);
+        let at = |step| learning_rate(&schedule, 1.0, step, TWO);
+        let whole = |step| learning_rate(&schedule, 1.0, step, Steps { phase_ends: &[], ..TWO });
+        for step in [1, 10, 60, 110, 120, 121, 170] {
+            near(at(step), whole(step));
+        }
+        near(at(111), 0.1 * whole(111));
+        near(at(115), 0.5 * whole(115));
+    }
+
+    #[test]
+    fn a_phase_shorter_than_its_warm_up_ends_while_the_rate_rises() {
+        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, ..Cosine::default() });
+        let steps = Steps { count: 40, phase_ends: &[3] };
+        let at = |step| learning_rate(&schedule, 1.0, step, steps);
+        near(at(3), 0.3);
+        near(at(4), 0.1);
+        assert!((1..=40).all(|step| at(step).is_finite() && at(step) >= 0.0));
+    }
+}

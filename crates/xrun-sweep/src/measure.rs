@@ -1,0 +1,180 @@
+//! What did a run of a sweep measure? Read from its folder, also when it did not end well.
+
+use std::path::Path;
+
+use super::points::RunId;
+use super::record::run_folder;
+use super::search::known::{Stage, stage};
+use super::standing::{self, Standing};
+use crate::records::sweep::{Measured, Process};
+use xrun_core::task::metric::Better;
+use xrun_results::format::{Outcome, PlanFile, Point, Summary};
+use xrun_results::read;
+use xrun_results::verdict::HELD;
+
+/// What the queue of a cluster knows of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    Waiting,
+    Running,
+}
+
+/// Peaks over all processes of a run, and what the last one did.
+#[derive(Default)]
+struct Trace {
+    heap_peak: Option<u64>,
+    heap_floor: Option<u64>,
+    resident_peak: Option<u64>,
+    resident_floor: Option<u64>,
+    in_use_peak: Option<u64>,
+    in_use_floor: Option<u64>,
+    reserved_peak: Option<u64>,
+    reserved_floor: Option<u64>,
+    /// Of the newest process: the steps before it and the steps done.
+    segment: u32,
+    first_step: Option<u64>,
+    last_step: Option<u64>,
+    damage: Option<String>,
+}
+
+/// The outcome of a run that was not chosen to go on.
+const AT_RUNG: &str = "stopped at a rung";
+
+/// Reads a run's folder. `rungs` are the steps at which runs of the sweep wait; others have none. `process` is its last one; `queued` counts while the run is not done.
+pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
+    let folder = run_folder(sweep, run);
+    let stopped_well = stage(&folder, rungs) == Stage::Waits;
+    // With a job in the queue it goes on.
+    let at_rung = stopped_well && queued.is_none();
+    let standing = standing::of(&folder);
+    let summed = read::summary(&folder);
+    let summary = summed.as_ref().ok().cloned().flatten().filter(|_| standing != Standing::Running);
+    let plan = read::plan(&folder);
+    let planned = summary.as_ref().map(|summary| summary.steps_planned);
+    let planned = planned.or_else(|| plan.as_ref().ok().map(|plan| plan.steps));
+    let trace = trace(&folder, planned.unwrap_or_default());
+    let verdict = read::verdict(&folder);
+    // Numbers of a part of what was written are no measurement.
+    let errors = [summed.as_ref().err(), verdict.as_ref().err(), plan.as_ref().err()];
+    let damage = errors.into_iter().flatten().find(|error| !error.is_missing()).map(ToString::to_string);
+    let damage = damage.or_else(|| trace.damage.clone());
+    let verdict = verdict.ok().flatten();
+    let slope = |name: &str| {
+        let series = verdict.as_ref()?.series.iter().find(|one| one.name == name)?;
+        series.findings.slope
+    };
+    let cleanup = summary.as_ref().map(cleanup_seconds);
+    // A process that was killed after its summary finished its run; and the last one may not be in the list of processes,
+    // when the sweep was killed before it.
+    // One that stopped where it was told to did what was asked for.
+    let exit_code = summary.as_ref().map(|summary| if stopped_well { 0 } else { i32::from(summary.exit_code) });
+    let outcome = if at_rung { AT_RUNG.to_owned() } else { outcome(standing, summary.as_ref(), process, queued) };
+    Measured {
+        run: run.to_string(),
+        repeat: run.repeat,
+        finished: matches!(standing, Standing::Done(outcome) if outcome.is_done()) && damage.is_none(),
+        at_rung: at_rung && damage.is_none(),
+        outcome: damage.as_ref().map_or(outcome, |_| "damaged".to_owned()),
+        exit_code: exit_code.or_else(|| process.and_then(|process| process.exit_code)),
+        signal: process.and_then(|process| process.signal).filter(|_| exit_code.is_none()),
+        message: damage
+            // Of a limit of memory the process's word says whether it was tried once more, and why not.
+            .or_else(|| process.filter(|_| standing == Standing::Done(Outcome::MemoryLimit))?.message.clone())
+            .or_else(|| summary.as_ref().map(|summary| summary.message.clone()))
+            .or_else(|| process.and_then(|process| process.message.clone())),
+        steps: summary.as_ref().map(|summary| summary.steps).or(trace.last_step),
+        seconds: summary.as_ref().map(|summary| summary.seconds),
+        steps_per_second: summary.as_ref().and_then(|summary| speed(summary, &trace)),
+        cleanup_seconds: cleanup,
+        heap_peak: trace.heap_peak,
+        heap_floor: trace.heap_floor,
+        resident_peak: trace.resident_peak.max(summary.as_ref().and_then(|summary| summary.memory.resident_peak)),
+        resident_floor: trace.resident_floor,
+        device_in_use_peak: trace.in_use_peak,
+        device_in_use_floor: trace.in_use_floor,
+        device_reserved_peak: trace.reserved_peak,
+        device_reserved_floor: trace.reserved_floor,
+        growth: [slope("heap"), slope(HELD), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
+        verdict: verdict.as_ref().map(|verdict| verdict.verdict),
+        best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
+        losses: summary.as_ref().map(|summary| summary.losses.clone()).unwrap_or_default(),
+        metrics: summary.and_then(|summary| summary.after().cloned()).unwrap_or_default(),
+    }
+}
+
+/// The metric by which a checkpoint is best.
+fn best_by(summary: Option<&Summary>, plan: Option<&PlanFile>) -> Option<(String, Option<Better>)> {
+    let planned = plan.and_then(|plan| plan.best_by.as_ref());
+    let name = planned.or_else(|| Some(&summary?.best.as_ref()?.metric))?;
+    let metric = plan.and_then(|plan| plan.metrics.iter().find(|metric| metric.name == *name));
+    Some((name.clone(), metric.and_then(|metric| metric.better)))
+}
+
+fn outcome(standing: Standing, summary: Option<&Summary>, process: Option<&Process>, queued: Option<Queued>) -> String {
+    let words = match (standing, process) {
+        (Standing::Done(outcome), _) => outcome.words(),
+        (Standing::Running, _) => "running",
+        _ if queued == Some(Queued::Running) => "running",
+        _ if queued == Some(Queued::Waiting) => "waiting",
+        (Standing::Begun, _) if summary.is_some() => Outcome::Interrupted.words(),
+        (Standing::Begun, _) => "killed",
+        (Standing::Missing, Some(process)) if process.signal.is_some() => "killed",
+        (Standing::Missing, Some(_)) => "failed",
+        (Standing::Missing, None) => "not run",
+    };
+    words.to_owned()
+}
+
+fn cleanup_seconds(summary: &Summary) -> f64 {
+    // Not `sum`, which answers -0 of nothing.
+    summary
+        .phases
+        .iter()
+        .filter(|phase| phase.name == "cleanup")
+        .map(|phase| phase.seconds)
+        .fold(0.0, |all, seconds| all + seconds)
+}
+
+/// The summary's speed is that of the steps alone; a cleanup is a price of training, too.
+fn speed(summary: &Summary, trace: &Trace) -> Option<f64> {
+    let steps = summary.steps.checked_sub(trace.first_step?)? as f64;
+    let training = steps / summary.steps_per_second?;
+    let seconds = training + cleanup_seconds(summary);
+    (steps > 0.0 && seconds > 0.0).then(|| steps / seconds)
+}
+
+fn trace(folder: &Path, planned: u64) -> Trace {
+    let mut trace = Trace::default();
+    let Ok(lines) = read::memory(folder) else { return trace };
+    for line in lines {
+        let line = match line {
+            Ok(line) => line,
+            // What follows could not be trusted either.
+            Err(error) => {
+                trace.damage = Some(error.to_string());
+                break;
+            }
+        };
+        if trace.first_step.is_none() || line.segment != trace.segment {
+            (trace.segment, trace.first_step) = (line.segment, Some(line.step));
+        }
+        trace.last_step = trace.last_step.max(Some(line.step));
+        trace.heap_peak = trace.heap_peak.max(Some(line.host.heap_peak));
+        trace.resident_peak = trace.resident_peak.max(line.host.resident_peak).max(line.host.resident);
+        if let Some(pool) = line.device {
+            trace.in_use_peak = trace.in_use_peak.max(Some(pool.in_use));
+            trace.reserved_peak = trace.reserved_peak.max(Some(pool.reserved));
+        }
+        if line.point == Point::Step && line.step * 2 >= planned {
+            lower(&mut trace.heap_floor, Some(line.host.heap));
+            lower(&mut trace.resident_floor, line.host.resident);
+            lower(&mut trace.in_use_floor, line.device.map(|pool| pool.in_use));
+            lower(&mut trace.reserved_floor, line.device.map(|pool| pool.reserved));
+        }
+    }
+    trace
+}
+
+fn lower(floor: &mut Option<u64>, bytes: Option<u64>) {
+    *floor = floor.iter().copied().chain(bytes).min();
+}

@@ -1,0 +1,102 @@
+//! Which points hold the same in memory, so that one probe speaks for all of them? Those whose experiments differ only in
+//! keys that change no buffer, no tensor and no thread, and in how long they train.
+
+use serde_json::Value;
+
+use xrun_core::dataset::digest::digest;
+use xrun_core::experiment::Experiment;
+
+/// Sections and keys that change nothing in memory, or that a probe sets itself.
+const NEUTRAL: [&str; 15] = [
+    "experiment.name",
+    "experiment.description",
+    "experiment.patch",
+    "sweep",
+    "launcher",
+    "hooks",
+    "memory",
+    "checkpoint.every_steps",
+    "checkpoint.keep_last",
+    "checkpoint.best",
+    "limits.host_memory",
+    "limits.device_memory",
+    "training.time_limit",
+    "training.early_stopping",
+    "training.schedule",
+];
+/// Keys that are so wherever they stand: of any optimiser, and among the values of a command.
+const NEUTRAL_NAMES: [&str; 7] = ["learning_rate", "lr", "weight_decay", "beta_1", "beta_2", "epsilon", "seed"];
+/// How long it trains: a probe does the same few steps, and the forecast of a longer run differs.
+const LENGTH: [&str; 2] = ["training.epochs", "training.max_steps"];
+
+/// What two experiments have in common that are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alike {
+    /// Of those that share a probe.
+    pub probe: String,
+    /// Of those that share a forecast, too: they train equally long.
+    pub plan: String,
+}
+
+/// What identifies those that are like this one.
+pub fn of(experiment: &Experiment) -> Alike {
+    // Serialises: no map in it has keys other than strings.
+    let mut value = serde_json::to_value(experiment).unwrap_or_default();
+    strip(&mut value, "", &|path, name| NEUTRAL.contains(&path) || NEUTRAL_NAMES.contains(&name));
+    let plan = digest(value.to_string().as_bytes());
+    strip(&mut value, "", &|path, _| LENGTH.contains(&path));
+    Alike { probe: digest(value.to_string().as_bytes()), plan }
+}
+
+fn strip(value: &mut Value, path: &str, goes: &dyn Fn(&str, &str) -> bool) {
+    let Value::Object(keys) = value else { return };
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    keys.retain(|key, _| !goes(&below(key), key));
+    keys.iter_mut().for_each(|(key, value)| strip(value, &below(key), goes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alike(text: &str) -> Alike {
+        of(&toml::from_str::<Experiment>(&format!("[pipeline.dummy]\nsteps_per_epoch = 7\n{text}")).unwrap())
+    }
+
+    #[test]
+    fn a_key_that_cannot_change_memory_costs_no_probe() {
+        for text in [
+            "[experiment]\nseed = 7\nname = \"other\"\n",
+            "[optimizer.adamw]\nlearning_rate = 0.5\nweight_decay = 0.2\n",
+            "[training]\ntime_limit = \"1 h\"\n[training.schedule.cosine]\nwarmup_steps = 3\n",
+            "[limits]\nhost_memory = \"1 GiB\"\n",
+            "[memory]\nevery_steps = 3\n",
+        ] {
+            assert_eq!(alike(text), alike(""), "{text}");
+        }
+    }
+
+    #[test]
+    fn another_length_is_another_forecast_by_the_same_probe() {
+        let (short, long) = (alike(""), alike("[training]\nepochs = 50\n"));
+        assert_eq!(short.probe, long.probe);
+        assert_ne!(short.plan, long.plan);
+    }
+
+    #[test]
+    fn what_may_change_memory_is_probed() {
+        for text in [
+            "[limits]\nbatch_size = 64\n",
+            "[limits]\nprefetch = 9\n",
+            "[optimizer.sgd]\nmomentum = 0.9\n",
+            "[training]\naccumulation = 2\n",
+            "[experiment]\ndevice = \"cuda\"\n",
+            "[cleanup]\nevery_steps = 1\n",
+        ] {
+            assert_ne!(alike(text).probe, alike("").probe, "{text}");
+        }
+        let held =
+            of(&toml::from_str::<Experiment>("[pipeline.dummy]\nsteps_per_epoch = 7\nhold = \"1 MiB\"\n").unwrap());
+        assert_ne!(held.probe, alike("").probe);
+    }
+}

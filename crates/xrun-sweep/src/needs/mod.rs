@@ -1,0 +1,205 @@
+//! What memory does each point of a sweep need, and what follows from that?
+//!
+//! ```text
+//! alike::of        an experiment    -> which points share a probe
+//! sizes::sizes     needs            -> at most four sizes, which Slurm is asked for
+//! packing::Packing needs, room      -> which runs fit side by side on this machine
+//! again::after     a run that died  -> once more with what its trace says, or not: it grew
+//! ```
+//! The forecasts are made on the command line's side, which knows of probes ([`Forecasts`]). They are kept in `memory.toml`.
+
+pub mod again;
+pub mod alike;
+pub mod packing;
+pub mod sizes;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use self::packing::Need;
+use super::points::RunId;
+use crate::records::sweep::{Process, Record};
+use crate::records::sweep_memory::SweepMemory;
+use xrun_core::files::write;
+use xrun_core::files::write::WriteError;
+use xrun_core::files::{file, layout};
+use xrun_core::printable;
+use xrun_core::units::Bytes;
+use xrun_results::format::VERSION;
+use xrun_results::read;
+use xrun_results::read::ReadError;
+
+/// Longer files are not ours: 10,000 points with a forecast each.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// What a share is asked for above a forecast, and at least.
+const MARGIN_SHARE: u64 = 4;
+const MARGIN_MIN: u64 = 256 << 20;
+
+/// `memory.toml` of a sweep cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is not what it should be: {message}; mend it, or remove it and the forecasts are made anew", path.display())]
+pub struct NeedsError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it, for people.
+    pub message: String,
+}
+
+/// What the points of a sweep need, also those that a search has yet to choose.
+pub trait Forecasts {
+    /// What a run of the point needs. A point that is new may be tried out for this, which takes seconds to minutes.
+    fn need(&self, point: u64) -> Need;
+    /// The same without trying anything: of a point that is new the largest that is known.
+    fn likely(&self, point: u64) -> Need;
+    /// What Slurm is asked for, for a run of the point; `None` where nothing is known.
+    fn asked(&self, point: u64) -> Option<Bytes>;
+}
+
+impl Forecasts for SweepMemory {
+    fn need(&self, point: u64) -> Need {
+        self.need(point).map_or_else(Need::default, |need| Need {
+            host: need.host.0,
+            device: need.device.map_or(0, |bytes| bytes.0),
+        })
+    }
+
+    fn likely(&self, point: u64) -> Need {
+        Forecasts::need(self, point)
+    }
+
+    fn asked(&self, point: u64) -> Option<Bytes> {
+        self.asked(point)
+    }
+}
+
+/// What was forecast of a sweep before; `None` where nothing was.
+///
+/// # Errors
+/// The file does not read, or has values that cannot be.
+pub fn kept(sweep: &Path) -> Result<Option<SweepMemory>, NeedsError> {
+    let path = sweep.join(layout::SWEEP_MEMORY);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let wrong = |message: &str| NeedsError { path: path.clone(), message: printable::line(message, 400) };
+    let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
+    let memory: SweepMemory = toml::from_str(&text).map_err(|error| {
+        let at = error.span().map_or_else(String::new, |span| {
+            let line = text.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1;
+            format!("line {line}: ")
+        });
+        wrong(&format!("{at}{}", error.message()))
+    })?;
+    if memory.version > VERSION {
+        return Err(wrong("it was written by a newer xrun; update xrun"));
+    }
+    match memory.unsound() {
+        Some(why) => Err(wrong(why)),
+        None => Ok(Some(memory)),
+    }
+}
+
+/// Writes down what was forecast.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn keep(sweep: &Path, memory: &SweepMemory) -> Result<(), WriteError> {
+    // Sizes, numbers and lists of numbers always serialise.
+    let text = toml::to_string(memory).unwrap_or_default();
+    let head = "# What the points of the sweep need, and what Slurm is asked for. Sizes may be changed: `sweep --resume` reads \
+                them anew.\n";
+    write::replace(&sweep.join(layout::SWEEP_MEMORY), format!("{head}{text}").as_bytes())
+}
+
+/// The one retry of a run that had too little memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// How much it is given.
+    pub bytes: u64,
+    /// No process of it has ended since: who decided on it may have been killed before it began.
+    pub to_come: bool,
+}
+
+/// No machine has more; a file that says so was not written by xrun.
+const BYTES_MAX: u64 = 1 << 50;
+
+/// Runs of the sweep that are or were tried once more for their memory. Lines that are damaged count for nothing.
+pub fn tried_again(sweep: &Path, record: &Record) -> BTreeMap<RunId, Retry> {
+    let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
+    let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
+    for process in processes(sweep) {
+        let Some(run) = known.get(&process.run) else { continue };
+        if let Some(bytes) = process.again_with.filter(|bytes| (1..=BYTES_MAX).contains(bytes)) {
+            retries.insert(*run, Retry { bytes, to_come: true });
+        } else if let Some(retry) = retries.get_mut(run) {
+            retry.to_come = false;
+        }
+    }
+    retries
+}
+
+/// The processes of the sweep's runs that ended, in their order. Lines that are damaged are left out.
+pub fn processes(sweep: &Path) -> impl Iterator<Item = Process> {
+    let lines = read::lines::<Process>(sweep.join(layout::PROCESSES)).into_iter().flatten();
+    let lines = lines.map_while(|line| match line {
+        Ok(process) => Some(Some(process)),
+        Err(ReadError::Content { .. }) => Some(None),
+        Err(_) => None,
+    });
+    lines.flatten()
+}
+
+/// What is asked for a run that needs so many bytes: a quarter more, at least 256 MiB more, in whole mebibytes, since Slurm
+/// counts in them.
+pub fn with_margin(needed: u64) -> u64 {
+    let margin = (needed / MARGIN_SHARE).max(MARGIN_MIN);
+    needed.saturating_add(margin).checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::sweep_memory::{AskedSize, PointsNeed};
+
+    #[test]
+    fn the_margin_is_a_quarter_and_at_least_256_mebibytes() {
+        assert_eq!(with_margin(40 << 20), 296 << 20);
+        assert_eq!(with_margin(8 << 30), 10 << 30);
+        assert_eq!(with_margin((8 << 30) + 1), (10 << 30) + (1 << 20));
+    }
+
+    #[test]
+    fn what_was_kept_is_read_back_and_an_edited_file_that_cannot_be_is_told_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(kept(folder.path()).unwrap(), None);
+        let memory = SweepMemory {
+            version: VERSION,
+            sizes: vec![AskedSize { memory: Bytes(300 << 20), points: vec![1, 2] }],
+            forecasts: vec![
+                PointsNeed { host: Bytes(12_345_678), device: None, probed: Some(1), because: None, points: vec![1] },
+                PointsNeed {
+                    host: Bytes(5),
+                    device: Some(Bytes(7)),
+                    probed: None,
+                    because: Some("a \"b\"".into()),
+                    points: vec![2],
+                },
+            ],
+        };
+        keep(folder.path(), &memory).unwrap();
+        assert_eq!(kept(folder.path()).unwrap(), Some(memory));
+        let path = folder.path().join(layout::SWEEP_MEMORY);
+        for (text, part) in [
+            ("version = 1\n[[sizes]]\nmemory = \"much\"\npoints = [1]\n", "line 3: "),
+            ("version = 1\n[[sizes]]\nmemory = 0\npoints = [1]\n", "more memory than 0"),
+            ("version = 999\n", "newer xrun"),
+            ("version = 1\nsize = 3\n", "unknown field `size`"),
+        ] {
+            write::replace(&path, text.as_bytes()).unwrap();
+            let error = kept(folder.path()).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("memory.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Which runs fit side by side on this machine? While the sum of their forecasts fits into what is free, and there is a
+//! processor for each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::points::RunId;
+use super::Forecasts;
+
+/// What a run needs, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Of the host's memory.
+    pub host: u64,
+    /// Of the device's; 0 where it uses none.
+    pub device: u64,
+}
+
+/// What all runs together may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Runs at once.
+    pub processors: usize,
+    /// Bytes of the host.
+    pub host: u64,
+    /// Bytes of the device; `None` where that is not known, and then it is no bound.
+    pub device: Option<u64>,
+}
+
+/// Runs that are side by side.
+pub struct Packing<'a> {
+    room: Room,
+    forecasts: Box<dyn Forecasts + 'a>,
+    running: BTreeMap<RunId, Need>,
+    /// Runs that were beside another one at some time.
+    in_company: BTreeSet<RunId>,
+    /// Runs that are tried once more, with nobody beside them.
+    alone: BTreeSet<RunId>,
+}
+
+impl<'a> Packing<'a> {
+    /// Nothing runs yet.
+    pub fn new(room: Room, forecasts: Box<dyn Forecasts + 'a>) -> Self {
+        Self { room, forecasts, running: BTreeMap::new(), in_company: BTreeSet::new(), alone: BTreeSet::new() }
+    }
+
+    /// What all together may use.
+    pub fn room(&self) -> Room {
+        self.room
+    }
+
+    /// Whether a run may begin now. One by itself always may: the forecast may be wrong, and there is no more room to wait for.
+    pub fn fits(&self, run: RunId) -> bool {
+        if self.running.is_empty() {
+            return true;
+        }
+        if self.alone.contains(&run) || self.running.keys().any(|running| self.alone.contains(running)) {
+            return false;
+        }
+        // A point that is new is tried out beside those that run, and takes for that what it will take.
+        self.running.len() < self.room.processors
+            && self.has_room(self.forecasts.likely(run.point))
+            && self.has_room(self.forecasts.need(run.point))
+    }
+
+    fn has_room(&self, need: Need) -> bool {
+        let sum = |of: fn(&Need) -> u64| {
+            let running = self.running.values().map(of);
+            running.fold(of(&need), u64::saturating_add)
+        };
+        // A run that uses no device does not mind one that is full.
+        let on_device = need.device == 0 || self.room.device.is_none_or(|room| sum(|need| need.device) <= room);
+        sum(|need| need.host) <= self.room.host && on_device
+    }
+
+    /// A run begins.
+    pub fn begin(&mut self, run: RunId) {
+        let need = self.forecasts.need(run.point);
+        self.running.insert(run, need);
+        if self.running.len() > 1 {
+            self.in_company.extend(self.running.keys().copied());
+        }
+    }
+
+    /// Its process ended.
+    pub fn end(&mut self, run: RunId) {
+        self.running.remove(&run);
+    }
+
+    /// From now on the run is by itself. `false` where it was so already: then nothing would be different.
+    pub fn alone(&mut self, run: RunId) -> bool {
+        self.in_company.remove(&run) && self.alone.insert(run)
+    }
+
+    /// Whether the run is tried once more.
+    pub fn is_alone(&self, run: RunId) -> bool {
+        self.alone.contains(&run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::sweep_memory::{PointsNeed, SweepMemory};
+    use proptest::prelude::*;
+    use xrun_core::units::Bytes;
+    use xrun_results::format::VERSION;
+
+    fn memory(needs: &[(u64, u64)]) -> Box<SweepMemory> {
+        let forecast = |(at, (host, device)): (usize, &(u64, u64))| PointsNeed {
+            host: Bytes(*host),
+            device: (*device > 0).then_some(Bytes(*device)),
+            probed: None,
+            because: None,
+            points: vec![at as u64 + 1],
+        };
+        let forecasts = needs.iter().enumerate().map(forecast).collect();
+        Box::new(SweepMemory { version: VERSION, sizes: Vec::new(), forecasts })
+    }
+
+    fn run(point: u64) -> RunId {
+        RunId { point, repeat: 1 }
+    }
+
+    #[test]
+    fn runs_are_packed_while_their_forecasts_fit() {
+        let room = Room { processors: 3, host: 100, device: Some(10) };
+        let mut packing = Packing::new(room, memory(&[(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)]));
+        packing.begin(run(1));
+        assert!(!packing.fits(run(2)) && packing.fits(run(3)) && !packing.fits(run(6)));
+        packing.begin(run(3));
+        assert!(!packing.fits(run(4)), "the device is full");
+        packing.end(run(1));
+        assert!(packing.fits(run(5)));
+        packing.begin(run(5));
+        packing.begin(run(2));
+        assert!(!packing.fits(run(5)), "three processors");
+        for point in [2, 3, 5] {
+            packing.end(run(point));
+        }
+        assert!(packing.fits(run(6)), "one alone always begins");
+    }
+
+    #[test]
+    fn a_run_that_is_tried_again_has_nobody_beside_it_and_is_tried_once() {
+        let mut packing =
+            Packing::new(Room { processors: 4, host: 100, device: None }, memory(&[(10, 0), (10, 0), (10, 0)]));
+        packing.begin(run(1));
+        packing.begin(run(2));
+        packing.end(run(1));
+        assert!(packing.alone(run(1)) && packing.is_alone(run(1)));
+        assert!(!packing.fits(run(1)) && packing.fits(run(3)));
+        packing.end(run(2));
+        assert!(packing.fits(run(1)));
+        packing.begin(run(1));
+        assert!(!packing.fits(run(3)), "nobody beside it");
+        packing.end(run(1));
+        assert!(!packing.alone(run(1)), "it was by itself");
+        packing.begin(run(3));
+        packing.end(run(3));
+        assert!(!packing.alone(run(3)), "it never had company");
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_packed_than_fits_unless_one_is_alone(
+            needs in proptest::collection::vec((0u64..200, 0u64..50), 1..40),
+            processors in 1usize..8,
+            host in 1u64..400,
+            device in proptest::option::of(1u64..80),
+            ends in proptest::collection::vec(any::<proptest::sample::Index>(), 100),
+        ) {
+            let mut packing = Packing::new(Room { processors, host, device }, memory(&needs));
+            let mut waiting: Vec<u64> = (1..=needs.len() as u64).collect();
+            let mut running: Vec<u64> = Vec::new();
+            for end in ends {
+                while let Some(&next) = waiting.first() && packing.fits(run(next)) {
+                    packing.begin(run(next));
+                    running.push(waiting.remove(0));
+                    let sum = |of: fn(&(u64, u64)) -> u64| -> u64 { running.iter().map(|point| of(&needs[*point as usize - 1])).sum() };
+                    let fits = sum(|need| need.0) <= host && device.is_none_or(|device| sum(|need| need.1) <= device);
+                    prop_assert!(running.len() <= processors && (fits || running.len() == 1 || sum(|need| need.0) <= host));
+                    prop_assert!(fits || running.len() == 1 || needs[running[running.len() - 1] as usize - 1].1 == 0);
+                }
+                if waiting.is_empty() {
+                    break;
+                }
+                prop_assert!(!running.is_empty(), "always at least one");
+                let gone = running.remove(end.index(running.len()));
+                packing.end(run(gone));
+            }
+        }
+    }
+}

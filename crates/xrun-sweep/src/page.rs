@@ -1,0 +1,277 @@
+//! report.html of a sweep: the table, what the points cost against the reference, and the fronts of speed and memory.
+
+use maud::{Markup, html};
+
+use super::table::FRONTS;
+use super::text::{Cells, Room, best, changes, noise, reference, rows, rungs, said_once, short, value};
+use crate::records::sweep::{Measured, Row, Table};
+use xrun_core::printable;
+use xrun_results::report::axes::{Unit, time_of_day};
+use xrun_results::report::page::document::document;
+use xrun_results::report::plots::{Curve, Plot, Shape};
+
+/// More points than this are drawn without words.
+const LABELS_MAX: usize = 16;
+
+/// The page's text.
+pub fn html(table: &Table) -> String {
+    let name = printable::line(&table.experiment, 100);
+    let runs = table.rows.iter().map(|row| row.runs.len()).sum::<usize>();
+    let finished = table.rows.iter().map(|row| row.finished).sum::<u64>();
+    let at_rung = table.rows.iter().flat_map(|row| &row.runs).filter(|run| run.at_rung).count() as u64;
+    let all_well = finished + at_rung == runs as u64;
+    let sweep = printable::line(&table.sweep, 100);
+    let content = html! {
+        header {
+            div.title {
+                h1 { (name) ", swept" }
+                span.badge.(if all_well { "good" } else { "bad" }) {
+                    (finished) " of " (runs) " runs finished" @if at_rung > 0 { ", " (at_rung) " stopped at a rung" }
+                }
+            }
+            p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
+            p.note { "Sweep " (sweep) ", begun " (time_of_day(&table.created)) "." }
+            @if let Some(rungs) = rungs(table) { p.note { (rungs) "." } }
+            @if let Some(best) = best(table) { p.result { (best) } }
+        }
+        h2 { "Points" }
+        (of(table, Room::Page))
+        (failures(table))
+        (by_metric(table))
+        (against(table))
+        (drawn(table))
+        h2 { "Memory and what stays" }
+        (of(table, Room::Memory))
+        (how_to_read(table))
+    };
+    document(&format!("{name} · sweep {sweep}"), "", &content, "the run directories of the sweep")
+}
+
+fn of(table: &Table, room: Room) -> Markup {
+    as_table(table, rows(table, room))
+}
+
+/// What is the same in all points stands above the table; a narrow page shows each point as a list.
+fn as_table(table: &Table, cells: Cells) -> Markup {
+    // The point and its values stay, whatever they are.
+    let ((titles, rows), said) = said_once(cells, 1 + table.keys.len());
+    let title = |at: usize| titles[at].trim_start_matches('>');
+    let right = |at: usize| titles[at].starts_with('>');
+    html! {
+        @if !said.is_empty() { p.note { "The same in all points: " (said.join(", ")) "." } }
+        div.wide { table.full.stacked {
+            thead { tr { @for at in 0..titles.len() { th.r[right(at)] { (title(at)) } } } }
+            tbody { @for row in &rows { tr { @for (at, cell) in row.iter().enumerate() {
+                td.r[right(at)] data-title=(title(at)) {
+                    (cell.text) @if !cell.range.is_empty() { " " small { (cell.range) } }
+                }
+            } } } }
+        } }
+    }
+}
+
+/// Runs that did not finish, with what they said.
+fn failures(table: &Table) -> Markup {
+    let failed = || table.rows.iter().flat_map(|row| &row.runs).filter(|run| !run.finished && !run.at_rung);
+    html! {
+        @if failed().next().is_some() {
+            h2 { "Not finished" }
+            div.damage { @for run in failed().take(100) {
+                p { b { (run.run) } " " (run.outcome) @if let Some(message) = &run.message { ": " (printable::line(message, 400)) } }
+            } }
+            @if failed().count() > 100 { p.note { "And " (failed().count() - 100) " more." } }
+        }
+    }
+}
+
+fn against(table: &Table) -> Markup {
+    let changes = changes(table);
+    html! {
+        @if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
+            h2 { "Cost and benefit" }
+            p { "Against " (reference) "; " (noise(table)) "." }
+            (as_table(table, changes))
+        }
+    }
+}
+
+fn drawn(table: &Table) -> Markup {
+    let plots: Vec<Plot> =
+        FRONTS.iter().filter_map(|(name, memory)| front(table, name, memory)).chain(by_value(table)).collect();
+    html! {
+        @if !plots.is_empty() {
+            h2 { "Speed against memory" }
+            div.plots { @for plot in &plots { (plot.figure()) } }
+        }
+    }
+}
+
+/// Each point that finished, and the line of those that no other one beats.
+fn front(table: &Table, name: &str, memory: &str) -> Option<Plot> {
+    let placed = || table.rows.iter().filter_map(|row| Some((row, row.place(memory)?)));
+    if placed().count() < 2 {
+        return None;
+    }
+    let points = placed().map(|(_, (speed, memory))| (memory, speed)).collect();
+    let mut on: Vec<(f64, f64)> =
+        placed().filter(|(row, _)| row.pareto.contains(&name)).map(|(_, (speed, memory))| (memory, speed)).collect();
+    on.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let curves = vec![curve("points", points, 7, Shape::Dots), curve("front", on, 1, Shape::Points)];
+    let words = match name {
+        "heap" => ("Speed and peak of the heap", "peak of the heap"),
+        "resident" => ("Speed and peak of resident memory", "peak of resident memory"),
+        _ => ("Speed and peak reserved on the device", "peak reserved on the device"),
+    };
+    let plot = Plot::of(words.0, (words.1, Unit::Bytes), Unit::Number, curves)?;
+    let room = 0.08 * (plot.x.1 - plot.x.0);
+    let labels = placed().map(|(row, (speed, memory))| (memory, speed, label(row)));
+    Some(Plot {
+        caption: caption(table),
+        x: (plot.x.0 - room, plot.x.1 + room),
+        labels: if placed().count() <= LABELS_MAX { labels.collect() } else { vec![] },
+        half: true,
+        ..plot
+    })
+}
+
+fn caption(table: &Table) -> String {
+    let names = match table.keys.as_slice() {
+        [_] => format!("its {}", printable::line(short(&table.keys)[0], 40)),
+        _ => "its number".into(),
+    };
+    format!("Steps a second, upwards, each point with {names}; the line joins those that no other one beats in both.")
+}
+
+fn label(row: &Row) -> String {
+    match row.values.as_slice() {
+        [one] => value(one),
+        _ => row.point.to_string(),
+    }
+}
+
+fn curve(name: &str, points: Vec<(f64, f64)>, colour: u8, shape: Shape) -> Curve {
+    let y = |pick: fn(f64, f64) -> f64| points.iter().map(|point| point.1).reduce(pick).unwrap_or_default();
+    let end = |point: Option<&(f64, f64)>| point.map_or(0.0, |point| point.1);
+    let numbers = [end(points.first()), y(f64::min), y(f64::max), end(points.last())];
+    Curve { name: name.to_owned(), points, colour, shape, numbers }
+}
+
+/// More figures of one kind than this are not looked at.
+const KEYS_MAX: usize = 4;
+
+/// The metric over each swept key whose values are numbers.
+fn by_metric(table: &Table) -> Markup {
+    let name = table.metric.as_ref().map(|metric| printable::line(metric, 60));
+    let plot = |(at, key): (usize, &String)| {
+        let name = name.as_ref()?;
+        let numbers = along(table, at);
+        let of = |run: &Measured| run.metrics.get(table.metric.as_ref()?).copied().flatten();
+        let medians = numbers.iter().filter_map(|(value, row)| Some((*value, row.metric?.median)));
+        let plot = over(table, at, &format!("{name} by {}", printable::line(key, 60)), of, medians.collect())?;
+        let arrow = table.better.map_or_else(String::new, |better| format!("; {} is better", better.words()));
+        let caption = format!("After the last validation{arrow}. {}", about_dots(table));
+        Some(Plot { caption, ..plot })
+    };
+    let plots: Vec<Plot> = table.keys.iter().enumerate().take(KEYS_MAX).filter_map(plot).collect();
+    html! {
+        @if !plots.is_empty() {
+            h2 { "Result" }
+            div.plots { @for plot in &plots { (plot.figure()) } }
+        }
+    }
+}
+
+fn about_dots(table: &Table) -> &'static str {
+    match table.keys.len() {
+        1 => "Dots: each run. Line: medians.",
+        _ => "Dots: each run, with all values of the other keys.",
+    }
+}
+
+/// The rows whose value of a key is a number, by that number.
+fn along(table: &Table, key: usize) -> Vec<(f64, &Row)> {
+    let mut rows: Vec<(f64, &Row)> =
+        table.rows.iter().filter_map(|row| Some((row.values.get(key)?.as_f64()?, row))).collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    rows
+}
+
+/// What each finished run measured over the value of a key, and, where it is the only key, a line through the medians; `None`
+/// of fewer than two values.
+fn over(
+    table: &Table,
+    key: usize,
+    title: &str,
+    of: impl Fn(&Measured) -> Option<f64>,
+    medians: Vec<(f64, f64)>,
+) -> Option<Plot> {
+    let numbers = along(table, key);
+    let each: Vec<(f64, f64)> = numbers
+        .iter()
+        .flat_map(|(value, row)| row.runs.iter().filter(|run| run.finished).map(move |run| (*value, run)))
+        .filter_map(|(value, run)| Some((value, of(run)?)))
+        .collect();
+    if !each.windows(2).any(|pair| pair[0].0 != pair[1].0) {
+        return None;
+    }
+    let line = (table.keys.len() == 1).then(|| curve("median", medians, 1, Shape::Points));
+    let mut dots = curve("each run", each, 7, Shape::Dots);
+    dots.name = "each run".into();
+    let curves = std::iter::once(dots).chain(line).collect();
+    let plot = Plot::of(title, ("value", Unit::Number), Unit::Number, curves)?;
+    Some(Plot { half: true, ..far_apart(plot) })
+}
+
+/// Values of which the largest is many times the smallest stand on a logarithmic axis.
+fn far_apart(plot: Plot) -> Plot {
+    let xs = || plot.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
+    let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+    if low > 0.0 && high >= 10.0 * low { plot.on_logarithmic_x() } else { plot }
+}
+
+/// Speed and peaks along the one swept key, when its values are numbers.
+fn by_value(table: &Table) -> Vec<Plot> {
+    let [key] = table.keys.as_slice() else { return Vec::new() };
+    let rows = along(table, 0);
+    let line = |name: &str, memory: &str, colour: u8| {
+        let points: Vec<(f64, f64)> =
+            rows.iter().filter_map(|(value, row)| Some((*value, row.place(memory)?.1))).collect();
+        (points.len() > 1).then(|| curve(name, points, colour, Shape::Points))
+    };
+    let speeds: Vec<(f64, f64)> =
+        rows.iter().filter_map(|(value, row)| Some((*value, row.place("heap_peak")?.0))).collect();
+    if speeds.len() < 2 {
+        return Vec::new();
+    }
+    let memory = [
+        line("heap", "heap_peak", 1),
+        line("resident", "resident_peak", 2),
+        line("device reserved", "device_reserved_peak", 3),
+    ];
+    let name = printable::line(key, 60);
+    let speed = over(table, 0, &format!("Steps a second by {name}"), |run| run.steps_per_second, speeds);
+    let memory = memory.into_iter().flatten().collect();
+    let memory = Plot::of(&format!("Peaks by {name}"), ("value", Unit::Number), Unit::Bytes, memory);
+    let speed = speed.map(|plot| Plot { caption: about_dots(table).into(), ..plot });
+    speed.into_iter().chain(memory.map(far_apart)).map(|plot| Plot { half: true, ..plot }).collect()
+}
+
+fn how_to_read(table: &Table) -> Markup {
+    html! {
+        h2 { "How to read this page" }
+        p { "A row is a point: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } @if ["grid", "zip", "random"].contains(&table.mode.as_str()) { "; the runs were started in random order" } ". " b { "Best" } " is the point \
+            with the best last validation; one run says little where repeats differ. "
+            @if !table.rungs.is_empty() {
+                "A run stops at a " b { "rung" } "; the best there go on, and the others stay where they are. Metrics at different rungs \
+                are after different numbers of steps, and the best point is one of those at the highest rung. "
+            }
+            b { "Steps a second" } " have the time of cleanups in them, and not that of validations and checkpoints; of several \
+            repeats it is the median, with the lowest and the highest, and so is memory. "
+            b { "Floor" } " is the least at rest in the second half of a run: what stays. "
+            b { "Growth a step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of the floors). "
+            b { "Front" } " names the memory for which no other point is both faster and smaller." }
+        p { "A comparison is " b { "within noise" } " when its interval of 95 % holds 0: repeats of one point differ as much. The \
+            noise is pooled over all points; seeds and the drift of the machine are part of it. " b { "The same" } " is less than \
+            0.05 % apart, noise included." }
+    }
+}

@@ -1,0 +1,155 @@
+//! Is every point right, and what would it do? Found before the first one runs.
+
+use serde_json::Value;
+
+use super::points::{points, words};
+use super::search::rungs;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::experiment::axes::Swept;
+use xrun_core::experiment::overrides::key_of;
+use xrun_core::experiment::read_sweep::Family;
+use xrun_core::experiment::sweep::Mode;
+use xrun_core::problem::{PROBLEMS_MAX, Problem, Problems};
+use xrun_core::task::TaskError;
+use xrun_run::plan;
+use xrun_run::plan::shorten;
+
+/// A point that can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedPoint {
+    /// One for each swept key, in the order of [`Record::keys`](crate::records::sweep::Record).
+    pub values: Vec<Value>,
+    /// Optimiser steps.
+    pub steps: u64,
+    /// What all buffers together may hold.
+    pub buffer_bytes: u64,
+}
+
+/// What a sweep will run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Planned {
+    /// Of mode `tpe` those at the start, which do not depend on results.
+    pub points: Vec<PlannedPoint>,
+    /// Of mode `asha` the steps after which runs stop until they are chosen to go on; the last is the end.
+    pub rungs: Vec<u64>,
+}
+
+/// What makes every point of a sweep as short as `steps`, as `section.key=value`, and how many steps the experiment itself
+/// has. What is swept stays swept.
+///
+/// # Errors
+/// Data that cannot be used, or a number of steps that is swept itself.
+pub fn shortened(family: &Family, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
+    let of_data = |error: TaskError| {
+        let mut problems = Problems::default();
+        problems.add(Problem::new("", error.to_string()));
+        problems
+    };
+    let swept = |key: &str| family.axes.iter().find(|axis| axis.key == key);
+    if swept(shorten::MAX_STEPS).is_some() {
+        let mut problems = Problems::default();
+        let problem =
+            Problem::new(shorten::MAX_STEPS, "is swept, and --steps and --smoke say how many steps there are");
+        problems.add(problem.help("leave one of them out"));
+        return Err(problems);
+    }
+    if let Some(set) = shorten::of_command(&family.base, steps) {
+        let set = set.map_err(|problem| {
+            let mut problems = Problems::default();
+            problems.add(problem);
+            problems
+        })?;
+        let whole = family.base.training.max_steps.unwrap_or(steps);
+        return Ok((set, whole));
+    }
+    let (facts, _) = family.base.prepare(&Ledger::default()).map_err(of_data)?;
+    let whole = plan::resolve(family.base.clone(), facts);
+    let mut set = shorten::shortened(&whole.experiment, whole.steps, steps);
+    if small {
+        set.push(shorten::small_validations(&whole.experiment));
+    }
+    set.retain(|text| swept(key_of(text)).is_none());
+    Ok((set, whole.steps))
+}
+
+/// Checks every point that is known, without looking at the data; answers how many there are or will be.
+///
+/// # Errors
+/// As [`plan`].
+pub fn check(family: &Family) -> Result<usize, Problems> {
+    let points = points(family)?;
+    each(family, &points, false)?;
+    // Of the mode tpe, most points follow from results.
+    let samples = family.sweep.samples.filter(|_| family.sweep.mode == Mode::Tpe);
+    Ok(samples.and_then(|samples| usize::try_from(samples).ok()).unwrap_or(points.len()))
+}
+
+/// Checks and plans every point, without a device.
+///
+/// # Errors
+/// What is wrong with any of them, each with the first point that it is wrong with.
+pub fn plan(family: &Family) -> Result<Planned, Problems> {
+    each(family, &points(family)?, true)
+}
+
+fn each(family: &Family, points: &[Vec<Swept>], data: bool) -> Result<Planned, Problems> {
+    let mut planned = Planned { points: Vec::with_capacity(points.len()), rungs: Vec::new() };
+    let mut wrong = Wrong::default();
+    for (at, point) in points.iter().enumerate() {
+        let values: Vec<Value> = point.iter().map(|swept| swept.value.clone()).collect();
+        let name =
+            format!("point {}: {}", at + 1, words(family.axes.iter().map(|axis| axis.key.as_str()), values.iter()));
+        let experiment = match family.point(point) {
+            Ok(experiment) => experiment,
+            Err(problems) => {
+                problems.into_iter().for_each(|problem| wrong.add(problem, &name));
+                continue;
+            }
+        };
+        if !data {
+            continue;
+        }
+        match experiment.prepare(&Ledger::default()) {
+            Ok((facts, _)) => {
+                let plan = plan::resolve(experiment, facts);
+                if family.sweep.mode == Mode::Asha {
+                    match rungs::rungs_of(&family.sweep, &plan, &planned.rungs) {
+                        Ok(rungs) => planned.rungs = rungs,
+                        Err(problem) => {
+                            let place = family.place(problem.key.strip_prefix("sweep.").unwrap_or("mode"));
+                            wrong.add(problem.at(place), &name);
+                        }
+                    }
+                }
+                let buffer_bytes = plan.owners.iter().map(|owner| owner.bytes).sum();
+                planned.points.push(PlannedPoint { values, steps: plan.steps, buffer_bytes });
+            }
+            Err(error) => {
+                let place = point.last().map(|swept| swept.place.clone());
+                wrong.add(Problem::new("", error.to_string()).at(place), &name);
+            }
+        }
+    }
+    wrong.shown.into_result()?;
+    Ok(planned)
+}
+
+/// Mistakes, each told once: the same contradiction may be in hundreds of points.
+#[derive(Default)]
+struct Wrong {
+    seen: Vec<Problem>,
+    shown: Problems,
+}
+
+impl Wrong {
+    fn add(&mut self, problem: Problem, point: &str) {
+        if self.seen.contains(&problem) {
+            return;
+        }
+        if self.seen.len() <= PROBLEMS_MAX {
+            self.seen.push(problem.clone());
+        }
+        let message = format!("{} ({point})", problem.message);
+        self.shown.add(Problem { message, ..problem });
+    }
+}

@@ -1,0 +1,235 @@
+//! Which points are there, and in which order are they run?
+
+use std::collections::HashSet;
+use std::fmt;
+
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+use super::search::{self, tpe};
+use xrun_core::experiment::axes::{Axis, Draw, Swept};
+use xrun_core::experiment::read_sweep::{Family, shown, written};
+use xrun_core::experiment::sweep::{Mode, Sweep};
+use xrun_core::problem::{Problem, Problems};
+use xrun_results::secrets;
+
+/// More runs than this are not one sweep: nobody reads their table.
+pub const RUNS_MAX: u64 = 10_000;
+
+/// A run of a sweep: which point, which time. Both from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId {
+    /// The point's place among all points of the sweep, from 1.
+    pub point: u64,
+    /// Which of the point's repeats, from 1; each has a seed of its own.
+    pub repeat: u64,
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:04}-{}", self.point, self.repeat)
+    }
+}
+
+/// The points of a sweep: for each a value of each axis.
+///
+/// # Errors
+/// Nothing is swept, the lists do not fit together, or there are too many points.
+pub fn points(family: &Family) -> Result<Vec<Vec<Swept>>, Problems> {
+    let Family { axes, sweep, .. } = family;
+    let mut problems = Problems::default();
+    if axes.is_empty() {
+        let problem = Problem::new("sweep.values", "nothing is swept: no key has several values");
+        problems.add(
+            problem
+                .help("write `-s cleanup.every_steps=0,1,10`, or `\"cleanup.every_steps\" = [0, 1, 10]` below `[sweep]` in the file")
+                .at(family.place("values")),
+        );
+        return Err(problems);
+    }
+    if sweep.repeats > 1
+        && let Some(axis) = axes.iter().find(|axis| axis.key == "experiment.seed")
+    {
+        let problem = Problem::new("sweep.repeats", "each repeat changes the seed, and the seed is swept, too");
+        problems.add(problem.help("write `repeats = 1`, or do not sweep the seed").at(Some(axis.place.clone())));
+    }
+    let points = match sweep.mode {
+        Mode::Random | Mode::Asha => random(family, &mut problems),
+        Mode::Tpe => at_start(family, &mut problems),
+        Mode::Grid | Mode::Zip => {
+            let lists = lists(axes, sweep.mode, &mut problems);
+            problems.clone().into_result()?;
+            if sweep.mode == Mode::Grid { grid(&lists) } else { zip(axes, &lists, &mut problems) }
+        }
+    };
+    problems.clone().into_result()?;
+    let points = match points {
+        Some(points) if points.len() as u64 * sweep.repeats <= RUNS_MAX => points,
+        points => {
+            let count = points.map_or_else(|| format!("more than {RUNS_MAX}"), |points| points.len().to_string());
+            let message =
+                format!("{count} points of {} runs each are more than the {RUNS_MAX} runs of a sweep", sweep.repeats);
+            let help = "sweep fewer values, or draw some of them: mode = \"random\", samples = 100";
+            problems.add(Problem::new("sweep.values", message).help(help).at(family.place("values")));
+            return Err(problems);
+        }
+    };
+    let mut seen = HashSet::new();
+    for point in &points {
+        if !seen.insert(key(point)) {
+            let shown = words(axes.iter().map(|axis| axis.key.as_str()), point.iter().map(|swept| &swept.value));
+            let problem = Problem::new("sweep.values", format!("the same point twice: {shown}"));
+            problems.add(problem.help("keep one of them; `repeats` runs a point several times").at(place(point)));
+        }
+    }
+    problems.into_result()?;
+    Ok(points)
+}
+
+fn place(point: &[Swept]) -> Option<xrun_core::problem::Place> {
+    point.last().map(|swept| swept.place.clone())
+}
+
+fn key(point: &[Swept]) -> String {
+    point.iter().map(|swept| written(&swept.value)).collect::<Vec<_>>().join("\n")
+}
+
+/// `cleanup.every_steps = 5, limits.workers = 1`.
+pub fn words<'a>(keys: impl Iterator<Item = &'a str>, values: impl Iterator<Item = &'a serde_json::Value>) -> String {
+    keys.zip(values)
+        .map(|(key, value)| format!("{key} = {}", shown(&masked(key, value))))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The value as people and tables may see it: a mask where the last part of the key names a secret.
+pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let name = key.rsplit('.').next().unwrap_or(key);
+    if secrets::value(name, &text) == secrets::MASK { secrets::MASK.into() } else { value.clone() }
+}
+
+fn lists<'a>(axes: &'a [Axis], mode: Mode, problems: &mut Problems) -> Vec<&'a [Swept]> {
+    let mut lists = Vec::with_capacity(axes.len());
+    for axis in axes {
+        match &axis.values {
+            Draw::List(list) => lists.push(list.as_slice()),
+            Draw::Between(range) => {
+                let message = format!("a range without `steps` has no values in mode {}", mode.word());
+                let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
+                problems.add(
+                    problem
+                        .help("add `steps = 5` (`1e-4..1e-2:5` on the command line), or write mode = \"random\"")
+                        .at(Some(range.place.clone())),
+                );
+            }
+        }
+    }
+    lists
+}
+
+/// The last key changes fastest. `None` for more than [`RUNS_MAX`].
+fn grid(lists: &[&[Swept]]) -> Option<Vec<Vec<Swept>>> {
+    let count = lists.iter().try_fold(1u64, |count, list| count.checked_mul(list.len() as u64))?;
+    if count > RUNS_MAX {
+        return None;
+    }
+    let point = |number: u64| {
+        let mut rest = number;
+        let mut values: Vec<Swept> = Vec::with_capacity(lists.len());
+        for list in lists.iter().rev() {
+            values.push(list[(rest % list.len() as u64) as usize].clone());
+            rest /= list.len() as u64;
+        }
+        values.reverse();
+        values
+    };
+    Some((0..count).map(point).collect())
+}
+
+fn zip(axes: &[Axis], lists: &[&[Swept]], problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+    let count = lists.first()?.len();
+    for (axis, list) in axes.iter().zip(lists).skip(1).filter(|(_, list)| list.len() != count) {
+        let message = format!("{} values, and `{}` has {count}: mode zip takes them together", list.len(), axes[0].key);
+        let problem = Problem::new(format!("sweep.values.{}", axis.key), message);
+        problems.add(
+            problem
+                .help("give all keys the same number of values, or write mode = \"grid\"")
+                .at(Some(axis.place.clone())),
+        );
+    }
+    if !problems.is_empty() {
+        return Some(Vec::new());
+    }
+    Some((0..count).map(|at| lists.iter().map(|list| list[at].clone()).collect()).collect())
+}
+
+/// How many points are to be drawn.
+fn samples(family: &Family, problems: &mut Problems) -> Option<u64> {
+    if family.sweep.samples.is_none() {
+        let message = format!("mode {} needs the number of points to draw", family.sweep.mode.word());
+        let problem = Problem::new("sweep.samples", message);
+        problems
+            .add(problem.help("write `samples = 20` in `[sweep]`, or type `--samples 20`").at(family.place("mode")));
+    }
+    family.sweep.samples
+}
+
+/// The points of mode `tpe` that do not depend on results.
+fn at_start(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+    let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
+    let Sweep { tpe, seed, .. } = &family.sweep;
+    let space = search::space(&family.axes);
+    let points = tpe::at_start(&space, tpe::Settings::of(*seed, tpe), samples, &[]);
+    let places = |values: Vec<Value>| -> Vec<Swept> {
+        let of = |(axis, value): (&Axis, Value)| Swept { value, place: axis.place.clone() };
+        family.axes.iter().zip(values).map(of).collect()
+    };
+    Some(points.into_iter().map(places).collect())
+}
+
+fn random(family: &Family, problems: &mut Problems) -> Option<Vec<Vec<Swept>>> {
+    let Some(samples) = samples(family, problems) else { return Some(Vec::new()) };
+    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(family.sweep.seed));
+    let mut seen = HashSet::new();
+    let mut points = Vec::new();
+    for _ in 0..samples.saturating_mul(100) {
+        let point: Vec<Swept> = family.axes.iter().map(|axis| draw(&axis.values, &mut generator)).collect();
+        if seen.insert(key(&point)) {
+            points.push(point);
+        }
+        if points.len() as u64 == samples {
+            return Some(points);
+        }
+    }
+    let message = format!("{samples} different points cannot be drawn from these values: {} were found", points.len());
+    let problem = Problem::new("sweep.samples", message).help("draw fewer, give more values, or write mode = \"grid\"");
+    problems.add(problem.at(family.place("samples")));
+    Some(Vec::new())
+}
+
+fn draw(values: &Draw, generator: &mut ChaCha8Rng) -> Swept {
+    match values {
+        Draw::List(list) => list[generator.random_range(0..list.len())].clone(),
+        Draw::Between(range) => Swept { value: range.at(generator.random()), place: range.place.clone() },
+    }
+}
+
+/// All runs, in the order in which they start: first each point once, then each a second time, each time shuffled. So a
+/// machine that becomes slower with time does not favour a point.
+pub fn order(points: u64, repeats: u64, seed: u32) -> Vec<RunId> {
+    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(seed));
+    let mut order = Vec::new();
+    for repeat in 1..=repeats {
+        let mut round: Vec<RunId> = (1..=points).map(|point| RunId { point, repeat }).collect();
+        round.shuffle(&mut generator);
+        order.extend(round);
+    }
+    order
+}
+
+#[cfg(test)]
+#[path = "points_tests.rs"]
+mod tests;

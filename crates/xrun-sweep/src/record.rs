@@ -1,0 +1,358 @@
+//! What is a sweep to do? `sweep.toml`, written before the first run and never changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::plan::Planned;
+use super::points::{RUNS_MAX, RunId, masked, order};
+use super::search::{self, proposals};
+use super::slurm;
+use crate::records::search::{Method, Search};
+use crate::records::sweep::Record;
+use xrun_core::dataset::digest::digest;
+use xrun_core::experiment::axes::{Axis, Draw};
+use xrun_core::experiment::read_sweep::{Family, written};
+use xrun_core::experiment::resolved;
+use xrun_core::experiment::sweep::Mode;
+use xrun_core::files::write;
+use xrun_core::files::write::WriteError;
+use xrun_core::files::{file, layout, seal};
+use xrun_core::printable;
+use xrun_results::format::VERSION;
+use xrun_results::read::ReadError;
+use xrun_results::resolved as resolved_text;
+use xrun_results::timestamp;
+use xrun_results::timestamp::now;
+use xrun_results::trust;
+use xrun_results::trust::{Untrusted, Vouched};
+use xrun_watch::directory;
+use xrun_watch::directory::RunDirectory;
+
+/// A record larger than this is not ours.
+const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// A folder is not that of a sweep, or its record does not read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The folder has no `sweep.toml`.
+    #[error("{} is not the folder of a sweep: it has no {}", folder.display(), layout::SWEEP)]
+    NotASweep {
+        /// The folder that was named.
+        folder: PathBuf,
+    },
+    /// `sweep.toml` cannot be read, is damaged, or contradicts itself.
+    #[error("{} is not what it should be: {message}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, for people.
+        message: String,
+    },
+    /// A later xrun wrote it.
+    #[error("{} was written by a newer xrun (format {found}, this one reads up to {VERSION}); update xrun", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version of the format that it states.
+        found: u32,
+    },
+    /// The lock on the folder is held, so a process works on the sweep.
+    #[error("another process works on the sweep {}; wait for it or stop it first", folder.display())]
+    Busy {
+        /// The folder of the sweep.
+        folder: PathBuf,
+    },
+    /// The record or the lock cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl Record {
+    /// The record of a checked and planned family. `command` are the words that started the sweep.
+    pub fn new(family: &Family, planned: &Planned, command: Vec<String>) -> Self {
+        let Family { base, sweep, axes, .. } = family;
+        // Of the mode tpe none is chosen yet.
+        let points = if sweep.mode == Mode::Tpe { &[] } else { planned.points.as_slice() };
+        // Which run begins first is no matter where results decide; of those that are drawn, the first is as good as any.
+        let order = match sweep.mode.is_search() {
+            true => (1..=points.len() as u64).map(|point| RunId { point, repeat: 1 }).collect(),
+            false => order(points.len() as u64, sweep.repeats, sweep.seed),
+        };
+        Self {
+            version: VERSION,
+            experiment: base.experiment.name.clone(),
+            created: now(),
+            xrun: env!("CARGO_PKG_VERSION").into(),
+            command,
+            working_directory: std::env::current_dir().unwrap_or_default().display().to_string(),
+            mode: sweep.mode.word().into(),
+            seed: sweep.seed,
+            repeats: sweep.repeats,
+            experiment_seed: base.experiment.seed,
+            keys: axes.iter().map(|axis| axis.key.clone()).collect(),
+            points: points.iter().map(|point| point.values.clone()).collect(),
+            order: order.into_iter().map(|run| [run.point, run.repeat]).collect(),
+            search: search::of(family, &planned.rungs),
+        }
+    }
+
+    /// All runs, in the order in which they are started.
+    pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
+        self.order.iter().map(|&[point, repeat]| RunId { point, repeat })
+    }
+
+    /// How many runs there are to be: of mode `tpe`, which may find no other point, at most.
+    pub fn runs_at_most(&self) -> usize {
+        let samples = self.search.as_ref().map_or(0, |search| usize::try_from(search.samples).unwrap_or(usize::MAX));
+        // Lists alone have so many points, and not more.
+        let space = self.search.as_ref().and_then(Search::points_of_lists).unwrap_or(usize::MAX);
+        self.order.len().max(samples.min(space))
+    }
+
+    /// The values of a point, which is counted from 1.
+    pub fn values(&self, point: u64) -> &[Value] {
+        &self.points[point as usize - 1]
+    }
+
+    /// What `-s` sets for a run, besides the base.
+    pub fn overrides(&self, run: RunId) -> Vec<String> {
+        let seed = self.experiment_seed.wrapping_add(run.repeat as u32 - 1);
+        let seed = (run.repeat > 1).then(|| format!("experiment.seed={seed}"));
+        let values = self.keys.iter().zip(self.values(run.point));
+        // What a run measures needs no forecast, and a probe before each would double the start of a short one.
+        let probe = std::iter::once("memory.probe=false".to_owned());
+        probe.chain(values.map(|(key, value)| format!("{key}={}", written(value)))).chain(seed).collect()
+    }
+
+    /// Makes the sweep's folder and writes down what is to be done; `sweep.toml` is the last file.
+    pub fn create(&self, results: &Path, family: &Family) -> Result<RunDirectory, WriteError> {
+        let base = resolved::to_toml(&family.base, None);
+        let text = self.to_toml();
+        let name = digest(format!("{base}\n{text}").as_bytes());
+        let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, timestamp::time())?;
+        let points = folder.path.join(layout::POINTS);
+        write::at(&points, std::fs::create_dir(&points))?;
+        resolved_text::keep(&folder.path.join(layout::BASE), &seal::text(&base))?;
+        let path = folder.path.join(layout::SWEEP);
+        // Points are lists without names, of which nothing else could tell that there are secrets in them.
+        match family.axes.iter().any(names_secrets) {
+            true => write::replace_private(&path, &seal::text(&text))?,
+            false => resolved_text::keep(&path, &seal::text(&text))?,
+        }
+        Ok(folder)
+    }
+
+    /// Takes hold of the folder of a sweep and reads what is to be done.
+    pub fn open(folder: &Path) -> Result<(RunDirectory, Self), RecordError> {
+        let record = Self::read(folder)?;
+        let held = directory::reopen(folder).map_err(|error| match error.source.kind() {
+            std::io::ErrorKind::WouldBlock => RecordError::Busy { folder: folder.to_path_buf() },
+            _ => error.into(),
+        })?;
+        Ok((held, record))
+    }
+
+    /// Reads `sweep.toml` of a folder without locking the folder.
+    ///
+    /// # Errors
+    /// The file is missing, damaged or from a later xrun.
+    pub fn read(folder: &Path) -> Result<Self, RecordError> {
+        let path = folder.join(layout::SWEEP);
+        if !path.is_file() {
+            return Err(RecordError::NotASweep { folder: folder.to_path_buf() });
+        }
+        let content = |message: String| RecordError::Content { path: path.clone(), message };
+        let bytes = file::bytes(&path, RECORD_BYTES_MAX).map_err(|error| content(error.to_string()))?;
+        seal::check_text(&bytes).map_err(|_| content(seal::DAMAGED.into()))?;
+        // Its runs are those of the points that it was made of.
+        let base = resolved_text::sealed_text(&folder.join(layout::BASE));
+        if let Err(ReadError::Content { path, message }) = base {
+            return Err(RecordError::Content { path, message });
+        }
+        let text = String::from_utf8(bytes).map_err(|_| content("is not UTF-8".into()))?;
+        let mut record: Self = toml::from_str(&text).map_err(|error| content(printable::line(error.message(), 400)))?;
+        if record.version > VERSION {
+            return Err(RecordError::Newer { path, found: record.version });
+        }
+        // Keys become words of `-s`, and a key that names a program is known by how it is written.
+        let plain = |key: &String| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        if let Some(odd) = record.keys.iter().find(|key| !plain(key)) {
+            return Err(content(format!("`{}` is no key as xrun writes keys", printable::line(odd, 100))));
+        }
+        if folder.join(layout::POINTS).is_symlink() {
+            return Err(content(format!(
+                "`{}` beside it is a symlink, which would lead out of the sweep",
+                layout::POINTS
+            )));
+        }
+        if matches!(&record.search, Some(Search { method: Method::Tpe { .. }, .. })) {
+            proposals::read_into(folder, &mut record).map_err(|error| match error {
+                ReadError::Content { path, message } => RecordError::Content { path, message },
+                error => content(error.to_string()),
+            })?;
+        }
+        let count = record.points.len() as u64;
+        let known =
+            |&[point, repeat]: &[u64; 2]| (1..=count).contains(&point) && (1..=record.repeats).contains(&repeat);
+        let runs = count.checked_mul(record.repeats).filter(|runs| *runs <= RUNS_MAX);
+        let each_once = record.order.iter().collect::<BTreeSet<_>>().len() as u64;
+        if runs != Some(each_once) || runs != Some(record.order.len() as u64) {
+            return Err(content(format!(
+                "its order has {} runs, {each_once} of them different, and it should have {count} points times {} \
+                 repeats, at most {RUNS_MAX}",
+                record.order.len(),
+                record.repeats
+            )));
+        }
+        if !record.order.iter().all(known) || record.points.iter().any(|point| point.len() != record.keys.len()) {
+            return Err(content("its points and its order do not fit together".into()));
+        }
+        if let Some(wrong) = record.search.as_ref().and_then(|search| search.unsound(record.keys.len())) {
+            return Err(content(wrong.into()));
+        }
+        Ok(record)
+    }
+
+    /// A line a point: the file is to be read by people, too.
+    fn to_toml(&self) -> String {
+        let head = Self { points: Vec::new(), order: Vec::new(), search: None, ..self.clone() };
+        // Text, numbers and lists of text always serialise.
+        let head = toml::to_string(&head).unwrap_or_default();
+        let kept = head.lines().filter(|line| !line.starts_with("points = ") && !line.starts_with("order = "));
+        let mut text: String = kept.flat_map(|line| [line, "\n"]).collect();
+        text.push_str("points = [\n");
+        for values in &self.points {
+            text.push_str(&format!("    [{}],\n", values.iter().map(written).collect::<Vec<_>>().join(", ")));
+        }
+        text.push_str("]\norder = [\n");
+        for [point, repeat] in &self.order {
+            text.push_str(&format!("    [{point}, {repeat}],\n"));
+        }
+        text.push_str("]\n");
+        // Tables are last.
+        let search = self.search.as_ref().map(|search| toml::to_string(&BTreeMap::from([("search", search)])));
+        text.extend(search.and_then(Result::ok).map(|search| format!("\n{search}")));
+        text
+    }
+}
+
+fn names_secrets(axis: &Axis) -> bool {
+    matches!(&axis.values, Draw::List(list) if list.iter().any(|swept| masked(&axis.key, &swept.value) != swept.value))
+}
+
+/// Writes down that this user created the sweep.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn sign(sweep: &Path) -> Result<(), String> {
+    of_sweep(sweep).map_or(Ok(()), |vouched| trust::sign(sweep, &vouched))
+}
+
+/// Whether this user created the sweep, and nothing was changed in what names programs.
+///
+/// # Errors
+/// Why that is not known.
+pub fn check_creator(sweep: &Path) -> Result<(), Untrusted> {
+    trust::check(sweep, of_sweep(sweep))
+}
+
+/// The rest of `slurm.toml` names no program, and may be changed.
+fn of_sweep(sweep: &Path) -> Option<Vouched> {
+    let slurm = slurm::kept(sweep).ok()?;
+    Some(Vouched {
+        files: &[layout::BASE, layout::SWEEP],
+        words: slurm.map_or_else(Vec::new, |slurm| slurm.extra_lines),
+    })
+}
+
+/// Where a run of a sweep writes.
+pub fn run_folder(sweep: &Path, run: RunId) -> PathBuf {
+    sweep.join(layout::POINTS).join(run.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::search::Dimension;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use xrun_core::experiment::between::Between;
+    use xrun_core::task::metric::Better;
+
+    #[test]
+    fn chosen_points_are_read_with_the_record_and_a_damaged_one_is_named() {
+        let space = vec![
+            Dimension::Between(Between { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
+            Dimension::Choice(vec![json!("a"), json!(2), json!([1, 2])]),
+        ];
+        let method = Method::Tpe { startup: 3, gamma: 0.25, candidates: 24, space };
+        let mut record = Record {
+            version: VERSION,
+            experiment: "sample".into(),
+            created: now(),
+            xrun: "1".into(),
+            command: Vec::new(),
+            working_directory: "/".into(),
+            mode: "tpe".into(),
+            seed: 0,
+            repeats: 1,
+            experiment_seed: 0,
+            keys: vec!["a".into(), "b".into()],
+            points: Vec::new(),
+            order: Vec::new(),
+            search: Some(Search { metric: "loss".into(), better: Better::Lower, samples: 5, method }),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
+        assert_eq!(Record::read(folder.path()).unwrap(), record, "before the first point");
+        for point in 1..=2 {
+            proposals::append(folder.path(), &mut record, vec![json!(0.001), json!("a")], vec![point]).unwrap();
+        }
+        assert_eq!(Record::read(folder.path()).unwrap(), record);
+        assert_eq!((record.points.len(), record.order.as_slice()), (2, &[[1, 1], [2, 1]][..]));
+        let path = folder.path().join(layout::PROPOSALS);
+        let text = std::fs::read_to_string(&path).unwrap();
+        write::replace(&path, text.replacen("0.001", "0.002", 1).as_bytes()).unwrap();
+        let error = Record::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("proposals.jsonl") && error.contains("line 1"), "{error}");
+        write::replace(&path, &text.as_bytes()[..text.len() - 3]).unwrap();
+        assert_eq!(Record::read(folder.path()).unwrap().points.len(), 1, "a line that a kill cut off");
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_reads_back_as_it_was(
+            numbers in proptest::collection::vec((any::<i64>(), any::<f64>().prop_filter("finite", |x| x.is_finite()), ".{0,12}"), 1..6),
+            seed in any::<u32>(),
+        ) {
+            let record = Record {
+                version: VERSION,
+                experiment: "sample".into(),
+                created: now(),
+                xrun: "1".into(),
+                command: vec!["xrun".into(), "a \"b\"\nc".into()],
+                working_directory: "/tmp/è".into(),
+                mode: "grid".into(),
+                seed,
+                repeats: 2,
+                experiment_seed: u32::MAX,
+                keys: ["a.b", "c", "d", "e"].map(str::to_owned).to_vec(),
+                points: numbers.iter().map(|(n, x, text)| vec![json!(n), json!(x), json!(text), json!([1, 2])]).collect(),
+                order: order(numbers.len() as u64, 2, seed).into_iter().map(|run| [run.point, run.repeat]).collect(),
+                search: (seed % 2 == 0).then(|| Search {
+                    metric: "a \"b\"".into(),
+                    better: Better::Lower,
+                    samples: 3,
+                    method: Method::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
+                }),
+            };
+            let folder = tempfile::tempdir().unwrap();
+            write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
+            prop_assert_eq!(Record::read(folder.path()).unwrap(), record.clone());
+            let set = record.overrides(RunId { point: 1, repeat: 2 });
+            prop_assert_eq!(set.last().unwrap(), "experiment.seed=0");
+        }
+    }
+}

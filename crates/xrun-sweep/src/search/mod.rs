@@ -1,0 +1,57 @@
+//! Which runs are worth their time? Sweeps whose points, or how far they are trained, follow from results.
+//!
+//! `asha` and `tpe` decide, from numbers alone; `course` reads the numbers from the run directories and hands out runs.
+
+pub mod asha;
+pub mod course;
+pub mod known;
+pub mod proposals;
+pub mod rungs;
+pub mod tpe;
+
+use crate::records::search::{Dimension, Method, Search};
+use crate::records::sweep::Record;
+use xrun_core::experiment::axes::{Axis, Draw};
+use xrun_core::experiment::check_search;
+use xrun_core::experiment::read_sweep::Family;
+use xrun_core::experiment::sweep::Mode;
+
+/// Where the values of each key are drawn from.
+pub fn space(axes: &[Axis]) -> Vec<Dimension> {
+    let of = |axis: &Axis| match &axis.values {
+        Draw::List(list) => Dimension::Choice(list.iter().map(|swept| swept.value.clone()).collect()),
+        Draw::Between(range) => Dimension::Between(range.numbers()),
+    };
+    axes.iter().map(of).collect()
+}
+
+/// How a sweep searches; `None` of one that runs all its points whatever comes out. `rungs` are those of the mode `asha`.
+pub fn of(family: &Family, rungs: &[u64]) -> Option<Search> {
+    let sweep = &family.sweep;
+    let method = match sweep.mode {
+        Mode::Grid | Mode::Zip | Mode::Random => return None,
+        Mode::Asha => Method::Asha { rungs: rungs.to_vec(), reduction_factor: sweep.asha.reduction_factor },
+        Mode::Tpe => Method::Tpe {
+            startup: sweep.tpe.startup,
+            gamma: sweep.tpe.gamma,
+            candidates: sweep.tpe.candidates,
+            space: space(&family.axes),
+        },
+    };
+    Some(Search {
+        metric: sweep.metric.clone()?,
+        better: check_search::better(&family.base, sweep)?,
+        samples: sweep.samples?,
+        method,
+    })
+}
+
+/// The sweep with all points that are known before the first result: of mode `tpe` those at the start, whether they were chosen
+/// already or not.
+pub fn with_known_points(record: &Record) -> Record {
+    let Some(Search { method: Method::Tpe { startup, gamma, candidates, space }, samples, .. }) = &record.search else {
+        return record.clone();
+    };
+    let settings = tpe::Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
+    Record { points: tpe::at_start(space, settings, *samples, &record.points), ..record.clone() }
+}

@@ -1,0 +1,69 @@
+//! Which points has mode `tpe` chosen? `proposals.jsonl`, a line a point, written before the point's run begins.
+//!
+//! What a point was chosen by may be other results when a sweep goes on; the point itself never changes.
+
+use std::path::Path;
+
+use crate::records::search::{Method, Proposal};
+use crate::records::sweep::Record;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::files::layout;
+use xrun_core::files::write;
+use xrun_core::files::write::{LineWriter, WriteError};
+use xrun_results::format::VERSION;
+use xrun_results::read;
+use xrun_results::read::ReadError;
+
+/// Adds the points that were chosen to those of the record.
+///
+/// # Errors
+/// The file cannot be read, is damaged, or has points that the record cannot have.
+pub fn read_into(sweep: &Path, record: &mut Record) -> Result<(), ReadError> {
+    let path = sweep.join(layout::PROPOSALS);
+    let space = match record.search.as_ref().map(|search| &search.method) {
+        Some(Method::Tpe { space, .. }) => space.clone(),
+        _ => Vec::new(),
+    };
+    let samples = record.search.as_ref().map_or(0, |search| search.samples);
+    let lines = match read::lines::<Proposal>(path.clone()) {
+        Err(error) if error.is_missing() => return Ok(()),
+        lines => lines?,
+    };
+    for proposal in lines {
+        let (proposal, next) = (proposal?, record.points.len() as u64 + 1);
+        if proposal.point != next || proposal.values.len() != record.keys.len() || next > samples {
+            let message = format!("line {next} is not a point {next} of {samples} with {} values", record.keys.len());
+            return Err(ReadError::content(&path, &message));
+        }
+        // A key may name a program: only what the sweep's own file lists is run.
+        if !space.iter().zip(&proposal.values).all(|(dimension, value)| dimension.has(value)) {
+            return Err(ReadError::content(&path, &format!("line {next} has a value that the search cannot choose")));
+        }
+        add(record, proposal);
+    }
+    Ok(())
+}
+
+fn add(record: &mut Record, proposal: Proposal) {
+    record.points.push(proposal.values);
+    record.order.push([proposal.point, 1]);
+}
+
+/// Writes a point down and adds it to the record.
+///
+/// # Errors
+/// It cannot be written.
+pub fn append(
+    sweep: &Path,
+    record: &mut Record,
+    values: Vec<serde_json::Value>,
+    told: Vec<u64>,
+) -> Result<(), WriteError> {
+    let proposal = Proposal { version: VERSION, point: record.points.len() as u64 + 1, values, told };
+    let buffer = write::lines("sweep_proposals", 1);
+    let mut writer = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROPOSALS))?;
+    writer.record(&proposal)?;
+    writer.sync()?;
+    add(record, proposal);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! After which steps do the runs of a search by halving stop, until they are chosen to go on?
+//!
+//! A rung is where a run is validated anyway: a validation more would make its metrics others than those of a run that never
+//! stopped.
+
+use xrun_core::experiment::sweep::Sweep;
+use xrun_core::problem::Problem;
+use xrun_run::plan::Plan;
+use xrun_run::plan::calendar::due;
+
+const MIN_STEPS: &str = "sweep.asha.min_steps";
+
+/// The rungs of a point, which are those of the points before it, if there were any.
+///
+/// # Errors
+/// As [`rungs`] and [`fits`].
+pub fn rungs_of(sweep: &Sweep, plan: &Plan, before: &[u64]) -> Result<Vec<u64>, Problem> {
+    if before.is_empty() {
+        return rungs(sweep, plan);
+    }
+    fits(before, plan)?;
+    Ok(before.to_vec())
+}
+
+/// The rungs of a plan, ascending; the last is the end of the run.
+///
+/// # Errors
+/// There is nothing to stop at before the end, or no point would come to it.
+pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
+    let (first, factor) = (sweep.asha.min_steps.unwrap_or(1), sweep.asha.reduction_factor);
+    let mut rungs = Vec::new();
+    let mut step = first;
+    while let Some(rung) = validated_from(plan, step).filter(|rung| *rung < plan.steps) {
+        // Two that are moved to one step are one.
+        if rungs.last() != Some(&rung) {
+            rungs.push(rung);
+        }
+        let Some(next) = step.checked_mul(factor) else { break };
+        step = next;
+    }
+    if rungs.is_empty() {
+        let message =
+            format!("a run has {} steps, and there is no validation from step {first} to before its end", plan.steps);
+        let help = "write fewer `min_steps`, or validate more often: `every_steps` in `[validation]`";
+        return Err(Problem::new(MIN_STEPS, message).help(help).related("validation.every_steps"));
+    }
+    let needed = factor.saturating_pow(rungs.len() as u32);
+    rungs.push(plan.steps);
+    if sweep.samples.is_some_and(|samples| samples < needed) {
+        let words: Vec<String> = rungs.iter().map(u64::to_string).collect();
+        let message = format!(
+            "one point in {factor} goes on from each rung ({} steps), so of {} points none would come to the end",
+            words.join(", "),
+            sweep.samples.unwrap_or_default()
+        );
+        let help = format!("write `samples = {needed}` or more, a smaller `reduction_factor`, or more `min_steps`");
+        return Err(Problem::new("sweep.samples", message).help(help).related(MIN_STEPS));
+    }
+    Ok(rungs)
+}
+
+/// Whether a point has the same rungs as the first one.
+///
+/// # Errors
+/// It has another number of steps, or is not validated at a rung.
+pub fn fits(rungs: &[u64], plan: &Plan) -> Result<(), Problem> {
+    let last = rungs.last().copied().unwrap_or_default();
+    if plan.steps != last {
+        let message = format!("has {} steps, and the first point has {last}: rungs are of steps", plan.steps);
+        return Err(
+            Problem::new("sweep.mode", message).help("give all points the same number: `max_steps` in `[training]`")
+        );
+    }
+    match rungs.iter().find(|rung| !due(plan, **rung).validate) {
+        None => Ok(()),
+        Some(rung) => {
+            let message = format!("is not validated after step {rung}, a rung of the first point");
+            let help = "write `every_steps` in `[validation]`, and the same for all points";
+            Err(Problem::new("sweep.mode", message).help(help).related("validation.every_steps"))
+        }
+    }
+}
+
+/// The first step from this one on after which the run is validated.
+fn validated_from(plan: &Plan, step: u64) -> Option<u64> {
+    let validation = &plan.experiment.validation;
+    let by_epochs = validation.every_epochs.saturating_mul(plan.steps_per_epoch);
+    // Not step by step: a plan may have thousands of millions.
+    let next = |cadence: u64| step.div_ceil(cadence.max(1)).checked_mul(cadence).filter(|next| *next > 0);
+    [validation.every_steps, by_epochs].into_iter().filter_map(next).min()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use xrun_core::bounded::ledger::Ledger;
+    use xrun_core::experiment::Experiment;
+
+    /// The plan of a dummy experiment.
+    pub fn plan_of(text: &str) -> Plan {
+        let experiment: Experiment = toml::from_str(text).unwrap();
+        let (facts, _) = experiment.prepare(&Ledger::default()).unwrap();
+        xrun_run::plan::resolve(experiment, facts)
+    }
+
+    use xrun_core::experiment::sweep::{Asha, Mode};
+
+    fn of(validation: &str, min_steps: u64, reduction_factor: u64, samples: u64) -> Result<Vec<u64>, String> {
+        let plan = plan_of(&format!(
+            "[pipeline.dummy]\nsteps_per_epoch = 40\n[training]\nepochs = 4\n[validation]\n{validation}\n"
+        ));
+        let asha = Asha { min_steps: Some(min_steps), reduction_factor };
+        let sweep = Sweep { mode: Mode::Asha, samples: Some(samples), asha, ..Sweep::default() };
+        let rungs = rungs(&sweep, &plan).map_err(|problem| format!("{} {:?}", problem.message, problem.help))?;
+        fits(&rungs, &plan).map_err(|problem| problem.message)?;
+        Ok(rungs)
+    }
+
+    #[test]
+    fn rungs_are_where_the_run_is_validated() {
+        assert_eq!(of("every_steps = 10\nevery_epochs = 0", 10, 4, 16).unwrap(), [10, 40, 160]);
+        assert_eq!(of("every_steps = 25\nevery_epochs = 0", 10, 2, 99).unwrap(), [25, 50, 100, 160]);
+        assert_eq!(of("every_epochs = 1", 5, 3, 9).unwrap(), [40, 80, 160]);
+    }
+
+    #[test]
+    fn what_makes_no_rungs_is_explained() {
+        let late = of("every_epochs = 1", 150, 4, 16).unwrap_err();
+        assert!(late.contains("a run has 160 steps, and there is no validation from step 150"), "{late}");
+        let few = of("every_steps = 10\nevery_epochs = 0", 10, 4, 15).unwrap_err();
+        assert!(few.contains("of 15 points none would come to the end") && few.contains("samples = 16"), "{few}");
+    }
+}

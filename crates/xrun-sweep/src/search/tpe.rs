@@ -1,0 +1,325 @@
+//! Which point is tried next? The tree-structured Parzen estimator.
+//!
+//! Bergstra, Bardenet, Bengio and Kégl 2011, "Algorithms for Hyper-Parameter Optimization", section 4. The points before are
+//! split in two: the share `gamma` with the least cost is good, the rest is not. For each key the values of either
+//! half give a density: of numbers a sum of Gaussians, one at each value, as wide as the larger distance to its neighbours,
+//! and a wide one for the whole range; of choices their counts, each plus one. Some candidates are drawn from the density
+//! of the good ones, and the one is tried that is most often good for how often it is not: where `l / g`, the quotient of
+//! the densities, is the largest. Keys are taken for independent.
+//!
+//! Pure: a point depends on the seed, its number and the points that were told.
+
+use std::f64::consts::{PI, SQRT_2};
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+use crate::records::search::Dimension;
+use xrun_core::experiment::between::Between;
+use xrun_core::experiment::sweep::Tpe;
+use xrun_core::seed::normal;
+
+/// What the estimator is set to.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub seed: u32,
+    /// Points that are drawn without a look at results.
+    pub startup: u64,
+    /// The share of points that count as good.
+    pub gamma: f64,
+    /// How many are drawn, of which one is tried.
+    pub candidates: u64,
+}
+
+impl Settings {
+    /// Those of the file.
+    pub fn of(seed: u32, tpe: &Tpe) -> Self {
+        Self { seed, startup: tpe.startup, gamma: tpe.gamma, candidates: tpe.candidates }
+    }
+}
+
+/// A point whose result is known: its number, its values and its cost, of which less is better.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub point: u64,
+    pub values: Vec<Value>,
+    pub cost: f64,
+}
+
+/// The points of the start, at most so many, with those that there are before them.
+pub fn at_start(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
+    let mut points = before.to_vec();
+    for point in points.len() as u64 + 1..=samples.min(settings.startup) {
+        let Some((values, _)) = propose(space, settings, point, &[], &points) else { break };
+        points.push(values);
+    }
+    points
+}
+
+/// So often is another point drawn where one was there before.
+const TRIES_MAX: u64 = 1000;
+
+/// The point of this number, counted from 1, which is none of `before`. It looks at results if there are two at least, and
+/// it is none of the first. `None` when all points were there, or nearly all.
+pub fn propose(
+    space: &[Dimension],
+    settings: Settings,
+    point: u64,
+    told: &[Told],
+    before: &[Vec<Value>],
+) -> Option<(Vec<Value>, bool)> {
+    // A stream of its own, so that a point does not depend on how many numbers those before it took.
+    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(settings.seed));
+    generator.set_stream(point);
+    let is_new = |values: &Vec<Value>| !before.contains(values);
+    if point > settings.startup && told.len() > 1 {
+        let halves = Halves::of(space, settings.gamma, told);
+        let candidates = (0..settings.candidates).map(|_| halves.draw(space, &mut generator));
+        // Of equals the first.
+        let best = candidates.filter(|(values, _)| is_new(values)).reduce(|a, b| if b.1 > a.1 { b } else { a });
+        if let Some((values, _)) = best {
+            return Some((values, true));
+        }
+    }
+    let random = |generator: &mut ChaCha8Rng| -> Vec<Value> {
+        let of = |dimension: &Dimension| match dimension {
+            Dimension::Between(between) => between.at(generator.random()),
+            Dimension::Choice(list) => list[generator.random_range(0..list.len())].clone(),
+        };
+        space.iter().map(of).collect()
+    };
+    (0..TRIES_MAX).map(|_| random(&mut generator)).find(is_new).map(|values| (values, false))
+}
+
+/// The densities of the good points and of the others, for each key.
+struct Halves {
+    good: Vec<Density>,
+    other: Vec<Density>,
+}
+
+impl Halves {
+    fn of(space: &[Dimension], gamma: f64, told: &[Told]) -> Self {
+        let mut order: Vec<&Told> = told.iter().collect();
+        order.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.point.cmp(&b.point)));
+        let good = ((gamma * order.len() as f64).ceil() as usize).clamp(1, order.len().saturating_sub(1).max(1));
+        let (good, other) = order.split_at(good);
+        let densities = |half: &[&Told]| {
+            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|told| &told.values[at]));
+            space.iter().enumerate().map(of).collect()
+        };
+        Self { good: densities(good), other: densities(other) }
+    }
+
+    /// A candidate, and the logarithm of how much more likely it is among the good ones.
+    fn draw(&self, space: &[Dimension], generator: &mut ChaCha8Rng) -> (Vec<Value>, f64) {
+        let mut score = 0.0;
+        let each = space.iter().zip(self.good.iter().zip(&self.other));
+        let values = each.map(|(dimension, (good, other))| {
+            let value = good.draw(dimension, generator);
+            score += good.at(dimension, &value).ln() - other.at(dimension, &value).ln();
+            value
+        });
+        (values.collect(), score)
+    }
+}
+
+/// How likely each value of a key is.
+enum Density {
+    /// Middle and width of each Gaussian, in shares of the way from one end to the other.
+    Numbers(Vec<(f64, f64)>),
+    /// Of each choice.
+    Choices(Vec<f64>),
+}
+
+impl Density {
+    fn of<'a>(dimension: &Dimension, values: impl Iterator<Item = &'a Value>) -> Self {
+        match dimension {
+            Dimension::Between(between) => Self::Numbers(gaussians(between, values)),
+            Dimension::Choice(list) => {
+                let mut counts = vec![1.0; list.len()];
+                for at in values.filter_map(|value| list.iter().position(|one| one == value)) {
+                    counts[at] += 1.0;
+                }
+                let all: f64 = counts.iter().sum();
+                Self::Choices(counts.iter().map(|count| count / all).collect())
+            }
+        }
+    }
+
+    fn draw(&self, dimension: &Dimension, generator: &mut ChaCha8Rng) -> Value {
+        match (self, dimension) {
+            (Self::Numbers(gaussians), Dimension::Between(between)) => {
+                let (middle, width) = gaussians[generator.random_range(0..gaussians.len())];
+                // What falls outside is drawn again; at the very end of a range every second is.
+                let mut drawn = (0..TRIES_MAX).map(|_| middle + width * normal(generator));
+                between.at(drawn.find(|share| (0.0..=1.0).contains(share)).unwrap_or(middle))
+            }
+            (Self::Choices(shares), Dimension::Choice(list)) => {
+                let mut rest: f64 = generator.random();
+                let at = shares.iter().position(|share| {
+                    rest -= share;
+                    rest < 0.0
+                });
+                list[at.unwrap_or(list.len() - 1)].clone()
+            }
+            _ => Value::Null,
+        }
+    }
+
+    fn at(&self, dimension: &Dimension, value: &Value) -> f64 {
+        match (self, dimension) {
+            (Self::Numbers(gaussians), Dimension::Between(between)) => {
+                let share = between.share(value);
+                let each = gaussians.iter().map(|&(middle, width)| {
+                    let within = cumulative((1.0 - middle) / width) - cumulative(-middle / width);
+                    (-((share - middle) / width).powi(2) / 2.0).exp() / (width * (2.0 * PI).sqrt() * within)
+                });
+                each.sum::<f64>() / gaussians.len() as f64
+            }
+            (Self::Choices(shares), Dimension::Choice(list)) => {
+                list.iter().position(|one| one == value).map_or(f64::MIN_POSITIVE, |at| shares[at])
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+/// One for each value, and a wide one in the middle for what is not known yet.
+fn gaussians<'a>(between: &Between, values: impl Iterator<Item = &'a Value>) -> Vec<(f64, f64)> {
+    const WHOLE: (f64, f64) = (0.5, 1.0);
+    let mut middles: Vec<f64> = values.map(|value| between.share(value)).collect();
+    middles.push(WHOLE.0);
+    middles.sort_by(f64::total_cmp);
+    // Where values lie close together, none becomes a needle.
+    let narrowest = 1.0 / (1.0 + middles.len() as f64).min(100.0);
+    let gap = |a: usize, b: usize| middles.get(a).zip(middles.get(b)).map_or(0.0, |(a, b)| (b - a).abs());
+    let whole = middles.iter().position(|middle| *middle == WHOLE.0);
+    let each = (0..middles.len()).map(|at| {
+        let width = gap(at, at + 1).max(if at > 0 { gap(at - 1, at) } else { 0.0 });
+        if Some(at) == whole { WHOLE } else { (middles[at], width.clamp(narrowest, 1.0)) }
+    });
+    each.collect()
+}
+
+/// The share of the standard normal distribution below `x`.
+fn cumulative(x: f64) -> f64 {
+    0.5 * (1.0 + libm::erf(x / SQRT_2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SETTINGS: Settings = Settings { seed: 0, startup: 10, gamma: 0.15, candidates: 24 };
+
+    fn between(from: f64, to: f64, logarithmic: bool, integer: bool) -> Dimension {
+        Dimension::Between(Between { from, to, logarithmic, integer })
+    }
+
+    /// The least cost of so many points, of which `startup` are drawn at random.
+    fn least(seed: u32, points: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
+        let mut told: Vec<Told> = Vec::new();
+        for point in 1..=points {
+            let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
+            let (values, _) = propose(space, Settings { seed, startup, ..SETTINGS }, point, &told, &before).unwrap();
+            let cost = cost(&values);
+            told.push(Told { point, values, cost });
+        }
+        told.iter().map(|told| told.cost).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The least of a parabola over a logarithm and a number: 40 points, at each of eight seeds.
+    #[test]
+    fn it_comes_closer_to_the_least_than_random_points_do() {
+        let space = [between(1e-5, 1.0, true, false), between(-2.0, 2.0, false, false)];
+        let cost = |values: &[Value]| {
+            let (rate, x) = (values[0].as_f64().unwrap(), values[1].as_f64().unwrap());
+            (rate.log10() + 2.5).powi(2) + (x - 0.7).powi(2)
+        };
+        let both: Vec<(f64, f64)> =
+            (0..8).map(|seed| (least(seed, 40, 10, &space, &cost), least(seed, 40, 40, &space, &cost))).collect();
+        let wins = both.iter().filter(|(tpe, random)| tpe < random).count();
+        let sum = |pick: fn(&(f64, f64)) -> f64| both.iter().map(pick).sum::<f64>();
+        assert!(wins >= 6, "{wins} of 8: {both:?}");
+        assert!(sum(|both| both.0) < 0.5 * sum(|both| both.1), "{both:?}");
+    }
+
+    #[test]
+    fn a_choice_that_is_better_is_taken_more_often() {
+        let space =
+            [between(0.0, 1.0, false, false), Dimension::Choice(["a", "b", "c", "d"].map(|one| json!(one)).to_vec())];
+        for seed in 0..4 {
+            let mut told: Vec<Told> = Vec::new();
+            for point in 1..=40 {
+                let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
+                let (values, _) = propose(&space, Settings { seed, ..SETTINGS }, point, &told, &before).unwrap();
+                let cost = values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
+                told.push(Told { point, values, cost });
+            }
+            let later = told.iter().filter(|told| told.point > 20 && told.values[1] == "c").count();
+            assert!(later >= 10, "of 20 points {later} have it, and of four choices random ones have five");
+        }
+    }
+
+    #[test]
+    fn values_keep_to_their_ranges_and_no_point_comes_twice() {
+        let space = [between(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
+        let mut told: Vec<Told> = Vec::new();
+        for point in 1..=12 {
+            let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
+            let (values, by_results) = propose(&space, SETTINGS, point, &told, &before).unwrap();
+            assert!((1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean(), "{values:?}");
+            assert!(!before.contains(&values));
+            assert!(point > 10 || !by_results);
+            told.push(Told { point, cost: values[0].as_f64().unwrap(), values });
+        }
+        let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
+        assert_eq!(propose(&space, SETTINGS, 13, &told, &before), None, "all twelve were there");
+    }
+
+    #[test]
+    fn a_point_depends_on_the_seed_its_number_and_what_was_told_alone() {
+        let space = [between(0.0, 1.0, false, false)];
+        let told: Vec<Told> = (1..=10)
+            .map(|point| Told { point, values: vec![json!(point as f64 / 11.0)], cost: (point as f64 - 3.0).abs() })
+            .collect();
+        let before: Vec<Vec<Value>> = told.iter().map(|told| told.values.clone()).collect();
+        let of = |seed, point, told: &[Told]| propose(&space, Settings { seed, ..SETTINGS }, point, told, &before);
+        assert_eq!(of(1, 11, &told), of(1, 11, &told));
+        let mut turned = told.clone();
+        turned.reverse();
+        assert_eq!(of(1, 11, &told), of(1, 11, &turned), "the order in which results came is no matter");
+        assert_ne!(of(1, 11, &told), of(2, 11, &told));
+        assert_ne!(of(1, 11, &told), of(1, 12, &told));
+        let mut other = told.clone();
+        other[8].cost = -1.0;
+        assert_ne!(of(1, 11, &told), of(1, 11, &other));
+        let failed: Vec<Told> = told.iter().cloned().map(|told| Told { cost: f64::INFINITY, ..told }).collect();
+        assert!(of(1, 11, &failed).is_some(), "where all failed it still draws");
+    }
+
+    /// Two values, at 0.2 and 0.8, and the whole range: by hand, with a table of the normal distribution.
+    #[test]
+    fn a_density_is_what_the_paper_says() {
+        let dimension = between(0.0, 1.0, false, false);
+        let values = [json!(0.2), json!(0.8)];
+        let density = Density::of(&dimension, values.iter());
+        let Density::Numbers(gaussians) = &density else { panic!() };
+        // The neighbour of either is the middle of the range, 0.3 away; a quarter would be the narrowest.
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-5;
+        assert!(near(gaussians[0].1, 0.3) && gaussians[1] == (0.5, 1.0) && near(gaussians[2].1, 0.3), "{gaussians:?}");
+        // At 0.2: 1.32981 / 0.74368 of the first, 0.38139 / 0.38292 of the whole, 0.17997 / 0.74368 of the last.
+        let at = density.at(&dimension, &json!(0.2));
+        assert!(near(at, 1.008_713), "{at}");
+        let sum: f64 =
+            (0..1000).map(|at| density.at(&dimension, &json!((f64::from(at) + 0.5) / 1000.0)) / 1000.0).sum();
+        assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+        let choice = Dimension::Choice(vec![json!("a"), json!("b"), json!("c")]);
+        let chosen = [json!("a"), json!("a"), json!("c")];
+        let density = Density::of(&choice, chosen.iter());
+        let shares = ["a", "b", "c"].map(|one| density.at(&choice, &json!(one)));
+        assert!(near(shares[0], 3.0 / 6.0) && near(shares[1], 1.0 / 6.0) && near(shares[2], 2.0 / 6.0), "{shares:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Slurm's commands: `sbatch`, `squeue`, `scontrol`, and what they answer.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use super::SlurmError;
+use super::arrays::Arrays;
+use xrun_core::printable;
+
+/// A message of Slurm's is cut after this.
+const SAID_CHARACTERS_MAX: usize = 400;
+
+/// A task of a job array, as the queue has it; also for some minutes after its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub job: u64,
+    /// Its number in the array.
+    pub task: usize,
+    /// The place of its run in the order of the sweep.
+    pub place: usize,
+    /// `PENDING`, `RUNNING`, `CANCELLED`, …
+    pub state: String,
+    /// Why it waits, in Slurm's word.
+    pub reason: String,
+    /// Of a search: it stops after this step. `None` is the end of its run.
+    pub until: Option<u64>,
+}
+
+impl Task {
+    /// It runs, or will.
+    pub fn is_active(&self) -> bool {
+        const ENDED: [&str; 10] = [
+            "BOOT_FAIL",
+            "CANCELLED",
+            "COMPLETED",
+            "DEADLINE",
+            "FAILED",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "PREEMPTED",
+            "REVOKED",
+            "TIMEOUT",
+        ];
+        !ENDED.contains(&self.state.as_str())
+    }
+
+    pub fn waits(&self) -> bool {
+        matches!(self.state.as_str(), "PENDING" | "REQUEUED" | "REQUEUE_FED" | "REQUEUE_HOLD" | "SPECIAL_EXIT")
+    }
+}
+
+/// Slurm's commands are here.
+pub fn available() -> Result<(), SlurmError> {
+    for command in ["sbatch", "squeue"] {
+        run(command, Command::new(command).arg("--version"))?;
+    }
+    Ok(())
+}
+
+/// Submits a script; answers the number of the job.
+pub fn submit(script: &Path) -> Result<u64, SlurmError> {
+    let output = run("sbatch", Command::new("sbatch").arg("--parsable").arg(script))?;
+    if !output.status.success() {
+        return Err(SlurmError::Refused { said: said(&output) });
+    }
+    // On a federation the cluster's name stands behind a semicolon.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = text.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    number.parse().map_err(|_| {
+        let said = format!("expected the number of the job, found \"{}\"", printable::line(&text, 80));
+        SlurmError::Failed { command: "sbatch", said }
+    })
+}
+
+/// The most tasks that the cluster takes in one array; `None` when it does not say.
+pub fn array_size_max() -> Option<u32> {
+    let output = run("scontrol", Command::new("scontrol").args(["show", "config"])).ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("MaxArraySize"))?;
+    line.trim_start().strip_prefix('=')?.trim().parse().ok()
+}
+
+/// The tasks of a sweep's jobs.
+pub fn tasks(arrays: &Arrays) -> Result<Vec<Task>, SlurmError> {
+    Ok(lines(&arrays.names())?.lines().filter_map(|line| task(line, arrays)).collect())
+}
+
+/// The lines of the queue of the jobs with these names, which are a list with commas.
+pub fn lines(names: &str) -> Result<String, SlurmError> {
+    let mut command = Command::new("squeue");
+    command.args(["--noheader", "--array", "--states=all", "--format=%F|%K|%T|%j|%r"]);
+    let output = run("squeue", command.arg(format!("--name={names}")))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(SlurmError::Failed { command: "squeue", said: said(&output) }),
+    }
+}
+
+/// Of `12|3|PENDING|name|Priority`; `None` for a line that is not of a task of these arrays.
+pub fn task(line: &str, arrays: &Arrays) -> Option<Task> {
+    let mut parts = line.trim().splitn(5, '|');
+    let (job, task) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let state = printable::line(parts.next()?, 40);
+    let place = arrays.place(parts.next()?, task)?;
+    let reason = printable::line(parts.next().unwrap_or_default(), 120);
+    Some(Task { job, task, place, state, reason, until: None })
+}
+
+fn run(name: &'static str, command: &mut Command) -> Result<Output, SlurmError> {
+    command.stdin(Stdio::null()).output().map_err(|source| SlurmError::Command { command: name, source })
+}
+
+/// What a command said, in a line.
+fn said(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.is_empty() {
+        true => format!("it ended with {} and said nothing", output.status),
+        false => printable::line(&lines.join("; "), SAID_CHARACTERS_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_of_the_queue_are_read() {
+        let arrays = Arrays::new(Path::new("s"), 30, Some(10));
+        let task = |line: &str| super::task(line, &arrays);
+        let read = task("12|3|PENDING|xrun_s_from_20|Priority\n").unwrap();
+        assert_eq!((read.job, read.task, read.place), (12, 3, 23));
+        assert_eq!((read.state.as_str(), read.reason.as_str()), ("PENDING", "Priority"));
+        assert!(read.is_active() && read.waits());
+        assert!(!task("12|3|OUT_OF_MEMORY|xrun_s|None").unwrap().is_active());
+        assert!(task("12|3|COMPLETING|xrun_s|None").unwrap().is_active());
+        assert_eq!(task("12|0-3%2|PENDING|xrun_s|Priority"), None);
+        assert_eq!(task("12|N/A|RUNNING|xrun_s|None"), None);
+        assert_eq!(task("12|3|RUNNING|another|None"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_makes_it_panic(line in ".{0,60}|[0-9|A-Z]{0,30}") {
+            let _ = task(&line, &Arrays::new(Path::new("s"), 30, Some(10)));
+        }
+    }
+}

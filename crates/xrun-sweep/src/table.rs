@@ -1,0 +1,341 @@
+//! What came out of a sweep? A row a point, from the run directories: `table.csv`, `table.json`, `report.html`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::compare::front;
+use super::measure::{Queued, measure};
+use super::page;
+use super::points::{RunId, masked};
+use crate::records::search::Search;
+use crate::records::sweep::{Change, Measured, Noise, Process, Record, Row, Spread, Table};
+use xrun_core::experiment::read_sweep::shown;
+use xrun_core::files::layout;
+use xrun_core::files::write;
+use xrun_core::files::write::WriteError;
+use xrun_core::task::metric::Better;
+use xrun_results::format::VERSION;
+use xrun_results::loss;
+use xrun_results::read;
+use xrun_results::report::epochs::csv_line;
+
+/// What is compared with the reference.
+pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "resident_peak", "device_reserved_peak"];
+
+/// Memory against which speed is held, and the name of the front.
+pub const FRONTS: [(&str, &str); 3] =
+    [("heap", "heap_peak"), ("resident", "resident_peak"), ("device", "device_reserved_peak")];
+
+impl Row {
+    fn number(&self, name: &str) -> Option<Spread> {
+        match name {
+            "steps_per_second" => self.steps_per_second,
+            "heap_peak" => self.heap_peak,
+            "resident_peak" => self.resident_peak,
+            _ => self.device_reserved_peak,
+        }
+    }
+
+    fn each(&self, name: &str) -> Vec<f64> {
+        let bytes = |size: Option<u64>| size.map(|size| size as f64);
+        let of = |run: &Measured| match name {
+            "steps_per_second" => run.steps_per_second,
+            "heap_peak" => bytes(run.heap_peak),
+            "resident_peak" => bytes(run.resident_peak),
+            _ => bytes(run.device_reserved_peak),
+        };
+        self.runs.iter().filter(|run| run.finished).filter_map(of).collect()
+    }
+
+    /// Speed and memory, of a point that finished.
+    pub fn place(&self, memory: &str) -> Option<(f64, f64)> {
+        let finished = self.finished > 0;
+        Some((self.steps_per_second?.median, self.number(memory)?.median)).filter(|_| finished)
+    }
+}
+
+/// Reads all run directories of a sweep. `queued` is what the queue of a cluster knows.
+pub fn table(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Table {
+    let processes = processes(sweep);
+    let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
+    let points = (1..=record.points.len() as u64).map(|point| {
+        let runs = (1..=record.repeats).map(|repeat| {
+            let run = RunId { point, repeat };
+            measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied(), rungs)
+        });
+        runs.collect()
+    });
+    let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    assemble(&name, record, points)
+}
+
+/// From what the runs of each point measured.
+fn assemble(name: &str, record: &Record, points: impl Iterator<Item = Vec<Measured>>) -> Table {
+    let values = |point| record.keys.iter().zip(record.values(point)).map(|(key, value)| masked(key, value)).collect();
+    let mut rows: Vec<Row> = (1..).zip(points).map(|(point, runs)| row(point, values(point), runs)).collect();
+    let measured = || rows.iter().flat_map(|row| &row.runs);
+    let search = record.search.as_ref();
+    let searched = search.map(|search| (search.metric.clone(), Some(search.better)));
+    let by = searched.or_else(|| measured().find_map(|run| run.best_by.clone()));
+    let (metric, better) = match by {
+        Some((metric, better)) => (Some(metric), better),
+        None => (measured().find_map(|run| run.metrics.keys().next().cloned()), None),
+    };
+    let loss_kind = measured().find_map(|run| Some(loss::main(&run.losses)?.kind.clone()));
+    for row in &mut rows {
+        if let Some(metric) = &metric {
+            row.metric = Spread::of(counted(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));
+        }
+        if let Some(kind) = &loss_kind {
+            let of = |run: &Measured| run.losses.iter().find(|loss| loss.kind == *kind).map(|loss| loss.last);
+            row.loss = Spread::of(counted(&row.runs).filter_map(of));
+        }
+    }
+    let rungs = search.map_or_else(Vec::new, |search| search.rungs().to_vec());
+    for row in rows.iter_mut().filter(|_| !rungs.is_empty()) {
+        let steps = row.steps.unwrap_or_default();
+        row.rung = Some(rungs.iter().filter(|rung| **rung <= steps).count() as u64);
+    }
+    let best = better.and_then(|better| match rungs.is_empty() {
+        true => best(&rows, better, search.is_some()),
+        false => best_at_top(&rows, better),
+    });
+    for (name, memory) in FRONTS {
+        let places: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.place(memory)).collect();
+        rows.iter_mut().zip(front(&places)).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
+    }
+    // What is searched for is a metric; speeds of so many points are compared with none.
+    let reference = search.map_or_else(|| reference(record, &rows), |_| None);
+    let noise = compare(&mut rows, reference);
+    Table {
+        version: VERSION,
+        experiment: record.experiment.clone(),
+        sweep: name.to_owned(),
+        created: record.created.clone(),
+        mode: record.mode.clone(),
+        repeats: record.repeats,
+        keys: record.keys.clone(),
+        metric,
+        better,
+        best,
+        rungs,
+        loss_kind,
+        reference,
+        noise,
+        rows,
+    }
+}
+
+/// The point with the best median of the metric, of those that finished; the first of those that are alike.
+fn best(rows: &[Row], better: Better, of_search: bool) -> Option<u64> {
+    let finished = rows.iter().filter(|row| row.finished > 0);
+    let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.point, row.metric?.median))).collect();
+    // Where all are alike, none is better; but a search has a result.
+    let alike = measured.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    if alike && !of_search { None } else { first_of_best(measured, better) }
+}
+
+/// Of those that came to the highest rung that one came to; a metric after fewer steps is another one.
+fn best_at_top(rows: &[Row], better: Better) -> Option<u64> {
+    let came = |row: &&Row| row.runs.iter().any(|run| run.finished || run.at_rung);
+    let top = rows.iter().filter(came).filter_map(|row| row.rung).max()?;
+    let there = rows.iter().filter(came).filter(|row| row.rung == Some(top));
+    first_of_best(there.filter_map(|row| Some((row.point, row.metric?.median))).collect(), better)
+}
+
+fn first_of_best(measured: Vec<(u64, f64)>, better: Better) -> Option<u64> {
+    measured
+        .into_iter()
+        .reduce(|best, one| if better.prefers(one.1, best.1) { one } else { best })
+        .map(|(point, _)| point)
+}
+
+/// The last process of each run.
+fn processes(sweep: &Path) -> BTreeMap<String, Process> {
+    let Ok(lines) = read::lines::<Process>(sweep.join(layout::PROCESSES)) else { return BTreeMap::new() };
+    lines.map_while(Result::ok).map(|process| (process.run.clone(), process)).collect()
+}
+
+/// The runs whose numbers count.
+fn counted(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
+    let any = runs.iter().any(|run| run.finished);
+    runs.iter().filter(move |run| run.finished || !any)
+}
+
+fn row(point: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
+    let number = |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter_map(of));
+    fn bytes(size: Option<u64>) -> Option<f64> {
+        size.map(|size| size as f64)
+    }
+    Row {
+        point,
+        values,
+        outcome: outcome(&runs),
+        steps: runs.iter().filter_map(|run| run.steps).max(),
+        rung: None,
+        finished: runs.iter().filter(|run| run.finished).count() as u64,
+        exit_code: runs.iter().filter_map(|run| run.exit_code.or(run.signal.map(|signal| 128 + signal))).max(),
+        steps_per_second: number(|run| run.steps_per_second),
+        cleanup_seconds: number(|run| run.cleanup_seconds),
+        heap_peak: number(|run| bytes(run.heap_peak)),
+        heap_floor: number(|run| bytes(run.heap_floor)),
+        resident_peak: number(|run| bytes(run.resident_peak)),
+        resident_floor: number(|run| bytes(run.resident_floor)),
+        device_in_use_peak: number(|run| bytes(run.device_in_use_peak)),
+        device_in_use_floor: number(|run| bytes(run.device_in_use_floor)),
+        device_reserved_peak: number(|run| bytes(run.device_reserved_peak)),
+        device_reserved_floor: number(|run| bytes(run.device_reserved_floor)),
+        growth: number(|run| run.growth),
+        verdict: counted(&runs).filter_map(|run| run.verdict).max(),
+        metric: None,
+        loss: None,
+        change: BTreeMap::new(),
+        pareto: Vec::new(),
+        runs,
+    }
+}
+
+/// `finished`, or `1 finished, 1 killed (signal 9)`.
+fn outcome(runs: &[Measured]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for run in runs {
+        let why = match (run.finished, run.signal, run.exit_code) {
+            (true, _, _) | (_, None, None | Some(0)) => run.outcome.clone(),
+            (_, Some(signal), _) => format!("{} (signal {signal})", run.outcome),
+            (_, None, Some(code)) => format!("{} (exit {code})", run.outcome),
+        };
+        *counts.entry(why).or_default() += 1;
+    }
+    match counts.len() {
+        1 => counts.into_keys().next().unwrap_or_default(),
+        _ => counts.iter().map(|(why, count)| format!("{count} {why}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn reference(record: &Record, rows: &[Row]) -> Option<u64> {
+    let cleanup = record.keys.iter().position(|key| key == "cleanup.every_steps");
+    let none = |row: &&Row| cleanup.is_some_and(|at| row.values[at] == 0);
+    let finished = || rows.iter().filter(|row| row.finished > 0);
+    finished().find(none).or_else(|| finished().next()).map(|row| row.point)
+}
+
+fn compare(rows: &mut [Row], reference: Option<u64>) -> BTreeMap<&'static str, Noise> {
+    let mut noises = BTreeMap::new();
+    let Some(at) = rows.iter().position(|row| Some(row.point) == reference) else { return noises };
+    for name in COMPARED {
+        let points: Vec<Vec<f64>> = rows.iter().map(|row| row.each(name)).collect();
+        let measured: Vec<Vec<f64>> = points.iter().filter(|values| !values.is_empty()).cloned().collect();
+        let noise = Noise::of(&measured);
+        noises.extend(noise.map(|noise| (name, noise)));
+        for (other, values) in points.iter().enumerate().filter(|(other, _)| *other != at) {
+            rows[other].change.extend(Change::of(values, &points[at], noise).map(|change| (name, change)));
+        }
+    }
+    noises
+}
+
+/// Writes `table.csv`, `table.json` and `report.html`, and answers with the table.
+pub fn write(sweep: &Path, record: &Record, queued: &BTreeMap<RunId, Queued>) -> Result<Table, WriteError> {
+    let table = table(sweep, record, queued);
+    write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
+    write::replace_json(&sweep.join(layout::TABLE_JSON), &table)?;
+    write::replace(&sweep.join(layout::REPORT), page::html(&table).as_bytes())?;
+    Ok(table)
+}
+
+/// A row a point; what is not known is empty. Sizes are bytes.
+fn csv(table: &Table) -> String {
+    let spread = |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
+    let mut header = vec!["point".to_owned()];
+    header.extend(table.keys.iter().cloned());
+    header.extend(["runs", "finished", "outcome", "exit_code"].map(str::to_owned));
+    for name in SPREADS {
+        header.extend(spread(name));
+    }
+    header.extend(["verdict".to_owned()]);
+    for name in COMPARED {
+        header.extend(spread(&format!("{name}_change")));
+        header.push(format!("{name}_against_reference"));
+    }
+    header.extend(["pareto", "steps", "rung"].map(str::to_owned));
+    let mut text = csv_line(header);
+    for row in &table.rows {
+        let mut cells = vec![row.point.to_string()];
+        cells.extend(row.values.iter().map(plain));
+        cells.extend([row.runs.len().to_string(), row.finished.to_string(), row.outcome.clone()]);
+        cells.push(row.exit_code.map_or_else(String::new, |code| code.to_string()));
+        for spread in spreads(row) {
+            let numbers =
+                spread.map(|spread| [spread.median, spread.low, spread.high].map(|number| number.to_string()));
+            cells.extend(numbers.unwrap_or_default());
+        }
+        cells.push(row.verdict.map_or_else(String::new, |verdict| verdict.words().to_owned()));
+        for name in COMPARED {
+            let number = |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
+            match row.change.get(name) {
+                Some(change) => {
+                    cells.extend([Some(change.change), change.low, change.high].map(number));
+                    cells.push(change.words());
+                }
+                None if Some(row.point) == table.reference && row.number(name).is_some() => {
+                    cells.extend(["", "", "", "the reference"].map(str::to_owned));
+                }
+                None => cells.extend([const { String::new() }; 4]),
+            }
+        }
+        cells.push(row.pareto.join(" "));
+        cells.extend([row.steps, row.rung].map(|count| count.map_or_else(String::new, |count| count.to_string())));
+        text.push_str(&csv_line(cells));
+    }
+    text
+}
+
+/// Numbers of a row that have a middle and two ends, in the order of the columns.
+const SPREADS: [&str; 13] = [
+    "steps_per_second",
+    "cleanup_seconds",
+    "heap_peak",
+    "heap_floor",
+    "resident_peak",
+    "resident_floor",
+    "device_in_use_peak",
+    "device_in_use_floor",
+    "device_reserved_peak",
+    "device_reserved_floor",
+    "growth_per_step",
+    "metric",
+    "loss",
+];
+
+fn spreads(row: &Row) -> [Option<Spread>; 13] {
+    [
+        row.steps_per_second,
+        row.cleanup_seconds,
+        row.heap_peak,
+        row.heap_floor,
+        row.resident_peak,
+        row.resident_floor,
+        row.device_in_use_peak,
+        row.device_in_use_floor,
+        row.device_reserved_peak,
+        row.device_reserved_floor,
+        row.growth,
+        row.metric,
+        row.loss,
+    ]
+}
+
+/// A value without quotes; one that a spreadsheet would take for a formula gets a mark.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),
+        Value::String(text) => text.clone(),
+        other => shown(other),
+    }
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! What do the table, the comparison and the page say of runs whose numbers are known?
+
+use serde_json::json;
+
+use super::*;
+use crate::text;
+use xrun_results::format::VERSION;
+use xrun_results::loss::KindLoss;
+use xrun_results::verdict::Judgement;
+
+fn record(keys: &[&str], points: Vec<Vec<Value>>, repeats: u64) -> Record {
+    Record {
+        version: VERSION,
+        experiment: "sample".into(),
+        created: "2026-11-21T07:14:35Z".into(),
+        xrun: "1".into(),
+        command: vec!["xrun".into()],
+        working_directory: "/".into(),
+        mode: "grid".into(),
+        seed: 0,
+        repeats,
+        experiment_seed: 0,
+        keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        order: Vec::new(),
+        points,
+        search: None,
+    }
+}
+
+fn run(point: u64, repeat: u64, speed: f64, resident: u64) -> Measured {
+    const MEBIBYTE: u64 = 1024 * 1024;
+    Measured {
+        run: RunId { point, repeat }.to_string(),
+        repeat,
+        outcome: "finished".into(),
+        finished: true,
+        at_rung: false,
+        exit_code: Some(0),
+        signal: None,
+        message: None,
+        steps: Some(100),
+        seconds: Some(20.0),
+        steps_per_second: Some(speed),
+        cleanup_seconds: Some(0.5),
+        heap_peak: Some(100 * MEBIBYTE),
+        heap_floor: Some(40 * MEBIBYTE),
+        resident_peak: Some(resident * MEBIBYTE),
+        resident_floor: Some((resident - 20) * MEBIBYTE),
+        device_in_use_peak: None,
+        device_in_use_floor: None,
+        device_reserved_peak: None,
+        device_reserved_floor: None,
+        growth: Some(12.0),
+        verdict: Some(Judgement::Bounded),
+        metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
+        losses: Vec::new(),
+        best_by: Some(("map50".into(), Some(Better::Higher))),
+    }
+}
+
+fn killed(run: Measured) -> Measured {
+    Measured {
+        outcome: "killed".into(),
+        finished: false,
+        exit_code: None,
+        signal: Some(9),
+        steps_per_second: None,
+        message: Some("<script>alert(1)</script>\u{1b}[2J".into()),
+        ..run
+    }
+}
+
+/// Every step costs a fifth of the speed and saves memory, every tenth saves as much for less, every hundredth is lost in the noise.
+fn repeated() -> Table {
+    let points = vec![
+        vec![run(1, 1, 5.0, 200), run(1, 2, 5.1, 202)],
+        vec![run(2, 1, 4.0, 150), run(2, 2, 4.1, 151)],
+        vec![run(3, 1, 4.9, 150), run(3, 2, 4.8, 151)],
+        vec![run(4, 1, 5.05, 201), run(4, 2, 5.0, 199)],
+        vec![killed(run(5, 1, 0.0, 900)), killed(run(5, 2, 0.0, 950))],
+    ];
+    let values = [0, 1, 10, 100, 1000].map(|value| vec![json!(value)]).to_vec();
+    assemble("2026-11-21T07-14-35_aaaaaa", &record(&["cleanup.every_steps"], values, 2), points.into_iter())
+}
+
+#[test]
+fn costs_are_told_from_noise_and_a_killed_point_is_a_row() {
+    insta::assert_snapshot!(text::text(&repeated(), None));
+}
+
+#[test]
+fn the_page_has_every_floor_and_the_ends_of_an_interval_in_one_unit() {
+    const KIBIBYTE: u64 = 1024;
+    let on_device = |repeat: u64, floor: u64| Measured {
+        device_in_use_peak: Some(2000 * KIBIBYTE),
+        device_in_use_floor: Some(floor * KIBIBYTE),
+        device_reserved_peak: Some(4000 * KIBIBYTE),
+        device_reserved_floor: Some(3000 * KIBIBYTE),
+        ..run(1, repeat, 5.0, 200)
+    };
+    let record = record(&["limits.prefetch"], vec![vec![json!(2)]], 2);
+    let table = assemble("one", &record, [vec![on_device(1, 1000), on_device(2, 1100)]].into_iter());
+    let (titles, rows) = text::rows(&table, text::Room::Memory);
+    let cells = &rows[0];
+    assert_eq!(titles.len(), cells.len());
+    let cell = |title: &str| cells[titles.iter().position(|one| one == title).unwrap()].to_string();
+    assert_eq!(cell(">resident floor"), "180 MiB");
+    assert_eq!(cell(">device in use, floor"), "1 MiB (1 to 1.1)");
+    assert_eq!(cell(">device reserved, floor"), "2.9 MiB");
+    assert!(page::html(&table).contains("resident floor"));
+    assert!(!text::text(&table, None).contains("resident floor"), "no room in a terminal");
+    let csv = csv(&table);
+    assert!(csv.contains("resident_floor,") && csv.contains("device_in_use_floor,"), "{csv}");
+}
+
+#[test]
+fn one_repeat_says_that_noise_was_not_measured() {
+    let points = vec![vec![run(1, 1, 5.0, 200)], vec![run(2, 1, 4.0, 150)]];
+    let values = vec![vec![json!(2), json!("16 MiB")], vec![json!(4), json!("64 MiB")]];
+    let record = record(&["limits.prefetch", "limits.frame_cache"], values, 1);
+    insta::assert_snapshot!(text::text(&assemble("one", &record, points.into_iter()), None));
+}
+
+#[test]
+fn the_front_has_the_points_that_no_other_one_beats() {
+    let table = repeated();
+    let on: Vec<u64> = table.rows.iter().filter(|row| row.pareto.contains(&"resident")).map(|row| row.point).collect();
+    // Point 3 is as small as point 2 and faster; the killed one has no speed.
+    assert_eq!(on, [1, 3, 4]);
+}
+
+#[test]
+fn what_a_run_said_cannot_change_the_page() {
+    let page = page::html(&repeated());
+    assert!(page.contains("&lt;script&gt;") && !page.contains("<script>") && !page.contains('\u{1b}'));
+    assert!(page.matches("<svg").count() >= 3, "fronts and curves are drawn");
+    assert!(page.contains("each point with its every_steps"), "points are named in the drawing");
+}
+
+#[test]
+fn a_table_for_spreadsheets_has_a_cell_for_each_column() {
+    let csv = csv(&repeated());
+    let mut rows = csv.lines();
+    let header: Vec<&str> = rows.next().unwrap().split(',').collect();
+    let at = |name: &str| header.iter().position(|title| *title == name).unwrap();
+    let cells: Vec<Vec<&str>> = rows.map(|row| row.split(',').collect()).collect();
+    assert!(cells.iter().all(|row| row.len() == header.len()), "{csv}");
+    assert_eq!(cells[1][at("steps_per_second")], "4.05");
+    assert_eq!(cells[0][at("steps_per_second_against_reference")], "the reference");
+    assert_eq!(cells[0][at("device_reserved_peak_against_reference")], "", "there is none");
+    assert!(cells[3][at("steps_per_second_against_reference")].starts_with("within noise"));
+    assert_eq!(cells[4][at("exit_code")], "137");
+    assert_eq!(cells[4][at("steps_per_second_change")], "");
+}
+
+#[test]
+fn the_page_shows_the_metric_over_the_value_and_names_the_best_point() {
+    let losses = |last: f64| {
+        let of = |kind: &str, steps: u64, last: f64| KindLoss { kind: kind.into(), steps, last, ..KindLoss::default() };
+        vec![of("triplet", 10, 0.0), of("detection", 90, last)]
+    };
+    let scored = |point: u64, score: f64| Measured {
+        metrics: BTreeMap::from([("map50".to_owned(), Some(score)), ("aardvark".to_owned(), Some(9.0))]),
+        losses: losses(1.0 / score),
+        ..run(point, 1, 5.0, 200)
+    };
+    // The last one was stopped: the validation before training says nothing.
+    let stopped = Measured { metrics: BTreeMap::new(), finished: false, ..scored(4, 0.9) };
+    let points = vec![vec![scored(1, 0.25)], vec![scored(2, 0.5)], vec![scored(3, 0.4)], vec![stopped]];
+    let values = [1e-4, 1e-3, 1e-2, 1.0].map(|value| vec![json!(value)]).to_vec();
+    let table = assemble("one", &record(&["optimizer.adamw.learning_rate"], values, 1), points.into_iter());
+    assert_eq!((table.metric.as_deref(), table.best), (Some("map50"), Some(2)), "and not the first by name");
+    assert_eq!(table.rows[3].metric, None);
+    assert_eq!(table.rows[1].loss.unwrap().median, 2.0, "of the kind that most steps were of");
+    let told = text::text(&table, None);
+    assert!(told.contains("best: point 2 (optimizer.adamw.learning_rate = 0.001), map50 0.5"), "{told}");
+    assert!(told.lines().next().unwrap().contains("map50 ↑") && told.contains("loss, detection ↓"), "{told}");
+    let page = page::html(&table);
+    assert!(page.contains("<h3>map50 by optimizer.adamw.learning_rate</h3>") && page.contains("higher is better"));
+    assert!(page.contains(">0.001<") && page.contains(">0.01<"), "a logarithmic axis has these ticks");
+    assert!(page.contains("best: point 2") && page.contains("best 0.5"));
+    assert!(!page.contains("noise not measured"), "said once above the table");
+    // The lower is better: another one is best.
+    let mut table = table;
+    assert_eq!(super::best(&table.rows, Better::Lower, false), Some(1));
+    table.rows.truncate(1);
+    assert_eq!(super::best(&table.rows, Better::Lower, false), None, "of one point none is best");
+}
+
+#[test]
+fn what_is_the_same_in_all_points_is_said_once_and_not_in_a_column() {
+    let points = vec![vec![run(1, 1, 5.0, 200), run(1, 2, 5.5, 200)], vec![run(2, 1, 4.0, 150), run(2, 2, 4.0, 150)]];
+    let values = vec![vec![json!(2), json!("a")], vec![json!(4), json!("a")]];
+    let record = record(&["limits.prefetch", "limits.frame_cache"], values, 2);
+    let page = page::html(&assemble("one", &record, points.into_iter()));
+    assert!(page.contains("The same in all points: outcome finished, map50 ↑ 0.5, heap peak 100 MiB"), "{page}");
+    let table = &page[page.find("<table").unwrap()..page.find("</table>").unwrap()];
+    assert!(!table.contains("finished") && !table.contains("100 MiB"), "{table}");
+    assert!(table.contains(">frame_cache<"), "what is swept stays, though it is the same: {table}");
+    assert!(table.contains("data-title=\"steps/s with cleanup\">5.25 <small>5 to 5.5</small>"), "{table}");
+    assert!(table.contains("data-title=\"steps/s with cleanup\">4</td>"), "4 to 4 says nothing: {table}");
+    // Both keys are texts or have one curve only: a figure of dots alone has no empty table below it.
+    assert!(!page.contains("<tbody></tbody>"), "{page}");
+}
+
+#[test]
+fn a_text_that_was_swept_has_no_quotes() {
+    assert_eq!(text::value(&json!("110MiB")), "110MiB");
+    assert_eq!((text::value(&json!(2)), text::value(&json!("a\u{1b}b"))), ("2".into(), "a\\u{1b}b".into()));
+}

@@ -1,0 +1,368 @@
+//! What is written down of a command? The files that every run has.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::numbers::Numbers;
+use super::{Begun, Request, StepsFrom, WatchError, start};
+use crate::directory;
+use crate::directory::RunDirectory;
+use crate::host;
+use crate::memory::killed;
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::bounded::planned::{Place, PlannedOwner};
+use xrun_core::dataset::digest::digest;
+use xrun_core::files::layout;
+use xrun_core::files::write;
+use xrun_core::files::write::{LineWriter, WriteError, lines};
+use xrun_core::printable;
+use xrun_results::built;
+use xrun_results::command_line;
+use xrun_results::format::{
+    DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
+    Outcome, OwnerSummary, PostMortem, Summary, VERSION,
+};
+use xrun_results::read;
+use xrun_results::read::ReadError;
+use xrun_results::timestamp;
+use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::watched::Watched;
+
+/// Lines that wait to be written; a sample is written within this time.
+const LINES: usize = 16;
+const MEMORY_LINES: &str = "memory_lines";
+const METRICS_LINES: &str = "metrics_lines";
+const LOG_LINES: &str = "log_lines";
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+const LOG_LINE_CHARACTERS_MAX: usize = 4000;
+
+/// The result directory of a command, and its open files.
+#[derive(Debug)]
+pub struct Record {
+    pub directory: RunDirectory,
+    experiment: String,
+    memory: LineWriter,
+    metrics: LineWriter,
+    log: LineWriter,
+    written: Instant,
+    numbers: Numbers,
+    /// Processes before this one wrote lines, and no step of this one is known yet.
+    goes_on: bool,
+    seconds_before: f64,
+    steps_planned: Option<u64>,
+}
+
+/// How it all ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub outcome: Outcome,
+    pub exit_code: u8,
+    pub message: String,
+    pub steps: u64,
+    pub seconds: f64,
+    pub steps_per_second: Option<f64>,
+    pub memory: MemorySummary,
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Lines that wait to be written.
+pub fn buffers() -> [Buffer; 3] {
+    [lines(MEMORY_LINES, LINES), lines(METRICS_LINES, LINES), lines(LOG_LINES, LINES)]
+}
+
+/// The limit that ended it.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    pub message: String,
+    /// The option that sets it; `None` for the container's.
+    pub key: Option<&'static str>,
+    pub place: Place,
+    pub limit: u64,
+    pub held: u64,
+    pub line: MemoryLine,
+}
+
+impl Record {
+    /// Makes the directory and describes the command there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
+        // Masked: guesses at a secret could be checked against a digest of it.
+        let words = start::words(request);
+        let folder = std::env::current_dir().unwrap_or_default();
+        let fingerprint = digest(format!("{}\0{}", folder.display(), words.join("\0")).as_bytes());
+        let directory = directory::create(&request.results, &request.name, &fingerprint, timestamp::time())?;
+        let manifest = Manifest {
+            version: VERSION,
+            experiment: request.name.clone(),
+            description: printable::line(&words.join(" "), DESCRIPTION_CHARACTERS_MAX),
+            run: directory.id.clone(),
+            fingerprint,
+            seed: 0,
+            command: command_line::command(),
+            code: built::code(&folder, request.patch),
+            working_directory: folder.display().to_string(),
+            started: timestamp::now(),
+            resumed: Vec::new(),
+            resume_commands: Vec::new(),
+            device: unknown_device(),
+            host: host::host(),
+            data: BTreeMap::new(),
+            data_skipped: BTreeMap::new(),
+            smaller: Vec::new(),
+            origins: BTreeMap::new(),
+            until: None,
+            watched: Some(watched.clone()),
+            slurm: xrun_results::process::SlurmJob::here(),
+        };
+        write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
+        Self::open(Begun { directory, segment: 0, seconds: 0.0 }, request, ledger)
+    }
+
+    /// Adds to the description of an experiment's run how its command is watched, and goes on behind what is written there.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub fn within(begun: Begun, request: &Request, watched: &Watched, ledger: &Ledger) -> Result<Self, WatchError> {
+        let path = &begun.directory.path;
+        let unreadable = |error: ReadError| WatchError::System(error.to_string());
+        let mut manifest = read::manifest(path).map_err(unreadable)?;
+        manifest.watched = Some(watched.clone());
+        manifest.device = unknown_device();
+        write::replace_json(&path.join(layout::MANIFEST), &manifest)?;
+        let mut plan = read::plan(path).map_err(unreadable)?;
+        plan.owners = super::buffers(request).iter().map(PlannedOwner::from).collect();
+        write::replace_json(&path.join(layout::PLAN), &plan)?;
+        let record = Self::open(begun, request, ledger)?;
+        Ok(Self { steps_planned: plan.steps_known(), ..record })
+    }
+
+    fn open(begun: Begun, request: &Request, ledger: &Ledger) -> Result<Self, WatchError> {
+        let path = &begun.directory.path;
+        let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &path.join(file));
+        // For whoever asks later who killed both. A command whose record cannot note this is watched all the same.
+        let _ = write::replace_json(&path.join(layout::PROCESS), &killed::note(begun.segment, host::name()));
+        Ok(Self {
+            memory: open(MEMORY_LINES, layout::MEMORY)?,
+            metrics: open(METRICS_LINES, layout::METRICS)?,
+            log: open(LOG_LINES, layout::LOG)?,
+            experiment: request.name.clone(),
+            directory: begun.directory,
+            written: Instant::now(),
+            numbers: Numbers::new(request.metrics.clone()),
+            goes_on: begun.segment > 0,
+            seconds_before: begun.seconds,
+            steps_planned: None,
+        })
+    }
+
+    /// A command that goes on does some steps again, whose lines of before go.
+    fn rewind(&mut self, step: u64) -> Result<(), WriteError> {
+        let numbers = &mut self.numbers;
+        write::keep_first_lines(&self.directory.path.join(layout::METRICS), |line| {
+            let line = read::parsed::<MetricsLine>(line.as_bytes()).ok().filter(|line| line.step() < step);
+            line.iter().for_each(|line| numbers.add(line));
+            line.is_some()
+        })
+    }
+
+    /// Adds a sample; gives whether all that waited was written.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn sample(&mut self, line: &MemoryLine) -> Result<bool, WriteError> {
+        self.memory.record(line)?;
+        let due = self.written.elapsed() >= WRITE_EVERY;
+        if due {
+            self.written = Instant::now();
+            self.flush()?;
+        }
+        Ok(due)
+    }
+
+    /// Hands all that waits to the system.
+    ///
+    /// # Errors
+    /// Some of it cannot be written.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        let (memory, metrics, log) = (self.memory.flush(), self.metrics.flush(), self.log.flush());
+        memory.and(metrics).and(log)
+    }
+
+    /// Samples and steps that could not be written.
+    pub fn lost(&self) -> (u64, u64) {
+        (self.memory.lost(), self.metrics.lost())
+    }
+
+    /// Adds the numbers of a step.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn step(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
+        if std::mem::take(&mut self.goes_on) {
+            self.rewind(line.step())?;
+        }
+        self.numbers.add(line);
+        self.metrics.record(line)
+    }
+
+    /// Adds a line to the log.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
+        self.log.line(format!("{} {}", timestamp::now(), printable::line(text, LOG_LINE_CHARACTERS_MAX)))?;
+        self.log.flush()
+    }
+
+    /// Writes down why a limit ended it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn post_mortem(&mut self, reached: &Reached, verdict: &Verdict) -> Result<(), WriteError> {
+        // Samples that cannot be written are counted, and missing there, too.
+        let _ = self.memory.flush();
+        let growth = (verdict.verdict >= Judgement::Suspect).then(|| GrowthToLimit {
+            verdict: verdict.verdict,
+            message: verdict.message.clone(),
+            slope: verdict
+                .series
+                .iter()
+                .find(|one| one.name == xrun_results::verdict::HELD)
+                .and_then(|one| one.findings.slope),
+            owner: verdict.owner.clone(),
+        });
+        let record = PostMortem {
+            version: VERSION,
+            step: reached.line.step,
+            message: reached.message.clone(),
+            limit_key: reached.key.map(str::to_owned),
+            place: reached.place,
+            limit: reached.limit,
+            held: reached.held,
+            suggestions: Vec::new(),
+            in_no_buffer: 0,
+            growth,
+            sample: reached.line.clone(),
+            owners: Vec::new(),
+            demand: Demand::default(),
+            samples: read::newest_memory(&self.directory.path),
+        };
+        write::replace_json(&self.directory.path.join(layout::POST_MORTEM), &record)
+    }
+
+    /// Writes the verdict and the summary, which is the last file. Lines that cannot be written stop neither.
+    ///
+    /// # Errors
+    /// The summary cannot be written: the first cause is told.
+    pub fn end(
+        mut self,
+        ended: &Ended,
+        verdict: &Verdict,
+        ledger: &Ledger,
+    ) -> Result<(RunDirectory, Summary), WriteError> {
+        self.directory.free_reserve();
+        let logged = self.log(&format!("{}: {}", ended.outcome.words(), ended.message));
+        let synced = [self.metrics.sync(), self.memory.sync(), self.log.sync()];
+        let synced = logged.and(synced.into_iter().collect::<Result<Vec<()>, WriteError>>().map(drop));
+        let path = self.directory.path.clone();
+        let judged = write::replace_json(&path.join(layout::VERDICT), verdict);
+        let owners = ledger.read().into_iter().map(|owner| OwnerSummary {
+            name: owner.name.to_owned(),
+            policy: owner.policy,
+            cap_items: owner.cap.items,
+            cap_bytes: owner.cap.bytes,
+            peak_items: owner.peak_items,
+            peak_bytes: owner.peak_bytes,
+        });
+        // One that did no step: all of before stays.
+        let rewound = if std::mem::take(&mut self.goes_on) { self.rewind(u64::MAX) } else { Ok(()) };
+        let (validations, memory) = (self.numbers.validations(), &ended.memory);
+        let demand = Demand {
+            steps: ended.steps,
+            validations,
+            heap_peak: memory.heap_peak,
+            heap_peak_beside_leaks: memory.heap_peak,
+            resident_peak: memory.resident_peak,
+            device_reserved_peak: memory.device_reserved_peak,
+            ..Demand::default()
+        };
+        let mut summary = Summary {
+            version: VERSION,
+            experiment: self.experiment.clone(),
+            run: self.directory.id.clone(),
+            outcome: ended.outcome,
+            of_data: false,
+            message: ended.message.clone(),
+            exit_code: ended.exit_code,
+            finished: timestamp::now(),
+            seconds: self.seconds_before + ended.seconds,
+            steps: ended.steps,
+            steps_planned: self.steps_planned.unwrap_or(ended.steps),
+            epochs: 0.0,
+            steps_per_second: ended.steps_per_second,
+            items_per_second: None,
+            loss_first: None,
+            loss_last: None,
+            losses: Vec::new(),
+            metrics_first: BTreeMap::new(),
+            metrics_last: BTreeMap::new(),
+            intervals_last: BTreeMap::new(),
+            best: None,
+            restored: None,
+            memory: ended.memory.clone(),
+            demand,
+            plan_and_actual: Vec::new(),
+            owners: owners.collect(),
+            phases: Vec::new(),
+            counters: ended.counters.clone(),
+        };
+        self.numbers.put_into(&mut summary);
+        let summed = write::replace_json(&path.join(layout::SUMMARY), &summary);
+        if judged.is_err() || summed.is_err() {
+            synced.and(rewound).and(judged).and(summed)?;
+        }
+        Ok((self.directory, summary))
+    }
+}
+
+/// The command chooses what it works on.
+fn unknown_device() -> Device {
+    Device {
+        chosen: "unknown".into(),
+        because: String::new(),
+        name: "chosen by the command".into(),
+        driver: None,
+        memory: None,
+        compute_capability: None,
+        float32_products: None,
+        llvm: None,
+        cpu_kernels: None,
+    }
+}
+
+/// What is recorded of what was asked for.
+pub fn watched(request: &Request, not_measured: Vec<String>) -> Watched {
+    let steps = request.steps.as_ref().map(|steps| match steps {
+        StepsFrom::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
+        StepsFrom::Recognised { asked: false } => "progress bars in the output, where any is recognised".to_owned(),
+        StepsFrom::Recognised { asked: true } => "progress bars in the output that are recognised".to_owned(),
+        StepsFrom::File(path) => format!("the file {}", path.display()),
+        StepsFrom::Events(path) => format!("event files for TensorBoard in {}", path.display()),
+    });
+    Watched {
+        every_ms: u64::try_from(request.every.as_millis()).unwrap_or(u64::MAX),
+        host_memory: request.host_memory,
+        device_memory: request.device_memory,
+        at: request.at,
+        signal: request.signal.word().into(),
+        grace_seconds: request.grace.as_secs_f64(),
+        time_limit_seconds: request.time_limit.map(|limit| limit.as_secs_f64()),
+        steps,
+        not_measured,
+        command: start::words(request),
+        resumes: request.resumes,
+    }
+}

@@ -1,0 +1,131 @@
+//! What do processes hold on NVIDIA GPUs? As their driver tells it, whatever library they use.
+
+use std::collections::BTreeMap;
+
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::{Device, Nvml};
+
+use xrun_results::sample::GpuLoad;
+
+/// More GPUs are not looked at.
+const GPUS_MAX: u32 = 32;
+
+/// All GPUs of this machine. The driver's library is loaded at run time.
+pub struct Gpus {
+    nvml: Nvml,
+    count: u32,
+}
+
+/// One GPU at one moment, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub index: u32,
+    pub total: u64,
+    /// By all processes.
+    pub used: u64,
+    /// By process. In a container the driver may see other process numbers, and on some cards it tells of none.
+    pub processes: BTreeMap<u32, u64>,
+    pub load: Option<GpuLoad>,
+}
+
+impl std::fmt::Debug for Gpus {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Gpus({})", self.count)
+    }
+}
+
+impl Gpus {
+    /// `None` where there is no driver, or no GPU.
+    pub fn open() -> Option<Self> {
+        let nvml = Nvml::init().ok()?;
+        let count = nvml.device_count().ok()?.min(GPUS_MAX);
+        (count > 0).then_some(Self { nvml, count })
+    }
+
+    /// Those that answer.
+    pub fn read(&self) -> Vec<Held> {
+        (0..self.count).filter_map(|index| self.one(index)).collect()
+    }
+
+    fn one(&self, index: u32) -> Option<Held> {
+        let device = self.nvml.device_by_index(index).ok()?;
+        let memory = device.memory_info().ok()?;
+        let mut processes = BTreeMap::new();
+        for process in device.running_compute_processes().unwrap_or_default() {
+            if let UsedGpuMemory::Used(bytes) = process.used_gpu_memory {
+                *processes.entry(process.pid).or_default() += bytes;
+            }
+        }
+        Some(Held { index, total: memory.total, used: memory.used, processes, load: load(&device) })
+    }
+}
+
+/// What a GPU does now.
+pub fn load(device: &Device<'_>) -> Option<GpuLoad> {
+    let utilisation = device.utilization_rates().ok().map(|rates| rates.gpu.min(100));
+    GpuLoad::of(utilisation, device.power_usage().ok())
+}
+
+/// The load of several GPUs together: of their utilisation the mean, of their power the sum.
+pub fn together(loads: impl Iterator<Item = GpuLoad> + Clone) -> Option<GpuLoad> {
+    let utilisation = loads.clone().filter_map(|load| load.utilisation_percent);
+    let count = u32::try_from(utilisation.clone().count()).ok().filter(|count| *count > 0);
+    let mean = count.map(|count| utilisation.sum::<u32>() / count);
+    GpuLoad::of(mean, loads.filter_map(|load| load.power_milliwatts).reduce(u32::saturating_add))
+}
+
+/// The mean of all samples that have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MeanLoad {
+    utilisation: Mean,
+    watts: Mean,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.count += 1;
+        }
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+impl MeanLoad {
+    pub fn add(&mut self, load: Option<GpuLoad>) {
+        self.utilisation.add(load.and_then(|load| load.utilisation_percent).map(f64::from));
+        self.watts.add(load.and_then(|load| load.power_milliwatts).map(|power| f64::from(power) / 1000.0));
+    }
+
+    /// Percent of the time in which a kernel ran, and watts; `None` where nothing was told.
+    pub fn means(&self) -> (Option<f64>, Option<f64>) {
+        (self.utilisation.get(), self.watts.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_no_zero() {
+        let load = |utilisation, power| GpuLoad { utilisation_percent: utilisation, power_milliwatts: power };
+        assert_eq!(GpuLoad::of(None, None), None);
+        assert_eq!(together([].into_iter()), None);
+        let two = [load(Some(90), Some(300_000)), load(None, Some(100_500)), load(Some(31), None)];
+        assert_eq!(together(two.into_iter()), Some(load(Some(60), Some(400_500))));
+        let mut mean = MeanLoad::default();
+        assert_eq!(mean.means(), (None, None));
+        [Some(two[0]), None, Some(two[1]), Some(two[2])].into_iter().for_each(|load| mean.add(load));
+        assert_eq!(mean.means(), (Some(60.5), Some(200.25)));
+    }
+}

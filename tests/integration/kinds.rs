@@ -1,0 +1,199 @@
+//! Experiments with every kind that xrun brings: templates, the schema, and what is said of keys.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use xrun::bounded::growth::Keeps;
+use xrun::bounded::ledger::Ledger;
+use xrun::bounded::planned::Place;
+use xrun::experiment::habits::OTHER_NAMES;
+use xrun::experiment::pipeline::Pipeline;
+use xrun::experiment::template::template;
+use xrun::experiment::{Experiment, pattern, read, render, resolved, schema};
+use xrun::files::write;
+use xrun::plan::{self, shorten};
+
+/// The schema of experiments with these kinds.
+fn known() -> Value {
+    xrun::Program::new().built_in().register();
+    schema::schema()
+}
+
+/// The template with every default written out, and not as a comment.
+fn uncommented(text: &str) -> String {
+    let keys = text.lines().map(|line| match line.strip_prefix("# ") {
+        Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest,
+        _ => line,
+    });
+    keys.collect::<Vec<_>>().join("\n")
+}
+
+fn check(text: &str) -> Experiment {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    write::replace(&path, text.as_bytes()).unwrap();
+    read::read(&path, &[], std::iter::empty()).unwrap_or_else(|problems| panic!("{problems}\n{text}")).experiment
+}
+
+#[test]
+fn every_template_checks_clean_as_it_is() {
+    known();
+    for kind in Pipeline::names() {
+        assert_eq!(check(&template(kind).unwrap()).pipeline.name(), kind);
+    }
+    assert_eq!(template("no-such-pipeline"), None);
+}
+
+#[test]
+fn the_values_shown_are_the_defaults() {
+    known();
+    for kind in Pipeline::names() {
+        let text = template(kind).unwrap();
+        let bare = resolved::to_toml(&check(&text), None);
+        // A key without a default shows an example, so only those of the resolved file are compared.
+        let shown = uncommented(&text);
+        for line in bare.lines().filter(|line| line.contains(" = ") && !line.starts_with("name = ")) {
+            assert!(shown.lines().any(|other| other == line), "{kind}: {line} is not in the template");
+        }
+    }
+}
+
+#[test]
+fn choices_are_shown_and_no_placeholder_is_a_trap() {
+    known();
+    let text = template("qat-language-model").unwrap() + &template("fewshot-detection").unwrap();
+    for shown in [
+        "#   \"coco\": JSON in COCO's form",
+        "#   \"voc\": ",
+        "#   \"skip\": The item is left out",
+        "# layers, not set: a whole number from 1 to ",
+        "# weights, not set: text in quotes",
+        "# max_steps, not set: a whole number of at least 1",
+        "# [training.schedule.cosine]\n#   warmup_steps = 0\n#   final_share = 0.0\n",
+        "# [optimizer.sgd]\n#   learning_rate = 0.01\n",
+    ] {
+        assert!(text.contains(shown), "{shown}\n{text}");
+    }
+    for trap in ["\"text\"", "layers = 100", "max_steps = 100"] {
+        assert!(!text.contains(trap), "{trap}");
+    }
+}
+
+#[test]
+fn every_key_has_a_meaning() {
+    fn look(schema: &Value, path: &str) {
+        for (key, part) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}");
+            assert!(part["description"].as_str().is_some_and(|text| text.len() > 4), "{path} has no description");
+            look(part, &path);
+        }
+    }
+    look(&known(), "");
+}
+
+#[test]
+fn every_pattern_in_the_schema_is_put_into_words() {
+    fn look(value: &Value) {
+        match value {
+            Value::Object(object) => {
+                if let Some(expression) = object.get("pattern").and_then(Value::as_str)
+                    && object.get("format").is_none()
+                {
+                    assert!(pattern::find(expression).is_some(), "{expression} is not in PATTERNS");
+                }
+                object.values().for_each(look);
+            }
+            Value::Array(list) => list.iter().for_each(look),
+            _ => {}
+        }
+    }
+    look(&known());
+}
+
+#[test]
+fn a_moved_key_of_the_environment_and_of_the_command_line_is_told_where_it_is_now() {
+    known();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sample.toml");
+    write::replace(&path, b"[pipeline.fewshot-detection]\n").unwrap();
+    let said = |set: &[String], environment: &[(String, String)]| {
+        render::text(&read::read(&path, set, environment.iter().cloned()).unwrap_err(), false, None)
+    };
+    let variable = ("XRUN__LIMITS__TRIPLET_BATCH_SIZE".to_owned(), "8".to_owned());
+    let environment = said(&[], &[variable]);
+    let now = "it is XRUN__PIPELINE__FEWSHOT_DETECTION__TRIPLET_BATCH_SIZE now";
+    assert!(environment.contains(now), "{environment}");
+    let command_line = said(&["limits.triplet_batch_size=8".into()], &[]);
+    assert!(command_line.contains("it is `triplet_batch_size` in `[pipeline.fewshot-detection]`"), "{command_line}");
+}
+
+#[test]
+fn every_name_of_another_tool_leads_to_a_key() {
+    fn keys(schema: &Value, into: &mut Vec<String>) {
+        for (key, part) in schema["properties"].as_object().into_iter().flatten() {
+            into.push(key.clone());
+            keys(part, into);
+        }
+    }
+    let mut all = Vec::new();
+    keys(&known(), &mut all);
+    for (_, ours) in OTHER_NAMES {
+        assert!(all.iter().any(|key| key == ours), "{ours} is no key");
+    }
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => files(&path, found),
+            false if path.extension().is_some_and(|end| end == "toml") => found.push(path),
+            false => {}
+        }
+    }
+}
+
+#[test]
+fn every_committed_experiment_is_correct_when_it_is_shortened() {
+    known();
+    let mut found = Vec::new();
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"), &mut found);
+    let mut count = 0;
+    for path in found {
+        // Some name data that has to be fetched first; what is wrong then is no matter of steps.
+        let Ok(checked) = read::read(&path, &[], std::iter::empty()) else { continue };
+        let experiment = &checked.experiment;
+        let all = experiment.training.max_steps.unwrap_or(experiment.training.epochs * 50);
+        for steps in [1, 2, 12, shorten::SMOKE_STEPS] {
+            let of_command = shorten::of_command(experiment, steps).map(Result::unwrap);
+            let plain =
+                || [shorten::shortened(experiment, all, steps), vec![shorten::small_validations(experiment)]].concat();
+            let mut set = of_command.unwrap_or_else(plain);
+            set.push(shorten::name(experiment));
+            let short = read::read(&path, &set, std::iter::empty());
+            let short = short.unwrap_or_else(|problems| panic!("{}: {problems}\n{set:?}", path.display()));
+            assert_eq!(short.experiment.training.max_steps.filter(|_| steps < all).unwrap_or(steps), steps);
+            assert!(short.experiment.experiment.name.ends_with("-short"));
+        }
+        count += 1;
+    }
+    assert!(count > 30, "{count} experiments were shortened");
+}
+
+#[test]
+fn what_leaks_tensors_is_where_the_device_is() {
+    known();
+    let dummy: Experiment = toml::from_str("[pipeline.dummy]\n").unwrap();
+    let (facts, _) = dummy.prepare(&Ledger::default()).unwrap();
+    let mut plan = plan::resolve(dummy, facts);
+    plan.experiment =
+        toml::from_str("[pipeline.fewshot-detection]\n[leaks]\ngradients = true\nlog_history = true\n").unwrap();
+    let all = plan.experiment.pipeline.kind().leaks();
+    plan.owners.extend(plan.experiment.leaks.planned_owners(all, |_| Keeps::InAll(0)));
+    let on_device = |plan: &plan::Plan| {
+        let owners = plan.owners.iter().filter(|owner| owner.place == Place::Device);
+        owners.map(|owner| owner.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(on_device(&plan), [""; 0]);
+    assert_eq!(on_device(&plan.with_pool()), ["leak_gradients"]);
+}

@@ -123,8 +123,8 @@ pub fn json(path: &Path) -> serde_json::Value {
     serde_json::from_str(&unsealed(&text(path))).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A record, lines or a TOML file of a result as an older xrun wrote it: without the checks of its bytes, so that a test may
-/// change what is in it, or compare it with what a command prints.
+/// A record, lines or a TOML file of a result without the checks of its bytes, so that a test may change what is in it, or
+/// compare it with what a command prints.
 pub fn unsealed(text: &str) -> String {
     if let Some((record, _)) = text.rsplit_once(",\n  \"sha256\": \"") {
         return format!("{record}\n}}\n");

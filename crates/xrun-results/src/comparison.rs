@@ -62,7 +62,6 @@ pub struct ComparedRun {
     /// Images, sequences or clips a second within the training parts.
     pub items_per_second: Option<f64>,
     /// The loss of each kind of step, most steps first.
-    #[serde(default)]
     pub losses: Vec<KindLoss>,
     /// Each metric by its name.
     pub metrics: BTreeMap<String, ComparedMetric>,
@@ -77,7 +76,6 @@ pub struct ComparedRun {
     /// Of the heap, resident memory and the device.
     pub growth: Vec<Growth>,
     /// What of its files was not read, for people: numbers above are without it.
-    #[serde(default)]
     pub damage: Vec<String>,
 }
 
@@ -91,10 +89,8 @@ pub struct ComparedMetric {
     /// The greatest of all validations.
     pub highest: Option<f64>,
     /// `null` where the plan does not say it.
-    #[serde(default)]
     pub better: Option<Better>,
     /// The best of all validations; `null` where no way is better.
-    #[serde(default)]
     pub best: Option<f64>,
 }
 
@@ -108,7 +104,6 @@ pub struct Growth {
     /// Bytes over the floors.
     pub growth: f64,
     /// What a slope is by: steps; of a command whose steps are not known, milliseconds.
-    #[serde(default)]
     pub axis: Axis,
     /// Bytes a step, and the ends of its interval.
     pub slope: Option<f64>,

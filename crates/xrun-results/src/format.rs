@@ -51,8 +51,7 @@ pub struct Manifest {
     pub started: String,
     /// Times of later resumes.
     pub resumed: Vec<String>,
-    /// The command of each of them, as it was typed, one entry a word; of older versions of xrun, none.
-    #[serde(default)]
+    /// The command of each of them, as it was typed, one entry a word.
     pub resume_commands: Vec<Vec<String>>,
     /// The program that ran.
     pub code: Code,
@@ -104,14 +103,11 @@ pub struct Code {
     pub features: Vec<String>,
     /// SHA-256 of the lock file that the program was built from.
     pub lock_digest: String,
-    /// SHA-256 of the sources that the program was built from; `null` of runs by an older xrun, as below.
-    #[serde(default)]
+    /// SHA-256 of the sources that the program was built from.
     pub source_digest: Option<String>,
     /// The commit that the program was built from; `null` also when it was built without git.
-    #[serde(default)]
     pub built_commit: Option<String>,
     /// Whether the sources differed from that commit.
-    #[serde(default)]
     pub built_with_changes: Option<bool>,
 }
 
@@ -124,9 +120,8 @@ pub struct Host {
     pub system: String,
     /// The processor's model, as the system names it.
     pub processor: String,
-    /// What of it decides how sums are rounded, such as `fma avx2 avx512f`; `null` in manifests of older versions of xrun.
-    #[serde(default)]
-    pub instruction_sets: Option<String>,
+    /// What of it decides how sums are rounded, such as `fma avx2 avx512f`.
+    pub instruction_sets: String,
     /// Threads that the process may use at once.
     pub cores: u64,
     /// Bytes of memory of the whole machine; `null` where the system does not tell.
@@ -149,16 +144,12 @@ pub struct Device {
     /// Bytes of the device's own memory; `null` where it has none, or does not tell.
     pub memory: Option<u64>,
     /// NVIDIA's, as `9.0`; `null` on other devices.
-    #[serde(default)]
     pub compute_capability: Option<String>,
     /// How 32-bit floats are multiplied: `float32`, or `tf32` where the device may round them to ten bits of mantissa.
-    #[serde(default)]
     pub float32_products: Option<String>,
     /// The version of the LLVM that made CUDA's kernels; `null` on other devices.
-    #[serde(default)]
     pub llvm: Option<String>,
     /// The kernels of fused operations on the CPU, `fused` or `plain`; `null` on other devices.
-    #[serde(default)]
     pub cpu_kernels: Option<String>,
 }
 
@@ -174,30 +165,24 @@ pub struct PlanFile {
     /// 0 where nobody knows, as of a command.
     pub steps: u64,
     /// Validations in all, that of the untrained model included.
-    #[serde(default)]
     pub validations: u64,
     /// Parameters of the model: how many numbers.
     pub parameters: u64,
     /// Of them, those that have a gradient and an optimiser's state, in the phase that has most of them; `null` for all.
-    #[serde(default)]
     pub trained_parameters: Option<u64>,
     /// Every buffer of the run, sorted by name.
     pub owners: Vec<PlannedOwner>,
     /// The validation metrics that the pipeline may report, in the order in which they are shown.
-    #[serde(default)]
     pub metrics: Vec<PlannedMetric>,
-    /// The one by which a checkpoint is best; `null` where there is none, and in plans of older versions of xrun.
-    #[serde(default)]
+    /// The one by which a checkpoint is best; `null` where there is none.
     pub best_by: Option<String>,
     /// What the pictures of a validation show, for people.
-    #[serde(default)]
     pub pictures: String,
     /// Values of a training step whose numbers say which stage of the training it is in, such as a round and a local epoch;
     /// memory is shown by stage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<String>,
     /// What memory the run was expected to need; `null` where nothing was measured before it.
-    #[serde(default)]
     pub forecast: Option<Forecast>,
     /// What is smaller than the experiment asks, since the data is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -269,7 +254,6 @@ pub struct Summary {
     /// How the run ended.
     pub outcome: Outcome,
     /// The data could not be used: when they are mended they are other data, and this run is not resumed with them.
-    #[serde(default)]
     pub of_data: bool,
     /// For people: why it ended.
     pub message: String,
@@ -293,15 +277,13 @@ pub struct Summary {
     pub loss_first: Option<f64>,
     /// The loss of the last step; `null` where there was none.
     pub loss_last: Option<f64>,
-    /// The loss of each kind of step; empty in summaries of older versions of xrun.
-    #[serde(default)]
+    /// The loss of each kind of step.
     pub losses: Vec<KindLoss>,
     /// The validation before the first step.
     pub metrics_first: BTreeMap<String, Option<f64>>,
-    /// The last validation after a step; empty where there was none. (Older versions of xrun wrote that before the first.)
+    /// The last validation after a step; empty where there was none.
     pub metrics_last: BTreeMap<String, Option<f64>>,
     /// Its 95 % intervals, of those metrics that are means over episodes.
-    #[serde(default)]
     pub intervals_last: BTreeMap<String, Interval>,
     /// The checkpoint with the best validation; `null` where there is none.
     pub best: Option<Best>,
@@ -311,10 +293,8 @@ pub struct Summary {
     /// The highest that memory was.
     pub memory: MemorySummary,
     /// What each part of this process needed.
-    #[serde(default)]
     pub demand: Demand,
     /// The forecast beside what came of it; empty where there was no forecast.
-    #[serde(default)]
     pub plan_and_actual: Vec<PlannedAndActual>,
     /// Planned cap and highest level of each owner, side by side.
     pub owners: Vec<OwnerSummary>,
@@ -380,12 +360,4 @@ pub struct PhaseSummary {
     pub seconds: f64,
     /// Seconds of the longest time.
     pub longest: f64,
-}
-
-impl Summary {
-    /// The last validation after a step. A summary of an older xrun may have that before the first step in its place.
-    pub fn after(&self) -> Option<&BTreeMap<String, Option<f64>>> {
-        let untrained = self.best.is_none() && self.metrics_last == self.metrics_first;
-        Some(&self.metrics_last).filter(|metrics| !metrics.is_empty() && !untrained)
-    }
 }

@@ -376,12 +376,6 @@ fn entry_of(path: PathBuf, experiment: String, run: String) -> Entry {
             None
         }
     });
-    if let Some(summary) = summary.as_ref().filter(|_| losses.is_empty()) {
-        // That of an older xrun knows the loss of the last step, of whatever kind that was.
-        let over = loss::averaged_over(Some(summary.steps_planned));
-        let lines = tail::<MetricsLine>(&path.join(layout::METRICS)).0;
-        lines.iter().for_each(|line| add_loss(&mut losses, line, over));
-    }
     let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
     let loss = loss::main(&losses).map(|loss| (kind(loss), loss.last));
     let started = manifest.ok().map(|manifest| manifest.started);

@@ -7,9 +7,12 @@ use xrun_core::files::write;
 fn manifest(run: &Path) {
     let record = json!({
         "version": 1, "experiment": "stage2", "description": "", "run": "x", "fingerprint": "f", "seed": 1, "command": [],
-        "working_directory": "/", "started": "2026-11-21T07:14:35Z", "resumed": [],
+        "working_directory": "/", "started": "2026-11-21T07:14:35Z", "resumed": [], "resume_commands": [],
         "code": { "xrun": "0.1.0", "git_commit": null, "git_patch": null, "features": [], "lock_digest": "" },
-        "host": { "name": "h", "system": "s", "processor": "p", "cores": 2, "memory": null, "memory_limit": null },
+        "host": {
+            "name": "h", "system": "s", "processor": "p", "instruction_sets": "i", "cores": 2, "memory": null,
+            "memory_limit": null
+        },
         "device": { "chosen": "cpu", "because": "", "name": "flex", "driver": null, "memory": null },
         "data": {}, "data_skipped": {}, "origins": {}
     });

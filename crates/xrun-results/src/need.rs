@@ -27,14 +27,12 @@ pub struct Forecast {
     /// The most that the pool of the training thread takes from the driver.
     pub device_reserved_peak: Option<u64>,
     /// The most that the process takes of the device: pages, context, modules, other streams, and a twentieth on top.
-    #[serde(default)]
     pub device_peak: Option<u64>,
     /// The least that each buffer held at rest after a step of the probe, in bytes; of those alone that a later step cannot fill:
     /// not of queues, caches and leaks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub floors: BTreeMap<String, u64>,
-    /// What the results will take of the disk; `null` where that is not known, and in plans of older versions of xrun.
-    #[serde(default)]
+    /// What the results will take of the disk; `null` where that is not known.
     pub disk: Option<DiskForecast>,
 }
 
@@ -110,7 +108,6 @@ pub struct PlannedAndActual {
 
 /// What a run needed by part, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
 pub struct Demand {
     /// Training steps that were done.
     pub steps: u64,
@@ -168,7 +165,6 @@ pub struct PostMortem {
     /// The key that sets the limit; `null` for the container's, and for a device that had no memory to give.
     pub limit_key: Option<String>,
     /// Where the limit is.
-    #[serde(default = "host")]
     pub place: Place,
     /// The limit, in bytes.
     pub limit: u64,
@@ -177,10 +173,8 @@ pub struct PostMortem {
     /// What would help; estimates. Of memory that grows no higher limit: it would be reached later.
     pub suggestions: Vec<Suggestion>,
     /// What was in use where the limit is, on the host or on the device, and in no buffer.
-    #[serde(default)]
     pub in_no_buffer: u64,
     /// `null` when memory was not seen to grow.
-    #[serde(default)]
     pub growth: Option<GrowthToLimit>,
     /// The sample at which it ended.
     pub sample: MemoryLine,
@@ -190,11 +184,6 @@ pub struct PostMortem {
     pub demand: Demand,
     /// The newest samples before it.
     pub samples: Vec<MemoryLine>,
-}
-
-/// Results of before the device had a word of its own.
-fn host() -> Place {
-    Place::Host
 }
 
 /// How memory grew until the limit was reached.
@@ -227,7 +216,6 @@ pub struct OwnerDemand {
     /// Bytes at its highest.
     pub peak: u64,
     /// The least that it held at rest after a step, the first left out; `null` where none was sampled.
-    #[serde(default)]
     pub floor: Option<u64>,
     /// What happens when it is full.
     pub policy: Policy,

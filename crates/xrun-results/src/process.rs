@@ -44,10 +44,8 @@ pub struct SlurmJob {
     /// The job's own number, also of a task of an array.
     pub job: String,
     /// Of a task of an array: the array's number.
-    #[serde(default)]
     pub array: Option<String>,
     /// Of a task of an array: which one it is.
-    #[serde(default)]
     pub task: Option<String>,
     /// The machine's name in the cluster.
     pub node: Option<String>,

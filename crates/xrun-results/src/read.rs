@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::format::{
-    LoopState, Manifest, MemoryLine, MetricsLine, PictureEntry, PlanFile, PostMortem, Summary, VERSION,
+    LoopState, Manifest, MemoryLine, MetricsLine, PictureEntry, Pictures, PlanFile, PostMortem, Summary, VERSION,
 };
 use super::notes::Notes;
 use super::process::ProcessNote;
@@ -109,7 +109,7 @@ pub fn summary(run: &Path) -> Result<Option<Summary>, ReadError> {
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 
-/// `None` while the run goes on, after a kill, and of runs that an older xrun wrote.
+/// `None` while the run goes on, and after a kill.
 pub fn verdict(run: &Path) -> Result<Option<Verdict>, ReadError> {
     let path = run.join(layout::VERDICT);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
@@ -127,7 +127,7 @@ pub fn notes(run: &Path) -> Result<Notes, ReadError> {
     if path.exists() { record(path) } else { Ok(Notes::default()) }
 }
 
-/// What was noted of the newest process at its start; `None` of runs that an older xrun wrote.
+/// What was noted of the newest process at its start; `None` where nothing was.
 pub fn process(run: &Path) -> Result<Option<ProcessNote>, ReadError> {
     let path = run.join(layout::PROCESS);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
@@ -139,11 +139,7 @@ pub fn pictures(run: &Path) -> Result<Vec<PictureEntry>, ReadError> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    // An older xrun wrote the list alone.
-    let found: serde_json::Value = record(path.clone())?;
-    let list = if found.is_array() { Some(&found) } else { found.get("pictures") };
-    serde_json::from_value(list.cloned().unwrap_or_default())
-        .map_err(|error| ReadError::content(&path, &error.to_string()))
+    record::<Pictures>(path).map(|found| found.pictures)
 }
 
 /// `state.json` of a checkpoint's folder.

@@ -84,7 +84,6 @@ pub struct HostMemory {
     pub heap_peak: u64,
     /// The highest that `heap` has been since the sample before: what the step, the validation or the checkpoint
     /// between them needed.
-    #[serde(default)]
     pub heap_high: Option<u64>,
     /// Live heap allocations.
     pub heap_allocations: u64,
@@ -100,7 +99,6 @@ pub struct HostMemory {
     pub swap: Option<u64>,
     /// What C libraries have from `malloc`, such as LLVM, which makes CUDA's kernels; only
     /// on a GPU, at the slower cadence, where the C library tells (glibc 2.33). To some hundred KiB.
-    #[serde(default)]
     pub libraries: Option<u64>,
 }
 
@@ -112,10 +110,8 @@ pub struct DriverMemory {
     /// Of the whole device, other people's processes included.
     pub device: u64,
     /// Of the whole device, before this process opened it.
-    #[serde(default)]
     pub before: Option<u64>,
     /// All that the device has.
-    #[serde(default)]
     pub total: Option<u64>,
     /// What the device does; absent where the driver does not tell. Of a watched command: the mean and the sum over the GPUs
     /// that its processes hold memory on, or over all where that is not known.

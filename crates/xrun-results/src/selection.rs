@@ -174,7 +174,7 @@ impl Order {
             Self::Seconds => number(summary.map(|summary| summary.seconds)),
             Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
             Self::Value(key) => resolved::values(&run.path).unwrap_or_default().remove(key).unwrap_or(Value::Null),
-            Self::Metric(name) => number(summary.and_then(|summary| summary.after()?.get(name).copied().flatten())),
+            Self::Metric(name) => number(summary.and_then(|summary| summary.metrics_last.get(name).copied().flatten())),
         }
     }
 
@@ -222,7 +222,7 @@ fn directions(runs: &[Entry], order: &Order) -> BTreeMap<String, Better> {
 pub fn best<'a>(runs: &[&'a Entry], metric: Option<&str>) -> Vec<&'a Entry> {
     let value = |run: &Entry, name: &str| {
         let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
-        best.or_else(|| run.summary.as_ref()?.after()?.get(name).copied().flatten())
+        best.or_else(|| run.summary.as_ref()?.metrics_last.get(name).copied().flatten())
     };
     let chosen = runs.iter().filter_map(|run| run.best.as_ref().map(|best| best.metric.as_str()));
     let names: BTreeSet<&str> = metric.map_or_else(|| chosen.collect(), |name| BTreeSet::from([name]));

@@ -46,7 +46,6 @@ pub struct LoopState {
     /// The loss of the newest step; `null` before the first.
     pub loss_last: Option<f64>,
     /// The loss of each kind of step.
-    #[serde(default)]
     pub losses: Vec<KindLoss>,
     /// The best validation so far; `null` before the first.
     pub best: Option<Best>,
@@ -58,23 +57,18 @@ pub struct LoopState {
     /// Metrics of the newest validation after a step; empty before it.
     pub metrics_last: BTreeMap<String, Option<f64>>,
     /// The 95 % intervals of those of them that are means over episodes.
-    #[serde(default)]
     pub intervals_last: BTreeMap<String, Interval>,
     /// Images, sequences or clips that went through.
     pub items: u64,
     /// Seconds of work before this checkpoint.
     pub seconds: f64,
-    /// The run that wrote it: `experiment`, `/` and `run` of `manifest.json`. This and what follows is empty in checkpoints of older versions of xrun.
-    #[serde(default)]
+    /// The run that wrote it: `experiment`, `/` and `run` of `manifest.json`.
     pub run: String,
     /// What was trained, as `fingerprint` in `manifest.json`.
-    #[serde(default)]
     pub fingerprint: String,
     /// Lines of `metrics.jsonl` up to here.
-    #[serde(default)]
-    pub metrics_lines: Option<u64>,
+    pub metrics_lines: u64,
     /// SHA-256 of each file beside this one, by name; of those in folders beside it, by path.
-    #[serde(default)]
     pub files: BTreeMap<String, String>,
 }
 

@@ -15,7 +15,6 @@ pub struct Watched {
     /// `--host-memory`, in bytes.
     pub host_memory: Option<u64>,
     /// `--device-memory`, in bytes.
-    #[serde(default)]
     pub device_memory: Option<u64>,
     /// The share of a limit at which the command is stopped.
     pub at: f64,
@@ -29,11 +28,9 @@ pub struct Watched {
     pub steps: Option<String>,
     /// What could not be measured here, and why; for people.
     pub not_measured: Vec<String>,
-    /// The command as it was run, word by word; empty in results of older versions of xrun.
-    #[serde(default)]
+    /// The command as it was run, word by word.
     pub command: Vec<String>,
     /// Whether it says how it goes on after a stop.
-    #[serde(default)]
     pub resumes: bool,
 }
 
@@ -80,7 +77,6 @@ pub struct Processes {
     pub oom_kills: Option<u64>,
     /// Bytes that the kernel charges to the command's own cgroup: memory of its processes, pages of files that they read, the
     /// kernel's own; `null` where it has none.
-    #[serde(default)]
     pub charged: Option<u64>,
     /// NVIDIA GPUs; left out where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,6 +116,5 @@ pub struct Group {
     /// Of `private`, swapped out.
     pub swap: u64,
     /// What they hold on GPUs; `null` where they were never seen to hold any.
-    #[serde(default)]
     pub gpu: Option<u64>,
 }

@@ -81,12 +81,10 @@ pub fn sound(place: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, 
     if state.step != step {
         return wrong(format!("is of step {}, and its folder is that of step {step}", state.step));
     }
-    if !state.run.is_empty() && state.run != manifest.whose() {
+    if state.run != manifest.whose() {
         return wrong(format!("was written by the run {}, and this is {}", state.run, manifest.whose()));
     }
-    let fingerprints = [&state.fingerprint, &manifest.fingerprint];
-    let unknown = fingerprints.iter().any(|fingerprint| fingerprint.is_empty() || *fingerprint == CHANGED);
-    if !unknown && state.fingerprint != manifest.fingerprint {
+    if manifest.fingerprint != CHANGED && state.fingerprint != manifest.fingerprint {
         return wrong("is of another experiment, of other data or of another program (its fingerprint differs)".into());
     }
     for (name, written) in &state.files {
@@ -164,13 +162,18 @@ mod tests {
         super::super::manifest::manifest(&plan, run, fingerprint, &chosen, &[], &BTreeMap::new())
     }
 
+    /// After four steps.
+    fn state_of(manifest: &Manifest) -> LoopState {
+        let fingerprint = manifest.fingerprint.clone();
+        LoopState { step: 4, run: manifest.whose(), fingerprint, ..LoopState::default() }
+    }
+
     #[test]
     fn a_checkpoint_is_taken_only_as_it_was_written_and_for_what_it_is() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         let mine = manifest("r1", "ab");
-        let state = LoopState { step: 4, run: mine.whose(), fingerprint: "ab".into(), ..LoopState::default() };
-        save(&mut task, &state, run.path(), 2).unwrap();
+        save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
         let place = layout::checkpoint(run.path(), 4);
         assert_eq!(sound(&place, 4, &mine).unwrap().files.len(), 1);
         assert!(sound(&place, 4, &manifest("r1", CHANGED)).is_ok(), "its run was resumed with another value");
@@ -196,7 +199,8 @@ mod tests {
     fn exported_models_in_a_checkpoint_are_checked_too() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
-        save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 2).unwrap();
+        let mine = manifest("r", "ab");
+        save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
         let place = layout::checkpoint(run.path(), 4);
         // As the export of a language model leaves them.
         let exported = place.join("merged_lora_w8/model.safetensors");
@@ -205,11 +209,10 @@ mod tests {
         std::fs::remove_file(place.join(layout::LOOP_STATE)).unwrap();
         let files = digests(&place).unwrap();
         assert_eq!(files.keys().collect::<Vec<_>>(), ["merged_lora_w8/model.safetensors", "model.safetensors"]);
-        write::replace_json(&place.join(layout::LOOP_STATE), &LoopState { step: 4, files, ..LoopState::default() })
-            .unwrap();
-        assert!(sound(&place, 4, &manifest("r", "ab")).is_ok());
+        write::replace_json(&place.join(layout::LOOP_STATE), &LoopState { files, ..state_of(&mine) }).unwrap();
+        assert!(sound(&place, 4, &mine).is_ok());
         write::replace(&exported, b"weighty").unwrap();
-        let message = sound(&place, 4, &manifest("r", "ab")).unwrap_err();
+        let message = sound(&place, 4, &mine).unwrap_err();
         assert!(message.contains("merged_lora_w8/model.safetensors") && message.contains("checksum"), "{message}");
     }
 
@@ -217,10 +220,10 @@ mod tests {
     fn a_step_that_is_saved_again_keeps_what_is_known_of_its_files() {
         let run = tempfile::tempdir().unwrap();
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
-        let state = LoopState { step: 4, ..LoopState::default() };
-        save(&mut task, &state, run.path(), 2).unwrap();
-        save(&mut task, &LoopState { validated: true, ..state }, run.path(), 2).unwrap();
-        let state = sound(&layout::checkpoint(run.path(), 4), 4, &manifest("r", "ab")).unwrap();
+        let mine = manifest("r", "ab");
+        save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
+        save(&mut task, &LoopState { validated: true, ..state_of(&mine) }, run.path(), 2).unwrap();
+        let state = sound(&layout::checkpoint(run.path(), 4), 4, &mine).unwrap();
         assert!(state.validated && state.files.len() == 1);
     }
 

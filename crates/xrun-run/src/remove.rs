@@ -323,12 +323,13 @@ mod tests {
 
     fn describe(run: &Path, started: &str) {
         let code = serde_json::json!({ "xrun": "1", "features": [], "lock_digest": "" });
-        let host = serde_json::json!({ "name": "", "system": "", "processor": "", "cores": 1 });
+        let host = serde_json::json!({ "name": "", "system": "", "processor": "", "instruction_sets": "", "cores": 1 });
         let device = serde_json::json!({ "chosen": "cpu", "because": "", "name": "" });
         let record = serde_json::json!({
             "version": 1, "experiment": "trial", "description": "", "run": run.file_name().unwrap().to_str(),
             "fingerprint": "abcdef", "seed": 1, "command": [], "working_directory": "/", "started": started,
-            "resumed": [], "code": code, "host": host, "device": device, "data": {}, "data_skipped": {}, "origins": {},
+            "resumed": [], "resume_commands": [], "code": code, "host": host, "device": device, "data": {},
+            "data_skipped": {}, "origins": {},
         });
         write::replace_json(&run.join(layout::MANIFEST), &record).unwrap();
     }

@@ -105,7 +105,7 @@ impl Changes {
         }
     }
 
-    /// Of what an older xrun did not record nothing can be said.
+    /// Of what one of the two does not have nothing can be said.
     fn known(&mut self, what: &str, then: &Option<String>, now: &Option<String>) {
         if let (Some(then), Some(now)) = (then, now) {
             self.note(what, then, now);
@@ -129,8 +129,7 @@ impl Changes {
 
     fn of_host(&mut self, then: &Host, now: &Host) {
         self.note("machine: processor", &then.processor, &now.processor);
-        let sets = |host: &Host| host.instruction_sets.clone().unwrap_or_else(|| "unknown".into());
-        self.note("machine: instruction sets", &sets(then), &sets(now));
+        self.note("machine: instruction sets", &then.instruction_sets, &now.instruction_sets);
         self.note("machine: cores", &then.cores.to_string(), &now.cores.to_string());
         self.note("machine: system", &then.system, &now.system);
     }

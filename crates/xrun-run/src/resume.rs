@@ -152,14 +152,12 @@ fn reaches(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
         Err(error) if error.is_missing() && state.step == 0 => return Ok(()),
         lines => lines?,
     };
-    let (mut count, mut last) = (0, 0);
+    let mut count = 0;
     // Behind the checkpoint lines may be missing or damaged: they are cut off.
-    for line in lines.take(state.metrics_lines.map_or(usize::MAX, |lines| lines as usize)) {
+    for line in lines.take(state.metrics_lines as usize) {
         match line {
-            Ok(line) if belongs(&line, state) => (count, last) = (count + 1, line.step()),
+            Ok(line) if belongs(&line, state) => count += 1,
             Ok(_) => break,
-            // Of an older xrun, or before the first checkpoint, nothing says how many lines there should be.
-            Err(_) if state.metrics_lines.is_none() && last == state.step => break,
             Err(ReadError::Content { message, .. }) => {
                 let step = state.step;
                 return wrong(format!("{message}; lines up to the checkpoint of step {step} are needed to go on"));
@@ -168,14 +166,11 @@ fn reaches(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
         }
     }
     match state.metrics_lines {
-        Some(lines) if lines != count => wrong(format!(
+        lines if lines == count => Ok(()),
+        lines => wrong(format!(
             "has {count} lines up to the checkpoint of step {}, which was written after {lines}",
             state.step
         )),
-        None if last != state.step => {
-            wrong(format!("ends at step {last}, before the checkpoint of step {}", state.step))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -202,7 +197,7 @@ pub fn rewind(run: &Path, continuation: &mut Continuation, overrides: &[String])
         kept += u64::from(keeps);
         keeps
     })?;
-    continuation.state.metrics_lines = Some(kept);
+    continuation.state.metrics_lines = kept;
     let state = &continuation.state;
     // Later checkpoints are there only when they did not read; they would be taken for the newest again.
     for (step, path) in read::checkpoints(run) {

@@ -72,8 +72,6 @@ impl<'a> Session<'a> {
     ) -> Self {
         let buffer = Buffers::new(&plan.experiment.limits).gradient_norms;
         let norms = Norms::new(&recorder.ledger, &buffer, &state.gradient_norms);
-        let mut state = state;
-        state.metrics_lines.get_or_insert(0);
         Self {
             plan,
             recorder,
@@ -175,7 +173,7 @@ impl<'a> Session<'a> {
     /// Writes a line of metrics, and counts it.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), RunError> {
         self.recorder.metrics(line)?;
-        *self.state.metrics_lines.get_or_insert(0) += 1;
+        self.state.metrics_lines += 1;
         Ok(())
     }
 

@@ -98,7 +98,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
         best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
         losses: summary.as_ref().map(|summary| summary.losses.clone()).unwrap_or_default(),
-        metrics: summary.and_then(|summary| summary.after().cloned()).unwrap_or_default(),
+        metrics: summary.map(|summary| summary.metrics_last).unwrap_or_default(),
     }
 }
 

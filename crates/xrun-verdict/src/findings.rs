@@ -73,19 +73,14 @@ pub struct Findings {
     /// The Mann-Kendall statistic of the floors.
     pub rise: f64,
     /// The step at which it began to rise, of what rises up to the end.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub since: Option<u64>,
     /// The step at which it had come to rest, of what grew and then did not.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub at_rest: Option<u64>,
     /// The slope of the last third.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub late_slope: Option<f64>,
     /// The upper end of its interval.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub late_slope_high: Option<f64>,
     /// Steps after which more could be said; of `inconclusive` and `suspect`.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub more_steps: Option<u64>,
 }
 
@@ -102,7 +97,6 @@ pub struct Verdict {
     /// A sentence for people.
     pub message: String,
     /// The unit of `warm_up`, `window`, slopes and `steps_to_limit` in place of steps, where a table has none.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub axis: Axis,
     /// Steps that were not looked at.
     pub warm_up: u64,
@@ -113,7 +107,6 @@ pub struct Verdict {
     /// The share of the growth that the owner explains.
     pub owner_share: Option<f64>,
     /// The process that `series` is of; `null` of a table.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub process: Option<ProcessOfRun>,
     /// Each series that was judged.
     pub series: Vec<SeriesVerdict>,

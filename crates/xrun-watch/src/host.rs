@@ -20,7 +20,7 @@ pub fn host() -> Host {
         name: name(),
         system: format!("{} {}", std::env::consts::OS, text("/proc/sys/kernel/osrelease")),
         processor: xrun_core::device::processor(),
-        instruction_sets: Some(xrun_core::device::instruction_sets()),
+        instruction_sets: xrun_core::device::instruction_sets(),
         cores: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
         memory: machine::memory().map(|(all, _)| all),
         memory_limit: sources::container().and_then(|container| container.limit),

@@ -20,17 +20,14 @@ pub struct PlannedOwner {
     pub items: u64,
     /// The most bytes that it may hold.
     pub bytes: u64,
-    /// The dotted key of the experiment that sets its cap; `null` where it follows from several or from the data, of what
-    /// has no cap, and in plans of older versions of xrun.
-    #[serde(default)]
+    /// The dotted key of the experiment that sets its cap; `null` where it follows from several or from the data, and of
+    /// what has no cap.
     pub key: Option<String>,
     /// The key that sets it, or how it follows; for people.
     pub because: String,
     /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
-    #[serde(default)]
     pub fills: Option<u64>,
     /// What a leak will have kept when the run ends, as far as that is known beforehand; `null` of what has a cap.
-    #[serde(default)]
     pub keeps: Option<Keeps>,
 }
 

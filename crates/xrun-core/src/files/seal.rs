@@ -2,7 +2,7 @@
 //!
 //! A record in JSON has `sha256` as its last member: SHA-256 of all bytes before the comma in front of it. A line of a
 //! `.jsonl` file has `crc32`, which finds each change of up to 32 bits in a row: CRC-32 as in zlib, of the bytes before
-//! that comma. A TOML file ends with a comment. What has no check was written by an older xrun and is taken as it is.
+//! that comma. A TOML file ends with a comment. What has no check is taken as it is: other tools make such files.
 
 use sha2::{Digest, Sha256};
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_xrun_wrote_is_taken() {
+    fn what_has_no_check_is_taken() {
         assert_eq!(check_line(b"{\"step\":1}"), Ok(false));
         assert_eq!(check_record(b"{\n  \"step\": 1\n}\n"), Ok(()));
         assert_eq!(check_text(b"a = 1\n"), Ok(false));

@@ -48,15 +48,11 @@ pub struct PlannedMetric {
     pub better: Option<Better>,
     /// Such as `share`, a number from 0 to 1; empty where it has none.
     pub unit: String,
-    /// The figure that it is drawn in, together with others of this name; empty in results of older versions of xrun, as
-    /// what follows is.
-    #[serde(default)]
+    /// The figure that it is drawn in, together with others of this name.
     pub family: String,
     /// What its line is called in that figure, such as `8 bit`.
-    #[serde(default)]
     pub line: String,
     /// What is measured, in a sentence.
-    #[serde(default)]
     pub about: String,
 }
 

@@ -6,7 +6,7 @@ use super::settings::{Base, Granularity, Layer, Model, Ranges, Scheme, Settings,
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
 use xrun_core::problem::{Problem, Problems};
-use xrun_core::settings::sections::{Limits, Training};
+use xrun_core::settings::sections::Training;
 use xrun_data::question_answers::check::file;
 
 const PIPELINE: &str = "pipeline.qat-language-model";
@@ -113,13 +113,6 @@ pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Prob
 /// The same for batches that are split into parts.
 pub fn check_parts(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let (batch, part) = (batch_size(&experiment.training), experiment.limits.batch_size);
-    if experiment.training.batch_size.is_none() && part != Limits::default().batch_size {
-        // In older files it was the batch itself.
-        let message = "says how many sequences are on the device at once, and nothing says how many are a batch";
-        let problem = Problem::new("limits.batch_size", message);
-        problems.add(problem.help(format!("write `batch_size = {part}` in [training], or what a batch is to be")));
-        return;
-    }
     if settings.ranges == Ranges::Moving && part < batch {
         let message =
             format!("{part} sequences at once would split a batch of {batch}, and moving ranges follow whole batches");

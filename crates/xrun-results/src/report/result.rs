@@ -19,7 +19,7 @@ pub struct Measured {
     /// Empty where it has none, and where the plan does not say.
     pub unit: String,
     pub better: Option<Better>,
-    /// The figure that it belongs to, and its line there; empty where the plan does not say.
+    /// The figure that it belongs to, and its line there; its name where the plan does not say.
     pub family: String,
     pub line: String,
     pub about: String,
@@ -57,7 +57,7 @@ pub fn lines(run: &Path, summary: &Summary, plan: Option<&PlanFile>) -> Vec<Stri
         let planned = plan.and_then(|plan| plan.metrics.iter().find(|metric| metric.name == *name));
         let value = |values: &BTreeMap<String, Option<f64>>| values.get(name).copied().flatten();
         let best = summary.best.as_ref().filter(|best| best.metric == *name).map(|best| (best.value, best.step));
-        let (before, after) = (value(&summary.metrics_first), summary.after().and_then(value));
+        let (before, after) = (value(&summary.metrics_first), value(&summary.metrics_last));
         metric_line(run, name, planned.map_or("", |metric| &metric.unit), [before, after], best)
     });
     metric.flatten().into_iter().chain(loss_line(&summary.losses, Some(summary.steps_planned))).collect()
@@ -115,8 +115,7 @@ fn most_steps_first(losses: &[KindLoss]) -> Vec<KindLoss> {
 impl Material {
     /// The loss of each kind of step, the kind with most steps first.
     pub fn losses(&self) -> Vec<KindLoss> {
-        let summed = self.ending().map_or(&[][..], |summary| &summary.losses);
-        most_steps_first(if summed.is_empty() { &self.curves.by_kind } else { summed })
+        most_steps_first(self.ending().map_or(&self.curves.by_kind, |summary| &summary.losses))
     }
 
     /// The metric by which a checkpoint is best.
@@ -143,13 +142,14 @@ impl Material {
             let planned = self.planned(&name);
             let interval = intervals.get(&name).copied().filter(|_| after.is_some());
             let better = planned.and_then(|metric| metric.better);
-            let text =
-                |of: fn(&PlannedMetric) -> &String| planned.map_or_else(String::new, |metric| of(metric).clone());
+            let text = |of: fn(&PlannedMetric) -> &String, otherwise: &str| {
+                planned.map_or(otherwise, |metric| of(metric)).to_owned()
+            };
             Measured {
-                unit: text(|metric| &metric.unit),
-                family: text(|metric| &metric.family),
-                line: text(|metric| &metric.line),
-                about: text(|metric| &metric.about),
+                unit: text(|metric| &metric.unit, ""),
+                family: text(|metric| &metric.family, &name),
+                line: text(|metric| &metric.line, &name),
+                about: text(|metric| &metric.about, ""),
                 better,
                 before,
                 after,
@@ -172,14 +172,11 @@ impl Material {
     /// behind all others where the plan does not know it.
     pub fn place_of_metric(&self, name: &str) -> (usize, bool, usize) {
         let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
-        let family = |metric: &PlannedMetric| {
-            if metric.family.is_empty() { metric.name.clone() } else { metric.family.clone() }
-        };
         let chosen = |name: &str| self.best_by() == Some(name);
         let Some(at) = plan.iter().position(|metric| metric.name == name) else { return (usize::MAX, true, 0) };
-        let of = family(&plan[at]);
-        let first = plan.iter().position(|metric| family(metric) == of).unwrap_or(at);
-        let leads = plan.iter().any(|metric| chosen(&metric.name) && family(metric) == of);
+        let of = &plan[at].family;
+        let first = plan.iter().position(|metric| metric.family == *of).unwrap_or(at);
+        let leads = plan.iter().any(|metric| chosen(&metric.name) && metric.family == *of);
         (if leads { 0 } else { first + 1 }, !chosen(name), at)
     }
 
@@ -200,8 +197,7 @@ impl Material {
         if let Some(summary) = self.ending()
             && !(summary.metrics_first.is_empty() && summary.metrics_last.is_empty())
         {
-            let nothing = BTreeMap::new();
-            let after = summary.after().unwrap_or(&nothing);
+            let after = &summary.metrics_last;
             let names: BTreeSet<&String> = summary.metrics_first.keys().chain(after.keys()).collect();
             let value = |values: &BTreeMap<String, Option<f64>>, name| values.get(name).copied().flatten();
             return names

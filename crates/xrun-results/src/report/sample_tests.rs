@@ -131,7 +131,7 @@ fn manifest(id: &str, names: Names, resumed: bool) -> Manifest {
             name: "workbench".into(),
             system: "Linux 6.1".into(),
             processor: "AMD EPYC 7B13".into(),
-            instruction_sets: Some("fma avx2".into()),
+            instruction_sets: "fma avx2".into(),
             cores: 2,
             memory: Some(16 << 30),
             memory_limit: Some(8 << 30),
@@ -442,5 +442,6 @@ fn pictures(run: &Path, names: Names) {
         picture.save(folder.join(&file)).unwrap();
         entries.push(PictureEntry { file, caption: names.caption.into() });
     }
-    write::replace_json(&folder.join("index.json"), &entries).unwrap();
+    let pictures = Pictures { version: VERSION, pictures: entries };
+    write::replace_json(&folder.join("index.json"), &pictures).unwrap();
 }

@@ -276,7 +276,7 @@ fn results(material: &Material, page: &mut Page) {
         })
         .collect();
     let header = ["metric", "unit", "better", ">before", ">after", "95 %", "best"];
-    // Runs of older versions know no units, and not every metric has an interval.
+    // Not every metric has a unit or an interval.
     let used: Vec<usize> =
         (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| used.iter().map(|&at| row[at].clone()).collect()).collect();

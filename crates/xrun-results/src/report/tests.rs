@@ -2,7 +2,7 @@
 
 use super::sample::{HOSTILE, PLAIN, finished, killed};
 use super::*;
-use crate::format::PictureEntry;
+use crate::format::{PictureEntry, Pictures, VERSION};
 use crate::index;
 use crate::index::RunState;
 use xrun_verdict::{BYTES, Context, Series, Watch};
@@ -103,7 +103,7 @@ fn the_page_has_each_part_and_loads_nothing() {
         "fingerprint 7f3a90c1",
         "Memory, peak",
         "Training loss by kind of step",
-        "Held-out metrics",
+        "Average precision",
         "Learning rate",
         "Gradient norm",
         "The process",
@@ -259,7 +259,8 @@ fn pictures_are_of_their_folder_only() {
         ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
     let entries: Vec<PictureEntry> =
         files.iter().map(|file| PictureEntry { file: (*file).into(), caption: String::new() }).collect();
-    xrun_core::files::write::replace_json(&folder.join(layout::PICTURES_INDEX), &entries).unwrap();
+    let pictures = Pictures { version: VERSION, pictures: entries };
+    xrun_core::files::write::replace_json(&folder.join(layout::PICTURES_INDEX), &pictures).unwrap();
     let page = page::html(&material::gather(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
     assert!(page.contains("7 pictures are missing"));

@@ -348,7 +348,8 @@ mod tests {
     /// As of a run in which one series grows by 95 MiB a step, and all of it is judged so.
     fn grown(series: &str, all: &str) -> Verdict {
         let findings = serde_json::json!({
-            "version": 1, "verdict": all, "message": "words", "warm_up": 0, "window": 10, "owner": null, "owner_share": null,
+            "version": 1, "verdict": all, "message": "words", "axis": "steps", "warm_up": 0, "window": 10,
+            "owner": null, "owner_share": null,
             "series": [{
                 "name": series, "unit": "bytes", "verdict": "growing", "floors": 9, "growth": 9e7, "slope": 1e8,
                 "slope_low": 9e7, "slope_high": 1.1e8, "rise": 4.0, "since": 1, "at_rest": null, "late_slope": null,

@@ -21,7 +21,6 @@ struct Record {
     version: u32,
     parameters: u64,
     demand: Demand,
-    #[serde(default)]
     disk: Option<DiskDemand>,
 }
 

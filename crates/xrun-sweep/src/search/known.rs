@@ -53,7 +53,7 @@ pub fn stopped_at(run: &Path) -> Option<u64> {
 /// The last validation of a run, as a cost.
 pub fn cost_at_end(run: &Path, search: &Search) -> f64 {
     let summary = read::summary(run).ok().flatten();
-    let value = summary.as_ref().and_then(|summary| summary.after()?.get(&search.metric).copied().flatten());
+    let value = summary.as_ref().and_then(|summary| summary.metrics_last.get(&search.metric).copied().flatten());
     search.cost(value)
 }
 

@@ -146,12 +146,11 @@ fn losses(material: &Material) -> Option<Plot> {
 /// A figure for each family of metrics, that of the best checkpoint's first; and how many more there would be.
 fn metrics(material: &Material) -> (Vec<Plot>, usize) {
     let measured = material.metrics();
-    let mut families: Vec<(String, Vec<&Measured>)> = Vec::new();
+    let mut families: Vec<(&str, Vec<&Measured>)> = Vec::new();
     for metric in &measured {
-        let family = family(material, metric);
-        match families.iter_mut().find(|(known, _)| *known == family) {
+        match families.iter_mut().find(|(known, _)| *known == metric.family) {
             Some((_, members)) => members.push(metric),
-            None => families.push((family, vec![metric])),
+            None => families.push((&metric.family, vec![metric])),
         }
     }
     let mut plots: Vec<Plot> = Vec::new();
@@ -168,27 +167,12 @@ fn metrics(material: &Material) -> (Vec<Plot>, usize) {
     (plots, left_out)
 }
 
-/// The plan's, or what the numbers suggest where an older plan has none.
-fn family(material: &Material, metric: &Measured) -> String {
-    if !metric.family.is_empty() {
-        return metric.family.clone();
-    }
-    if material.curves.means.iter().any(|(name, _)| *name == metric.name) {
-        return "Means over episodes".into();
-    }
-    let is_share = |series: &Series| {
-        series.lowest.is_some_and(|point| point.y >= 0.0) && series.highest.is_some_and(|point| point.y <= 1.0)
-    };
-    let series = material.curves.metrics.iter().find(|(name, _)| *name == metric.name);
-    if series.is_some_and(|(_, series)| is_share(series)) { "Held-out metrics".into() } else { metric.name.clone() }
-}
-
 /// The metrics of a family, those that are means over episodes in the bands that their intervals make.
 fn figure(material: &Material, family: &str, members: &[&Measured]) -> Option<Plot> {
     let (mut bands, mut lines) = (Vec::new(), Vec::new());
     let mut lowest = f64::INFINITY;
     for (at, metric) in members.iter().enumerate() {
-        let line = if metric.line.is_empty() { &metric.name } else { &metric.line };
+        let line = &metric.line;
         let of_metric = |name: &String| *name == metric.name;
         if let Some((_, series)) = material.curves.means.iter().find(|(name, _)| of_metric(name)) {
             let points = series.points();

@@ -26,8 +26,9 @@ pub fn main() -> ExitCode {
 pub fn answer() -> u8 {
     let typed = typo::with_overrides(std::env::args_os().collect());
     let usage = |message| Failure::Usage(message).tell(&Terminal::default());
-    if let Some(message) = typo::answer(&typed) {
-        return usage(message);
+    if let Some((word, meant)) = typed.get(1).and_then(|word| Some((word, typo::subcommand_meant(word)?))) {
+        let word = word.to_string_lossy();
+        return usage(format!("no such file `{word}`; did you mean the subcommand `{meant}`?"));
     }
     let line = match CommandLine::try_parse_from(&typed) {
         Ok(line) => line,

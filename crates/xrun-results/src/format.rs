@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::loss::KindLoss;
 pub use super::need::*;
 pub use super::outcome::Outcome;
-pub use super::picture::*;
 use super::process::SlurmJob;
 pub use super::sample::*;
 pub use super::state::*;
@@ -360,4 +359,22 @@ pub struct PhaseSummary {
     pub seconds: f64,
     /// Seconds of the longest time.
     pub longest: f64,
+}
+
+/// `pictures/index.json`: what there is to be seen of the last validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pictures {
+    /// The version of this record's format.
+    pub version: u32,
+    /// One for each file, in the order in which they are shown.
+    pub pictures: Vec<PictureEntry>,
+}
+
+/// An entry of `pictures/index.json`: a picture of the last validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PictureEntry {
+    /// In the same folder.
+    pub file: String,
+    /// What is to be seen.
+    pub caption: String,
 }

@@ -2,7 +2,6 @@
 
 pub mod begin;
 pub mod checkpoint;
-pub mod cleanup;
 pub mod clock;
 pub mod demand;
 pub mod early_stopping;

@@ -8,8 +8,7 @@
 
 use std::time::Instant;
 
-use super::cleanup::clean;
-use super::clock::LOOP;
+use super::clock::{Clock, LOOP};
 use super::limits::Reached;
 use super::observer::Event;
 use super::recorder::At;
@@ -18,6 +17,7 @@ use super::session::Session;
 use super::{RunError, checkpoint, early_stopping, pictures};
 use crate::plan::calendar::{Due, due};
 use xrun_core::files::layout;
+use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Interval;
@@ -25,6 +25,7 @@ use xrun_core::task::{Phases, StepReport, Task};
 use xrun_results::format::{Best, MetricsLine, Outcome, Point};
 use xrun_results::loss;
 use xrun_results::verdict::Judgement;
+use xrun_watch::memory::sources;
 use xrun_watch::stop::{Ending, StopSignal};
 
 /// Trains from where the session stands until there is a reason to stop.
@@ -231,6 +232,23 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
         }
     }
     Ok(ending)
+}
+
+/// Performs the actions in their order; returns the bytes given back, as far as that is known.
+fn clean(task: &mut dyn Task, actions: &[CleanupAction], clock: &mut Clock) -> u64 {
+    clock.enter("cleanup");
+    let freed = actions.iter().map(|action| perform(task, *action)).sum();
+    clock.enter(LOOP);
+    freed
+}
+
+fn perform(task: &mut dyn Task, action: CleanupAction) -> u64 {
+    if action != CleanupAction::Heap {
+        return task.clean(action);
+    }
+    let before = sources::resident();
+    heap::return_free_pages();
+    before.zip(sources::resident()).map_or(0, |(before, after)| before.saturating_sub(after))
 }
 
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {

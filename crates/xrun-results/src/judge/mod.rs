@@ -12,5 +12,19 @@ pub use of_run::{VerdictError, context, of_path, of_run, of_samples, suspected_a
 pub use sample::sample;
 pub use so_far::SoFar;
 
+use crate::verdict::Judgement;
+use xrun_core::settings::sections::FailOn;
+
+/// Returns whether a run with this verdict fails.
+pub fn fails(on: FailOn, verdict: Judgement) -> bool {
+    match on {
+        FailOn::Never => false,
+        FailOn::Growing => verdict >= Judgement::Growing,
+        FailOn::Retained => verdict >= Judgement::Retained,
+        FailOn::Slowing => verdict >= Judgement::Slowing,
+        FailOn::Suspect => verdict >= Judgement::Suspect,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -23,9 +23,8 @@ use crate::stop::{exit_code, hang_up};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
-use xrun_results::fail::fails;
 use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
-use xrun_results::judge::Command as Judged;
+use xrun_results::judge::{Command as Judged, fails};
 use xrun_results::verdict::Verdict;
 use xrun_results::watched::Watched as AsRecorded;
 

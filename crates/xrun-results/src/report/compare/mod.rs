@@ -1,8 +1,7 @@
 //! Several runs -> what differs, as text, as a record, and as a page with their curves over one another.
 //!
-//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and of each the curves that [`curves`] keeps.
+//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and of each the curves of [`RunCurves`].
 
-mod curves;
 mod page;
 mod text;
 
@@ -15,13 +14,14 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::ReportError;
+use super::curves::{KINDS_MAX, METRICS_MAX};
 use super::material::{self, Material};
+use super::series::Series;
 use crate::axis::Axis;
 use crate::comparison::{ComparedMetric, ComparedRun, Comparison, Difference, Growth};
 use crate::format::{Manifest, VERSION};
 use crate::resolved;
 use crate::verdict::SeriesVerdict;
-use curves::RunCurves;
 
 pub use page::html;
 pub use text::text;
@@ -40,6 +40,32 @@ pub struct Compared {
     /// Names of metrics in the order of the runs' reports.
     metrics: Vec<String>,
     curves: Vec<RunCurves>,
+}
+
+/// The curves of one run: at most [`KINDS_MAX`] losses, [`METRICS_MAX`] metrics and four of memory, 48 KB each.
+#[derive(Clone, Debug, Default)]
+struct RunCurves {
+    /// Smoothed, by kind of step.
+    losses: Vec<(String, Series)>,
+    metrics: Vec<(String, Series)>,
+    heap: Series,
+    resident: Series,
+    in_use: Series,
+    reserved: Series,
+}
+
+impl RunCurves {
+    fn of(material: &Material) -> Self {
+        let (curves, trace) = (&material.curves, &material.trace);
+        Self {
+            losses: curves.losses.iter().take(KINDS_MAX).map(|loss| (loss.kind.clone(), loss.smooth.clone())).collect(),
+            metrics: curves.metrics.iter().take(METRICS_MAX).cloned().collect(),
+            heap: trace.heap.clone(),
+            resident: trace.resident.clone(),
+            in_use: trace.in_use.clone(),
+            reserved: trace.reserved.clone(),
+        }
+    }
 }
 
 /// Reads the runs, in the order given.

@@ -4,9 +4,8 @@
 
 use maud::{Markup, html};
 
-use super::curves::RunCurves;
 use super::text::{name, sections};
-use super::{Compared, RUNS_MAX};
+use super::{Compared, RUNS_MAX, RunCurves};
 use crate::comparison::ComparedRun;
 use crate::report::axes::{Unit, time_of_day};
 use crate::report::page::document::document;

@@ -263,13 +263,13 @@ fn the_command_that_a_memory_limit_ends_with_finishes_the_run() {
 #[test]
 fn the_first_word_comes_before_the_first_step() {
     let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nstep_microseconds = 1_700_000\n[training]\nmax_steps = 2\n");
+    workplace.file("trial.toml", "[pipeline.dummy]\nstep_microseconds = 20_000_000\n[training]\nmax_steps = 2\n");
     let begun = std::time::Instant::now();
     let mut run = workplace.spawn(&["trial.toml"]);
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(run.stderr.take().unwrap()), &mut line).unwrap();
     assert_eq!(line, "measuring memory: 2 steps, for 2 min 10 s at most\n");
-    assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "not before the end of the first step");
     run.kill().unwrap();
     run.wait().unwrap();
 }

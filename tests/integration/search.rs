@@ -1,5 +1,6 @@
 //! Does a search train what its results ask for, the same after a kill, and nothing else than the experiment would?
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -162,9 +163,10 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     std::fs::create_dir_all(&first).unwrap();
     let held = std::fs::File::create(first.join("run.lock")).unwrap();
     held.lock().unwrap();
-    let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run");
+    let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    let mut said = BufReader::new(resumed.stderr.take().unwrap()).lines();
+    let waits = said.any(|line| line.unwrap().contains("0001-1: a process of before still works on it"));
+    assert!(waits && resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run");
     drop(held);
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
     assert_eq!(rows(&sweep), whole);

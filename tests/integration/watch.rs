@@ -317,11 +317,11 @@ fn the_first_signal_is_passed_on_and_the_second_kills() {
     assert_eq!(saved.code, 4, "{saved:?}");
     assert!(workplace.path("saved").exists() && saved.err.contains("the signal was passed on"), "{saved:?}");
     assert_eq!(json(&workplace.latest("saves").join("summary.json"))["outcome"], "interrupted");
-    let deaf = "trap '' INT TERM; touch deaf; while :; do sleep 0.05; done";
+    let deaf = "trap 'touch heard' INT; trap '' TERM; touch deaf; while :; do sleep 0.05; done";
     let child = workplace.spawn(&["watch", "--every", "20ms", "--name", "deaf", "--", "sh", "-c", deaf]);
     let id = begins(&child, "deaf");
     signal(id, "-INT");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    wait_until("the signal was passed on", || workplace.path("heard").exists());
     signal(id, "-INT");
     let killed = said(child.wait_with_output().unwrap());
     assert_eq!(killed.code, 137, "{killed:?}");

@@ -407,9 +407,9 @@ mod tests {
     #[test]
     fn parts_that_compute_on_many_threads_never_wait_for_each_other() {
         let network = plane();
-        let limits = Limits { part_size: 1, threads: 4, ..Limits::default() };
-        let (split, _ledger) = split(&limits);
-        for _ in 0..20 {
+        let gradient = |threads| {
+            let limits = Limits { part_size: 1, threads, ..Limits::default() };
+            let (split, _ledger) = split(&limits);
             let mut gathered = Gathered::new(1);
             gathered.side_by_side(&network, &split, &split.parts(8), |network, _, _| {
                 // Large enough that Burn computes the product on several threads where there are any.
@@ -417,6 +417,13 @@ mod tests {
                 let product = network.slopes.val().matmul(wide.clone()).transpose().matmul(wide);
                 (Some((product.clone() * product).sum()), ())
             });
+            values(gathered.set(0).grads().get::<2>(ParamId::from(1)).unwrap())
+        };
+        let alone = gradient(1);
+        for _ in 0..20 {
+            let found = gradient(4);
+            let alike = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-4 * other.abs();
+            assert!(found.iter().zip(&alone).all(alike), "{found:?} {alone:?}");
         }
     }
 }

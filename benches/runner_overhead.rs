@@ -78,7 +78,7 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
         started: Instant::now(),
     };
     let begun = Instant::now();
-    let ending = launch.train(task, stop, &mut Silent);
+    let ending = launch.train(task, stop, &mut Silent).ending;
     let whole = begun.elapsed().as_secs_f64();
     assert_eq!(ending.exit_code(), 0, "{}", ending.message);
     let lines = std::fs::read_to_string(directory.path.join("memory.jsonl")).unwrap();

@@ -24,7 +24,7 @@ use crate::run::prepare::Planned;
 use crate::run::resume::{self, Continuation};
 use crate::settings::command::{Command, Knob};
 use crate::settings::step_pattern::StepPattern;
-use crate::stop::{Ending, exit_code};
+use crate::stop::{Ending, RunOutcome, exit_code};
 
 /// A probe is short, and its peak is what is asked for.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
@@ -189,10 +189,12 @@ fn run_in(begun: Begun, request: &Request, display: &Display, terminal: Terminal
     let watched = session::run_in(begun, request, &|text| terminal.say(&format!("{program}: {text}")));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
-    let (summary, enough) = (&watched.summary, watched.far_enough);
-    let ending = Ending::new(summary.outcome, summary.message.clone());
-    training::tell(&run, &ending, enough, display, terminal);
+    let enough = watched.far_enough;
+    let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
     let code = if enough { 0 } else { ending.exit_code() };
+    let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));
+    let of = RunOutcome { summary, verdict, ..RunOutcome::unrecorded(ending) };
+    training::tell(&run, &of, enough, display, terminal);
     match reported {
         Ok(_) if code == 0 && !terminal.events => {
             terminal.say(&format!("report: {}", run.join(layout::REPORT).display()));

@@ -8,7 +8,7 @@ use super::terminal::Terminal;
 use crate::run::hooks::Told;
 use crate::run::observer::{Event, Observer};
 use crate::settings::sections::Hooks;
-use crate::stop::Ending;
+use crate::stop::RunOutcome;
 
 /// Whether the hooks of an experiment are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ impl Observer for Observing {
 }
 
 /// The run has ended: tells its hooks, and the person which of them failed.
-pub fn tell(told: Told, run: &Path, ending: &Ending, exit_code: u8, terminal: Terminal) {
-    for failure in told.ended(run, ending.outcome, &ending.message, exit_code) {
+pub fn tell(told: Told, run: &Path, outcome: &RunOutcome, exit_code: u8, terminal: Terminal) {
+    for failure in told.ended(run, outcome, exit_code) {
         // Also with --quiet: it is something wrong.
         Terminal { quiet: false, ..terminal }.say(&format!("warning: {failure}"));
     }

@@ -14,7 +14,7 @@ use crate::invocation;
 use crate::printable;
 use crate::report;
 use crate::results::command_line;
-use crate::results::format::{Outcome, Summary};
+use crate::results::format::Outcome;
 use crate::results::read;
 use crate::results::timestamp;
 use crate::run::begin::NewRun;
@@ -22,7 +22,7 @@ use crate::run::hooks::Told;
 use crate::run::launch::Launch;
 use crate::run::post_mortem;
 use crate::run::prepare::{Listener, NotStarted, Opened, Work, left_out};
-use crate::stop::{Ending, StopSignal, exit_code};
+use crate::stop::{RunOutcome, StopSignal, exit_code};
 use crate::task::Task;
 use crate::units::seconds;
 
@@ -100,14 +100,15 @@ pub fn train(
     let told = Rc::new(RefCell::new(Some(Told::new(&asked_hooks, ask == Ask::Run))));
     let shown = progress::observer(display.progress, terminal);
     let mut observer = Observing::new(shown, told.clone(), &run, launch.plan.steps);
-    let ending = launch.train(task, stop, &mut observer);
+    let of = launch.train(task, stop, &mut observer);
+    let ending = &of.ending;
     drop(observer);
     let reported = report::write(&run);
     let as_asked = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
-    tell(&run, &ending, as_asked, display, terminal);
+    tell(&run, &of, as_asked, display, terminal);
     let code = if as_asked { 0 } else { ending.exit_code() };
     if let Some(told) = told.take() {
-        hooks::tell(told, &run, &ending, code, terminal);
+        hooks::tell(told, &run, &of, code, terminal);
     }
     match (reported, code) {
         (Err(error), code) => {
@@ -129,12 +130,12 @@ pub fn train(
 }
 
 /// Says how a run ended, to people or to programs.
-pub fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, terminal: Terminal) {
-    let summary = read::summary(run).ok().flatten();
+pub fn tell(run: &Path, of: &RunOutcome, as_asked: bool, display: &Display, terminal: Terminal) {
     match terminal.events {
-        true => tell_programs(run, ending, as_asked, summary.as_ref(), terminal),
-        false => tell_people(run, ending, as_asked, summary.as_ref(), terminal),
+        true => tell_programs(run, of, as_asked, terminal),
+        false => tell_people(run, of, as_asked, terminal),
     }
+    let ending = &of.ending;
     if display.json {
         terminal.json(&serde_json::json!({
             "run": run.display().to_string(),
@@ -143,22 +144,22 @@ pub fn tell(run: &Path, ending: &Ending, as_asked: bool, display: &Display, term
             "of_data": ending.of_data,
             "as_far_as_asked": as_asked,
             "message": ending.message,
-            "parameters": read::plan(run).ok().map(|plan| plan.parameters),
-            "summary": summary,
+            "parameters": of.plan.as_ref().map(|plan| plan.parameters),
+            "summary": of.summary,
         }));
     }
 }
 
 /// The last event of a stream of them.
-fn tell_programs(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Summary>, terminal: Terminal) {
-    let verdict = read::verdict(run).ok().flatten();
+fn tell_programs(run: &Path, of: &RunOutcome, as_asked: bool, terminal: Terminal) {
+    let (ending, summary) = (&of.ending, of.summary.as_ref());
     let report = run.join(layout::REPORT);
     terminal.event(&serde_json::json!({
         "event": "ended", "time": timestamp::now(), "run": run.display().to_string(),
         "outcome": ending.outcome, "exit_code": if as_asked { 0 } else { ending.exit_code() },
         "message": ending.message,
         "report": report.is_file().then(|| report.display().to_string()),
-        "verdict": verdict.map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
+        "verdict": of.verdict.as_ref().map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
         "steps": summary.map(|summary| summary.steps),
         "seconds": summary.map(|summary| summary.seconds),
         "metrics_first": summary.map(|summary| &summary.metrics_first),
@@ -167,13 +168,13 @@ fn tell_programs(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&S
     }));
 }
 
-fn tell_people(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Summary>, terminal: Terminal) {
+fn tell_people(run: &Path, of: &RunOutcome, as_asked: bool, terminal: Terminal) {
+    let (ending, summary) = (&of.ending, of.summary.as_ref());
     if let Some(summary) = summary {
         // What it was all for comes first.
-        let plan = read::plan(run).ok();
-        report::result::lines(run, summary, plan.as_ref()).iter().for_each(|line| terminal.say(line));
+        report::result::lines(run, summary, of.plan.as_ref()).iter().for_each(|line| terminal.say(line));
     }
-    if let Ok(Some(verdict)) = read::verdict(run) {
+    if let Some(verdict) = &of.verdict {
         if let Ok(table) = report::epochs::table(run) {
             terminal.say(table.trim_end());
         }
@@ -189,8 +190,7 @@ fn tell_people(run: &Path, ending: &Ending, as_asked: bool, summary: Option<&Sum
         if ending.of_data {
             terminal.say(&after_broken_data(run));
         } else if ending.outcome.resumable() && goes_on(run) {
-            let dead = read::post_mortem(run).ok().flatten().filter(|_| ending.outcome == Outcome::MemoryLimit);
-            let with = dead.and_then(|dead| post_mortem::to_go_on(&dead, resume::may_change));
+            let with = of.post_mortem.as_ref().and_then(|dead| post_mortem::to_go_on(dead, resume::may_change));
             let with = with.map_or_else(String::new, |with| format!(" {with}"));
             let run = printable::shell_word(&run.to_string_lossy());
             terminal.say(&format!("to continue: {} resume {run}{with}", invocation::program()));

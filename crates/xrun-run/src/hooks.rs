@@ -22,6 +22,7 @@ use xrun_watch::child;
 use xrun_watch::child::Farewell;
 use xrun_watch::host;
 use xrun_watch::memory::processes;
+use xrun_watch::stop::RunOutcome;
 
 /// Of what a hook says on standard error, the end is kept.
 const SAID_BYTES_MAX: usize = 4096;
@@ -69,12 +70,12 @@ impl Told {
 
     /// The run has ended, and its directory says so. Returns the hooks that failed, a sentence each; they stand in the log,
     /// too.
-    pub fn ended(mut self, run: &Path, outcome: Outcome, message: &str, exit_code: u8) -> Vec<String> {
+    pub fn ended(mut self, run: &Path, of: &RunOutcome, exit_code: u8) -> Vec<String> {
+        let RunOutcome { ending, summary, verdict, .. } = of;
+        let outcome = ending.outcome;
         if let Some(started) = self.growing.take() {
             self.wait(HookName::OnGrowing, started);
         }
-        let summary = read::summary(run).ok().flatten();
-        let verdict = read::verdict(run).ok().flatten();
         let grows = verdict.as_ref().is_some_and(|verdict| verdict.verdict >= Judgement::Growing);
         let failed = matches!(outcome, Outcome::Failed | Outcome::Panicked | Outcome::Diverged);
         let hooks = self.hooks.clone();
@@ -88,7 +89,7 @@ impl Told {
             let ended = HookDocument {
                 outcome: Some(outcome),
                 exit_code: Some(exit_code),
-                message: message.to_owned(),
+                message: ending.message.clone(),
                 verdict: verdict.as_ref().map(in_short),
                 ..of_summary(document(name, run), summary.as_ref())
             };

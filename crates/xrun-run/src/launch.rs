@@ -19,12 +19,13 @@ use xrun_core::panics::Panic;
 use xrun_core::panics::words::Cause;
 use xrun_core::settings::sections::FailOn;
 use xrun_core::task::{Task, TaskError};
-use xrun_results::format::{LoopState, Manifest, Outcome};
+use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
 use xrun_results::judge::fails;
 use xrun_results::resolved;
+use xrun_results::verdict::Verdict;
 use xrun_watch::directory::RunDirectory;
 use xrun_watch::memory::sources::GpuInUse;
-use xrun_watch::stop::{Ending, StopSignal};
+use xrun_watch::stop::{Ending, RunOutcome, StopSignal};
 
 /// A task about to be trained, and where its results go.
 pub struct Launch<'a> {
@@ -65,9 +66,9 @@ pub fn describe(
 }
 
 impl Launch<'_> {
-    /// Trains to an ending, and writes it down. The ending of the run comes back even when it could not be written;
+    /// Trains to an ending, and writes it down. The outcome of the run comes back even when it could not be written;
     /// then it says so.
-    pub fn train(self, mut task: Box<dyn Task>, stop: &StopSignal, observer: &mut dyn Observer) -> Ending {
+    pub fn train(self, mut task: Box<dyn Task>, stop: &StopSignal, observer: &mut dyn Observer) -> RunOutcome {
         let opened = Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, self.gpu);
         let opened = opened.and_then(|mut recorder| {
             if self.plan.experiment.experiment.tensorboard {
@@ -77,7 +78,7 @@ impl Launch<'_> {
         });
         let recorder = match opened {
             Ok(recorder) => recorder,
-            Err(error) => return Ending::new(Outcome::Failed, error.of_run()),
+            Err(error) => return RunOutcome::unrecorded(Ending::new(Outcome::Failed, error.of_run())),
         };
         self.directory.note_process(self.segment);
         // That of a process before this one: its limit may be another now.
@@ -95,16 +96,19 @@ impl Launch<'_> {
             Ok(Err(error)) => Ending::new(Outcome::Failed, error.to_string()),
             Err(panic) => broken(&panic, Outcome::Panicked, &mut session, task.as_ref()),
         };
-        if let Err(error) = finish(task.as_ref(), &mut session, &ending, self.directory) {
+        let (written, summary, verdict) = finish(task.as_ref(), &mut session, &ending, self.directory);
+        if let Err(error) = written {
             // The first cause is the one to tell; a full disk fails the summary, too.
             if ending.outcome != Outcome::Failed {
                 ending = Ending::new(Outcome::Failed, error.of_run());
             }
         }
         session.observer.event(Event::Ended { ending: &ending, step: session.state.step });
+        let plan = Some(self.plan.to_file(task.parameters()));
+        let post_mortem = session.post_mortem.take();
         // A backend that panicked may panic again while it is taken down.
         let _ = panics::caught(move || drop(task));
-        ending
+        RunOutcome { ending, summary: Some(summary), verdict: Some(verdict), plan, post_mortem }
     }
 }
 
@@ -154,19 +158,20 @@ fn judged(ending: Ending, session: &Session<'_>) -> Ending {
     }
 }
 
-/// Lines, then the summary, which says that the run has ended.
+/// Writes lines, then the summary, which says that the run has ended.
 fn finish(
     task: &dyn Task,
     session: &mut Session<'_>,
     ending: &Ending,
     directory: &RunDirectory,
-) -> Result<(), WriteError> {
+) -> (Result<(), WriteError>, Summary, Verdict) {
     directory.free_reserve();
     // All of them, also when the disk has no room for one.
     let logged = session.recorder.log(&format!("{}: {}", ending.outcome.words(), ending.message));
     let synced = session.recorder.sync();
-    let judged = write::replace_json(&directory.path.join(layout::VERDICT), &session.recorder.verdict());
+    let verdict = session.recorder.verdict();
+    let judged = write::replace_json(&directory.path.join(layout::VERDICT), &verdict);
     let summary = session.summary(task, ending, &directory.id);
     let summed = write::replace_json(&directory.path.join(layout::SUMMARY), &summary);
-    logged.and(synced).and(judged).and(summed)
+    (logged.and(synced).and(judged).and(summed), summary, verdict)
 }

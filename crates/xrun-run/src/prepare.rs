@@ -23,8 +23,8 @@
 //! let new = NewRun::of(&checked, Place::Results(folder.path()));
 //! let begun = new.begin(&opened, task.parameters())?;
 //! let launch = begun.launch(&opened, Instant::now());
-//! let ending = launch.train(task, &StopSignal::never(), &mut Silent);
-//! assert_eq!(ending.exit_code(), 0);
+//! let of = launch.train(task, &StopSignal::never(), &mut Silent);
+//! assert_eq!(of.ending.exit_code(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -14,7 +14,7 @@ use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::panics;
 use xrun_core::task::{Better, Task};
-use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, Summary, VERSION};
+use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION};
 use xrun_results::timestamp;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -52,6 +52,8 @@ pub struct Session<'a> {
     pub stop_after: Option<u64>,
     /// Stops the run after this step, to go on later.
     pub until: Option<u64>,
+    /// That of the memory limit that ended it.
+    pub post_mortem: Option<PostMortem>,
     stop: &'a StopSignal,
     started: Instant,
     /// When the clock of the time limit began: with the program; in a probe, after its first step, which tunes.
@@ -88,6 +90,7 @@ impl<'a> Session<'a> {
             tuned_validation: false,
             stop_after: None,
             until: None,
+            post_mortem: None,
             stop,
             started: Instant::now(),
             limit_from: Some(program_started),
@@ -160,7 +163,9 @@ impl<'a> Session<'a> {
         };
         let dead = post_mortem::post_mortem(&self.recorder, self.plan, reached, line, owners, parameters);
         write::replace_json(&run.join(layout::POST_MORTEM), &dead)?;
-        Ok(Ending::new(Outcome::MemoryLimit, post_mortem::sentence(&dead, run)))
+        let sentence = post_mortem::sentence(&dead, run);
+        self.post_mortem = Some(dead);
+        Ok(Ending::new(Outcome::MemoryLimit, sentence))
     }
 
     /// All steps are done that were asked for. What is due after the last of them has been done, too.

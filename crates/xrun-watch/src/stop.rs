@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-use xrun_results::format::Outcome;
+use xrun_results::format::{Outcome, PlanFile, PostMortem, Summary};
+use xrun_results::verdict::Verdict;
 
 /// How a run ended, in words and as an exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,28 @@ impl Ending {
     /// As the README lists them.
     pub fn exit_code(&self) -> u8 {
         exit_code(self.outcome)
+    }
+}
+
+/// The end of a run, with the records that were made of it; `None` of what could not be made.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// `summary.json`.
+    pub summary: Option<Summary>,
+    /// `verdict.json`.
+    pub verdict: Option<Verdict>,
+    /// `plan.json`; `None` of a watched command.
+    pub plan: Option<PlanFile>,
+    /// `post_mortem.json` of a run that a memory limit ended.
+    pub post_mortem: Option<PostMortem>,
+}
+
+impl RunOutcome {
+    /// A run that ended before anything was recorded.
+    pub fn unrecorded(ending: Ending) -> Self {
+        Self { ending, summary: None, verdict: None, plan: None, post_mortem: None }
     }
 }
 

@@ -8,9 +8,11 @@ use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
-use xrun::data::reference_video::raw::Judge;
-use xrun::data::reference_video::settings::{ExifOrientation, Format, OnBroken, Settings, Source};
-use xrun::data::reference_video::{coco, frames, open};
+use xrun::data::reading::broken::{Judge, OnBroken};
+use xrun::data::reading::decoding;
+use xrun::data::reading::orientation::ExifOrientation;
+use xrun::data::reference_video::settings::{Format, Settings, Source};
+use xrun::data::reference_video::{coco, open};
 use xrun::data::sound_clips::{table, wav};
 use xrun::data::tokenizer;
 use xrun::experiment::{read, read_sweep};
@@ -180,7 +182,7 @@ fn pictures(place: &Path) -> Work {
             with_right_checks(&mut bytes);
         }
         put(&path, &bytes);
-        match frames::decode(&path, Path::new("picture"), ExifOrientation::Apply) {
+        match decoding::decode(&path, Path::new("picture"), ExifOrientation::Apply) {
             Ok(picture) if picture.rgb.len() != picture.width * picture.height * 3 => Err("has other pixels".into()),
             decoded => Ok(decoded.is_ok()),
         }

@@ -9,6 +9,7 @@ pub mod named;
 pub mod order;
 pub mod parts;
 pub mod question_answers;
+pub mod reading;
 #[cfg(test)]
 #[path = "../../../tests/real_data.rs"]
 mod real_data;

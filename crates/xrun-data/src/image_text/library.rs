@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use super::record::{Record, Wrong, of_item, of_line};
 use super::settings::{AnswerForm, Settings};
 use super::{Seen, TextLength};
-use crate::reference_video::library::Largest;
-use crate::reference_video::raw::Judge;
+use crate::reading::broken::Judge;
+use crate::reading::decoding::Largest;
 use crate::tokenizer::{Tokenizer, Words};
 use xrun_core::dataset::error::{Broken, DataError};
 

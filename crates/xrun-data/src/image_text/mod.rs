@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reference_video::raw::Judge;
-use super::reference_video::settings::OnBroken;
+use super::reading::broken::Judge;
+use super::reading::broken::OnBroken;
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::kind::{DatasetKind, Look};

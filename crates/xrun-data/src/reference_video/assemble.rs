@@ -1,18 +1,20 @@
 //! Do the annotations agree with the pictures on the disk? What agrees becomes the index.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
 use super::check::SECTION;
-use super::frames::decoding_bytes;
-use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
-use super::orientation;
-use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
-use super::settings::{ExifOrientation, Format, Settings};
-use super::whole::{FILE_BYTES_MAX, is_whole};
+use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::raw::{Raw, RawClass, RawPicture, RawReference};
+use super::settings::{Format, Settings};
+use crate::reading::broken::Judge;
+use crate::reading::confined::confined;
+use crate::reading::decoding::{Largest, decoding_bytes};
+use crate::reading::orientation::{self, ExifOrientation};
+use crate::reading::whole::{FILE_BYTES_MAX, is_whole};
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::{DataError, UNKNOWN_CLASS};
 use xrun_core::dataset::known::Known;
@@ -363,24 +365,6 @@ fn seen(path: &Path, length: u64, rule: ExifOrientation) -> Result<Seen, (&'stat
         }
         Ok(false) => Err(("broken_picture", "is cut off: the end of the picture is missing".into())),
         Err(error) => Err(broken(&error)),
-    }
-}
-
-/// A path inside the root, without `.` in it. What leads out of it is an error whatever the policy; `None` where nothing is.
-pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
-    let relative = Path::new(name);
-    let outside = || DataError::file(relative, "names a file outside of the data set's folder");
-    let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if !plain || name.is_empty() || name.contains('\0') {
-        return Err(outside());
-    }
-    match root.join(relative).canonicalize() {
-        Ok(path) if path.starts_with(root) => {
-            let plain = relative.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-            Ok(path.is_file().then_some(plain))
-        }
-        Ok(_) => Err(outside()), // a link
-        Err(_) => Ok(None),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::settings::{Format, Settings, Source, VocCorners};
+use crate::reading::named::folder_at;
 use xrun_core::problem::{Problem, Problems};
 
 /// A generated set of more frames than this fills a disk before it is of use.
@@ -78,21 +79,5 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         let message = format!("{frames} frames would be generated, more than {GENERATED_FRAMES_MAX}");
         let problem = Problem::new(key("generated.videos_per_class"), message);
         problems.add(problem.help("fewer classes, videos or frames").related(key("generated.frames_per_video")));
-    }
-}
-
-/// Adds what is wrong with a folder that is named at `key`; `help` says what should be named.
-pub fn folder_at(key: &str, path: &Path, help: &str, problems: &mut Problems) {
-    let shown = path.display();
-    match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => {}
-        Ok(_) => {
-            problems.add(Problem::new(key, format!("{shown} is a file, not a folder")).help(help).of_disk());
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let problem = Problem::new(key, format!("there is no folder {shown}"));
-            problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
-        }
-        Err(error) => problems.add(Problem::new(key, format!("{shown} cannot be read: {error}")).of_disk()),
     }
 }

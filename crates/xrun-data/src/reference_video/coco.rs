@@ -10,8 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, RawReference};
+use super::raw::{Raw, RawClass, RawObject, RawPicture, RawReference};
 use crate::json::{object_with, why};
+use crate::reading::broken::Judge;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
 use xrun_core::dataset::sample::Ignored;
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::reading::decoding::{Largest, decoding_bytes, fits};
 use xrun_core::bounded::ledger::Reading;
 
 /// Pictures `0.png`, `1.png` … of the sides given.

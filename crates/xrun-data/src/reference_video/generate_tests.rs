@@ -5,8 +5,9 @@ use std::process::{Child, Command, Stdio};
 
 use super::super::library::{Library, Split};
 use super::super::open::open;
-use super::super::settings::{OnBroken, Settings, Source};
+use super::super::settings::{Settings, Source};
 use super::*;
+use crate::reading::broken::OnBroken;
 use xrun_core::dataset::digest::digest;
 
 fn small(seed: u32) -> Generated {

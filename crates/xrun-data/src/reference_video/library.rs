@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
-use super::settings::ExifOrientation;
+use crate::reading::decoding::Largest;
+use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::error::Broken;
 use xrun_core::dataset::sample::{Ignored, Rectangle};
 
@@ -32,19 +31,6 @@ impl Library {
     pub fn serves(&self, video: &Video, class: usize) -> bool {
         video.part.is_none_or(|part| part == self.classes[class].split)
     }
-}
-
-/// A picture that is large.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Largest {
-    /// Relative to the root.
-    pub path: PathBuf,
-    /// In pixels, with its orientation applied.
-    pub width: u64,
-    /// In pixels, with its orientation applied.
-    pub height: u64,
-    /// What decoding it takes, at most.
-    pub bytes: u64,
 }
 
 /// A class of objects.

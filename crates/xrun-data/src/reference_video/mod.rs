@@ -10,20 +10,19 @@ pub mod frames;
 pub mod generate;
 pub mod library;
 pub mod open;
-pub mod orientation;
 pub mod paint;
 pub mod raw;
 pub mod settings;
 pub mod voc;
-pub mod whole;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use drawn::{Drawn, drawn_classes};
-use library::Largest;
 use settings::{Settings, Source};
+
+use crate::reading::decoding::Largest;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::{DatasetKind, Look};
 use xrun_core::dataset::known;

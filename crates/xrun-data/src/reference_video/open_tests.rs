@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::super::library::{Library, Split};
-use super::super::settings::{Format, OnBroken, Settings, Source};
+use super::super::settings::{Format, Settings, Source};
 use super::open;
+use crate::reading::broken::OnBroken;
 use crate::real_data::real_data;
 
 #[path = "coordinate_tests.rs"]

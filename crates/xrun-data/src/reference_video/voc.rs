@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use roxmltree::{Document, Node};
 use sha2::{Digest, Sha256};
 
-use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, annotation_file};
+use super::raw::{Raw, RawClass, RawObject, RawPicture};
 use super::settings::VocCorners;
+use crate::reading::broken::Judge;
+use crate::reading::confined::annotation_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Ignored;
 

@@ -41,7 +41,8 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::reference_video::{Seen, frames};
+use xrun_data::reading::decoding;
+use xrun_data::reference_video::Seen;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
@@ -73,7 +74,7 @@ impl PipelineKind for FewshotDetection {
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
         let Seen { drawn, largest } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        frames::fits(largest.as_ref(), &experiment.limits)?;
+        decoding::fits(largest.as_ref(), &experiment.limits)?;
         episode::enough(drawn.train.count, drawn.held_out.count, settings)?;
         Ok(prepare::smaller(settings, &drawn).into())
     }

@@ -15,6 +15,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::counted;
+use xrun_data::reading::decoding;
 use xrun_data::reference_video::drawn::{Drawn, Fewest, drawn_classes};
 use xrun_data::reference_video::frames;
 use xrun_data::reference_video::frames::FrameStore;
@@ -163,7 +164,7 @@ pub fn prepare(
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let library = Arc::new(open(dataset)?);
     let limits = &experiment.limits;
-    frames::fits(library.largest.as_ref(), limits)?;
+    decoding::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
     let smaller = smaller(settings, &drawn);

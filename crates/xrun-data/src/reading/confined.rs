@@ -1,0 +1,45 @@
+//! Files of a folder that somebody else made: nothing outside of it is read, and no more of one than its kind may have.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use xrun_core::dataset::error::DataError;
+
+/// A path inside the root, without `.` in it. What leads out of it is an error whatever the policy; `None` where nothing is.
+pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
+    let relative = Path::new(name);
+    let outside = || DataError::file(relative, "names a file outside of the data set's folder");
+    let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !plain || name.is_empty() || name.contains('\0') {
+        return Err(outside());
+    }
+    match root.join(relative).canonicalize() {
+        Ok(path) if path.starts_with(root) => {
+            let plain = relative.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+            Ok(path.is_file().then_some(plain))
+        }
+        Ok(_) => Err(outside()), // a link
+        Err(_) => Ok(None),
+    }
+}
+
+/// The bytes of an annotation file below `root`, which is canonical. More than `bytes_max` are an error, and so is a
+/// link that leads out of the root.
+pub fn annotation_file(root: &Path, path: &Path, bytes_max: u64) -> Result<Vec<u8>, DataError> {
+    let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+    if !path.canonicalize().map_err(failed)?.starts_with(root) {
+        return Err(DataError::file(path, "is a link to a file outside of the data set's folder; copy the file there"));
+    }
+    let about = std::fs::metadata(path).map_err(failed)?;
+    if !about.is_file() {
+        return Err(DataError::file(path, "is no file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        let message = format!("has {} bytes, at most {bytes_max} are read of an annotation file", about.len());
+        return Err(DataError::file(path, message));
+    }
+    Ok(bytes)
+}

@@ -2,6 +2,7 @@
 
 #![warn(missing_docs)]
 
+pub mod boxes;
 pub mod feed;
 pub mod image_text;
 pub mod json;

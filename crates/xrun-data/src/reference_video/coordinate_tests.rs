@@ -1,9 +1,9 @@
 //! Are boxes where people see them: whatever the corners of VOC count from, and whichever way up a picture is stored?
 
 use super::*;
+use crate::boxes::library::Object;
 use crate::reading::decoding::decode;
 use crate::reading::orientation::ExifOrientation;
-use crate::reference_video::library::Object;
 use crate::reference_video::settings::VocCorners;
 use xrun_core::dataset::sample::Ignored;
 

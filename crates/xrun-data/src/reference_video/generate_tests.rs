@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 
-use super::super::library::{Library, Split};
 use super::super::open::open;
 use super::super::settings::{Settings, Source};
 use super::*;
+use crate::boxes::library::{Library, Split};
 use crate::reading::broken::OnBroken;
 use xrun_core::dataset::digest::digest;
 

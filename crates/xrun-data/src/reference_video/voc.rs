@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use roxmltree::{Document, Node};
 use sha2::{Digest, Sha256};
 
-use super::raw::{Raw, RawClass, RawObject, RawPicture};
 use super::settings::VocCorners;
+use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture};
 use crate::reading::broken::Judge;
 use crate::reading::confined::annotation_file;
 use xrun_core::dataset::error::DataError;

@@ -28,9 +28,9 @@ use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::predict::{Asked, Predict, Told};
 use xrun_core::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
+use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::parts;
-use xrun_data::reference_video::frames::FrameStore;
 
 type Network = ReferenceDetector;
 

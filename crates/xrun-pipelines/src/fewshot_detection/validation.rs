@@ -30,7 +30,7 @@ use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Validation as Cadence;
 use xrun_core::task::{Phases, TaskError, ValidationReport};
-use xrun_data::reference_video::frames::FrameStore;
+use xrun_data::boxes::frames::FrameStore;
 use xrun_data::transform;
 
 /// Reference pictures of a class whose embeddings are compared.

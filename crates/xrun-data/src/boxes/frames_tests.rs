@@ -14,6 +14,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         picture.save(folder.path().join(format!("{number}.png"))).unwrap();
     }
     let library = Library {
+        section: "dataset.reference-video",
         root: folder.path().to_path_buf(),
         exif_orientation: ExifOrientation::Apply,
         classes: Vec::new(),

@@ -14,6 +14,8 @@ pub struct Raw {
     pub pictures: Vec<RawPicture>,
     /// `None` when the format names none: then objects are cut out of the pictures.
     pub references: Option<Vec<RawReference>>,
+    /// Whether the format writes a box as its corner and its size.
+    pub sized: bool,
 }
 
 /// A class, as a category of COCO or a name of VOC.

@@ -11,6 +11,7 @@ use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::bounded::room::Room;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::Index;
 use xrun_core::dataset::sample::{Picture, PictureSource};
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
@@ -36,7 +37,7 @@ impl Buffers {
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
-        let index = Cap { items: index_items(library), bytes: index_bytes(library) };
+        let index = Cap { items: library.count(), bytes: index_bytes(library) };
         Self {
             cache: Buffer::new("frame_cache", Policy::Evict, cache)
                 .key("limits.frame_cache")
@@ -124,10 +125,6 @@ fn decoded_bytes(library: &Library, validation_frames: u64) -> u64 {
     let references: u64 = library.classes.iter().map(|class| class.references.len() as u64).sum();
     let seen = of_training + validation_frames.min(count - of_training) + references;
     (u128::from(bytes) * u128::from(seen) / u128::from(count.max(1))) as u64
-}
-
-fn index_items(library: &Library) -> u64 {
-    library.videos.iter().map(|video| video.frames.len() as u64).sum()
 }
 
 fn index_bytes(library: &Library) -> u64 {

@@ -4,6 +4,7 @@
 
 pub mod boxes;
 pub mod feed;
+pub mod image_folder;
 pub mod image_text;
 pub mod json;
 pub mod named;
@@ -18,6 +19,7 @@ pub mod reference_video;
 pub mod sound_clips;
 pub mod tokenizer;
 pub mod transform;
+pub mod yolo;
 
 #[cfg(test)]
 xrun_core::count_heap!();

@@ -21,10 +21,13 @@ pub mod vision_language;
 mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
+use xrun_data::boxes::format::Folder;
+use xrun_data::image_folder::ImageFolder;
 use xrun_data::image_text::ImageText;
 use xrun_data::question_answers::QuestionAnswers;
 use xrun_data::reference_video::ReferenceVideo;
 use xrun_data::sound_clips::SoundClips;
+use xrun_data::yolo::Yolo;
 
 use federated_adapters::{AudioAdapters, FederatedAdapters};
 use fewshot_detection::{FewshotDetection, ReferenceDetector};
@@ -44,6 +47,8 @@ pub fn kinds() -> Kinds {
         .model::<AudioAdapters>()
         .model::<VisionLanguageModel>()
         .dataset::<ReferenceVideo>()
+        .dataset::<Folder<Yolo>>()
+        .dataset::<Folder<ImageFolder>>()
         .dataset::<QuestionAnswers>()
         .dataset::<SoundClips>()
         .dataset::<ImageText>()

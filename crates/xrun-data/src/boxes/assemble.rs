@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
 use super::open::Rules;
-use super::raw::{Raw, RawClass, RawPicture, RawReference};
+use super::raw::{Raw, RawClass, RawPicture, RawReference, Unit};
 use crate::reading::broken::Judge;
 use crate::reading::confined::confined;
 use crate::reading::decoding::{Largest, decoding_bytes};
@@ -164,7 +164,12 @@ impl Assembly<'_> {
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
         let mut boxes: BTreeMap<(usize, [u64; 4]), String> = BTreeMap::new();
-        for object in raw.objects {
+        let unit = match raw.unit {
+            Unit::Pixel => [1.0; 4],
+            Unit::Share => [size.0, size.1, size.0, size.1].map(|side| side as f64),
+        };
+        for mut object in raw.objects {
+            object.corners.iter_mut().zip(unit).for_each(|(corner, unit)| *corner *= unit);
             let (class, called) = (rank[object.class], &object.called);
             let known = (object.class, object.corners.map(f64::to_bits));
             if let Some(other) = boxes.get(&known) {

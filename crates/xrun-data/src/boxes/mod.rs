@@ -4,6 +4,7 @@ pub mod assemble;
 pub mod classes;
 pub mod drawn;
 pub mod few_shot;
+pub mod format;
 pub mod frames;
 pub mod library;
 pub mod open;

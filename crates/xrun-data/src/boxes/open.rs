@@ -11,6 +11,7 @@ use crate::reading::broken::{Judge, OnBroken};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::known::Known;
+use xrun_core::problem::{Problem, Problems};
 
 /// What the settings of every format say.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,22 @@ pub fn folder(
             judge.verdict()?;
             Ok(library)
         }
+    }
+}
+
+/// Adds classes that are written twice, or that are held out and trained on.
+pub fn check_classes(rules: &Rules<'_>, problems: &mut Problems) {
+    let key = |name: &str| format!("{}.{name}", rules.section);
+    for (name, list) in [("train_classes", rules.train_classes), ("validation_classes", rules.validation_classes)] {
+        let twice = list.iter().enumerate().find(|(at, class)| list[..*at].contains(class));
+        if let Some((_, class)) = twice {
+            problems.add(Problem::new(key(name), format!("\"{class}\" is written twice")).help("keep one of them"));
+        }
+    }
+    if let Some(class) = rules.validation_classes.iter().find(|class| rules.train_classes.contains(class)) {
+        let message = format!("\"{class}\" is held out, and `train_classes` trains on it");
+        let problem = Problem::new(key("validation_classes"), message).related(key("train_classes"));
+        problems.add(problem.help("a class held out must never be trained on: take it out of one of the lists"));
     }
 }
 

@@ -1,7 +1,10 @@
-//! What do COCO and VOC have in common? Pictures with boxes, before anything is checked against the disk.
+//! Pictures with boxes as the annotations of any format tell them, before anything is checked against the disk.
 
 use super::library::Split;
 use xrun_core::dataset::sample::Ignored;
+
+/// Endings of files that are pictures, also of those that are told as broken because they are neither JPEG nor PNG.
+pub const PICTURES: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
 
 /// A data set as its annotations tell it.
 #[derive(Debug, Default)]
@@ -42,6 +45,17 @@ pub struct RawPicture {
     pub objects: Vec<RawObject>,
     /// What its file is for, where there are two of them.
     pub part: Option<Split>,
+    /// Unit of the corners of its objects.
+    pub unit: Unit,
+}
+
+/// Unit of the corners of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Pixels of the picture.
+    Pixel,
+    /// Shares of its sides, from 0 to 1.
+    Share,
 }
 
 /// An annotated object.
@@ -49,7 +63,7 @@ pub struct RawPicture {
 pub struct RawObject {
     /// Index into [`Raw::classes`].
     pub class: usize,
-    /// Left, top, right, bottom: distances in pixels from the left and the upper edge of the picture.
+    /// Left, top, right, bottom: distances from the left and the upper edge of the picture, in [`RawPicture::unit`].
     pub corners: [f64; 4],
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
     pub area: Option<f64>,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::settings::{Format, Settings, Source, VocCorners};
+use crate::boxes::open::check_classes;
 use crate::reading::named::folder_at;
 use xrun_core::problem::{Problem, Problems};
 
@@ -30,19 +31,7 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         }
         (Source::Generated, None) => {}
     }
-    for (name, list) in
-        [("train_classes", &settings.train_classes), ("validation_classes", &settings.validation_classes)]
-    {
-        let twice = list.iter().enumerate().find(|(at, class)| list[..*at].contains(class));
-        if let Some((_, class)) = twice {
-            problems.add(Problem::new(key(name), format!("\"{class}\" is written twice")).help("keep one of them"));
-        }
-    }
-    if let Some(class) = settings.validation_classes.iter().find(|class| settings.train_classes.contains(class)) {
-        let message = format!("\"{class}\" is held out, and `train_classes` trains on it");
-        let problem = Problem::new(key("validation_classes"), message).related(key("train_classes"));
-        problems.add(problem.help("a class held out must never be trained on: take it out of one of the lists"));
-    }
+    check_classes(&super::open::rules(settings), problems);
     if settings.voc_corners != VocCorners::OneBased && settings.format != Format::Voc {
         let problem = Problem::new(key("voc_corners"), "is of Pascal VOC's XML, and `format` is \"coco\"");
         problems.add(problem.help("write `format = \"voc\"`, or leave `voc_corners` out").related(key("format")));

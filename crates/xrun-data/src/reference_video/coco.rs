@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture, RawReference};
+use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture, RawReference, Unit};
 use crate::json::{object_with, why};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
@@ -168,6 +168,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
             objects: Vec::new(),
             part: None,
+            unit: Unit::Pixel,
         });
     }
     let mut ids = BTreeSet::new();

@@ -155,7 +155,7 @@ pub fn together(mut train: Raw, validation: Raw) -> Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boxes::raw::{RawObject, RawPicture};
+    use crate::boxes::raw::{RawObject, RawPicture, Unit};
 
     fn raw(names: &[&str], pictures: &[(&str, usize)]) -> Raw {
         let object = |class| RawObject {
@@ -177,6 +177,7 @@ mod tests {
                     frame: 0,
                     objects: vec![object(*class)],
                     part: None,
+                    unit: Unit::Pixel,
                 })
                 .collect(),
             references: None,

@@ -47,19 +47,23 @@ fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataErr
     open_folder(&strict, root.clone(), Format::Coco).map_err(|error| written_once::damaged(&root, error))
 }
 
-fn open_folder(settings: &Settings, root: PathBuf, format: Format) -> Result<Library, DataError> {
-    let rules = Rules {
+/// What every format has.
+pub fn rules(settings: &Settings) -> Rules<'_> {
+    Rules {
         section: SECTION,
         exif_orientation: settings.exif_orientation,
         on_broken: settings.on_broken,
         train_classes: &settings.train_classes,
         validation_classes: &settings.validation_classes,
-    };
+    }
+}
+
+fn open_folder(settings: &Settings, root: PathBuf, format: Format) -> Result<Library, DataError> {
     let known: fn(&Path) -> Known = match settings.source {
         Source::Generated => Known::of_generated,
         Source::Folder => Known::open,
     };
-    open::folder(rules, &root, known, |source| match format {
+    open::folder(rules(settings), &root, known, |source| match format {
         Format::Coco => read_coco(settings, source),
         Format::Voc => voc::read(source.root, settings.voc_corners, source.judge, source.digest),
     })

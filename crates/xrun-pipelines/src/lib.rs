@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod federated_adapters;
 pub mod fewshot_detection;
+pub mod image_classification;
 pub mod leaks;
 pub mod metrics;
 #[cfg(feature = "train")]
@@ -31,6 +32,7 @@ use xrun_data::yolo::Yolo;
 
 use federated_adapters::{AudioAdapters, FederatedAdapters};
 use fewshot_detection::{FewshotDetection, ReferenceDetector};
+use image_classification::{ImageClassification, ResNet};
 use qat_language_model::{Gpt2, QatLanguageModel};
 use vision_language::{VisionLanguage, VisionLanguageModel};
 
@@ -41,11 +43,13 @@ pub fn kinds() -> Kinds {
         .pipeline::<QatLanguageModel>()
         .pipeline::<FederatedAdapters>()
         .pipeline::<VisionLanguage>()
+        .pipeline::<ImageClassification>()
         .and(xrun_core::pipelines::kinds())
         .model::<ReferenceDetector>()
         .model::<Gpt2>()
         .model::<AudioAdapters>()
         .model::<VisionLanguageModel>()
+        .model::<ResNet>()
         .dataset::<ReferenceVideo>()
         .dataset::<Folder<Yolo>>()
         .dataset::<Folder<ImageFolder>>()

@@ -16,8 +16,6 @@ pub mod mix;
 pub mod model;
 pub mod pictures;
 #[cfg(feature = "train")]
-pub mod pixels;
-#[cfg(feature = "train")]
 pub mod predict;
 pub mod prepare;
 pub mod scoring;

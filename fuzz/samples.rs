@@ -52,6 +52,9 @@ pub const VOC: &str = r#"<?xml version="1.0"?><annotation><folder>images</folder
 <object><name>cat</name><difficult>0</difficult><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>12</xmax><ymax>15</ymax></bndbox></object>
 <object><name>dog</name><bndbox><xmin>1.5</xmin><ymin>3</ymin><xmax>30</xmax><ymax>24</ymax></bndbox></object></annotation>"#;
 
+pub const YOLO: &str = "0 0.25 0.375 0.3125 0.5\n1 0.5 0.5 0.9 0.75\n\n";
+pub const YOLO_NAMES: &str = "path: ../x # root\nnames:\n  0: cat\n  1: \"dog\"\nnc: 2\n";
+
 pub const SQUAD: &str = r#"{"version": "1.1", "data": [{"title": "Żuraw", "paragraphs": [
  {"context": "Ala ma kota. Żuraw też ma kota, a \"pies\" nie.", "qas": [
   {"id": "a", "question": "Who?", "answers": [{"text": "Ala", "answer_start": 0}, {"text": "Żuraw", "answer_start": 13}]},

@@ -4,15 +4,21 @@ use std::path::{Component, Path, PathBuf};
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use xrun::data::boxes::few_shot;
+use xrun::data::boxes::format::Folder;
+use xrun::data::boxes::library::Library;
 use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
-use xrun::data::reference_video::raw::Judge;
-use xrun::data::reference_video::settings::{ExifOrientation, Format, OnBroken, Settings, Source};
-use xrun::data::reference_video::{coco, frames, open};
+use xrun::data::reading::broken::{Judge, OnBroken};
+use xrun::data::reading::decoding;
+use xrun::data::reading::orientation::ExifOrientation;
+use xrun::data::reference_video::settings::{Format, Settings, Source};
+use xrun::data::reference_video::{coco, open};
 use xrun::data::sound_clips::{table, wav};
-use xrun::data::tokenizer;
+use xrun::data::{tokenizer, yolo};
+use xrun::dataset::kind::DatasetKind;
 use xrun::experiment::{read, read_sweep};
 use xrun::export;
 use xrun::files::tensors;
@@ -49,7 +55,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "checkpoint", share: 50, open: checkpoints },
     Target { name: "bpe", share: 30, open: bpe },
     Target { name: "coco-folder", share: 40, open: coco_folder },
-    Target { name: "voc", share: 50, open: voc },
+    Target { name: "voc", share: 30, open: voc },
+    Target { name: "yolo", share: 20, open: yolo },
     Target { name: "pictures", share: 70, open: pictures },
     Target { name: "csv", share: 70, open: csv },
     Target { name: "squad-corpus", share: 20, open: squad_corpus },
@@ -126,7 +133,7 @@ fn coco_text(_: &Path) -> Work {
     })
 }
 
-/// A folder of pictures, opened with an annotation file; every box must lie in its picture, and each path in the folder.
+/// A folder of pictures, opened with an annotation file.
 fn folder(place: &Path, name: &'static str, text: &'static str, format: Format) -> Work {
     let root = place.join("data");
     let into = if format == Format::Voc { "images" } else { "" };
@@ -141,26 +148,28 @@ fn folder(place: &Path, name: &'static str, text: &'static str, format: Format) 
             on_broken: policy(random),
             ..Settings::default()
         };
-        let Ok(library) = open::open(&settings) else { return Ok(false) };
-        for frame in library.videos.iter().flat_map(|video| &video.frames) {
-            let inside = |value: f32, most: usize| value >= 0.0 && value <= most as f32;
-            let sound = frame.objects.iter().all(|object| {
-                let place = object.rectangle;
-                inside(place.left, frame.width)
-                    && inside(place.right, frame.width)
-                    && inside(place.top, frame.height)
-                    && inside(place.bottom, frame.height)
-                    && place.left < place.right
-                    && place.top < place.bottom
-            });
-            if !sound
-                || !library.root.join(&frame.path).canonicalize().is_ok_and(|path| path.starts_with(&library.root))
-            {
-                return Err(format!("takes {frame:?}"));
-            }
-        }
-        Ok(true)
+        open::open(&settings).map_or(Ok(false), |library| sound(&library))
     })
+}
+
+/// Every box lies in its picture, and each path in the folder. Whether it serves episodes is found out as well.
+fn sound(library: &Library) -> Result<bool, String> {
+    for frame in library.videos.iter().flat_map(|video| &video.frames) {
+        let inside = |value: f32, most: usize| value >= 0.0 && value <= most as f32;
+        let sound = frame.objects.iter().all(|object| {
+            let place = object.rectangle;
+            inside(place.left, frame.width)
+                && inside(place.right, frame.width)
+                && inside(place.top, frame.height)
+                && inside(place.bottom, frame.height)
+                && place.left < place.right
+                && place.top < place.bottom
+        });
+        if !sound || !library.root.join(&frame.path).canonicalize().is_ok_and(|path| path.starts_with(&library.root)) {
+            return Err(format!("takes {frame:?}"));
+        }
+    }
+    Ok(few_shot::check(library).is_ok())
 }
 
 fn coco_folder(place: &Path) -> Work {
@@ -169,6 +178,20 @@ fn coco_folder(place: &Path) -> Work {
 
 fn voc(place: &Path) -> Work {
     folder(place, "annotations/0.xml", samples::VOC, Format::Voc)
+}
+
+/// The labels of a picture, or the names of the classes.
+fn yolo(place: &Path) -> Work {
+    let (root, texts) = (place.join("data"), [("labels/0.txt", samples::YOLO), ("data.yaml", samples::YOLO_NAMES)]);
+    samples::pictures().iter().for_each(|(name, bytes)| put(&root.join("images").join(name), bytes));
+    Box::new(move |random| {
+        texts.iter().for_each(|(name, text)| put(&root.join(name), text.as_bytes()));
+        let (name, text) = texts[random.random_range(0..texts.len())];
+        put(&root.join(name), &mutated(text.as_bytes(), text.as_bytes(), random));
+        let path = Some(root.display().to_string());
+        let settings = yolo::Settings { path, on_broken: policy(random), ..yolo::Settings::default() };
+        Folder::<yolo::Yolo>::open(&settings).map_or(Ok(false), |library| sound(&library).map(|_| true))
+    })
 }
 
 fn pictures(place: &Path) -> Work {
@@ -180,7 +203,7 @@ fn pictures(place: &Path) -> Work {
             with_right_checks(&mut bytes);
         }
         put(&path, &bytes);
-        match frames::decode(&path, Path::new("picture"), ExifOrientation::Apply) {
+        match decoding::decode(&path, Path::new("picture"), ExifOrientation::Apply) {
             Ok(picture) if picture.rgb.len() != picture.width * picture.height * 3 => Err("has other pixels".into()),
             decoded => Ok(decoded.is_ok()),
         }

@@ -3,6 +3,8 @@
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
 mod checkouts;
+#[cfg(feature = "train")]
+mod classification;
 #[cfg(target_os = "linux")]
 mod command;
 mod command_line;

@@ -2,13 +2,16 @@
 
 #![warn(missing_docs)]
 
+pub mod boxes;
 pub mod feed;
+pub mod image_folder;
 pub mod image_text;
 pub mod json;
 pub mod named;
 pub mod order;
 pub mod parts;
 pub mod question_answers;
+pub mod reading;
 #[cfg(test)]
 #[path = "../../../tests/real_data.rs"]
 mod real_data;
@@ -16,6 +19,7 @@ pub mod reference_video;
 pub mod sound_clips;
 pub mod tokenizer;
 pub mod transform;
+pub mod yolo;
 
 #[cfg(test)]
 xrun_core::count_heap!();

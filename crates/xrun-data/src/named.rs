@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use super::image_text::picture;
-use super::reference_video::frames::decoding_bytes;
+use super::reading::decoding::decoding_bytes;
 use xrun_core::files::file;
 use xrun_core::units::Bytes;
 

@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod federated_adapters;
 pub mod fewshot_detection;
+pub mod image_classification;
 pub mod leaks;
 pub mod metrics;
 #[cfg(feature = "train")]
@@ -21,13 +22,17 @@ pub mod vision_language;
 mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
+use xrun_data::boxes::format::Folder;
+use xrun_data::image_folder::ImageFolder;
 use xrun_data::image_text::ImageText;
 use xrun_data::question_answers::QuestionAnswers;
 use xrun_data::reference_video::ReferenceVideo;
 use xrun_data::sound_clips::SoundClips;
+use xrun_data::yolo::Yolo;
 
 use federated_adapters::{AudioAdapters, FederatedAdapters};
 use fewshot_detection::{FewshotDetection, ReferenceDetector};
+use image_classification::{ImageClassification, ResNet};
 use qat_language_model::{Gpt2, QatLanguageModel};
 use vision_language::{VisionLanguage, VisionLanguageModel};
 
@@ -38,12 +43,16 @@ pub fn kinds() -> Kinds {
         .pipeline::<QatLanguageModel>()
         .pipeline::<FederatedAdapters>()
         .pipeline::<VisionLanguage>()
+        .pipeline::<ImageClassification>()
         .and(xrun_core::pipelines::kinds())
         .model::<ReferenceDetector>()
         .model::<Gpt2>()
         .model::<AudioAdapters>()
         .model::<VisionLanguageModel>()
+        .model::<ResNet>()
         .dataset::<ReferenceVideo>()
+        .dataset::<Folder<Yolo>>()
+        .dataset::<Folder<ImageFolder>>()
         .dataset::<QuestionAnswers>()
         .dataset::<SoundClips>()
         .dataset::<ImageText>()

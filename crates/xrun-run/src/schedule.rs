@@ -146,4 +146,6 @@ mod tests {
 }
 
 /// Touched.
-pub fn touched_4(x: u32) -> u32 { x * 4 }
+pub fn touched_4(x: u32) -> u32 {
+    x * 4
+}

@@ -12,6 +12,7 @@ use xrun::bounded::buffer::Buffer;
 use xrun::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun::bounded::planned::PlannedOwner;
 use xrun::data::feed::{self, Feed, FeedSettings};
+use xrun::dataset::index::SampleType;
 use xrun::device::Kind;
 use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
@@ -47,7 +48,7 @@ const BATCH_SIZE: usize = 16;
 impl PipelineKind for Regression {
     const NAME: &'static str = "regression";
     const MODELS: &'static [&'static str] = &[Perceptron::NAME];
-    const DATASETS: &'static [&'static str] = &["table"];
+    const SAMPLES: Option<SampleType> = Some(SampleType::of::<table::Rows>());
     const METRICS: &'static [Metric] = &[
         Metric::higher("r2", "share")
             .about("The share of the target's variance that is predicted: 1 minus it is left."),
@@ -62,7 +63,7 @@ impl PipelineKind for Regression {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Prepared), TaskError> {
-        let table::Rows { mut rows, digest } = table::read(experiment.dataset_settings()?)?;
+        let table::Rows { mut rows, digest } = experiment.open_dataset()?;
         rows.shuffle(&mut generator(experiment.experiment.seed, "split", 0));
         let mut held_out = rows.split_off(rows.len() - ((rows.len() as f64 * settings.held_out) as usize).max(1));
         table::scale(&mut rows, &mut held_out);
@@ -75,7 +76,7 @@ impl PipelineKind for Regression {
         let feed = feed::Buffers::new(&experiment.limits, rows[..size].to_vec().held_bytes());
         let mut facts = TaskFacts::new((rows.len() / size) as u64, Self::METRICS);
         facts.owners = feed.all().into_iter().chain([&table]).map(PlannedOwner::from).collect();
-        facts.data_digests = vec![("table".into(), digest)];
+        facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
         let because = format!("there are {size} rows to train on");
         facts.smaller.extend(Smaller::than_asked("training.batch_size", asked as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::dataset::digest::digest;
-use xrun::dataset::error::{Broken, DataError};
-use xrun::dataset::kind::{DatasetKind, Look};
+use xrun::dataset::error::DataError;
+use xrun::dataset::index::Index;
+use xrun::dataset::kind::DatasetKind;
 use xrun::problem::{Problem, Problems};
 
 pub struct Table;
@@ -26,8 +27,7 @@ pub struct Settings {
 impl DatasetKind for Table {
     const NAME: &'static str = "table";
     type Settings = Settings;
-    /// How many rows there are.
-    type Seen = u64;
+    type Index = Rows;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         match &settings.path {
@@ -47,8 +47,8 @@ impl DatasetKind for Table {
         settings.path.iter().map(PathBuf::from).collect()
     }
 
-    fn look(settings: &Settings) -> Result<Look<u64>, DataError> {
-        Ok(Look { left_out: Broken::default(), notes: Vec::new(), seen: read(settings)?.rows.len() as u64 })
+    fn open(settings: &Settings) -> Result<Rows, DataError> {
+        read(settings)
     }
 }
 
@@ -58,8 +58,26 @@ pub struct Rows {
     pub digest: String,
 }
 
+impl Index for Rows {
+    const SAMPLES: &'static str = "rows of numbers";
+    /// How many rows there are.
+    type Seen = u64;
+
+    fn count(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn seen(&self) -> u64 {
+        self.count()
+    }
+}
+
 /// Reads it.
-pub fn read(settings: &Settings) -> Result<Rows, DataError> {
+fn read(settings: &Settings) -> Result<Rows, DataError> {
     let path = settings.path.as_deref().unwrap_or_default();
     let broken = |message: String| DataError::file(path.as_ref(), message);
     let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;

@@ -1,13 +1,14 @@
 //! What is a kind of data set? One type that says all of itself; `Program::dataset` registers it.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use schemars::{Schema, SchemaGenerator};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::{Broken, DataError};
+use super::index::{Index, SampleType};
 use crate::problem::Problems;
 use crate::settings::chosen::{
     AnySettings, Chosen, Family, Kind, Registered, SettingsTable, read_settings, typed, typed_mut,
@@ -25,8 +26,8 @@ pub trait DatasetKind: Send + Sync + 'static {
     const LIMITS: &'static [&'static str] = &[];
     /// What may stand in the table. Doc comments of fields are the manual.
     type Settings: SettingsTable;
-    /// What a look at the data tells pipelines, kept until a file of it changes; `()` for nothing.
-    type Seen: Serialize + DeserializeOwned;
+    /// Open data, which pipelines take by its type.
+    type Index: Index;
 
     /// Adds what contradicts itself in the settings, and files that are not there.
     fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
@@ -51,11 +52,20 @@ pub trait DatasetKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Looks at all of the data, without a device.
+    /// Opens the data, without a device. What is to be generated is written now.
     ///
     /// # Errors
-    /// All that would end a run before its first step.
-    fn look(_settings: &Self::Settings) -> Result<Look<Self::Seen>, DataError>;
+    /// All that would end a run before its first step, whatever its pipeline.
+    fn open(settings: &Self::Settings) -> Result<Self::Index, DataError>;
+
+    /// Summary of the data for `xrun check`.
+    ///
+    /// # Errors
+    /// As [`DatasetKind::open`].
+    fn look(settings: &Self::Settings) -> Result<Look<<Self::Index as Index>::Seen>, DataError> {
+        let index = Self::open(settings)?;
+        Ok(Look { left_out: index.left_out(), notes: Vec::new(), seen: index.seen() })
+    }
 }
 
 /// What there is to say about data that can be used.
@@ -83,6 +93,13 @@ pub trait AnyDataset: Kind {
     fn verify(&self, settings: &dyn AnySettings);
     /// [`DatasetKind::files`].
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
+    /// Type of its samples.
+    fn samples(&self) -> SampleType;
+    /// As [`DatasetKind::open`]: an index of the type that [`AnyDataset::samples`] says.
+    ///
+    /// # Errors
+    /// As there.
+    fn open(&self, settings: &dyn AnySettings) -> Result<Box<dyn Any>, DataError>;
     /// As [`DatasetKind::look`], with what was seen as JSON.
     ///
     /// # Errors
@@ -153,6 +170,14 @@ impl<D: DatasetKind> AnyDataset for Of<D> {
         D::files(typed(settings))
     }
 
+    fn samples(&self) -> SampleType {
+        SampleType::of::<D::Index>()
+    }
+
+    fn open(&self, settings: &dyn AnySettings) -> Result<Box<dyn Any>, DataError> {
+        Ok(Box::new(D::open(typed(settings))?))
+    }
+
     fn look(&self, settings: &dyn AnySettings) -> Result<Look<serde_json::Value>, DataError> {
         let Look { left_out, notes, seen } = D::look(typed(settings))?;
         // What was seen always serialises: it is written into a file next.
@@ -191,6 +216,17 @@ impl Dataset {
     /// The files of the data are hashed again when it is opened next, whatever is known of them.
     pub fn verify(&self) {
         self.kind().verify(self.any());
+    }
+
+    /// Names of the data sets of this type of sample, in the order in which they were registered.
+    pub fn names_of(samples: SampleType) -> Vec<&'static str> {
+        let all = <dyn AnyDataset>::registered().all().iter();
+        all.filter(|kind| kind.samples() == samples).map(|kind| kind.name()).collect()
+    }
+
+    /// Type of its samples.
+    pub fn samples(&self) -> SampleType {
+        self.kind().samples()
     }
 
     /// Files and folders that people made and that a look reads.

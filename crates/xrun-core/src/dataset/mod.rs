@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod digest;
 pub mod error;
+pub mod index;
 pub mod kind;
 pub mod known;
 pub mod look;

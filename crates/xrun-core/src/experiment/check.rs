@@ -40,27 +40,51 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
 
 /// The pipeline has the model and the data that it can work with.
 fn needs(experiment: &Experiment, problems: &mut Problems) {
-    let (kind, name) = (experiment.pipeline.kind(), experiment.pipeline.name());
-    let model = experiment.model.as_ref().map(Model::name);
-    let dataset = experiment.dataset.as_ref().map(Dataset::name);
-    for (section, found, known) in [("model", model, kind.models()), ("dataset", dataset, kind.datasets())] {
-        let tables: Vec<String> = known.iter().map(|kind| format!("[{section}.{kind}]")).collect();
-        let tables = tables.join(" or ");
-        match found {
-            None if !known.is_empty() => {
-                let problem = Problem::new(section, format!("`{name}` needs a {section}, and there is none"));
-                problems.add(problem.help(format!("add {tables}")).related("pipeline"));
-            }
-            Some(found) if known.is_empty() => {
-                let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` uses no {section}"));
-                problems.add(problem.help("take the table out").related("pipeline"));
-            }
-            Some(found) if !known.contains(&found) => {
-                let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` cannot use this {section}"));
-                problems.add(problem.help(format!("write {tables}")).related("pipeline"));
-            }
-            _ => {}
+    let kind = experiment.pipeline.kind();
+    let (samples, dataset) = (kind.samples(), experiment.dataset.as_ref());
+    need(experiment, "model", experiment.model.as_ref().map(Model::name), kind.models(), None, problems);
+    let other = match (samples, dataset.map(Dataset::samples)) {
+        (Some(asked), Some(found)) if asked != found => Some((found.name(), asked.name())),
+        _ => None,
+    };
+    let known = samples.map_or_else(Vec::new, Dataset::names_of);
+    need(experiment, "dataset", dataset.map(Dataset::name), &known, other, problems);
+}
+
+/// The table `found` is one of `known`. `other` is what samples it has, and what the pipeline takes.
+fn need(
+    experiment: &Experiment,
+    section: &str,
+    found: Option<&str>,
+    known: &[&str],
+    other: Option<(&str, &str)>,
+    problems: &mut Problems,
+) {
+    let name = experiment.pipeline.name();
+    // The one whose name is nearest comes first.
+    let meant = found.and_then(|found| nearest(found, known.iter().copied()));
+    let names = meant.into_iter().chain(known.iter().copied().filter(|kind| Some(*kind) != meant));
+    let tables: Vec<String> = names.map(|kind| format!("[{section}.{kind}]")).collect();
+    let tables = tables.join(" or ");
+    match (found, other) {
+        (None, _) if !known.is_empty() => {
+            let problem = Problem::new(section, format!("`{name}` needs a {section}, and there is none"));
+            problems.add(problem.help(format!("add {tables}")).related("pipeline"));
         }
+        (Some(found), _) if known.is_empty() => {
+            let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` uses no {section}"));
+            problems.add(problem.help("take the table out").related("pipeline"));
+        }
+        (Some(found), Some((has, takes))) => {
+            let message = format!("it has {has}, and `{name}` takes {takes}");
+            let problem = Problem::new(format!("{section}.{found}"), message);
+            problems.add(problem.help(format!("write {tables}")).related("pipeline"));
+        }
+        (Some(found), None) if !known.contains(&found) => {
+            let problem = Problem::new(format!("{section}.{found}"), format!("`{name}` cannot use this {section}"));
+            problems.add(problem.help(format!("write {tables}")).related("pipeline"));
+        }
+        _ => {}
     }
 }
 

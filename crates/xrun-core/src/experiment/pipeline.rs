@@ -9,7 +9,9 @@ use super::Experiment;
 use super::leaks::Leak;
 use super::look::Look;
 use crate::bounded::ledger::Ledger;
+use crate::dataset::Dataset;
 use crate::dataset::error::DataError;
+use crate::dataset::index::{Index, SampleType};
 use crate::device;
 use crate::problem::Problems;
 use crate::settings::chosen::{
@@ -24,8 +26,8 @@ pub trait PipelineKind: Send + Sync + 'static {
     const NAME: &'static str;
     /// Names of the models that it can train, the one to start with first; empty where it needs none.
     const MODELS: &'static [&'static str] = &[];
-    /// Names of the data sets that it can be trained on, in the same way.
-    const DATASETS: &'static [&'static str] = &[];
+    /// Type of the samples that it is trained on: every data set of that type serves. `None` where it needs no data.
+    const SAMPLES: Option<SampleType> = None;
     /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
     /// one is told the new one.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
@@ -70,7 +72,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     }
 
     /// What the data, as its kind saw it, means for this experiment: what will be smaller than asked for, and what is left
-    /// out because this pipeline cannot use it. `seen` is the `Seen` of the data set's kind, as JSON.
+    /// out because this pipeline cannot use it. `seen` is [`Index::Seen`] of the data's index, as JSON.
     ///
     /// # Errors
     /// The data does not serve.
@@ -125,8 +127,8 @@ pub trait ModelKind: Send + Sync + 'static {
 pub trait AnyPipeline: Kind {
     /// [`PipelineKind::MODELS`].
     fn models(&self) -> &'static [&'static str];
-    /// [`PipelineKind::DATASETS`].
-    fn datasets(&self) -> &'static [&'static str];
+    /// [`PipelineKind::SAMPLES`].
+    fn samples(&self) -> Option<SampleType>;
     /// [`PipelineKind::METRICS`].
     fn metrics(&self) -> &'static [Metric];
     /// [`PipelineKind::LEAKS`].
@@ -241,8 +243,8 @@ impl<P: PipelineKind> AnyPipeline for OfPipeline<P> {
         P::MODELS
     }
 
-    fn datasets(&self) -> &'static [&'static str] {
-        P::DATASETS
+    fn samples(&self) -> Option<SampleType> {
+        P::SAMPLES
     }
 
     fn metrics(&self) -> &'static [Metric] {
@@ -436,6 +438,23 @@ impl Experiment {
     pub fn model_settings<T: 'static>(&self) -> Result<&T, TaskError> {
         let found = self.model.as_ref().and_then(|model| model.settings());
         found.ok_or_else(|| TaskError::Data(format!("`{}` needs another model", self.pipeline.name())))
+    }
+
+    /// Opens the data, whichever data set it is, if its index is of this type.
+    ///
+    /// # Errors
+    /// There is no such data set, in the same way; or the data cannot be used.
+    pub fn open_dataset<I: Index>(&self) -> Result<I, TaskError> {
+        let other = || TaskError::Data(format!("`{}` needs a data set of {}", self.pipeline.name(), I::SAMPLES));
+        let fits = |dataset: &&Dataset| dataset.samples() == SampleType::of::<I>();
+        let dataset = self.dataset.as_ref().filter(fits).ok_or_else(other)?;
+        let index = dataset.kind().open(dataset.any())?;
+        index.downcast::<I>().map(|index| *index).map_err(|_| other())
+    }
+
+    /// Name of the data set; empty where there is none.
+    pub fn dataset_name(&self) -> &'static str {
+        self.dataset.as_ref().map_or("", Dataset::name)
     }
 
     /// The data's settings, if they are of this type.

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::pipeline::Pipeline;
 use super::schema;
 use super::shape::{self, Shape};
+use crate::dataset::Dataset;
 use crate::invocation;
 
 /// Where editors look for the schema.
@@ -24,14 +25,14 @@ pub fn template(kind: &str) -> Option<String> {
          # An experiment for {program}. `{program} check` says what is wrong with it, `{program}` runs it.\n\
          # A line that begins with `#` and a key shows the default. A key that has none is named with what it takes.\n",
     );
-    let (models, datasets) = (pipeline.models(), pipeline.datasets());
+    let (models, datasets) = (pipeline.models(), pipeline.samples().map_or_else(Vec::new, Dataset::names_of));
     for (section, part) in properties(schema) {
         match section.as_str() {
             // For whole files, for trying the instrument, for many runs: not what a first file needs.
             "extends" | "leaks" | "sweep" | "launcher" => {}
             "pipeline" => kinds(&mut text, part, section, Some(kind), &[kind]),
             "model" => kinds(&mut text, part, section, models.first().copied(), models),
-            "dataset" => kinds(&mut text, part, section, datasets.first().copied(), datasets),
+            "dataset" => kinds(&mut text, part, section, datasets.first().copied(), &datasets),
             _ => table(&mut text, part, section),
         }
     }

@@ -1,7 +1,7 @@
 //! Which settings of pictures with texts contradict each other, and are the files there?
 
 use super::settings::{AnswerForm, Settings, Source};
-use crate::question_answers::check::file;
+use crate::reading::named::file;
 use xrun_core::problem::{Problem, Problems};
 
 const SECTION: &str = "dataset.image-text";

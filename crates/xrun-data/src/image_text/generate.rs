@@ -10,8 +10,8 @@ use rand::{Rng, RngExt};
 
 use super::paint::Scene;
 use super::settings::Generated;
-use crate::reference_video::frames::decoding_bytes;
-use crate::reference_video::library::Largest;
+use crate::reading::decoding::Largest;
+use crate::reading::decoding::decoding_bytes;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::{cache, known, written_once};

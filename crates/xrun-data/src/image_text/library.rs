@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use super::record::{Record, Wrong, of_item, of_line};
 use super::settings::{AnswerForm, Settings};
 use super::{Seen, TextLength};
-use crate::reference_video::library::Largest;
-use crate::reference_video::raw::Judge;
+use crate::reading::broken::Judge;
+use crate::reading::decoding::Largest;
 use crate::tokenizer::{Tokenizer, Words};
 use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::index::Index;
 
 /// Examples that a vocabulary is learnt from; more change it little.
 const LEARN_EXAMPLES_MAX: usize = 20_000;
@@ -136,6 +137,29 @@ pub struct Library {
     pub left_out: Broken,
 }
 
+impl Index for Library {
+    const SAMPLES: &'static str = "images with conversations";
+    type Seen = Seen;
+
+    fn count(&self) -> u64 {
+        self.examples()
+    }
+
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn left_out(&self) -> Broken {
+        self.left_out.clone()
+    }
+
+    /// Without the lengths of texts, which need a vocabulary.
+    fn seen(&self) -> Seen {
+        let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
+        Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
+    }
+}
+
 impl Library {
     /// Where the examples of a split stand, by their number.
     pub fn places(&self, split: Split) -> &[Place] {
@@ -172,12 +196,6 @@ impl Library {
     /// Of all splits.
     pub fn examples(&self) -> u64 {
         self.places.iter().map(|places| places.len() as u64).sum()
-    }
-
-    /// What a pipeline wants to know of it before it runs, without the lengths of texts.
-    pub fn seen(&self) -> Seen {
-        let [train, held_out, unseen] = Split::ALL.map(|split| self.places(split).len() as u64);
-        Seen { train, held_out, unseen, pictures: self.pictures, texts: Vec::new() }
     }
 
     /// How long the texts are.

@@ -17,10 +17,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reference_video::raw::Judge;
-use super::reference_video::settings::OnBroken;
+use super::reading::broken::Judge;
+use super::reading::broken::OnBroken;
+use library::Library;
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::{DatasetKind, Look};
 use xrun_core::dataset::known;
 use xrun_core::problem::Problems;
@@ -97,7 +99,7 @@ impl DatasetKind for ImageText {
     /// Its pictures are decoded in `limits.decoding`.
     const LIMITS: &'static [&'static str] = &["decoding"];
     type Settings = Settings;
-    type Seen = Seen;
+    type Index = Library;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         check::check(settings, problems);
@@ -134,6 +136,11 @@ impl DatasetKind for ImageText {
         named.into_iter().flatten().map(PathBuf::from).chain(open::folders(settings)).collect()
     }
 
+    fn open(settings: &Settings) -> Result<Library, DataError> {
+        open::open(settings)
+    }
+
+    /// With the lengths of texts.
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let library = open::open(settings)?;
         let tokenizer = library.tokenizer(settings)?;

@@ -9,6 +9,7 @@ use super::super::picture::tests::{claimed, encoded};
 use super::super::settings::AnswerForm;
 use super::super::{ImageText, Seen};
 use super::*;
+use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::DatasetKind;
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) {

@@ -8,9 +8,9 @@ use base64::{DecodeError, Engine};
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
 
 use super::record::Wrong;
-use crate::reference_video::orientation;
-use crate::reference_video::settings::ExifOrientation;
-use crate::reference_video::whole::is_whole_in;
+use crate::reading::orientation;
+use crate::reading::orientation::ExifOrientation;
+use crate::reading::whole::is_whole_in;
 use xrun_core::dataset::sample::Picture;
 use xrun_core::printable;
 

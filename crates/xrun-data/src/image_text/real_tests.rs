@@ -6,6 +6,7 @@ use super::settings::{AnswerForm, Settings, Source};
 use super::store::ImageTextStore;
 use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::index::Index;
 use xrun_core::settings::sections::Limits;
 
 #[test]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::reference_video::settings::OnBroken;
+use crate::reading::broken::OnBroken;
 use xrun_core::units::Bytes;
 
 /// Pictures, each with an instruction and the answer that is to be given: JSON lines of messages, a list of questions in

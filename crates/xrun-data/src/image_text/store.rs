@@ -8,7 +8,7 @@ use super::open::{LINE_COPIES, located};
 use super::picture::{self, Head};
 use super::record::{Image, Record, Wrong};
 use super::settings::Settings;
-use crate::reference_video::frames::decoding_bytes;
+use crate::reading::decoding::decoding_bytes;
 use crate::tokenizer::Tokenizer;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::buffer::Buffer;

@@ -1,8 +1,7 @@
 //! Which settings of questions and answers contradict each other, and are the files there?
 
-use std::path::Path;
-
 use super::settings::{Settings, Source};
+use crate::reading::named::file;
 use xrun_core::problem::{Problem, Problems};
 
 const SECTION: &str = "dataset.question-answers";
@@ -59,20 +58,5 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         let message = format!("{questions} questions would be generated, more than {GENERATED_QUESTIONS_MAX}");
         let problem = Problem::new(key("generated.articles"), message);
         problems.add(problem.help("fewer articles or paragraphs").related(key("generated.paragraphs_per_article")));
-    }
-}
-
-/// Adds what is wrong with a file that is named at `key`.
-pub fn file(key: &str, path: &str, problems: &mut Problems) {
-    match std::fs::metadata(Path::new(path)) {
-        Ok(found) if found.is_file() => {}
-        Ok(_) => {
-            problems.add(Problem::new(key, format!("{path} is not a file")).help("name the file itself").of_disk());
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let problem = Problem::new(key, format!("there is no file {path}"));
-            problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
-        }
-        Err(error) => problems.add(Problem::new(key, format!("{path} cannot be read: {error}")).of_disk()),
     }
 }

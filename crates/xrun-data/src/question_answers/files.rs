@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::squad::{self, Index, Paragraph, Place};
-use crate::reference_video::raw::Judge;
+use crate::reading::broken::Judge;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
 

@@ -14,9 +14,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use corpus::{Corpus, Looked};
+use corpus::{Corpus, Looked, Split};
 use settings::{Settings, Source};
-use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::index::Index;
 use xrun_core::dataset::kind::{DatasetKind, Look};
 use xrun_core::problem::Problems;
 
@@ -33,10 +34,32 @@ pub struct Seen {
     pub held_out: u64,
 }
 
+impl Index for Corpus {
+    const SAMPLES: &'static str = "texts with answers";
+    type Seen = Seen;
+
+    fn count(&self) -> u64 {
+        Split::ALL.into_iter().map(|split| self.places(split).len() as u64).sum()
+    }
+
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn left_out(&self) -> Broken {
+        self.left_out.clone()
+    }
+
+    fn seen(&self) -> Seen {
+        let [train, held_out] = Split::ALL.map(|split| self.places(split).len() as u64);
+        Seen { train, held_out }
+    }
+}
+
 impl DatasetKind for QuestionAnswers {
     const NAME: &'static str = "question-answers";
     type Settings = Settings;
-    type Seen = Seen;
+    type Index = Corpus;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         check::check(settings, problems);
@@ -59,6 +82,11 @@ impl DatasetKind for QuestionAnswers {
         named.into_iter().flatten().map(PathBuf::from).collect()
     }
 
+    fn open(settings: &Settings) -> Result<Corpus, DataError> {
+        Corpus::open(settings)
+    }
+
+    /// Without a vocabulary that is learnt.
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let Looked { questions: [train, held_out], left_out, note } = Corpus::look(settings)?;
         Ok(Look { left_out, notes: note.into_iter().collect(), seen: Seen { train, held_out } })

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::reference_video::settings::OnBroken;
+use crate::reading::broken::OnBroken;
 use xrun_core::units::Bytes;
 
 /// Questions whose answers are parts of a paragraph: a JSON file in the format of SQuAD v1.1 (Rajpurkar et al. 2016),

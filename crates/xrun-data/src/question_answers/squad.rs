@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::json::{object_with, why};
-use crate::reference_video::raw::Judge;
+use crate::reading::broken::Judge;
 use xrun_core::dataset::error::DataError;
 
 /// A paragraph with its questions.
@@ -161,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::reference_video::settings::OnBroken;
+    use crate::reading::broken::OnBroken;
 
     const TEXT: &str = r#"{"version": "1.1", "data": [{"title": "Żuraw", "paragraphs": [
       {"context": "Ala ma kota. Żuraw też.", "qas": [

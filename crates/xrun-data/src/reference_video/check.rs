@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::settings::{Format, Settings, Source, VocCorners};
+use crate::boxes::open::check_classes;
+use crate::reading::named::folder_at;
 use xrun_core::problem::{Problem, Problems};
 
 /// A generated set of more frames than this fills a disk before it is of use.
@@ -29,19 +31,7 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         }
         (Source::Generated, None) => {}
     }
-    for (name, list) in
-        [("train_classes", &settings.train_classes), ("validation_classes", &settings.validation_classes)]
-    {
-        let twice = list.iter().enumerate().find(|(at, class)| list[..*at].contains(class));
-        if let Some((_, class)) = twice {
-            problems.add(Problem::new(key(name), format!("\"{class}\" is written twice")).help("keep one of them"));
-        }
-    }
-    if let Some(class) = settings.validation_classes.iter().find(|class| settings.train_classes.contains(class)) {
-        let message = format!("\"{class}\" is held out, and `train_classes` trains on it");
-        let problem = Problem::new(key("validation_classes"), message).related(key("train_classes"));
-        problems.add(problem.help("a class held out must never be trained on: take it out of one of the lists"));
-    }
+    check_classes(&super::open::rules(settings), problems);
     if settings.voc_corners != VocCorners::OneBased && settings.format != Format::Voc {
         let problem = Problem::new(key("voc_corners"), "is of Pascal VOC's XML, and `format` is \"coco\"");
         problems.add(problem.help("write `format = \"voc\"`, or leave `voc_corners` out").related(key("format")));
@@ -78,21 +68,5 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         let message = format!("{frames} frames would be generated, more than {GENERATED_FRAMES_MAX}");
         let problem = Problem::new(key("generated.videos_per_class"), message);
         problems.add(problem.help("fewer classes, videos or frames").related(key("generated.frames_per_video")));
-    }
-}
-
-/// Adds what is wrong with a folder that is named at `key`; `help` says what should be named.
-pub fn folder_at(key: &str, path: &Path, help: &str, problems: &mut Problems) {
-    let shown = path.display();
-    match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => {}
-        Ok(_) => {
-            problems.add(Problem::new(key, format!("{shown} is a file, not a folder")).help(help).of_disk());
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let problem = Problem::new(key, format!("there is no folder {shown}"));
-            problems.add(problem.help("a relative path is meant from the folder of the file that names it").of_disk());
-        }
-        Err(error) => problems.add(Problem::new(key, format!("{shown} cannot be read: {error}")).of_disk()),
     }
 }

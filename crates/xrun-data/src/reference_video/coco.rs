@@ -10,8 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, RawReference};
+use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture, RawReference, Unit};
 use crate::json::{object_with, why};
+use crate::reading::broken::Judge;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
 use xrun_core::dataset::sample::Ignored;
 
@@ -167,6 +168,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
             objects: Vec::new(),
             part: None,
+            unit: Unit::Pixel,
         });
     }
     let mut ids = BTreeSet::new();
@@ -211,7 +213,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         });
     }
     let Some(listed) = file.references else {
-        return Ok(Raw { classes, videos: videos.names, pictures, references: None });
+        return Ok(Raw { classes, videos: videos.names, pictures, references: None, sized: true });
     };
     let mut references = Vec::with_capacity(listed.len());
     for (at, raw) in listed.into_iter().enumerate() {
@@ -241,7 +243,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             video: reference.video_id.map(|id| videos.number(id)),
         });
     }
-    Ok(Raw { classes, videos: videos.names, pictures, references: Some(references) })
+    Ok(Raw { classes, videos: videos.names, pictures, references: Some(references), sized: true })
 }
 
 /// The line of the file in which an item begins, from 1.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::check::SECTION;
-use super::library::Split;
-use super::raw::{Raw, RawClass};
 use super::settings::Settings;
+use crate::boxes::library::Split;
+use crate::boxes::raw::{Raw, RawClass};
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 
@@ -155,7 +155,7 @@ pub fn together(mut train: Raw, validation: Raw) -> Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference_video::raw::{RawObject, RawPicture};
+    use crate::boxes::raw::{RawObject, RawPicture, Unit};
 
     fn raw(names: &[&str], pictures: &[(&str, usize)]) -> Raw {
         let object = |class| RawObject {
@@ -177,9 +177,11 @@ mod tests {
                     frame: 0,
                     objects: vec![object(*class)],
                     part: None,
+                    unit: Unit::Pixel,
                 })
                 .collect(),
             references: None,
+            sized: true,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Are boxes where people see them: whatever the corners of VOC count from, and whichever way up a picture is stored?
 
 use super::*;
-use crate::reference_video::frames::decode;
-use crate::reference_video::library::Object;
-use crate::reference_video::settings::{ExifOrientation, VocCorners};
+use crate::boxes::library::Object;
+use crate::reading::decoding::decode;
+use crate::reading::orientation::ExifOrientation;
+use crate::reference_video::settings::VocCorners;
 use xrun_core::dataset::sample::Ignored;
 
 /// The objects of the further picture `extra.png`, which holds one cat with these corners.

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 
-use super::super::library::{Library, Split};
 use super::super::open::open;
-use super::super::settings::{OnBroken, Settings, Source};
+use super::super::settings::{Settings, Source};
 use super::*;
+use crate::boxes::library::{Library, Split};
+use crate::reading::broken::OnBroken;
 use xrun_core::dataset::digest::digest;
 
 fn small(seed: u32) -> Generated {

@@ -1,31 +1,21 @@
 //! Videos with a box around each object in each frame, and reference pictures by class.
 
-pub mod assemble;
 pub mod check;
-pub mod classes;
 pub mod coco;
 pub mod coco_files;
-pub mod drawn;
-pub mod frames;
 pub mod generate;
-pub mod library;
 pub mod open;
-pub mod orientation;
 pub mod paint;
-pub mod raw;
 pub mod settings;
 pub mod voc;
-pub mod whole;
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
-use drawn::{Drawn, drawn_classes};
-use library::Largest;
 use settings::{Settings, Source};
+
+use crate::boxes::library::Library;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::kind::{DatasetKind, Look};
+use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::known;
 use xrun_core::problem::Problems;
 
@@ -33,20 +23,11 @@ use xrun_core::problem::Problems;
 #[derive(Debug)]
 pub struct ReferenceVideo;
 
-/// What a look at it tells.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
-    /// The classes that episodes can be drawn from.
-    pub drawn: Drawn,
-    /// The picture that takes most memory to decode.
-    pub largest: Option<Largest>,
-}
-
 impl DatasetKind for ReferenceVideo {
     const NAME: &'static str = "reference-video";
     const LIMITS: &'static [&'static str] = &["frame_cache", "decoding"];
     type Settings = Settings;
-    type Seen = Seen;
+    type Index = Library;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         check::check(settings, problems);
@@ -75,9 +56,7 @@ impl DatasetKind for ReferenceVideo {
         path.map(PathBuf::from).collect()
     }
 
-    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
-        let library = open::open(settings)?;
-        let seen = Seen { drawn: drawn_classes(&library), largest: library.largest };
-        Ok(Look { left_out: library.left_out, notes: Vec::new(), seen })
+    fn open(settings: &Settings) -> Result<Library, DataError> {
+        open::open(settings)
     }
 }

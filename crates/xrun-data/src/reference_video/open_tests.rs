@@ -4,10 +4,18 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::library::{Library, Split};
-use super::super::settings::{Format, OnBroken, Settings, Source};
-use super::open;
+use super::super::settings::{Format, Settings, Source};
+use crate::boxes::few_shot;
+use crate::boxes::library::{Library, Split};
+use crate::reading::broken::OnBroken;
 use crate::real_data::real_data;
+use xrun_core::dataset::error::DataError;
+
+/// As few-shot detection opens it.
+fn open(settings: &Settings) -> Result<Library, DataError> {
+    let library = super::open(settings)?;
+    few_shot::check(&library).map(|()| library)
+}
 
 #[path = "coordinate_tests.rs"]
 mod coordinates;
@@ -305,7 +313,7 @@ fn the_photographs_of_playing_cards_are_read_with_every_card() {
         .iter()
         .enumerate()
         .map(|(class, about)| {
-            let of = |frame: &&super::super::library::Frame| frame.objects.iter().filter(|o| o.class == class).count();
+            let of = |frame: &&crate::boxes::library::Frame| frame.objects.iter().filter(|o| o.class == class).count();
             (about.name.as_str(), frames.iter().map(of).sum(), frames.iter().filter(|frame| of(frame) > 0).count())
         })
         .collect();

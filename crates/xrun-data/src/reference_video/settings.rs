@@ -3,6 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reading::broken::OnBroken;
+use crate::reading::orientation::ExifOrientation;
+
 /// Frames with boxes, and reference pictures by class: a folder with COCO JSON or Pascal VOC annotations, or a
 /// generated set of the same format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -98,26 +101,6 @@ pub enum VocCorners {
     ZeroBased,
     /// Distances from the left and the upper edge, as LabelImg writes them. 0, 0 to width, height is the whole picture.
     Edges,
-}
-
-/// Which way up a picture is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ExifOrientation {
-    /// As people see it: rotated and mirrored as EXIF says.
-    Apply,
-    /// As the pixels are stored, for boxes from a program that does not rotate pictures.
-    Ignore,
-}
-
-/// What becomes of data that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnBroken {
-    /// The run does not start, or ends, with the item's name.
-    Fail,
-    /// The item is left out, and the manifest counts how many were and why.
-    Skip,
 }
 
 /// A generated set: textured objects of several classes that move over cluttered moving backgrounds, change size and

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use roxmltree::{Document, Node};
 use sha2::{Digest, Sha256};
 
-use super::raw::{Judge, Raw, RawClass, RawObject, RawPicture, annotation_file};
 use super::settings::VocCorners;
+use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture, Unit};
+use crate::reading::broken::Judge;
+use crate::reading::confined::annotation_file;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Ignored;
 
@@ -103,7 +105,18 @@ fn picture(bytes: &[u8], images: &str, corners: VocCorners) -> Result<(RawPictur
         let called = format!("{called} ({})", written.map(|value| value.to_string()).join(", "));
         objects.push(RawObject { class: 0, corners: edges(written, corners), area: None, ignored, called });
     }
-    Ok((RawPicture { file: format!("{images}/{name}"), size, video: None, frame: 0, objects, part: None }, names))
+    Ok((
+        RawPicture {
+            file: format!("{images}/{name}"),
+            size,
+            video: None,
+            frame: 0,
+            objects,
+            part: None,
+            unit: Unit::Pixel,
+        },
+        names,
+    ))
 }
 
 /// The edges of a box whose corners are counted so.

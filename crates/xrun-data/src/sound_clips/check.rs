@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::settings::{Settings, Source};
 use super::synthesis::FOLDS;
-use crate::question_answers::check::file;
-use crate::reference_video::check::folder_at;
+use crate::reading::named::file;
+use crate::reading::named::folder_at;
 use xrun_core::problem::{Problem, Problems};
 
 const SECTION: &str = "dataset.sound-clips";

@@ -8,6 +8,7 @@ use super::super::settings::Settings;
 use super::super::wav;
 use super::*;
 use xrun_core::dataset::digest::digest_of_file;
+use xrun_core::dataset::index::Index;
 
 fn small(seed: u32) -> Generated {
     Generated { classes: 5, clips_per_class: 7, other_clips_per_class: 5, seed }

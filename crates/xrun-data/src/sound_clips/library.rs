@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::Seen;
 use xrun_core::dataset::error::Broken;
+use xrun_core::dataset::index::Index;
 
 /// What the clips of a class are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,9 +120,25 @@ impl Library {
         let columns: usize = self.columns.iter().map(Column::bytes).sum();
         (clips + names + classes + columns) as u64
     }
+}
 
-    /// What a pipeline wants to know of it before it runs.
-    pub fn seen(&self) -> Seen {
+impl Index for Library {
+    const SAMPLES: &'static str = "sounds with classes";
+    type Seen = Seen;
+
+    fn count(&self) -> u64 {
+        self.clips.len() as u64
+    }
+
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn left_out(&self) -> Broken {
+        self.left_out.clone()
+    }
+
+    fn seen(&self) -> Seen {
         let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
         held_out.clone_from(&train);
         for clip in &self.clips {

@@ -20,9 +20,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use library::Library;
 use settings::{Settings, Source};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::kind::{DatasetKind, Look};
+use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::known;
 use xrun_core::problem::Problems;
 
@@ -46,7 +47,7 @@ pub struct Seen {
 impl DatasetKind for SoundClips {
     const NAME: &'static str = "sound-clips";
     type Settings = Settings;
-    type Seen = Seen;
+    type Index = Library;
 
     fn check(settings: &Settings, problems: &mut Problems) {
         check::check(settings, problems);
@@ -75,9 +76,7 @@ impl DatasetKind for SoundClips {
         [&settings.path, &settings.targets].into_iter().flatten().map(PathBuf::from).collect()
     }
 
-    fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
-        let library = open::open(settings)?;
-        let seen = library.seen();
-        Ok(Look { left_out: library.left_out, notes: Vec::new(), seen })
+    fn open(settings: &Settings) -> Result<Library, DataError> {
+        open::open(settings)
     }
 }

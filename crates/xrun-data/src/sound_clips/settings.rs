@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::reference_video::settings::OnBroken;
+use crate::reading::broken::OnBroken;
 use xrun_core::units::Bytes;
 
 /// Short sound clips, each of one class: a folder in the layout of ESC-50 (Piczak 2015), or a generated one of the same

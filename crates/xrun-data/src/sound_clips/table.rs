@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use csv::StringRecord;
 
-use crate::reference_video::raw::Judge;
+use crate::reading::broken::Judge;
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 use xrun_core::problem::nearest;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::reference_video::settings::OnBroken;
+use crate::reading::broken::OnBroken;
 
 const TEXT: &str = "filename,fold,target,category,esc10,src_file,take\n1-7-A-0.wav,1,0,dog,True,7,A\n\
                     1-7-B-0.wav,1,0,dog,True,7,B\n2-8-A-3.wav,2,3,Żaba,False,8,A\n";

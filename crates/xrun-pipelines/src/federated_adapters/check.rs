@@ -4,7 +4,7 @@ use super::prepare::pretrains;
 use super::settings::{Aggregation, EncoderKind, Model, NodeOptimizer, Partition, Server, Settings};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
-use xrun_data::question_answers::check::file;
+use xrun_data::reading::named::file;
 use xrun_data::sound_clips::settings::{Settings as Data, Source};
 
 const PIPELINE: &str = "pipeline.federated-adapters";

@@ -38,6 +38,7 @@ pub mod validation;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
@@ -47,6 +48,7 @@ use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::sound_clips::Seen;
+use xrun_data::sound_clips::library::Library;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
@@ -60,7 +62,7 @@ pub struct FederatedAdapters;
 impl PipelineKind for FederatedAdapters {
     const NAME: &'static str = "federated-adapters";
     const MODELS: &'static [&'static str] = &[AudioAdapters::NAME];
-    const DATASETS: &'static [&'static str] = &["sound-clips"];
+    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;

@@ -15,6 +15,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::Index;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{TaskError, TaskFacts};

@@ -15,7 +15,7 @@ use xrun_core::bounded::HeldBytes;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
 use xrun_core::seed::generator;
-use xrun_data::reference_video::library::{Frame, Object, Split};
+use xrun_data::boxes::library::{Frame, Object, Split};
 use xrun_data::transform;
 use xrun_data::transform::Mapping;
 

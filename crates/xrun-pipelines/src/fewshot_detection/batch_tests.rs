@@ -12,9 +12,9 @@ use sha2::{Digest, Sha256};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::sample::Ignored;
 use xrun_core::settings::sections::Limits;
+use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::feed::{Feed, FeedSettings, Prepare};
-use xrun_data::reference_video::library::Library;
 
 /// Paints each picture from its path; breaks at one path.
 #[derive(Default)]

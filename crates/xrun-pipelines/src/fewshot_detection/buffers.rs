@@ -12,9 +12,9 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::sample::Picture;
 use xrun_core::experiment::Experiment;
+use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::parts;
-use xrun_data::reference_video::library::Library;
 
 /// All but those of the data set, which has its own.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::super::settings::Settings;
 use super::*;
 use xrun_core::files::{sums, write};
 use xrun_core::seed::generator;
-use xrun_data::reference_video::library::Library;
+use xrun_data::boxes::library::Library;
 
 const EPISODES: u64 = 5;
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use super::*;
 use proptest::prelude::*;
 use xrun_core::dataset::sample::{Ignored, Rectangle};
-use xrun_data::reference_video::drawn::{Fewest, drawn_classes};
-use xrun_data::reference_video::library::{Class, Frame, Object, Reference, Video};
-use xrun_data::reference_video::settings::ExifOrientation;
+use xrun_data::boxes::drawn::{Fewest, drawn_classes};
+use xrun_data::boxes::library::{Class, Frame, Object, Reference, Video};
+use xrun_data::reading::orientation::ExifOrientation;
 
 /// How a library for tests is made.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,7 @@ pub fn library(shape: Shape) -> Library {
         _ => Split::Unused,
     };
     let mut library = Library {
+        section: "dataset.reference-video",
         root: PathBuf::new(),
         exif_orientation: ExifOrientation::Apply,
         classes: vec![],

@@ -19,8 +19,8 @@ use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
 use xrun_core::settings::sections::Limits;
+use xrun_data::boxes::library::Library;
 use xrun_data::feed;
-use xrun_data::reference_video::library::Library;
 
 /// Detections of all validations.
 pub const VALIDATION_PREDICTIONS: Leak =

@@ -8,11 +8,11 @@ use burn::tensor::Device;
 
 use super::assignment::{Cell, Targets};
 use super::model::Dense;
-use super::pixels::tensor;
 use super::settings::{BoxLoss, Settings};
 use crate::nn::Tensor;
 use crate::nn::box_loss::{ciou_loss, giou_loss};
 use crate::nn::focal_loss::{cross_entropy, focal_loss};
+use crate::nn::pixels::tensor;
 
 /// Weighted parts, sums, each `[1]`; their sum, over the cells with an object of the step, is what is minimised.
 #[derive(Clone, Debug)]

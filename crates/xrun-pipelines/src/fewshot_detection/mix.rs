@@ -1,7 +1,7 @@
 //! How are detection and triplet steps mixed, and how many batches make an epoch?
 
 use super::settings::Settings;
-use xrun_data::reference_video::library::{Library, Object, Split, Video};
+use xrun_data::boxes::library::{Library, Object, Split, Video};
 
 /// What a training step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

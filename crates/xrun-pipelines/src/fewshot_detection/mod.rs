@@ -16,8 +16,6 @@ pub mod mix;
 pub mod model;
 pub mod pictures;
 #[cfg(feature = "train")]
-pub mod pixels;
-#[cfg(feature = "train")]
 pub mod predict;
 pub mod prepare;
 pub mod scoring;
@@ -33,6 +31,7 @@ pub mod validation;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
@@ -41,7 +40,8 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::reference_video::{Seen, frames};
+use xrun_data::boxes::library::{Library, Seen};
+use xrun_data::reading::decoding;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
@@ -55,7 +55,7 @@ pub struct FewshotDetection;
 impl PipelineKind for FewshotDetection {
     const NAME: &'static str = "fewshot-detection";
     const MODELS: &'static [&'static str] = &[ReferenceDetector::NAME];
-    const DATASETS: &'static [&'static str] = &["reference-video"];
+    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
     const MOVED: &'static [(&'static str, &'static str)] = &[
         ("limits.triplet_batch_size", "triplet_batch_size"),
         ("limits.validation_predictions", "validation_predictions"),
@@ -71,9 +71,10 @@ impl PipelineKind for FewshotDetection {
     }
 
     fn look(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
-        let Seen { drawn, largest } =
+        let Seen { drawn, largest, lacking } =
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        frames::fits(largest.as_ref(), &experiment.limits)?;
+        lacking.map_or(Ok(()), Err)?;
+        decoding::fits(largest.as_ref(), &experiment.limits)?;
         episode::enough(drawn.train.count, drawn.held_out.count, settings)?;
         Ok(prepare::smaller(settings, &drawn).into())
     }
@@ -83,8 +84,7 @@ impl PipelineKind for FewshotDetection {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        prepare::prepare(settings, model, dataset, experiment, ledger)
+        prepare::prepare(settings, experiment.model_settings()?, experiment, ledger)
     }
 
     fn open(

@@ -11,51 +11,15 @@
 
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::{GroupNorm, GroupNormConfig, PaddingConfig2d};
-use burn::tensor::{Device, GradientCheckpointingStrategy};
-use xrun_ops::{SaveActivations, conv1x1, conv3x3_group_norm_relu};
+use burn::tensor::Device;
+use xrun_ops::conv1x1;
 
 use super::assignment::strides;
 use super::settings::Model;
 use crate::nn::Tensor;
+use crate::nn::block::Block;
 use crate::nn::graph::beside;
 use crate::nn::normalise::normalise;
-
-/// Convolution, group normalisation, rectifier.
-#[derive(Module, Debug)]
-pub struct Block {
-    convolution: Conv2d,
-    norm: GroupNorm,
-}
-
-impl Block {
-    fn new(channels: [usize; 2], stride: usize, groups: usize, device: &Device) -> Self {
-        let convolution = Conv2dConfig::new(channels, [3, 3])
-            .with_stride([stride, stride])
-            .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-            .with_bias(false)
-            .init(device);
-        Self { convolution, norm: GroupNormConfig::new(groups, channels[1]).init(device) }
-    }
-
-    fn forward(&self, input: Tensor<4>) -> Tensor<4> {
-        let weight = self.convolution.weight.val();
-        let save = match weight.gradient_checkpointing_strategy() {
-            Some(GradientCheckpointingStrategy::Balanced) => SaveActivations::Inputs,
-            _ => SaveActivations::All,
-        };
-        let affine = |parameter: &Option<Param<Tensor<1>>>| {
-            parameter.as_ref().map_or_else(|| unreachable!("`Block::new` makes scales and shifts"), Param::val)
-        };
-        let norm = xrun_ops::GroupNorm {
-            gamma: affine(&self.norm.gamma),
-            beta: affine(&self.norm.beta),
-            groups: self.norm.num_groups,
-            epsilon: self.norm.epsilon,
-        };
-        conv3x3_group_norm_relu(input, weight, norm, self.convolution.stride[0], save)
-    }
-}
 
 /// A 1 x 1 convolution with its bias.
 fn pointwise(convolution: &Conv2d, input: Tensor<4>) -> Tensor<4> {

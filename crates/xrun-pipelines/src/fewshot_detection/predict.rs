@@ -20,7 +20,7 @@ use xrun_core::files::{layout, write};
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Asked, Item, Told};
 use xrun_data::named::picture_file;
-use xrun_data::reference_video::frames::decode_bytes;
+use xrun_data::reading::decoding::decode_bytes;
 use xrun_data::transform;
 
 /// A class that so many episodes never ask for is not looked for.

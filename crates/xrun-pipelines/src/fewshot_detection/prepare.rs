@@ -15,12 +15,12 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::counted;
-use xrun_data::reference_video::drawn::{Drawn, Fewest, drawn_classes};
-use xrun_data::reference_video::frames;
-use xrun_data::reference_video::frames::FrameStore;
-use xrun_data::reference_video::library::{Library, Split};
-use xrun_data::reference_video::open::open;
-use xrun_data::reference_video::settings::Settings as Data;
+use xrun_data::boxes::drawn::{Drawn, Fewest, drawn_classes};
+use xrun_data::boxes::few_shot;
+use xrun_data::boxes::frames;
+use xrun_data::boxes::frames::FrameStore;
+use xrun_data::boxes::library::{Library, Split};
+use xrun_data::reading::decoding;
 
 /// Validation metrics, in the order in which they are shown. The first chooses the best checkpoint unless the file names
 /// another.
@@ -157,13 +157,13 @@ pub fn smaller(settings: &Settings, drawn: &Drawn) -> Vec<Smaller> {
 pub fn prepare(
     settings: &Settings,
     model: &Model,
-    dataset: &Data,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
-    let library = Arc::new(open(dataset)?);
+    let library: Arc<Library> = Arc::new(experiment.open_dataset()?);
+    few_shot::check(&library)?;
     let limits = &experiment.limits;
-    frames::fits(library.largest.as_ref(), limits)?;
+    decoding::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
     let smaller = smaller(settings, &drawn);
@@ -186,7 +186,7 @@ pub fn prepare(
     owners.extend(leaks.planned_owners(LEAKS, |leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
     let facts = TaskFacts {
         owners,
-        data_digests: vec![("reference-video".into(), library.digest.clone())],
+        data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_left_out: library.left_out.clone(),
         smaller,
         batch_items: (settings.n_way * settings.n_query) as u64,

@@ -19,7 +19,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::sample::Rectangle;
 use xrun_core::task::metric::Interval;
-use xrun_data::reference_video::library::{Library, Object};
+use xrun_data::boxes::library::{Library, Object};
 
 /// What a validation scores.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,6 @@ use super::hoard;
 use super::losses::{centres, detection_loss};
 use super::mix::batches_per_epoch;
 use super::model::ReferenceDetector;
-use super::pixels::pictures;
 use super::predict;
 use super::prepare::Prepared;
 use super::settings::{Settings, TripletMining};
@@ -19,6 +18,7 @@ use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
+use crate::nn::pixels::pictures;
 use crate::nn::side_by_side::{Outputs, SideBySide};
 use crate::nn::step::{Gathered, Trained};
 use crate::nn::{Tensor, triplet_loss};
@@ -28,9 +28,9 @@ use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::predict::{Asked, Predict, Told};
 use xrun_core::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
+use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::parts;
-use xrun_data::reference_video::frames::FrameStore;
 
 type Network = ReferenceDetector;
 

@@ -14,13 +14,13 @@ use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
 use super::leaks;
 use super::model::ReferenceDetector;
 use super::pictures;
-use super::pixels::{fetch, pictures as to_tensor};
 use super::prepare::{Prepared, held_out};
 use super::scoring::Scoring;
 use super::settings::Settings;
 use crate::backend::dispatch::TensorDevice;
 use crate::metrics::separation::Separation;
 use crate::nn::Tensor;
+use crate::nn::pixels::{fetch, pictures as to_tensor};
 use crate::nn::side_by_side::SideBySide;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::kept::Kept;
@@ -30,7 +30,7 @@ use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Validation as Cadence;
 use xrun_core::task::{Phases, TaskError, ValidationReport};
-use xrun_data::reference_video::frames::FrameStore;
+use xrun_data::boxes::frames::FrameStore;
 use xrun_data::transform;
 
 /// Reference pictures of a class whose embeddings are compared.

@@ -38,6 +38,16 @@ pub trait Lesson {
     /// # Errors
     /// The data or the device fails.
     fn validate(&self, network: &Self::Network, device: &TensorDevice) -> Result<ValidationReport, TaskError>;
+
+    /// Evicts from the caches of its data; returns the bytes given back.
+    fn clean_caches(&self) -> u64 {
+        0
+    }
+
+    /// Counts for `summary.json`.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// A training step while its batches go through.
@@ -136,7 +146,15 @@ impl<L: Lesson> Task for Learner<L> {
     }
 
     fn clean(&mut self, action: CleanupAction) -> u64 {
-        if action == CleanupAction::DevicePool { self.device.clean_pool() } else { 0 }
+        match action {
+            CleanupAction::Caches => self.lesson.clean_caches(),
+            CleanupAction::DevicePool => self.device.clean_pool(),
+            CleanupAction::Gradients | CleanupAction::Heap => 0,
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.lesson.counters()
     }
 
     fn synchronise(&mut self) -> Result<(), TaskError> {

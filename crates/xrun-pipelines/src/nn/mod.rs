@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub mod agreement;
+pub mod block;
 pub mod box_loss;
 pub mod checkpoint_weights;
 pub mod encoder_block;
@@ -18,6 +19,7 @@ pub mod moving_range;
 pub mod normalise;
 pub mod optimizer;
 pub mod parameters;
+pub mod pixels;
 pub mod proximal;
 pub mod side_by_side;
 pub mod step;

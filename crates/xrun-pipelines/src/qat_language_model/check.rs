@@ -7,7 +7,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::sections::Training;
-use xrun_data::question_answers::check::file;
+use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.qat-language-model";
 const MODEL: &str = "model.gpt2";

@@ -37,6 +37,7 @@ pub mod weights;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
@@ -45,6 +46,7 @@ use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::question_answers::Seen;
+use xrun_data::question_answers::corpus::Corpus;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
@@ -58,7 +60,7 @@ pub struct QatLanguageModel;
 impl PipelineKind for QatLanguageModel {
     const NAME: &'static str = "qat-language-model";
     const MODELS: &'static [&'static str] = &[Gpt2::NAME];
-    const DATASETS: &'static [&'static str] = &["question-answers"];
+    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Corpus>());
     const METRICS: &'static [Metric] = precision::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;

@@ -4,7 +4,7 @@ use super::settings::{Model, Part, Settings};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::image_text::settings::Settings as Data;
-use xrun_data::question_answers::check::file;
+use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.vision-language";
 const MODEL: &str = "model.vision-language";

@@ -34,6 +34,7 @@ use selective::Schedule;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::index::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
@@ -43,6 +44,7 @@ use xrun_core::problem::Problems;
 use xrun_core::settings::sections::PART_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::image_text::Seen;
+use xrun_data::image_text::library::Library;
 use xrun_data::image_text::settings::Settings as Data;
 
 #[cfg(not(feature = "train"))]
@@ -57,7 +59,7 @@ pub struct VisionLanguage;
 impl PipelineKind for VisionLanguage {
     const NAME: &'static str = "vision-language";
     const MODELS: &'static [&'static str] = &[VisionLanguageModel::NAME];
-    const DATASETS: &'static [&'static str] = &["image-text"];
+    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;

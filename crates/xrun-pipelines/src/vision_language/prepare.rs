@@ -14,6 +14,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::Index;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::smaller::Smaller;
 use xrun_core::task::{TaskError, TaskFacts};
@@ -22,7 +23,7 @@ use xrun_data::image_text::library::Split;
 use xrun_data::image_text::settings::Settings as Data;
 use xrun_data::image_text::store::ImageTextStore;
 use xrun_data::image_text::{Seen, open};
-use xrun_data::reference_video::frames;
+use xrun_data::reading::decoding;
 
 /// Held-out answers that are looked at for the names of fields.
 const LOOKED_AT: usize = 64;
@@ -64,7 +65,7 @@ pub fn prepare(
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let (shape, limits, side) = (model.shape(), &experiment.limits, data.image_size);
     let mut library = open::open(data)?;
-    frames::fits(library.largest.as_ref(), limits)?;
+    decoding::fits(library.largest.as_ref(), limits)?;
     let tokenizer = library.tokenizer(data)?;
     let length = settings.text_length(&shape, side);
     library.fit(&tokenizer, settings.tokens_that_fit(&shape, side), data)?;

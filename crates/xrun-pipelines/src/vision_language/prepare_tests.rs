@@ -133,7 +133,7 @@ fn examples_that_have_no_place_are_broken_and_never_cut() {
     let told = |data: &Data| prepare(&settings, &model, data, &experiment, &Ledger::default()).unwrap_err().to_string();
     let failed = told(&data);
     assert!(failed.contains("too_long") && failed.contains("raise `sequence_length`"), "{failed}");
-    data.on_broken = xrun_data::reference_video::settings::OnBroken::Skip;
+    data.on_broken = xrun_data::reading::broken::OnBroken::Skip;
     experiment.training.epochs = 1;
     match prepare(&settings, &model, &data, &experiment, &Ledger::default()) {
         Ok((facts, prepared)) => {

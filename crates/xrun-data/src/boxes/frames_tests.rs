@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::reading::decoding::{Largest, decoding_bytes, fits};
 use xrun_core::bounded::ledger::Reading;
 
 /// Pictures `0.png`, `1.png` … of the sides given.
@@ -13,6 +14,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         picture.save(folder.path().join(format!("{number}.png"))).unwrap();
     }
     let library = Library {
+        section: "dataset.reference-video",
         root: folder.path().to_path_buf(),
         exif_orientation: ExifOrientation::Apply,
         classes: Vec::new(),

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use burn::tensor::{TensorData, Transaction};
 
-use crate::nn::Tensor;
+use super::Tensor;
 
 /// About the mean and the spread of photographs, so that inputs are around zero.
 const MEAN: f32 = 114.0;

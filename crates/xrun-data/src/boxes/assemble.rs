@@ -1,18 +1,19 @@
 //! Do the annotations agree with the pictures on the disk? What agrees becomes the index.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
-use super::check::SECTION;
-use super::frames::decoding_bytes;
-use super::library::{Class, Frame, Largest, Library, Object, Reference, Split, Video};
-use super::orientation;
-use super::raw::{Judge, Raw, RawClass, RawPicture, RawReference};
-use super::settings::{ExifOrientation, Format, Settings};
-use super::whole::{FILE_BYTES_MAX, is_whole};
+use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::open::Rules;
+use super::raw::{Raw, RawClass, RawPicture, RawReference, Unit};
+use crate::reading::broken::Judge;
+use crate::reading::confined::confined;
+use crate::reading::decoding::{Largest, decoding_bytes};
+use crate::reading::orientation::{self, ExifOrientation};
+use crate::reading::whole::{FILE_BYTES_MAX, is_whole};
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::{DataError, UNKNOWN_CLASS};
 use xrun_core::dataset::known::Known;
@@ -82,27 +83,28 @@ struct Growing {
 
 /// Checks every picture and box. `digest` has seen the annotations already.
 pub fn assemble(
-    settings: &Settings,
+    rules: Rules<'_>,
     root: PathBuf,
     raw: Raw,
     judge: &mut Judge,
     digest: Sha256,
     known: Known,
 ) -> Result<Library, DataError> {
+    let section = rules.section;
     // Sorted by name, so that a class's number does not depend on the order of a file.
     check_names(&raw.classes)?;
     let mut order: Vec<usize> = (0..raw.classes.len()).collect();
     order.sort_by(|a, b| raw.classes[*a].name.cmp(&raw.classes[*b].name));
     let mut rank = vec![0; order.len()];
     order.iter().enumerate().for_each(|(position, class)| rank[*class] = position);
-    let splits = splits(settings, &raw.classes, judge);
+    let splits = splits(rules, &raw.classes, judge);
     let mut classes: Vec<Class> = order
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
         .collect();
     let mut assembly = Assembly {
         root,
-        exif_orientation: settings.exif_orientation,
+        exif_orientation: rules.exif_orientation,
         judge,
         digest,
         videos: Vec::new(),
@@ -113,7 +115,7 @@ pub fn assemble(
         largest: None,
         boxes: 0,
         in_first_pixel: 0,
-        sized: settings.format == Format::Coco,
+        sized: raw.sized,
     };
     for picture in raw.pictures {
         assembly.picture(picture, &rank)?;
@@ -134,7 +136,7 @@ pub fn assemble(
             "all {boxes} boxes lie in the first pixel of their pictures: they seem to be shares of width and height, and are \
              read as pixels; multiply them by the sides of their pictures"
         );
-        judge.fatal("boxes_as_shares", || DataError::value(format!("{SECTION}.path"), message));
+        judge.fatal("boxes_as_shares", || DataError::value(format!("{section}.path"), message));
     }
     known.keep();
     let videos = videos
@@ -145,7 +147,7 @@ pub fn assemble(
         })
         .collect();
     let (digest, left_out) = (hexadecimal(&digest.finalize()), judge.found.clone());
-    Ok(Library { root, exif_orientation: settings.exif_orientation, classes, videos, digest, left_out, largest })
+    Ok(Library { section, root, exif_orientation: rules.exif_orientation, classes, videos, digest, left_out, largest })
 }
 
 impl Assembly<'_> {
@@ -162,7 +164,12 @@ impl Assembly<'_> {
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
         let mut boxes: BTreeMap<(usize, [u64; 4]), String> = BTreeMap::new();
-        for object in raw.objects {
+        let unit = match raw.unit {
+            Unit::Pixel => [1.0; 4],
+            Unit::Share => [size.0, size.1, size.0, size.1].map(|side| side as f64),
+        };
+        for mut object in raw.objects {
+            object.corners.iter_mut().zip(unit).for_each(|(corner, unit)| *corner *= unit);
             let (class, called) = (rank[object.class], &object.called);
             let known = (object.class, object.corners.map(f64::to_bits));
             if let Some(other) = boxes.get(&known) {
@@ -366,24 +373,6 @@ fn seen(path: &Path, length: u64, rule: ExifOrientation) -> Result<Seen, (&'stat
     }
 }
 
-/// A path inside the root, without `.` in it. What leads out of it is an error whatever the policy; `None` where nothing is.
-pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
-    let relative = Path::new(name);
-    let outside = || DataError::file(relative, "names a file outside of the data set's folder");
-    let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if !plain || name.is_empty() || name.contains('\0') {
-        return Err(outside());
-    }
-    match root.join(relative).canonicalize() {
-        Ok(path) if path.starts_with(root) => {
-            let plain = relative.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-            Ok(path.is_file().then_some(plain))
-        }
-        Ok(_) => Err(outside()), // a link
-        Err(_) => Ok(None),
-    }
-}
-
 /// Names are shown, compared and written to results.
 fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
     for class in classes {
@@ -398,11 +387,10 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
 }
 
 /// What each class is for, by the order of the file.
-fn splits(settings: &Settings, classes: &[RawClass], judge: &mut Judge) -> Vec<Split> {
+fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Split> {
+    let section = rules.section;
     let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
-    for (key, names) in
-        [("validation_classes", &settings.validation_classes), ("train_classes", &settings.train_classes)]
-    {
+    for (key, names) in [("validation_classes", rules.validation_classes), ("train_classes", rules.train_classes)] {
         for name in names {
             if !known.contains(name.as_str()) {
                 let meant = nearest(name, known.iter().copied());
@@ -410,16 +398,16 @@ fn splits(settings: &Settings, classes: &[RawClass], judge: &mut Judge) -> Vec<S
                 let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
                 judge.fatal(UNKNOWN_CLASS, || {
                     let message = format!("the data has no class \"{name}\"{hint} (it has {})", some.join(", "));
-                    DataError::value(format!("{SECTION}.{key}"), message)
+                    DataError::value(format!("{section}.{key}"), message)
                 });
             }
         }
     }
-    let held_out = |class: &RawClass| match settings.validation_classes.is_empty() {
+    let held_out = |class: &RawClass| match rules.validation_classes.is_empty() {
         true => class.supercategory.as_deref() == Some("novel"),
-        false => settings.validation_classes.contains(&class.name),
+        false => rules.validation_classes.contains(&class.name),
     };
-    let trained = |class: &RawClass| settings.train_classes.is_empty() || settings.train_classes.contains(&class.name);
+    let trained = |class: &RawClass| rules.train_classes.is_empty() || rules.train_classes.contains(&class.name);
     let split = |class: &RawClass| match (held_out(class), trained(class)) {
         (true, _) => Split::Validation,
         (false, true) => Split::Train,

@@ -4,13 +4,19 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::ExifOrientation;
-use xrun_core::dataset::error::Broken;
+use super::drawn::{Drawn, drawn_classes};
+use super::few_shot;
+use crate::reading::decoding::Largest;
+use crate::reading::orientation::ExifOrientation;
+use xrun_core::dataset::error::{Broken, DataError};
+use xrun_core::dataset::index::Index;
 use xrun_core::dataset::sample::{Ignored, Rectangle};
 
 /// The index of a data set. It holds names and numbers, never pictures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Library {
+    /// Where its settings stand in an experiment: `dataset.NAME`.
+    pub section: &'static str,
     /// Every path below is relative to this folder, and was checked to stay inside it.
     pub root: PathBuf,
     /// How its pictures are read; boxes and sizes are of what comes out.
@@ -27,24 +33,43 @@ pub struct Library {
     pub largest: Option<Largest>,
 }
 
+/// What a look at images with boxes tells pipelines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The classes that episodes can be drawn from.
+    pub drawn: Drawn,
+    /// The picture that takes most memory to decode.
+    pub largest: Option<Largest>,
+    /// What few-shot episodes lack, if anything.
+    pub lacking: Option<DataError>,
+}
+
+impl Index for Library {
+    const SAMPLES: &'static str = "images with boxes";
+    type Seen = Seen;
+
+    fn count(&self) -> u64 {
+        self.videos.iter().map(|video| video.frames.len() as u64).sum()
+    }
+
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn left_out(&self) -> Broken {
+        self.left_out.clone()
+    }
+
+    fn seen(&self) -> Seen {
+        Seen { drawn: drawn_classes(self), largest: self.largest.clone(), lacking: few_shot::lacking(self) }
+    }
+}
+
 impl Library {
     /// Whether objects of the class are drawn from the video.
     pub fn serves(&self, video: &Video, class: usize) -> bool {
         video.part.is_none_or(|part| part == self.classes[class].split)
     }
-}
-
-/// A picture that is large.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Largest {
-    /// Relative to the root.
-    pub path: PathBuf,
-    /// In pixels, with its orientation applied.
-    pub width: u64,
-    /// In pixels, with its orientation applied.
-    pub height: u64,
-    /// What decoding it takes, at most.
-    pub bytes: u64,
 }
 
 /// A class of objects.

@@ -2,8 +2,18 @@
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageResult, RgbImage};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::settings::ExifOrientation;
+/// Which way up a picture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExifOrientation {
+    /// As people see it: rotated and mirrored as EXIF says.
+    Apply,
+    /// As the pixels are stored, for boxes from a program that does not rotate pictures.
+    Ignore,
+}
 
 /// What is to be done to the pixels of a picture.
 ///

@@ -1,0 +1,86 @@
+//! What few-shot episodes need of images with boxes: classes to train on, others that are held out, pictures of each.
+
+use std::collections::BTreeSet;
+
+use super::library::{Library, Split};
+use xrun_core::dataset::error::{Broken, DataError, UNUSABLE_CLASS};
+use xrun_core::printable;
+
+/// As many classes are named in a message.
+const CLASSES_NAMED_MAX: usize = 20;
+
+/// Refuses data that has too little to train on or to validate with. All that is missing is said at
+/// once.
+///
+/// # Errors
+/// There are too few classes, or one that is to be used has no picture or no reference picture.
+pub fn check(library: &Library) -> Result<(), DataError> {
+    lacking(library).map_or(Ok(()), Err)
+}
+
+/// All that few-shot episodes lack; `None` where they can be drawn.
+pub fn lacking(library: &Library) -> Option<DataError> {
+    let section = library.section;
+    let mut shown_of = vec![0_u64; library.classes.len()];
+    for video in &library.videos {
+        for frame in &video.frames {
+            let used = frame.objects.iter().filter(|object| object.ignored.is_none());
+            let classes: BTreeSet<usize> =
+                used.map(|object| object.class).filter(|class| library.serves(video, *class)).collect();
+            classes.into_iter().for_each(|class| shown_of[class] += 1);
+        }
+    }
+    let mut found = Broken::default();
+    for (split, least, key) in [(Split::Train, 2, "train_classes"), (Split::Validation, 1, "validation_classes")] {
+        let classes: Vec<usize> =
+            (0..library.classes.len()).filter(|class| library.classes[*class].split == split).collect();
+        if classes.len() < least {
+            let what = if split == Split::Train { "to train on" } else { "held out for validation" };
+            let there = match classes.len() {
+                1 => "1 class is".to_owned(),
+                count => format!("{count} classes are"),
+            };
+            let message =
+                format!("{there} {what}, at least {least} are needed; name them here ({})", classes_there(library));
+            found.add(UNUSABLE_CLASS, || DataError::value(format!("{section}.{key}"), message));
+        }
+        for class in classes {
+            let name = printable::line(&library.classes[class].name, 60);
+            let shown = shown_of[class];
+            let references = library.classes[class].references.len();
+            if shown == 0 || references == 0 {
+                let usable = usable(library, split, &shown_of);
+                let message = format!(
+                    "the class \"{name}\" is in {shown} pictures and has {references} reference pictures; it needs \
+                     both. Without it, and all that lack them: `{key} = [{usable}]`"
+                );
+                found.add(UNUSABLE_CLASS, || DataError::value(format!("{section}.{key}"), message));
+            }
+        }
+    }
+    match (found.total(), found.first.pop()) {
+        (1, Some(only)) => Some(only.error),
+        (_, Some(last)) => {
+            found.first.push(last);
+            Some(DataError::Several(found))
+        }
+        (_, None) => None,
+    }
+}
+
+/// The names of the classes of a split that can be used, as a list in TOML.
+fn usable(library: &Library, split: Split, shown: &[u64]) -> String {
+    let classes = library.classes.iter().zip(shown);
+    let usable = classes.filter(|(class, shown)| class.split == split && **shown > 0 && !class.references.is_empty());
+    let named: Vec<String> =
+        usable.take(CLASSES_NAMED_MAX).map(|(class, _)| format!("\"{}\"", printable::line(&class.name, 60))).collect();
+    named.join(", ")
+}
+
+fn classes_there(library: &Library) -> String {
+    let named = library.classes.iter().take(CLASSES_NAMED_MAX);
+    let named: Vec<String> = named.map(|class| format!("\"{}\"", printable::line(&class.name, 60))).collect();
+    let more = library.classes.len().saturating_sub(CLASSES_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("the data has the classes {}{more}", named.join(", "))
+}

@@ -1,0 +1,92 @@
+//! From a folder to an index of images with boxes: what every format shares, around the reader of one.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::assemble::assemble;
+use super::library::Library;
+use super::raw::Raw;
+use crate::reading::broken::{Judge, OnBroken};
+use crate::reading::orientation::ExifOrientation;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::known::Known;
+use xrun_core::problem::{Problem, Problems};
+
+/// What the settings of every format say.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// Where the settings stand in an experiment: `dataset.NAME`.
+    pub section: &'static str,
+    /// How pictures are read; boxes are of what comes out.
+    pub exif_orientation: ExifOrientation,
+    /// What becomes of data that cannot be used.
+    pub on_broken: OnBroken,
+    /// Names of the classes to train on; all that are not held out where it is empty.
+    pub train_classes: &'a [String],
+    /// Names of the classes held out; those of the supercategory `novel` where it is empty.
+    pub validation_classes: &'a [String],
+}
+
+/// What the reader of a format has: it gives the annotations as they are written, and puts their bytes into the digest.
+pub struct Source<'a> {
+    /// The folder of the data set, canonical.
+    pub root: &'a Path,
+    /// What is known of its files.
+    pub known: &'a Known,
+    /// Takes down what is broken.
+    pub judge: &'a mut Judge,
+    /// Of the data set.
+    pub digest: &'a mut Sha256,
+}
+
+/// Opens a folder. Pictures are not decoded, but each is looked for, its size is read, and whether its end is there.
+///
+/// # Errors
+/// All that would end a run before its first step, whatever its pipeline.
+pub fn folder(
+    rules: Rules<'_>,
+    root: &Path,
+    known: fn(&Path) -> Known,
+    read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
+) -> Result<Library, DataError> {
+    let root = root
+        .canonicalize()
+        .map_err(|error| DataError::file(root, format!("the data set's folder cannot be read: {error}")))?;
+    let mut judge = Judge::new(rules.on_broken);
+    match read_folder(rules, root, known, read, &mut judge) {
+        Err(fatal) => Err(judge.beside(fatal)),
+        Ok(library) => {
+            judge.verdict()?;
+            Ok(library)
+        }
+    }
+}
+
+/// Adds classes that are written twice, or that are held out and trained on.
+pub fn check_classes(rules: &Rules<'_>, problems: &mut Problems) {
+    let key = |name: &str| format!("{}.{name}", rules.section);
+    for (name, list) in [("train_classes", rules.train_classes), ("validation_classes", rules.validation_classes)] {
+        let twice = list.iter().enumerate().find(|(at, class)| list[..*at].contains(class));
+        if let Some((_, class)) = twice {
+            problems.add(Problem::new(key(name), format!("\"{class}\" is written twice")).help("keep one of them"));
+        }
+    }
+    if let Some(class) = rules.validation_classes.iter().find(|class| rules.train_classes.contains(class)) {
+        let message = format!("\"{class}\" is held out, and `train_classes` trains on it");
+        let problem = Problem::new(key("validation_classes"), message).related(key("train_classes"));
+        problems.add(problem.help("a class held out must never be trained on: take it out of one of the lists"));
+    }
+}
+
+fn read_folder(
+    rules: Rules<'_>,
+    root: PathBuf,
+    known: fn(&Path) -> Known,
+    read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
+    judge: &mut Judge,
+) -> Result<Library, DataError> {
+    let (mut digest, known) = (Sha256::new(), known(&root));
+    let raw = read(Source { root: &root, known: &known, judge, digest: &mut digest })?;
+    assemble(rules, root, raw, judge, digest, known)
+}

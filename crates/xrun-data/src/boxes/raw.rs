@@ -1,0 +1,87 @@
+//! Pictures with boxes as the annotations of any format tell them, before anything is checked against the disk.
+
+use super::library::Split;
+use xrun_core::dataset::sample::Ignored;
+
+/// Endings of files that are pictures, also of those that are told as broken because they are neither JPEG nor PNG.
+pub const PICTURES: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
+
+/// A data set as its annotations tell it.
+#[derive(Debug, Default)]
+pub struct Raw {
+    /// In the order of the annotations.
+    pub classes: Vec<RawClass>,
+    /// Names of the videos; two may have the same.
+    pub videos: Vec<String>,
+    /// In the order of the annotations.
+    pub pictures: Vec<RawPicture>,
+    /// `None` when the format names none: then objects are cut out of the pictures.
+    pub references: Option<Vec<RawReference>>,
+    /// Whether the format writes a box as its corner and its size.
+    pub sized: bool,
+}
+
+/// A class, as a category of COCO or a name of VOC.
+#[derive(Debug)]
+pub struct RawClass {
+    /// Its name.
+    pub name: String,
+    /// COCO's `supercategory`; a class of `novel` is held out where the settings name no classes.
+    pub supercategory: Option<String>,
+}
+
+/// A picture with its objects.
+#[derive(Debug)]
+pub struct RawPicture {
+    /// Relative to the root, as written; not yet checked.
+    pub file: String,
+    /// Width and height as annotated, if they are.
+    pub size: Option<(u64, u64)>,
+    /// Index into [`Raw::videos`]; `None` for a still picture.
+    pub video: Option<usize>,
+    /// Frames of a video are in the order of this number.
+    pub frame: i64,
+    /// What is annotated in it.
+    pub objects: Vec<RawObject>,
+    /// What its file is for, where there are two of them.
+    pub part: Option<Split>,
+    /// Unit of the corners of its objects.
+    pub unit: Unit,
+}
+
+/// Unit of the corners of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Pixels of the picture.
+    Pixel,
+    /// Shares of its sides, from 0 to 1.
+    Share,
+}
+
+/// An annotated object.
+#[derive(Debug)]
+pub struct RawObject {
+    /// Index into [`Raw::classes`].
+    pub class: usize,
+    /// Left, top, right, bottom: distances from the left and the upper edge of the picture, in [`RawPicture::unit`].
+    pub corners: [f64; 4],
+    /// Square pixels, where the annotation says how many; then they need not be those of the box.
+    pub area: Option<f64>,
+    /// Why it is neither right nor wrong to find it; `None` where it is to be found.
+    pub ignored: Option<Ignored>,
+    /// What to call it in a message.
+    pub called: String,
+}
+
+/// A reference picture of a class.
+#[derive(Debug)]
+pub struct RawReference {
+    /// Index into [`Raw::classes`].
+    pub class: usize,
+    /// Relative to the root, as written; not yet checked.
+    pub file: String,
+    /// Left, top, right and bottom of the object in it, in pixels; `None` is all of the picture.
+    pub corners: Option<[f64; 4]>,
+    /// Index into [`Raw::videos`].
+    pub video: Option<usize>,
+}

@@ -1,0 +1,79 @@
+//! Folders of pictures by class, with and without parts.
+
+use std::path::Path;
+
+use super::*;
+use crate::boxes::format::Folder;
+use crate::boxes::library::Library;
+use crate::reading::broken::OnBroken;
+use xrun_core::dataset::kind::DatasetKind;
+
+fn picture(root: &Path, name: &str) {
+    let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    image::RgbImage::from_pixel(8, 4, image::Rgb([9, 8, 7])).save(path).unwrap();
+}
+
+fn opened(folder: &Path) -> Result<Library, DataError> {
+    let path = Some(folder.display().to_string());
+    Folder::<ImageFolder>::open(&Settings { path, on_broken: OnBroken::Fail, ..Settings::default() })
+}
+
+#[test]
+fn the_folder_is_the_class_and_all_of_the_picture_is_the_object() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["owl/1.png", "cat/2.JPG", "cat/1.png", "cat/.hidden.png", "empty/notes.txt"] {
+        match name.ends_with("txt") {
+            true => {
+                std::fs::create_dir_all(folder.path().join("empty")).unwrap();
+                xrun_core::files::write::replace(&folder.path().join(name), b"x").unwrap();
+            }
+            false if name.contains("hidden") => {}
+            false => picture(folder.path(), name),
+        }
+    }
+    let library = opened(folder.path()).unwrap();
+    let found: Vec<_> = library
+        .videos
+        .iter()
+        .map(|video| {
+            let object = &video.frames[0].objects[0];
+            let place = object.rectangle;
+            let class = library.classes[object.class].name.as_str();
+            (video.name.as_str(), class, [place.left, place.top, place.right, place.bottom], video.part)
+        })
+        .collect();
+    let all = [0.0, 0.0, 8.0, 4.0];
+    assert_eq!(
+        found,
+        [("cat/1.png", "cat", all, None), ("cat/2.JPG", "cat", all, None), ("owl/1.png", "owl", all, None)]
+    );
+}
+
+#[test]
+fn parts_are_parts_only_where_there_are_two() {
+    let folder = tempfile::tempdir().unwrap();
+    picture(folder.path(), "train/cat/1.png");
+    picture(folder.path(), "train/2.png");
+    let library = opened(folder.path()).unwrap();
+    assert_eq!(library.classes[0].name, "train", "a class like any other");
+    picture(folder.path(), "val/cat/2.png");
+    picture(folder.path(), "val/owl/3.png");
+    let library = opened(folder.path()).unwrap();
+    let parts: Vec<_> = library.videos.iter().map(|video| video.part).collect();
+    let (train, held_out) = (Some(Split::Train), Some(Split::Validation));
+    assert_eq!((parts, library.classes.len()), (vec![train, held_out, held_out], 2));
+}
+
+#[test]
+fn a_folder_without_classes_and_a_link_out_of_it_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    picture(folder.path(), "1.png");
+    let said = opened(folder.path()).unwrap_err().to_string();
+    assert!(said.contains("has no pictures in folders of classes"), "{said}");
+    let outside = tempfile::tempdir().unwrap();
+    picture(outside.path(), "1.png");
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("cat")).unwrap();
+    let said = opened(folder.path()).unwrap_err().to_string();
+    assert!(said.contains("outside of the data set's folder"), "{said}");
+}

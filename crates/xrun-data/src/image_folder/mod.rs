@@ -1,0 +1,77 @@
+//! Pictures in a folder for each class, as most classifiers read them: all of a picture is the object.
+//!
+//! Folders of classes are at the root; or below `train/` and `val/`, whose pictures are validated on and never trained on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::boxes::format::Format;
+use crate::boxes::library::Split;
+use crate::boxes::open::Source;
+use crate::boxes::raw::{PICTURES, Raw, RawClass, RawObject, RawPicture, Unit};
+use crate::folder_settings;
+use crate::reading::confined::{files, folders};
+use xrun_core::dataset::error::DataError;
+
+/// `[dataset.image-folder]`.
+#[derive(Debug)]
+pub struct ImageFolder;
+
+folder_settings! {
+    /// Pictures in a folder for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
+    Settings
+}
+
+impl Format for ImageFolder {
+    const NAME: &'static str = "image-folder";
+    const SECTION: &'static str = "dataset.image-folder";
+    const ADVICE: &'static str = "name the folder that holds a folder of pictures for each class";
+    type Settings = Settings;
+
+    fn read(source: Source<'_>) -> Result<Raw, DataError> {
+        let root = source.root;
+        let all: BTreeSet<String> = folders(root, "")?.into_iter().collect();
+        let held_out = ["val", "valid", "validation"].into_iter().find(|name| all.contains(*name));
+        let parts = match held_out.filter(|_| all.contains("train")) {
+            Some(held_out) => vec![("train", Some(Split::Train)), (held_out, Some(Split::Validation))],
+            None => vec![("", None)],
+        };
+        let (mut raw, mut number) = (Raw::default(), BTreeMap::new());
+        for (part, split) in parts {
+            let prefix = if part.is_empty() { String::new() } else { format!("{part}/") };
+            for name in folders(root, part)? {
+                let folder = format!("{prefix}{name}");
+                let pictures = files(root, &folder, &PICTURES)?;
+                if pictures.is_empty() {
+                    continue;
+                }
+                let class = *number.entry(name).or_insert_with_key(|name| {
+                    raw.classes.push(RawClass { name: name.clone(), supercategory: None });
+                    raw.classes.len() - 1
+                });
+                raw.pictures.extend(pictures.into_iter().map(|picture| RawPicture {
+                    file: format!("{folder}/{picture}"),
+                    size: None,
+                    video: None,
+                    frame: 0,
+                    objects: vec![RawObject {
+                        class,
+                        corners: [0.0, 0.0, 1.0, 1.0],
+                        area: None,
+                        ignored: None,
+                        called: "the picture".into(),
+                    }],
+                    part: split,
+                    unit: Unit::Share,
+                }));
+            }
+        }
+        if raw.pictures.is_empty() {
+            return Err(DataError::file(root, "has no pictures in folders of classes, such as cat/1.jpg"));
+        }
+        Ok(raw)
+    }
+}
+
+#[cfg(test)]
+#[path = "image_folder_tests.rs"]
+mod tests;

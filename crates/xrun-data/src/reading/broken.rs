@@ -1,0 +1,86 @@
+//! What becomes of broken data: all of it is counted and told at once, and left out where the settings say so.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use xrun_core::dataset::error::{Broken, DataError, FATAL};
+
+/// What becomes of data that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnBroken {
+    /// The run does not start, or ends, with the item's name.
+    Fail,
+    /// The item is left out, and the manifest counts how many were and why.
+    Skip,
+}
+
+/// What can be done about one broken item.
+const LEAVE_OUT: &str = "correct it, or leave it out with on_broken = \"skip\"";
+
+/// Decides what becomes of broken data, counts it, and remembers the first by name: all mistakes are told at once.
+#[derive(Debug)]
+pub struct Judge {
+    policy: OnBroken,
+    /// What may be left out.
+    pub found: Broken,
+    /// What must not.
+    fatal: Broken,
+}
+
+impl Judge {
+    /// One that follows `on_broken`.
+    pub fn new(policy: OnBroken) -> Self {
+        Self { policy, found: Broken::default(), fatal: Broken::default() }
+    }
+
+    /// Takes down what is left out for now. The reason is a few fixed words.
+    pub fn broken(&mut self, reason: &'static str, path: &Path, message: String) {
+        self.found.add(reason, || DataError::file(path, message));
+    }
+
+    /// As [`Judge::broken`], with a message that takes work and is made only where it is shown.
+    pub fn broken_with(&mut self, reason: &'static str, path: &Path, message: impl FnOnce() -> String) {
+        self.found.add(reason, || DataError::file(path, message()));
+    }
+
+    /// Takes down what no policy leaves out, for one of the reasons that say so. The look goes on, and [`Judge::verdict`]
+    /// ends it.
+    pub fn fatal(&mut self, reason: &'static str, error: impl FnOnce() -> DataError) {
+        self.fatal.add(reason, error);
+    }
+
+    /// Whether there is anything that no policy leaves out.
+    pub fn has_fatal(&self) -> bool {
+        self.fatal.total() > 0
+    }
+
+    /// When all was looked at: what there is to say about what is broken, if it must not be.
+    ///
+    /// # Errors
+    /// Something is broken, and nothing may be left out, or not this.
+    pub fn verdict(&self) -> Result<(), DataError> {
+        let mut all = self.fatal.clone();
+        if self.policy == OnBroken::Fail {
+            all.append(&self.found);
+        }
+        match all.first.as_slice() {
+            [] => Ok(()),
+            [only] if all.total() == 1 => Err(match only.error.clone() {
+                DataError::File { path, message, .. } if self.fatal.total() == 0 => {
+                    DataError::File { path, message, hint: Some(LEAVE_OUT.into()) }
+                }
+                other => other,
+            }),
+            _ => Err(DataError::Several(all)),
+        }
+    }
+
+    /// An error that ended the look, beside what was found before it.
+    pub fn beside(mut self, error: DataError) -> DataError {
+        self.fatal(FATAL, || error.clone());
+        self.verdict().err().unwrap_or(error)
+    }
+}

@@ -1,0 +1,8 @@
+//! What all data sets share, and none owns: files of others, and what becomes of those that are broken.
+
+pub mod broken;
+pub mod confined;
+pub mod decoding;
+pub mod named;
+pub mod orientation;
+pub mod whole;

@@ -1,0 +1,34 @@
+//! Pictures with boxes in YOLO's text files, one a picture.
+
+pub mod names;
+pub mod read;
+
+use crate::boxes::format::Format;
+use crate::boxes::open::Source;
+use crate::boxes::raw::Raw;
+use crate::folder_settings;
+use xrun_core::dataset::error::DataError;
+
+/// `[dataset.yolo]`.
+#[derive(Debug)]
+pub struct Yolo;
+
+folder_settings! {
+    /// Pictures in `images/` with boxes in text files of the same names in `labels/`, as YOLO reads them.
+    Settings
+}
+
+impl Format for Yolo {
+    const NAME: &'static str = "yolo";
+    const SECTION: &'static str = "dataset.yolo";
+    const ADVICE: &'static str = "name the folder that holds `images` and `labels`";
+    type Settings = Settings;
+
+    fn read(source: Source<'_>) -> Result<Raw, DataError> {
+        read::read(source)
+    }
+}
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;

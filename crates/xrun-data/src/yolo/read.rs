@@ -1,0 +1,153 @@
+//! Label files: a line an object, `class centre_x centre_y width height`, in shares of the picture's sides.
+//!
+//! Pictures are in `images/` and labels in `labels/`; or both are divided, as `images/train/` and `images/val/`, or as
+//! `train/images/` and `valid/images/`. Then pictures of the second are validated on and never trained on.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use sha2::Digest;
+
+use super::names;
+use crate::boxes::library::Split;
+use crate::boxes::open::Source;
+use crate::boxes::raw::{PICTURES, Raw, RawClass, RawObject, RawPicture, Unit};
+use crate::reading::broken::Judge;
+use crate::reading::confined::{annotation_file, files};
+use xrun_core::dataset::error::DataError;
+use xrun_core::printable;
+
+/// A label file is of one picture.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Numbers in a line.
+const FIELDS: usize = 5;
+
+/// A folder of pictures, the folder of their labels, and what they are for.
+type Place = (String, String, Option<Split>);
+
+/// Reads all labels of a folder; the digest sees their bytes.
+///
+/// # Errors
+/// The folder has not YOLO's layout, no names of classes, or files outside of it.
+pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
+    let Source { root, judge, digest, .. } = source;
+    let classes = names::read(root, digest)?;
+    let mut raw = Raw::default();
+    for (images, labels, part) in places(root)? {
+        let mut texts: BTreeSet<String> = files(root, &labels, &["txt"])?.into_iter().collect();
+        texts.remove("classes.txt");
+        let mut without = texts.clone();
+        for picture in files(root, &images, &PICTURES)? {
+            let text = format!("{}.txt", stem(&picture));
+            without.remove(&text);
+            let mut objects = Vec::new();
+            // A picture without a label file shows nothing that is to be found.
+            if texts.contains(&text) {
+                let path = root.join(&labels).join(&text);
+                let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
+                digest.update(&bytes);
+                match std::str::from_utf8(&bytes) {
+                    Ok(text) => objects = objects_of(text, classes.len(), &path, judge),
+                    Err(_) => {
+                        judge.broken("broken_annotation", &path, "is not UTF-8".into());
+                        continue;
+                    }
+                }
+            }
+            let file = format!("{images}/{picture}");
+            raw.pictures.push(RawPicture { file, size: None, video: None, frame: 0, objects, part, unit: Unit::Share });
+        }
+        for text in without {
+            let path = root.join(&labels).join(&text);
+            let message = format!("labels a picture that is not in {images}/");
+            judge.broken("missing_picture", &path, message);
+        }
+    }
+    if raw.pictures.is_empty() {
+        return Err(DataError::file(root, "has no pictures in its folders `images`"));
+    }
+    raw.classes = classes.into_iter().map(|name| RawClass { name, supercategory: None }).collect();
+    Ok(raw)
+}
+
+/// The folders of pictures and labels.
+fn places(root: &Path) -> Result<Vec<Place>, DataError> {
+    let place = |images: &str, part| {
+        let labels = images.replacen("images", "labels", 1);
+        root.join(images).is_dir().then(|| (images.to_owned(), labels, part))
+    };
+    let first = |names: &[&str], part| names.iter().find_map(|name| place(name, part));
+    let train = first(&["images/train", "train/images"], Some(Split::Train));
+    let held_out =
+        ["images/val", "images/valid", "images/validation", "val/images", "valid/images", "validation/images"];
+    match (train, first(&held_out, Some(Split::Validation))) {
+        (Some(train), Some(held_out)) => Ok(vec![train, held_out]),
+        (Some((images, labels, _)), None) => Ok(vec![(images, labels, None)]),
+        (None, _) => place("images", None).map(|all| vec![all]).ok_or_else(|| {
+            let message = "has neither `images` nor `images/train` nor `train/images`, as YOLO's data has; name the folder \
+                           that holds one of them";
+            DataError::file(root, message)
+        }),
+    }
+}
+
+fn stem(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+}
+
+/// What the lines of a label file show.
+fn objects_of(text: &str, classes: usize, path: &Path, judge: &mut Judge) -> Vec<RawObject> {
+    let mut objects = Vec::new();
+    let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate();
+    for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        match object(line, classes) {
+            Ok((class, corners)) => objects.push(RawObject {
+                class,
+                corners,
+                area: None,
+                ignored: None,
+                called: format!("line {}", at + 1),
+            }),
+            Err((reason, message)) => {
+                judge.broken_with(reason, path, || format!("line {} {message}", at + 1));
+            }
+        }
+    }
+    objects
+}
+
+/// Class and corners, in shares; or the reason why a line is of no use, and a message.
+fn object(line: &str, classes: usize) -> Result<(usize, [f64; 4]), (&'static str, String)> {
+    const MALFORMED: &str = "malformed_annotation";
+    let fields: Vec<&str> = line.split_whitespace().take(FIELDS + 1).collect();
+    let &[class, ..] = fields.as_slice() else { return Err((MALFORMED, "is empty".into())) };
+    if fields.len() != FIELDS {
+        let count = line.split_whitespace().count();
+        let hint = if count > FIELDS + 1 { "; outlines and poses are not read: export boxes" } else { "" };
+        let message = format!("has {count} fields, expected {FIELDS}: class centre_x centre_y width height{hint}");
+        return Err((MALFORMED, message));
+    }
+    let shown = |text: &str| printable::line(text, 40);
+    let number = |text: &&str| text.parse::<f64>().ok().filter(|value| value.is_finite());
+    let numbers: Vec<f64> = fields[1..].iter().filter_map(number).collect();
+    let &[x, y, width, height] = numbers.as_slice() else {
+        return Err((MALFORMED, format!("has a field that is no number: \"{}\"", shown(line))));
+    };
+    if let Some(value) = numbers.iter().find(|value| !(0.0..=1.0).contains(*value)) {
+        let pixels = if *value > 2.0 { "; it looks like pixels: divide by width and height" } else { "" };
+        return Err((MALFORMED, format!("has {value}, expected a share of the picture from 0 to 1{pixels}")));
+    }
+    // Some tools write `0.0`.
+    let whole = number(&class).filter(|value| value.fract() == 0.0 && *value >= 0.0);
+    let Some(whole) = whole else {
+        return Err((MALFORMED, format!("begins with \"{}\", expected the number of a class", shown(class))));
+    };
+    if whole >= classes as f64 {
+        return Err((
+            "unknown_category",
+            format!("is of class {}, and {classes} classes have names, from 0", shown(class)),
+        ));
+    }
+    let (half_width, half_height) = (width / 2.0, height / 2.0);
+    Ok((whole as usize, [x - half_width, y - half_height, x + half_width, y + half_height]))
+}

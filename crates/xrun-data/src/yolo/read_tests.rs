@@ -1,0 +1,168 @@
+//! Folders in YOLO's layouts, sound and broken.
+
+use std::path::Path;
+
+use super::*;
+use crate::boxes::format::Folder;
+use crate::boxes::library::{Library, Split};
+use crate::reading::broken::OnBroken;
+use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::files::write;
+use xrun_core::problem::Problems;
+
+fn put(root: &Path, name: &str, text: impl AsRef<[u8]>) {
+    let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    write::replace(&path, text.as_ref()).unwrap();
+}
+
+fn picture(root: &Path, name: &str) {
+    let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    image::RgbImage::from_pixel(40, 20, image::Rgb([9, 8, 7])).save(path).unwrap();
+}
+
+/// Two pictures of two classes, one of which shows nothing.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), "data.yaml", "names:\n  0: cat\n  1: dog\n");
+    picture(folder.path(), "images/a.png");
+    picture(folder.path(), "images/b.jpg");
+    put(folder.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.5\n1 0.25 0.5 0.5 1\n");
+    folder
+}
+
+fn opened(folder: &Path, on_broken: OnBroken) -> Result<Library, DataError> {
+    let path = Some(folder.display().to_string());
+    Folder::<Yolo>::open(&Settings { path, on_broken, ..Settings::default() })
+}
+
+#[test]
+fn shares_become_pixels_and_a_picture_without_labels_is_background() {
+    let folder = folder();
+    let library = opened(folder.path(), OnBroken::Fail).unwrap();
+    let names: Vec<&str> = library.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!((names, library.videos.len()), (vec!["cat", "dog"], 2));
+    let objects = &library.videos[0].frames[0].objects;
+    let place = |at: usize| {
+        let place = objects[at].rectangle;
+        (objects[at].class, [place.left, place.top, place.right, place.bottom])
+    };
+    assert_eq!((place(0), place(1)), ((0, [10.0, 5.0, 30.0, 15.0]), (1, [0.0, 0.0, 20.0, 20.0])));
+    assert!(library.videos[1].frames[0].objects.is_empty());
+    assert!(library.videos.iter().all(|video| video.part.is_none()));
+}
+
+#[test]
+fn two_parts_are_found_in_both_layouts_and_a_test_part_is_not_read() {
+    for (train, held_out, other) in
+        [("images/train", "images/val", "images/test"), ("train/images", "valid/images", "test/images")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        put(folder.path(), "classes.txt", "cat\ndog\n");
+        for (name, place) in [("a", train), ("b", held_out), ("c", other)] {
+            picture(folder.path(), &format!("{place}/{name}.png"));
+            put(folder.path(), &format!("{}/{name}.txt", place.replace("images", "labels")), "1 0.5 0.5 0.5 0.5");
+        }
+        let library = opened(folder.path(), OnBroken::Fail).unwrap();
+        let found: Vec<_> = library.videos.iter().map(|video| (video.name.as_str(), video.part)).collect();
+        let (first, second) = (format!("{train}/a.png"), format!("{held_out}/b.png"));
+        assert_eq!(found, [(first.as_str(), Some(Split::Train)), (second.as_str(), Some(Split::Validation))]);
+    }
+}
+
+#[test]
+fn the_digest_changes_with_a_label_with_a_name_and_with_a_picture() {
+    let folder = folder();
+    let digest = || opened(folder.path(), OnBroken::Fail).unwrap().digest;
+    let mut found = vec![digest(), digest()];
+    put(folder.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.25\n");
+    found.push(digest());
+    put(folder.path(), "data.yaml", "names: [cat, fox]\n");
+    found.push(digest());
+    image::RgbImage::new(40, 20).save(folder.path().join("images/b.jpg")).unwrap();
+    found.push(digest());
+    found.dedup();
+    assert_eq!(found.len(), 4, "the same twice, and then three others");
+}
+
+#[test]
+fn each_broken_line_is_told_with_its_file_and_left_out_where_that_is_asked() {
+    for (line, reason, words) in [
+        ("0 0.5 0.5 0.5", "malformed_annotation", "line 2 has 4 fields, expected 5"),
+        ("0 0.1 0.1 0.2 0.1 0.2 0.2 0.1 0.2", "malformed_annotation", "has 9 fields, expected 5"),
+        ("0 0.5 x 0.5 0.5", "malformed_annotation", "line 2 has a field that is no number"),
+        ("0 0.5 nan 0.5 0.5", "malformed_annotation", "no number"),
+        ("0 20 10 5 5", "malformed_annotation", "it looks like pixels"),
+        ("0 0.5 0.5 -0.5 0.5", "malformed_annotation", "has -0.5, expected a share"),
+        ("cat 0.5 0.5 0.5 0.5", "malformed_annotation", "begins with \"cat\", expected the number of a class"),
+        ("1.5 0.5 0.5 0.5 0.5", "malformed_annotation", "begins with \"1.5\""),
+        ("2 0.5 0.5 0.5 0.5", "unknown_category", "line 2 is of class 2, and 2 classes have names"),
+        ("1e300 0.5 0.5 0.5 0.5", "unknown_category", "2 classes have names"),
+        ("0 0.5 0.5 0 0.5", "empty_box", "line 2 has the box"),
+        ("0 0.9 0.5 0.9 0.5", "box_outside", "outside of the picture of 40 x 20"),
+        ("1 0.25 0.5 0.5 1", "repeated_box", "line 2 has the class and the box of line 1"),
+    ] {
+        let folder = folder();
+        put(folder.path(), "labels/a.txt", format!("1 0.25 0.5 0.5 1\n{line}\n"));
+        let said = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+        assert!(said.contains(words) && said.contains("a."), "{line}: {said}");
+        let library = opened(folder.path(), OnBroken::Skip).unwrap();
+        let counts: Vec<(&str, u64)> =
+            library.left_out.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
+        assert_eq!(counts, [(reason, 1)], "{line}");
+        let kept = library.videos[0].frames[0].objects.iter().filter(|object| object.ignored.is_none()).count();
+        assert_eq!(kept, 1, "{line}");
+    }
+}
+
+#[test]
+fn a_label_without_a_picture_and_one_that_is_no_text_are_broken() {
+    let folder = folder();
+    put(folder.path(), "labels/z.txt", "0 0.5 0.5 0.5 0.5");
+    put(folder.path(), "labels/b.txt", [0xff, 0xfe, b'0']);
+    let said = opened(folder.path(), OnBroken::Fail).unwrap_err().to_string();
+    assert!(said.contains("labels a picture that is not in images/") && said.contains("is not UTF-8"), "{said}");
+    let library = opened(folder.path(), OnBroken::Skip).unwrap();
+    assert_eq!((library.videos.len(), library.left_out.total()), (1, 2));
+}
+
+#[test]
+fn what_is_not_of_yolo_is_refused_with_what_is_expected() {
+    let empty = tempfile::tempdir().unwrap();
+    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(said.contains("neither data.yaml nor classes.txt"), "{said}");
+    put(empty.path(), "classes.txt", "cat\n");
+    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(said.contains("has neither `images` nor `images/train`"), "{said}");
+    std::fs::create_dir(empty.path().join("images")).unwrap();
+    let said = opened(empty.path(), OnBroken::Skip).unwrap_err().to_string();
+    assert!(said.contains("has no pictures"), "{said}");
+    let mut problems = Problems::default();
+    Folder::<Yolo>::check(&Settings::default(), &mut problems);
+    assert!(format!("{problems:?}").contains("`path` is missing"), "{problems:?}");
+}
+
+#[test]
+fn nothing_outside_of_the_folder_is_read() {
+    let outside = tempfile::tempdir().unwrap();
+    picture(outside.path(), "images/x.png");
+    put(outside.path(), "x.txt", "0 0.5 0.5 0.5 0.5");
+    put(outside.path(), "classes.txt", "secret\n");
+    let link = |from: &str, to: &str| {
+        let folder = folder();
+        let to = folder.path().join(to);
+        let _ = std::fs::remove_file(&to);
+        std::os::unix::fs::symlink(outside.path().join(from), &to).unwrap();
+        opened(folder.path(), OnBroken::Skip).unwrap_err().to_string()
+    };
+    for (from, to) in [
+        ("images/x.png", "images/x.png"),
+        ("x.txt", "labels/b.txt"),
+        ("images", "images/train"),
+        ("classes.txt", "data.yaml"),
+    ] {
+        let said = link(from, to);
+        assert!(said.contains("outside of the data set's folder") && !said.contains("secret"), "{to}: {said}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Batches hold each picture once an epoch, and views that hold their objects.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+use xrun_data::boxes::library::{Frame, Video};
+
+struct Painted;
+
+/// A picture of 20 x 10 in the colour that its name says, with a white dot at 15, 5.
+impl PictureSource for Painted {
+    fn picture(&self, path: &Path) -> Result<Picture, DataError> {
+        let colour: u8 = path.to_str().unwrap().parse().unwrap();
+        let mut rgb = vec![colour; 20 * 10 * 3];
+        rgb[(5 * 20 + 15) * 3..][..3].fill(255);
+        Ok(Picture { width: 20, height: 10, rgb: rgb.into() })
+    }
+}
+
+fn batches(count: u32, settings: Settings) -> Batches {
+    let rectangle = Rectangle { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
+    let labelled = |number| Labelled { video: number, frame: 0, class: number % 2, rectangle };
+    let labels = Labels {
+        classes: vec!["a".into(), "b".into()],
+        train: (0..count).map(labelled).collect(),
+        held_out: (0..2).map(labelled).collect(),
+    };
+    let video = |number: u32| Video {
+        name: String::new(),
+        sequence: false,
+        part: None,
+        frames: vec![Frame { path: number.to_string().into(), width: 20, height: 10, objects: Vec::new() }],
+    };
+    let library = Library {
+        section: "dataset.image-folder",
+        root: "/".into(),
+        exif_orientation: xrun_data::reading::orientation::ExifOrientation::Apply,
+        classes: Vec::new(),
+        videos: (0..count).map(video).collect(),
+        digest: String::new(),
+        left_out: xrun_core::dataset::error::Broken::default(),
+        largest: None,
+    };
+    let (library, labels) = (Arc::new(library), Arc::new(labels));
+    Batches { library, labels, source: Arc::new(Painted), settings, size: 3, seed: 7 }
+}
+
+fn plain() -> Settings {
+    Settings { image_size: 20, flip: false, crop: 1.0, ..Settings::default() }
+}
+
+#[test]
+fn each_picture_comes_once_an_epoch_and_batches_go_on_into_the_next() {
+    let batches = batches(7, plain());
+    let colours: Vec<u8> = (0..14)
+        .flat_map(|number| {
+            let batch = batches.train(number).unwrap();
+            assert_eq!(batch.held_bytes(), batch_bytes(3, 20), "as it was planned");
+            batch.pixels.chunks(20 * 20 * 3).map(|picture| picture[5 * 20 * 3]).collect::<Vec<_>>()
+        })
+        .collect();
+    for epoch in colours.chunks(7) {
+        let mut count: BTreeMap<u8, u32> = BTreeMap::new();
+        epoch.iter().for_each(|colour| *count.entry(*colour).or_default() += 1);
+        assert_eq!(count, (0..7).map(|colour| (colour, 1)).collect(), "{epoch:?}");
+    }
+    assert_ne!(colours[..7], colours[7..14]);
+    assert_eq!(batches.train(3).unwrap(), batches.train(3).unwrap());
+}
+
+#[test]
+fn a_cut_holds_the_middle_of_the_object_and_stays_in_the_picture() {
+    let source = Painted.picture(Path::new("3")).unwrap();
+    let object = Rectangle { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
+    for (scale, drawn) in
+        [(0.3, [0.0, 0.0]), (0.3, [1.0, 1.0]), (0.5, [0.2, 0.9]), (0.95, [1.0, 0.0]), (1.0, [0.5, 0.5])]
+    {
+        let window = window(&source, &object, scale, drawn);
+        assert!(window.left <= 15.5 && window.right >= 15.5 && window.top <= 5.5 && window.bottom >= 5.5, "{window:?}");
+        assert!(
+            window.left >= 0.0 && window.top >= 0.0 && window.right <= 20.001 && window.bottom <= 10.001,
+            "{window:?}"
+        );
+    }
+}
+
+#[test]
+fn training_varies_pictures_and_validation_does_not() {
+    let batches = batches(6, Settings { flip: true, crop: 0.3, ..plain() });
+    let (one, other) = (batches.train(0).unwrap(), batches.train(2).unwrap());
+    assert_ne!(one.pixels, other.pixels);
+    let held_out = batches.held_out(0..2).unwrap();
+    assert_eq!(held_out, batches.held_out(0..2).unwrap());
+    assert_eq!(held_out.classes, [0, 1]);
+    let whole = transform::letterbox(&Painted.picture(Path::new("1")).unwrap(), 20).0;
+    assert_eq!(held_out.pixels[20 * 20 * 3..], *whole.rgb);
+}

@@ -1,0 +1,161 @@
+//! Training and validation: cross-entropy of the class, and the share of pictures whose class scores highest.
+
+use std::sync::Arc;
+
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Device, Int, TensorData};
+
+use super::batch::{Batch, Batches};
+use super::prepare::Prepared;
+use super::resnet::ResNet;
+use crate::backend::dispatch::TensorDevice;
+use crate::backend::threads;
+use crate::metrics::episodes::EpisodeMean;
+use crate::nn::Tensor;
+use crate::nn::learner::{Learner, Lesson, Step};
+use crate::nn::pixels::pictures;
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::ledger::{Holding, Ledger};
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::pipeline::ModelKind;
+use xrun_core::task::{Task, TaskError, ValidationReport};
+use xrun_data::boxes::frames::FrameStore;
+use xrun_data::feed::{Feed, FeedSettings};
+use xrun_data::parts;
+
+/// What is learnt, and of what.
+struct Classifier {
+    batches: Batches,
+    store: Arc<FrameStore>,
+    /// Held-out pictures that a validation looks at.
+    validated: usize,
+    /// Pictures on the device at once.
+    part_size: usize,
+    cache_low_water: f64,
+    validation_batch: Holding,
+    /// The labels' place in the ledger.
+    _labels: Holding,
+}
+
+/// Puts the network on the device and starts the workers at the batch of step `first_step`.
+///
+/// # Errors
+/// The device, or a thread that the system does not give.
+pub fn open(
+    prepared: Prepared,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    let Prepared { model, batches, store, feed, validation_batch, validated, holding } = prepared;
+    let (limits, training) = (&experiment.limits, &experiment.training);
+    threads::start(parts::threads(limits))?;
+    let device = TensorDevice::open(kind, training.activation_checkpointing)?;
+    let network = ResNet::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
+    let drawn = batches.clone();
+    let feed_settings = FeedSettings::new(limits, training, first_step);
+    let feed = Feed::new(ledger, &feed, feed_settings, Arc::new(move |number| drawn.train(number)))?;
+    let classifier = Classifier {
+        batches,
+        store,
+        validated,
+        part_size: limits.batch_size,
+        cache_low_water: experiment.cleanup.cache_low_water,
+        validation_batch: validation_batch.register(ledger),
+        _labels: holding,
+    };
+    Ok(Box::new(Learner::new(classifier, network, device, feed, &experiment.optimizer, training)))
+}
+
+/// `[1]`: the sum over pictures of minus the logarithm of the class's probability.
+fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<1> {
+    let index = TensorData::new(classes.to_vec(), [classes.len(), 1]);
+    let index = burn::tensor::Tensor::<2, Int>::from_data(index, device);
+    log_softmax(logits, 1).gather(1, index).sum().neg()
+}
+
+impl Classifier {
+    fn scores(&self, network: &ResNet, pixels: &[u8], device: &Device) -> Tensor<2> {
+        network.forward(pictures(pixels, self.batches.settings.image_size, device))
+    }
+}
+
+impl Lesson for Classifier {
+    type Batch = Batch;
+    type Network = ResNet;
+    const STEP: &'static str = "classification";
+    const MODEL: &'static str = super::ResNet::NAME;
+
+    fn train(&self, batch: &Batch, step: &mut Step<'_, ResNet>) -> Result<(), TaskError> {
+        step.describe(&format!("{} pictures", batch.classes.len()));
+        let (device, bytes) = (&step.device.autodiff, self.batches.settings.image_size.pow(2) * 3);
+        let parts = batch.classes.chunks(self.part_size).zip(batch.pixels.chunks(self.part_size * bytes));
+        for (classes, pixels) in parts {
+            step.part("cross_entropy", classes.len(), |network| {
+                cross_entropy(self.scores(network, pixels, device), classes, device)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn validate(&self, network: &ResNet, device: &TensorDevice) -> Result<ValidationReport, TaskError> {
+        let (mut correct, mut loss) = (EpisodeMean::default(), 0.0);
+        for from in (0..self.validated).step_by(self.part_size) {
+            let batch = self.batches.held_out(from..(from + self.part_size).min(self.validated))?;
+            self.validation_batch.set(1, batch.held_bytes());
+            let scores: Vec<f32> =
+                self.scores(network, &batch.pixels, &device.plain).into_data().iter::<f32>().collect();
+            let rows = scores.chunks(self.batches.labels.classes.len());
+            for (row, class) in rows.zip(&batch.classes) {
+                let (found, of_class) = told(row, *class as usize);
+                correct.add(Some(f64::from(u8::from(found == *class as usize))));
+                loss += of_class;
+            }
+        }
+        self.validation_batch.set(0, 0);
+        let metrics = vec![
+            ("accuracy".into(), correct.mean()),
+            ("largest_class".into(), Some(self.batches.labels.largest_share(self.validated))),
+            ("cross_entropy".into(), Some(loss / self.validated as f64).filter(|loss| loss.is_finite())),
+        ];
+        let intervals = correct.interval().map(|interval| ("accuracy".into(), interval)).into_iter().collect();
+        Ok(ValidationReport { metrics, intervals, ..ValidationReport::default() })
+    }
+
+    fn clean_caches(&self) -> u64 {
+        self.store.evict_to_share(self.cache_low_water)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.store.counters();
+        vec![("frame_cache_hits", counters.hits), ("frame_cache_misses", counters.misses)]
+    }
+}
+
+/// The class that scores highest, the first of several, and minus the logarithm of the probability of `class`.
+fn told(scores: &[f32], class: usize) -> (usize, f64) {
+    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let found = scores.iter().position(|score| *score == highest).unwrap_or(0);
+    let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
+    (found, f64::from(highest) + sum.ln() - f64::from(scores[class]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::tests::{autodiff, values};
+
+    /// By hand: the logarithm of e^1 + e^2 + e^3 is 3.407606, that of e^0 + e^0 + e^4 is 4.035976.
+    #[test]
+    fn the_loss_and_its_measure_are_those_that_were_counted_by_hand() {
+        let rows = [[1.0_f32, 2.0, 3.0], [0.0, 0.0, 4.0]];
+        let logits = Tensor::<2>::from_floats(rows, &autodiff());
+        let loss = values(cross_entropy(logits, &[1, 0], &autodiff()))[0];
+        assert!((loss - (1.407_606 + 4.035_976)).abs() < 1e-5, "{loss}");
+        let ((first, one), (second, other)) = (told(&rows[0], 1), told(&rows[1], 0));
+        assert_eq!((first, second), (2, 2));
+        assert!((one - 1.407_606).abs() < 1e-6 && (other - 4.035_976).abs() < 1e-6, "{one} {other}");
+    }
+}

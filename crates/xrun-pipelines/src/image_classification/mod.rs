@@ -1,0 +1,87 @@
+//! Image classification: which class does a picture show?
+//!
+//! The first thing to try with pictures of one's own: a folder for each class (`[dataset.image-folder]`), or any other data set of
+//! images with boxes, of which the class of the largest box is that of the picture.
+
+pub mod batch;
+#[cfg(feature = "train")]
+pub mod classifier;
+pub mod labels;
+pub mod prepare;
+#[cfg(feature = "train")]
+pub mod resnet;
+pub mod settings;
+
+use settings::{Model, Settings};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::index::SampleType;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::look::Look;
+use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun_core::problem::{Problem, Problems};
+use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
+use xrun_data::boxes::library::{Library, Seen};
+use xrun_data::reading::decoding;
+
+#[cfg(not(feature = "train"))]
+use super::without_burn::open;
+#[cfg(feature = "train")]
+use classifier::open;
+
+/// `[pipeline.image-classification]`.
+#[derive(Debug)]
+pub struct ImageClassification;
+
+impl PipelineKind for ImageClassification {
+    const NAME: &'static str = "image-classification";
+    const MODELS: &'static [&'static str] = &[ResNet::NAME];
+    const SAMPLES: Option<SampleType> = Some(SampleType::of::<Library>());
+    const METRICS: &'static [Metric] = prepare::METRICS;
+    const BATCH_SIZE: Option<usize> = Some(prepare::BATCH_SIZE);
+    type Settings = Settings;
+    type Prepared = prepare::Prepared;
+
+    fn look(_: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Look, DataError> {
+        let seen: Seen = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+        decoding::fits(seen.largest.as_ref(), &experiment.limits)?;
+        Ok(Look::default())
+    }
+
+    fn prepare(
+        settings: &Settings,
+        experiment: &Experiment,
+        ledger: &Ledger,
+    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
+        prepare::prepare(settings, experiment, ledger)
+    }
+
+    fn open(
+        prepared: Self::Prepared,
+        experiment: &Experiment,
+        device: Kind,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> Result<Box<dyn Task>, TaskError> {
+        open(prepared, experiment, device, ledger, first_step)
+    }
+}
+
+/// `[model.resnet]`.
+#[derive(Debug)]
+pub struct ResNet;
+
+impl ModelKind for ResNet {
+    const NAME: &'static str = "resnet";
+    type Settings = Model;
+
+    fn check(settings: &Model, problems: &mut Problems) {
+        let groups = settings.norm_groups;
+        if let Some(width) = settings.channels.iter().find(|width| groups > 0 && !width.is_multiple_of(groups)) {
+            let message = format!("{width} channels cannot be split into {groups} groups of one size");
+            let problem = Problem::new("model.resnet.channels", message).related("model.resnet.norm_groups");
+            problems.add(problem.help(format!("for example {}", width.next_multiple_of(groups))));
+        }
+    }
+}

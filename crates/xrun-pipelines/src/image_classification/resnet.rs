@@ -1,0 +1,83 @@
+//! The network: stages of residual blocks, the mean over the picture, a linear layer.
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::Device;
+
+use super::settings::Model;
+use crate::nn::Tensor;
+use crate::nn::block::Block;
+use crate::nn::parameters;
+
+/// A convolution that halves, but in the first stage, and residual blocks.
+#[derive(Module, Debug)]
+pub struct Stage {
+    first: Block,
+    residual: Vec<Residual>,
+}
+
+/// Two convolutions, whose result is added to what went in.
+#[derive(Module, Debug)]
+pub struct Residual {
+    first: Block,
+    second: Block,
+}
+
+/// A residual network. The names of the fields are the names in `model.safetensors`.
+#[derive(Module, Debug)]
+pub struct ResNet {
+    stages: Vec<Stage>,
+    output: Linear,
+}
+
+impl ResNet {
+    /// Of so many classes. All first values follow from the seed.
+    pub fn new(settings: &Model, classes: usize, seed: u32, device: &Device) -> Self {
+        let block = |from, to, stride| Block::new([from, to], stride, settings.norm_groups, device);
+        let mut from = 3;
+        let stages = settings.channels.iter().enumerate().map(|(number, &to)| {
+            let first = block(from, to, if number == 0 { 1 } else { 2 });
+            from = to;
+            let residual = |_| Residual { first: block(to, to, 1), second: block(to, to, 1) };
+            Stage { first, residual: (0..settings.blocks).map(residual).collect() }
+        });
+        let stages = stages.collect();
+        let network = Self { stages, output: LinearConfig::new(from, classes).init(device) };
+        parameters::initialise_linear(network, seed)
+    }
+
+    /// Pictures `[n, 3, S, S]`, scaled to about -1..1, to logits `[n, classes]`.
+    pub fn forward(&self, pictures: Tensor<4>) -> Tensor<2> {
+        let value = self.stages.iter().fold(pictures, |value, stage| {
+            stage.residual.iter().fold(stage.first.forward(value), |value, block| {
+                value.clone() + block.second.forward(block.first.forward(value))
+            })
+        });
+        self.output.forward(value.flatten::<3>(2, 3).mean_dim(2).squeeze_dim::<2>(2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::tests::{plain, values};
+
+    #[test]
+    fn pictures_become_a_score_for_each_class_whatever_their_side() {
+        let settings = Model { channels: vec![8, 16], blocks: 1, norm_groups: 8 };
+        let network = ResNet::new(&settings, 3, 1, &plain());
+        // Counted by hand: convolutions, scales and shifts, the linear layer.
+        let convolution = |from: usize, to: usize| 9 * from * to + 2 * to;
+        let expected =
+            convolution(3, 8) + 2 * convolution(8, 8) + convolution(8, 16) + 2 * convolution(16, 16) + 16 * 3 + 3;
+        assert_eq!(network.num_params(), expected);
+        for side in [8, 11] {
+            let scores = network.forward(Tensor::ones([2, 3, side, side], &plain()));
+            assert_eq!(scores.dims(), [2, 3]);
+            assert!(values(scores).iter().all(|value| value.is_finite()));
+        }
+        let again = ResNet::new(&settings, 3, 1, &plain());
+        let scores = |network: &ResNet| values(network.forward(Tensor::ones([1, 3, 8, 8], &plain())));
+        assert_eq!(scores(&network), scores(&again), "the seed alone decides");
+    }
+}

@@ -1,0 +1,173 @@
+//! Image classification and few-shot detection on every data set of images with boxes: the axis of data sets holds.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json as object};
+
+use crate::workplace::{Workplace, json, text};
+
+const CLASSIFICATION: &str = "[experiment]\nseed = 5\ndevice = \"cpu\"\n[pipeline.image-classification]\nimage_size = 16\n\
+                              crop = 0.8\n[model.resnet]\nchannels = [8, 16]\n[optimizer.adamw]\nlearning_rate = 1e-2\n\
+                              [training]\nepochs = 8\nbatch_size = 6\n[validation]\nepisodes = 4\n[memory]\nprobe = false\n";
+const DETECTION: &str = "[experiment]\ndevice = \"cpu\"\n[pipeline.fewshot-detection]\nn_way = 2\nn_query = 2\nnum_aug = 1\n\
+                         image_size = 32\nreference_size = 16\ntriplet_ratio = 0.0\n[model.reference-detector]\n\
+                         channels = [8, 8, 8, 8]\npyramid_channels = 8\nembedding = 4\n[training]\nmax_steps = 2\n\
+                         [validation]\nepisodes = 1\n[memory]\nprobe = false\n";
+/// Left, top, right and bottom of the object in each picture of 40 x 30.
+const PLACE: [u32; 4] = [8, 6, 28, 26];
+const CLASSES: [&str; 4] = ["cat", "dog", "fox", "owl"];
+
+/// Each class has a colour of its own.
+fn picture(path: &Path, class: usize, number: u32) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let [left, top, right, bottom] = PLACE;
+    let colour = [[220, 30, 30], [30, 220, 30], [30, 30, 220], [220, 220, 30]][class];
+    let picture = image::RgbImage::from_fn(40, 30, |x, y| {
+        let inside = (left..right).contains(&x) && (top..bottom).contains(&y);
+        image::Rgb(if inside { colour } else { [(90 + number * 9) as u8; 3] })
+    });
+    picture.save(path).unwrap();
+}
+
+fn put(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// The same pictures as COCO, as VOC, as YOLO and as folders of classes: the tables that name them.
+fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
+    let (mut images, mut annotations) = (Vec::new(), Vec::new());
+    let [left, top, right, bottom] = PLACE;
+    for (class, name) in CLASSES.iter().enumerate() {
+        for number in 0..5_u32 {
+            let file = format!("{name}{number}");
+            for place in ["coco/images", "voc/images", "yolo/images"] {
+                picture(&workplace.path(&format!("{place}/{file}.png")), class, number);
+            }
+            picture(&workplace.path(&format!("folders/{name}/{number}.png")), class, number);
+            let id = images.len();
+            images.push(object!({ "id": id, "file_name": format!("images/{file}.png"), "width": 40, "height": 30 }));
+            let bbox = [left, top, right - left, bottom - top];
+            annotations.push(object!({ "id": id, "image_id": id, "category_id": class, "bbox": bbox }));
+            put(
+                &workplace.path(&format!("voc/annotations/{file}.xml")),
+                &format!(
+                    "<annotation><filename>{file}.png</filename><object><name>{name}</name><bndbox><xmin>{}</xmin>\
+                     <ymin>{}</ymin><xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object></annotation>",
+                    left + 1,
+                    top + 1
+                ),
+            );
+            let shares = [
+                f64::from(left + right) / 80.0,
+                f64::from(top + bottom) / 60.0,
+                f64::from(right - left) / 40.0,
+                f64::from(bottom - top) / 30.0,
+            ];
+            let shares = shares.map(|share| share.to_string()).join(" ");
+            put(&workplace.path(&format!("yolo/labels/{file}.txt")), &format!("{class} {shares}\n"));
+        }
+    }
+    let categories: Vec<Value> =
+        CLASSES.iter().enumerate().map(|(id, name)| object!({ "id": id, "name": name })).collect();
+    let coco = object!({ "images": images, "annotations": annotations, "categories": categories });
+    put(&workplace.path("coco/annotations.json"), &coco.to_string());
+    put(&workplace.path("yolo/data.yaml"), &format!("names: [{}]\n", CLASSES.join(", ")));
+    let folder = |path: &str, more: &str| format!("source = \"folder\"\npath = \"{path}\"\n{more}");
+    vec![
+        ("coco", format!("[dataset.reference-video]\n{}", folder("coco", ""))),
+        ("voc", format!("[dataset.reference-video]\n{}", folder("voc", "format = \"voc\"\n"))),
+        ("yolo", "[dataset.yolo]\npath = \"yolo\"\n".into()),
+        ("folders", "[dataset.image-folder]\npath = \"folders\"\n".into()),
+    ]
+}
+
+fn run(workplace: &Workplace, name: &str, more: &[&str]) -> std::path::PathBuf {
+    let mut arguments = vec!["mine.toml", "--name", name, "-q"];
+    more.iter().for_each(|more| arguments.extend(["-s", *more]));
+    let said = workplace.xrun(&arguments);
+    assert_eq!(said.code, 0, "{name}: {said:?}");
+    workplace.latest(name)
+}
+
+/// A workplace with this experiment.
+fn with(workplace: &Workplace, text: &str) {
+    let _ = std::fs::remove_file(workplace.path("mine.toml"));
+    workplace.file("mine.toml", text);
+}
+
+#[test]
+fn classes_are_learnt_from_coco_voc_yolo_and_folders_of_pictures() {
+    let workplace = Workplace::new();
+    let mut learnt = Vec::new();
+    for (name, table) in data(&workplace) {
+        with(&workplace, &format!("{CLASSIFICATION}{table}"));
+        let run = run(&workplace, name, &[]);
+        let summary = json(&run.join("summary.json"));
+        let metric = |when: &str, name: &str| summary[when][name].as_f64().unwrap();
+        assert!(metric("metrics_last", "accuracy") > 0.9, "{name}: {summary}");
+        assert!(
+            metric("metrics_last", "cross_entropy") < metric("metrics_first", "cross_entropy"),
+            "{name}: {summary}"
+        );
+        assert_eq!(metric("metrics_last", "largest_class"), 0.25, "{name}");
+        let kind = if ["coco", "voc"].contains(&name) {
+            "reference-video"
+        } else if name == "yolo" {
+            name
+        } else {
+            "image-folder"
+        };
+        assert!(json(&run.join("manifest.json"))["data"][kind].is_string(), "{name}");
+        learnt.push(text(&run.join("metrics.jsonl")));
+    }
+    // One picture is one sample, whatever its format: the same boxes give the same numbers.
+    assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
+}
+
+#[test]
+fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
+    let workplace = Workplace::new();
+    let mut learnt = Vec::new();
+    for (name, table) in data(&workplace).into_iter().take(3) {
+        with(&workplace, &format!("{DETECTION}{table}validation_classes = [\"fox\", \"owl\"]\n"));
+        learnt.push(text(&run(&workplace, name, &[]).join("metrics.jsonl")));
+    }
+    assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
+}
+
+#[test]
+fn a_classification_gives_the_same_bytes_for_any_number_of_workers_and_stays_below_its_caps() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).pop().unwrap();
+    with(&workplace, &format!("{CLASSIFICATION}{table}[limits]\nframe_cache = \"16 KiB\"\n"));
+    let one = run(&workplace, "one", &["limits.workers=1"]);
+    let expected = text(&one.join("metrics.jsonl"));
+    for (name, workers) in [("none", "limits.workers=0"), ("three", "limits.workers=3")] {
+        let other = run(&workplace, name, &[workers, "limits.prefetch=3"]);
+        assert!(text(&other.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
+    }
+    let (plan, summary) = (json(&one.join("plan.json")), json(&one.join("summary.json")));
+    let names = |value: &Value| -> BTreeSet<String> {
+        value["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&plan), names(&summary), "planned and registered buffers are the same");
+    for owner in summary["owners"].as_array().unwrap() {
+        assert!(owner["peak_bytes"].as_u64().unwrap() <= owner["cap_bytes"].as_u64().unwrap(), "{owner}");
+    }
+}
+
+#[test]
+fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
+    let workplace = Workplace::new();
+    for (table, words) in [
+        ("[dataset.sound-clips]\n", "it has sounds with classes, and `image-classification` takes images with boxes"),
+        ("[dataset.image-text]\n", "write [dataset.image-folder] or [dataset.reference-video] or [dataset.yolo]"),
+        ("[dataset.yollo]\n", "yolo"),
+    ] {
+        with(&workplace, &format!("[pipeline.image-classification]\n[model.resnet]\n{table}"));
+        let said = workplace.xrun(&["check", "mine.toml"]);
+        assert!(said.code != 0 && said.err.contains(words) || said.out.contains(words), "{table}: {said:?}");
+    }
+}

@@ -144,8 +144,3 @@ mod tests {
         assert!((1..=40).all(|step| at(step).is_finite() && at(step) >= 0.0));
     }
 }
-
-/// Touched.
-pub fn touched_4(x: u32) -> u32 {
-    x * 4
-}

@@ -1,18 +1,26 @@
-//! Whether a run that died for want of memory is tried once more, and with how much: with what its own trace says that it
-//! needed; and never if it was growing, by the verdict, since more memory would only move its next end.
+//! A run died for want of memory: is it tried once more, and with how much? With what its own trace says that it needed; and
+//! never if it was growing, since more memory would only move its next end.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::with_margin;
 use xrun_core::bounded::ledger::Policy;
-use xrun_core::bounded::planned::{Place, PlannedOwner};
-use xrun_core::files::layout;
+use xrun_core::bounded::planned::Place;
 use xrun_core::printable;
-use xrun_results::format::{Outcome, PlanFile};
-use xrun_results::verdict::{Judgement, OWNER, SeriesVerdict, Verdict};
-use xrun_results::{judge, read};
+use xrun_core::units::Bytes;
+use xrun_results::format::{MemoryLine, Outcome, PlanFile, Point};
+use xrun_results::read;
+use xrun_results::verdict::{Judgement, Verdict};
 use xrun_watch::killed;
 
+/// Growth that is shown by the floors of so many parts of the trace, one above the other.
+const PARTS: usize = 4;
+/// Of a trace with fewer samples of steps, all are looked at; else those of its second half.
+const SAMPLES_OF_HALVES: usize = 16;
+/// It grew where the last floor is so much above the first: a share of it, and bytes.
+const GREW_SHARE: u64 = 20;
+const GREW_MIN: u64 = 4 << 20;
 /// It is tried with three fifths more at least: a forecast that was 30 % too low is then high enough, and a run leaves a
 /// twentieth of its container's limit free.
 const LEAST_PARTS: u64 = 5;
@@ -28,100 +36,182 @@ pub enum Again {
     Grew(String),
 }
 
-/// Returns whether a limit of memory on the host that no key sets ended the run: more memory helps.
+/// A limit of memory on the host that no key sets ended the run: more memory helps.
 pub fn met_the_containers_limit(run: &Path, outcome: Outcome) -> bool {
     let of_container = || read::post_mortem(run).ok().flatten().filter(|died| died.limit_key.is_none());
     outcome == Outcome::MemoryLimit && of_container().is_some_and(|died| died.place == Place::Host)
 }
 
-/// Returns whether its newest process held more than so many bytes, by its own trace: a cluster that ends it for that may say
-/// nothing of memory.
+/// Whether its newest process held more than so many bytes, by its own trace: a cluster that ends it for that may say nothing
+/// of memory.
 pub fn held_more(run: &Path, bytes: u64) -> bool {
-    Newest::of(run).peak > bytes
+    seen(run, newest(run)).peak > bytes
 }
 
 /// Decides by the run's folder. `had` is how many bytes it was given; 0 where that is not known.
 pub fn after(run: &Path, had: u64) -> Again {
-    let verdict = killed::judged(run).or_else(|| judge::of_samples(&run.join(layout::MEMORY)).ok());
-    decide(verdict.as_ref(), Newest::of(run), read::plan(run).ok().as_ref(), had)
+    let verdict = killed::judged(run);
+    let plan = read::plan(run).ok();
+    let seen = seen(run, newest(run));
+    // What it was given is not known of all runs: then it had what its trace shows.
+    let had = if had > 0 { had } else { seen.peak };
+    decide(verdict.as_ref(), &seen, plan.as_ref(), had)
 }
 
-/// The newest process in a trace.
-#[derive(Clone, Copy, Debug, Default)]
-struct Newest {
-    segment: u32,
+/// What the trace of the newest process shows, in constant memory.
+#[derive(Clone, Debug, Default)]
+struct Seen {
     /// The highest resident memory.
     peak: u64,
     /// The step of the last sample.
-    step: u64,
+    last_step: u64,
+    /// The least of each part, of samples of steps; and how many steps the parts have together.
+    floors: [Option<u64>; PARTS],
+    steps: u64,
+    /// What owners held at the first and at the last of these samples.
+    owners: [BTreeMap<String, u64>; 2],
 }
 
-impl Newest {
-    fn of(run: &Path) -> Self {
-        let mut newest = Self::default();
-        for line in read::memory(run).into_iter().flatten().map_while(Result::ok) {
-            if line.segment != newest.segment {
-                newest = Self { segment: line.segment, ..Self::default() };
-            }
-            let resident = line.host.resident.unwrap_or(line.host.heap).max(line.host.heap_peak);
-            newest.peak = newest.peak.max(resident).max(line.host.resident_peak.unwrap_or_default());
-            newest.step = newest.step.max(line.step);
+/// The newest process in a trace: its number, its first and last step, and how many samples of steps it has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Newest {
+    segment: u32,
+    first: Option<u64>,
+    last: u64,
+    samples: usize,
+}
+
+fn lines(run: &Path) -> impl Iterator<Item = MemoryLine> {
+    read::memory(run).into_iter().flatten().map_while(Result::ok)
+}
+
+fn newest(run: &Path) -> Newest {
+    let mut newest = Newest::default();
+    for line in lines(run) {
+        if line.segment != newest.segment {
+            newest = Newest { segment: line.segment, ..Newest::default() };
         }
-        newest
+        newest.last = newest.last.max(line.step);
+        if line.point == Point::Step {
+            newest.first = newest.first.or(Some(line.step));
+            newest.samples += 1;
+        }
+    }
+    newest
+}
+
+fn seen(run: &Path, newest: Newest) -> Seen {
+    let mut seen = Seen { last_step: newest.last, ..Seen::default() };
+    let Some(first) = newest.first else {
+        seen.peak =
+            lines(run).filter(|line| line.segment == newest.segment).map(|line| resident(&line)).max().unwrap_or(0);
+        return seen;
+    };
+    let from = if newest.samples < SAMPLES_OF_HALVES { first } else { first + (newest.last - first) / 2 };
+    seen.steps = newest.last - from;
+    for line in lines(run).filter(|line| line.segment == newest.segment) {
+        seen.peak = seen.peak.max(resident(&line)).max(line.host.resident_peak.unwrap_or_default());
+        if line.point != Point::Step || line.step < from {
+            continue;
+        }
+        let part = u128::from(line.step - from) * PARTS as u128 / (u128::from(seen.steps) + 1);
+        let floor = &mut seen.floors[usize::try_from(part).unwrap_or(PARTS).min(PARTS - 1)];
+        let held = line.host.resident.unwrap_or(line.host.heap);
+        *floor = Some(floor.map_or(held, |floor| floor.min(held)));
+        if seen.owners[0].is_empty() {
+            seen.owners[0].clone_from(&line.owners);
+        }
+        seen.owners[1] = line.owners;
+    }
+    seen
+}
+
+fn resident(line: &MemoryLine) -> u64 {
+    line.host.resident.unwrap_or(line.host.heap).max(line.host.heap_peak)
+}
+
+impl Seen {
+    /// From the first floor to the last, where each is above the one before.
+    fn rise(&self) -> Option<u64> {
+        let floors: Vec<u64> = self.floors.iter().copied().collect::<Option<_>>()?;
+        floors.is_sorted_by(|one, next| one < next).then(|| floors[PARTS - 1] - floors[0])
+    }
+
+    fn grew(&self) -> Option<u64> {
+        let last = self.floors[PARTS - 1].unwrap_or_default();
+        self.rise().filter(|rise| *rise >= GREW_MIN.max(last / GREW_SHARE))
+    }
+
+    /// What an owner has more at the end than at the beginning.
+    fn risen<'a>(&'a self, name: &str) -> u64 {
+        let held = |at: &'a BTreeMap<String, u64>| at.get(name).copied().unwrap_or_default();
+        held(&self.owners[1]).saturating_sub(held(&self.owners[0]))
+    }
+
+    /// Of owners that come to an end by themselves: how much they rose, and how much is to come.
+    fn ending(&self, plan: &PlanFile) -> (u64, u64) {
+        let full = |name: &str| {
+            let owner = plan.owners.iter().find(|owner| owner.name == name)?;
+            match owner.policy {
+                Policy::Leak => owner.keeps.and_then(|keeps| keeps.full()),
+                _ => Some(owner.full()),
+            }
+        };
+        let rising = self.owners[1].iter().filter(|(name, _)| self.risen(name) > 0);
+        let ending = rising.filter_map(|(name, now)| Some((self.risen(name), full(name)?.saturating_sub(*now))));
+        ending.fold((0, 0), |all, one| (all.0.saturating_add(one.0), all.1.saturating_add(one.1)))
+    }
+
+    /// Who explains most of a rise; `None` where no owner does.
+    fn grower(&self, rise: u64) -> Option<String> {
+        let name = self.owners[1].keys().max_by_key(|name| self.risen(name))?;
+        (self.risen(name) > rise / 2).then(|| printable::line(name, 80))
     }
 }
 
-fn decide(verdict: Option<&Verdict>, newest: Newest, plan: Option<&PlanFile>, had: u64) -> Again {
-    if let Some(verdict) = verdict.filter(|verdict| verdict.verdict >= Judgement::Suspect) {
+fn decide(verdict: Option<&Verdict>, seen: &Seen, plan: Option<&PlanFile>, had: u64) -> Again {
+    if let Some(verdict) = verdict.filter(|verdict| verdict.verdict >= Judgement::Slowing) {
         return Again::Grew(printable::line(&verdict.message, 400));
     }
-    let to_come = verdict.zip(plan).map_or(0, |(verdict, plan)| to_come(verdict, plan, newest.step));
-    let needed = with_margin(newest.peak.saturating_add(to_come));
-    // What it was given is not known of all runs: then it had what its trace shows.
-    let had = if had > 0 { had } else { newest.peak };
+    // It is shown that it rests, or that it ends; of the others the trace may be too short for a verdict.
+    let rests = verdict.is_some_and(|verdict| (Judgement::Bounded..Judgement::Suspect).contains(&verdict.verdict));
+    let (risen, to_come) = plan.map_or((0, 0), |plan| seen.ending(plan));
+    if !rests && let Some(rise) = seen.grew().filter(|rise| risen < rise / 2) {
+        let owner = seen.grower(rise).map_or_else(
+            || "no buffer in the ledger explains it".to_owned(),
+            |owner| format!("`{owner}` holds most of that"),
+        );
+        return Again::Grew(format!(
+            "resident memory rose by {} in its last {} steps; {owner}",
+            Bytes(rise),
+            seen.steps
+        ));
+    }
+    let left = plan.map_or(0, |plan| plan.steps.saturating_sub(seen.last_step));
+    let by_trend = match seen.rise().filter(|rise| !rests && *rise >= GREW_MIN / 4 && seen.steps > 0) {
+        // A floor stands for the beginning of its part.
+        Some(rise) => {
+            let steps = (u128::from(seen.steps) * (PARTS as u128 - 1) / PARTS as u128).max(1);
+            u64::try_from(u128::from(rise) * u128::from(left) / steps).unwrap_or(u64::MAX)
+        }
+        None => 0,
+    };
+    let to_come = if risen > 0 { to_come } else { by_trend };
+    let needed = with_margin(seen.peak.saturating_add(to_come));
     let least = had.saturating_add(had / LEAST_PARTS * 3);
     let most = had.saturating_mul(TIMES_MAX).max(least);
     Again::With(needed.clamp(least, most).checked_next_multiple_of(1 << 20).unwrap_or(u64::MAX))
-}
-
-/// Bytes that the run would have come to hold beyond its peak: what buffers that fill have still to take; or else, where
-/// that is too early to tell, what memory rises by until the last step.
-fn to_come(verdict: &Verdict, plan: &PlanFile, step: u64) -> u64 {
-    let series = |name: &str| verdict.series.iter().find(|one| one.name == name);
-    let fills = |one: &SeriesVerdict| match one.findings.verdict {
-        Judgement::Filling => true,
-        Judgement::Inconclusive => one.last > one.first,
-        _ => false,
-    };
-    let owners = plan.owners.iter().filter_map(|owner| Some((owner, series(&format!("{OWNER}{}", owner.name))?)));
-    let filling = owners.filter(|(_, one)| fills(one));
-    let to_take = filling.filter_map(|(owner, one)| Some(full(owner)?.saturating_sub(one.last as u64)));
-    if let Some(bytes) = to_take.reduce(u64::saturating_add) {
-        return bytes;
-    }
-    let total = series("resident").or_else(|| series("heap"));
-    let rises = total.filter(|one| one.findings.verdict == Judgement::Inconclusive);
-    let slope = rises.and_then(|one| one.findings.slope).unwrap_or_default().max(0.0);
-    (slope * plan.steps.saturating_sub(step) as f64) as u64
-}
-
-/// Bytes at which an owner comes to an end by itself; `None` where nothing ends it.
-fn full(owner: &PlannedOwner) -> Option<u64> {
-    match owner.policy {
-        Policy::Leak => owner.keeps.and_then(|keeps| keeps.full()),
-        _ => Some(owner.full()),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use xrun_core::files::write;
-    use xrun_results::format::{HostMemory, MemoryLine, Point, VERSION};
+    use xrun_results::format::{HostMemory, VERSION};
 
     const MIB: u64 = 1 << 20;
 
-    /// A run's folder with a trace: memory and the owner `kept` of each step, in MiB.
+    /// A run's folder with a trace: resident memory and the owner `kept` of each step, in MiB.
     fn traced(samples: &[(u64, u64)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let line = |(at, (resident, kept)): (usize, &(u64, u64))| MemoryLine {
@@ -131,7 +221,7 @@ mod tests {
             step: at as u64 + 1,
             epoch: 1,
             point: Point::Step,
-            host: HostMemory { resident: Some(resident * MIB), heap: resident * MIB, ..HostMemory::default() },
+            host: HostMemory { resident: Some(resident * MIB), heap: MIB, ..HostMemory::default() },
             device: None,
             driver: None,
             container: None,
@@ -166,12 +256,14 @@ mod tests {
         };
         for lines in [[of(0, 0), of(0, u64::MAX), of(0, 7)], [of(0, u64::MAX - 1), of(1, 3), of(0, 2)]] {
             write::replace(&path, lines.concat().as_bytes()).unwrap();
-            assert!(matches!(after(folder.path(), MIB), Again::With(_)));
+            let seen = seen(folder.path(), newest(folder.path()));
+            assert!(matches!(decide(None, &seen, None, MIB), Again::With(_)), "{seen:?}");
         }
     }
 
     fn decided(samples: &[(u64, u64)], had: u64) -> Again {
-        after(traced(samples).path(), had * MIB)
+        let folder = traced(samples);
+        decide(None, &seen(folder.path(), newest(folder.path())), None, had * MIB)
     }
 
     #[test]
@@ -185,11 +277,10 @@ mod tests {
 
     #[test]
     fn a_run_that_grew_is_not_tried_again_and_its_owner_is_named() {
-        let leak: Vec<(u64, u64)> = (0..120).map(|step| (100 + 3 * step, 3 * step)).collect();
+        let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 3 * step)).collect();
         let Again::Grew(why) = decided(&leak, 300) else { panic!("it grew") };
-        assert!(why.contains("memory is growing") && why.contains("`kept` holds 100 % of the growth"), "{why}");
-        assert!(matches!(decided(&leak[..60], 300), Again::Grew(_)), "what rises evenly is told early");
-        assert!(matches!(decided(&leak[..6], 300), Again::With(_)), "too short to tell");
+        assert_eq!(why, "resident memory rose by 72.0 MiB in its last 30 steps; `kept` holds most of that");
+        assert!(matches!(decided(&leak[..6], 300), Again::Grew(_)), "a short trace shows it, too");
         let risen: Vec<(u64, u64)> = (0..60).map(|step| (if step < 4 { 100 } else { 250 }, 0)).collect();
         assert!(matches!(decided(&risen, 300), Again::With(_)), "it rose once");
         let noisy: Vec<(u64, u64)> = (0..60).map(|step| (250 + 7 * (step % 3), 0)).collect();
@@ -203,22 +294,14 @@ mod tests {
         let mut plan = crate::search::rungs::tests::plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n").to_file(1);
         plan.owners[0].name = "kept".into();
         (plan.owners[0].bytes, plan.owners[0].fills) = (600 * MIB, Some(500 * MIB));
-        write::replace_json(&folder.path().join(layout::PLAN), &plan).unwrap();
-        let experiment = toml::from_str("[pipeline.dummy]\n").unwrap();
-        let decided = |samples: usize| {
-            let trace = traced(&filling[..samples]);
-            std::fs::copy(trace.path().join(layout::MEMORY), folder.path().join(layout::MEMORY)).unwrap();
-            let verdict = judge::of_run(folder.path(), &experiment).unwrap();
-            decide(Some(&verdict), Newest::of(folder.path()), Some(&plan), 300 * MIB)
-        };
+        let seen = seen(folder.path(), newest(folder.path()));
         // 277 resident, 177 of 500 kept.
-        assert_eq!(decided(60), Again::With((600 + 256) * MIB));
-        // Too short to tell: 154 resident, 54 of 500 kept.
-        assert_eq!(decided(19), Again::With((600 + 256) * MIB));
+        assert_eq!(decide(None, &seen, Some(&plan), 300 * MIB), Again::With((600 + 256) * MIB));
     }
 
     #[test]
-    fn the_verdict_decides() {
+    fn the_verdict_counts_more_than_the_trace() {
+        let flat = seen_of(&[(300, 0); 40]);
         let verdict = |judgement| Verdict {
             version: VERSION,
             verdict: judgement,
@@ -231,13 +314,16 @@ mod tests {
             process: None,
             series: Vec::new(),
         };
-        let newest = Newest { peak: 300 * MIB, step: 40, segment: 0 };
-        let decided = |judgement| decide(Some(&verdict(judgement)), newest, None, 310 * MIB);
-        for grew in [Judgement::Suspect, Judgement::Growing] {
-            assert_eq!(decided(grew), Again::Grew("memory is growing: `cache` holds 96 %".into()));
-        }
-        for rests in [Judgement::Inconclusive, Judgement::Bounded, Judgement::Filling] {
-            assert_eq!(decided(rests), Again::With(556 * MIB), "{rests:?}");
-        }
+        let decided = |judgement, seen: &Seen| decide(Some(&verdict(judgement)), seen, None, 310 * MIB);
+        assert_eq!(decided(Judgement::Growing, &flat), Again::Grew("memory is growing: `cache` holds 96 %".into()));
+        assert!(matches!(decided(Judgement::Bounded, &flat), Again::With(_)));
+        let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 0)).collect();
+        assert!(matches!(decided(Judgement::Filling, &seen_of(&leak)), Again::With(_)));
+        assert!(matches!(decided(Judgement::Inconclusive, &seen_of(&leak)), Again::Grew(_)));
+    }
+
+    fn seen_of(samples: &[(u64, u64)]) -> Seen {
+        let folder = traced(samples);
+        seen(folder.path(), newest(folder.path()))
     }
 }

@@ -38,9 +38,6 @@ pub mod pipelines {
     pub use xrun_pipelines::{federated_adapters, fewshot_detection, leaks, qat_language_model, vision_language};
 }
 
-#[cfg(test)]
-xrun_core::count_heap!();
-
 /// Unit tests know the kinds that xrun brings.
 #[cfg(test)]
 #[ctor::ctor(unsafe)]

@@ -58,7 +58,7 @@ impl Program {
         Self::default()
     }
 
-    /// What xrun itself brings.
+    /// Adds the kinds that xrun itself brings.
     pub fn built_in(self) -> Self {
         Self { kinds: self.kinds.and(xrun_pipelines::kinds()), ..self }
     }
@@ -126,13 +126,11 @@ const BUILT: Built = Built {
     commit: env!("XRUN_BUILT_COMMIT"),
     with_changes: env!("XRUN_BUILT_WITH_CHANGES"),
     lock_file: include_str!("../Cargo.lock"),
-    features: match (cfg!(feature = "train"), cfg!(feature = "cuda"), cfg!(feature = "vulkan")) {
-        (_, true, true) => &["train", "cuda", "vulkan"],
-        (_, true, false) => &["train", "cuda"],
-        (_, false, true) => &["train", "vulkan"],
-        (true, false, false) => &["train"],
-        (false, false, false) => &[],
-    },
+    features: &[
+        ("train", cfg!(feature = "train")),
+        ("cuda", cfg!(feature = "cuda")),
+        ("vulkan", cfg!(feature = "vulkan")),
+    ],
 };
 
 /// Said by a program for which the system has no memory.

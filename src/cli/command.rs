@@ -193,7 +193,7 @@ fn run_in(begun: Begun, request: &Request, display: &Display, terminal: Terminal
     let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
     let code = if enough { 0 } else { ending.exit_code() };
     let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));
-    let of = RunOutcome { summary, verdict, ..RunOutcome::unrecorded(ending) };
+    let of = RunOutcome { summary, verdict, plan: watched.plan, ..RunOutcome::unrecorded(ending) };
     training::tell(&run, &of, enough, display, terminal);
     match reported {
         Ok(_) if code == 0 && !terminal.events => {

@@ -35,7 +35,7 @@ fn put(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// The same pictures as COCO, as VOC, as YOLO and as folders of classes: the tables that name them.
+/// Tables that name one set of pictures as COCO, as VOC, as YOLO and as folders of classes.
 fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
     let [left, top, right, bottom] = PLACE;

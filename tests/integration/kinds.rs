@@ -9,15 +9,11 @@ use xrun::bounded::planned::Place;
 use xrun::experiment::habits::OTHER_NAMES;
 use xrun::experiment::pipeline::Pipeline;
 use xrun::experiment::template::template;
-use xrun::experiment::{Experiment, pattern, read, render, resolved, schema};
+use xrun::experiment::{Experiment, pattern, read, render, resolved};
 use xrun::files::write;
 use xrun::plan::{self, shorten};
 
-/// The schema of experiments with these kinds.
-fn known() -> Value {
-    xrun::Program::new().built_in().register();
-    schema::schema()
-}
+use crate::schemas::known;
 
 /// The template with every default written out, and not as a comment.
 fn uncommented(text: &str) -> String {

@@ -148,7 +148,7 @@ fn activations_computed_again_make_the_same_first_steps() {
     }
 }
 
-/// Six blocks of 128 positions: what they keep is most of what a step needs.
+/// Ten blocks of 128 positions: what they keep is most of what a step needs.
 #[test]
 fn activations_computed_again_are_not_held() {
     let workplace = workplace();
@@ -164,7 +164,7 @@ fn activations_computed_again_are_not_held() {
                 "pipeline.qat-language-model.sequence_length=128",
                 "model.gpt2.context=128",
                 "model.gpt2.width=32",
-                "model.gpt2.layers=6",
+                "model.gpt2.layers=10",
             ],
         );
         let steps = text(&run.join("memory.jsonl"));
@@ -176,8 +176,7 @@ fn activations_computed_again_are_not_held() {
             .unwrap()
     };
     let (kept, again) = (peak("kept", false), peak("again", true));
-    // The fused operations keep less than those that this half was set by: 0.49 to 0.51 were seen.
-    assert!(again * 5 < kept * 3, "{again} with, {kept} without");
+    assert!(again < kept / 2, "{again} with, {kept} without");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn generated() -> Vec<(PathBuf, String)> {
 }
 
 /// The schema of experiments with the kinds that xrun brings.
-fn known() -> serde_json::Value {
+pub fn known() -> serde_json::Value {
     xrun::Program::new().built_in().register();
     schema::schema()
 }

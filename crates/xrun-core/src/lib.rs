@@ -1,4 +1,4 @@
-//! What data sets, pipelines and runs of xrun share: experiments and what may stand in them, kinds, bounded buffers, files that
+//! The parts that data sets, pipelines and runs of xrun share: experiments and what may stand in them, kinds, bounded buffers, files that
 //! survive a kill, the heap.
 //!
 //! It knows neither Burn nor a data set, and a verdict or a report is none of its business.

@@ -36,7 +36,7 @@ use image_classification::{ImageClassification, ResNet};
 use qat_language_model::{Gpt2, QatLanguageModel};
 use vision_language::{VisionLanguage, VisionLanguageModel};
 
-/// What xrun itself brings. One line for each kind, and no other place lists them.
+/// The kinds that xrun itself brings. One line for each, and no other place lists them.
 pub fn kinds() -> Kinds {
     Kinds::default()
         .pipeline::<FewshotDetection>()

@@ -8,7 +8,7 @@ use super::format::Code;
 use super::git;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 
-/// What only the package of the program knows of its build.
+/// The facts of a build that only the package of the program knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Built {
     /// The version of xrun.
@@ -21,8 +21,8 @@ pub struct Built {
     pub with_changes: &'static str,
     /// The text of `Cargo.lock`.
     pub lock_file: &'static str,
-    /// Features of this build that a result may depend on.
-    pub features: &'static [&'static str],
+    /// Features that a result may depend on, and whether this build has them.
+    pub features: &'static [(&'static str, bool)],
 }
 
 static BUILT: OnceLock<Built> = OnceLock::new();
@@ -73,7 +73,7 @@ pub fn code(folder: &Path, patch: bool) -> Code {
         git_commit: state.commit,
         git_patch: state.patch,
         git_left_out: state.left_out,
-        features: built.features.iter().map(|name| (*name).to_owned()).collect(),
+        features: built.features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
         lock_digest: lock_digest(),
         source_digest: Some(code_digest()),
         built_commit: Some(built.commit.to_owned()).filter(|commit| !commit.is_empty()),

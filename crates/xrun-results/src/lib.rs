@@ -44,13 +44,3 @@ pub mod verdict {
 pub mod axis {
     pub use xrun_verdict::{Axis, Per};
 }
-
-/// Unit tests know the kinds of `xrun-core`.
-#[cfg(test)]
-#[ctor::ctor(unsafe)]
-fn register() {
-    xrun_core::pipelines::kinds().register();
-}
-
-#[cfg(test)]
-xrun_core::count_heap!();

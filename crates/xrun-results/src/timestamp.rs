@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-/// What the clock says; its beginning, 1970, where it is set to an earlier time, as on boards without a battery.
+/// The time of the clock; its beginning, 1970, where it is set to an earlier time, as on boards without a battery.
 pub fn time() -> DateTime<Utc> {
     SystemTime::now().max(SystemTime::UNIX_EPOCH).into()
 }

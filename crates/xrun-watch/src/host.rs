@@ -8,7 +8,7 @@ fn line_of(path: &str) -> String {
     std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// What this machine is called.
+/// The name of this machine.
 pub fn name() -> String {
     line_of("/proc/sys/kernel/hostname")
 }

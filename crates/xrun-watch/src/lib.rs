@@ -7,13 +7,3 @@ pub mod host;
 pub mod killed;
 pub mod memory;
 pub mod stop;
-
-/// Unit tests know the kinds of `xrun-core`.
-#[cfg(test)]
-#[ctor::ctor(unsafe)]
-fn register() {
-    xrun_core::pipelines::kinds().register();
-}
-
-#[cfg(test)]
-xrun_core::count_heap!();

@@ -46,7 +46,7 @@ pub struct RunOutcome {
     pub summary: Option<Summary>,
     /// `verdict.json`.
     pub verdict: Option<Verdict>,
-    /// `plan.json`; `None` of a watched command.
+    /// `plan.json`.
     pub plan: Option<PlanFile>,
     /// `post_mortem.json` of a run that a memory limit ended.
     pub post_mortem: Option<PostMortem>,

@@ -4,7 +4,7 @@ mod perceptron;
 mod regression;
 mod table;
 
-// What is called growing is judged by what this counts.
+// Verdicts on memory rest on what this counts.
 xrun::count_heap!();
 
 fn main() -> std::process::ExitCode {

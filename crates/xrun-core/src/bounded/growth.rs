@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a leak will have kept when the run ends. With more steps it would be more: this is no cap.
+/// Bytes that a leak will have kept when the run ends. With more steps it would be more: this is no cap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Keeps {
@@ -46,7 +46,7 @@ impl Keeps {
 /// How a leak grows: how many things it is given to keep, and when. How many bytes each has, a probe measures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
-    /// What it grows with.
+    /// The event that it grows with.
     pub with: Occasion,
     /// Items that are added each time; the mean where it varies.
     pub each: f64,
@@ -62,7 +62,7 @@ impl Growth {
     }
 }
 
-/// What happens again and again in a run.
+/// An event that recurs in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Occasion {

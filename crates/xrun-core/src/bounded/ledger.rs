@@ -89,7 +89,7 @@ pub struct Holding {
 /// More owners than this are a bug in xrun: names are fixed in the code, not made from data.
 pub const OWNERS_MAX: usize = 64;
 
-/// What the series of an owner's bytes is called, before the owner's name.
+/// The name of the series of an owner's bytes, before the owner's own.
 pub const SERIES: &str = "owner:";
 
 impl Ledger {

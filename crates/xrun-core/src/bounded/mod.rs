@@ -41,7 +41,7 @@ impl<T: HeldBytes> HeldBytes for Vec<T> {
     }
 }
 
-/// What it points to is counted in full, whoever else points to it.
+/// Counts the value that it points to in full, whoever else points to it.
 impl<T: HeldBytes> HeldBytes for Arc<T> {
     fn held_bytes(&self) -> u64 {
         self.as_ref().held_bytes() + size_of::<Self>() as u64

@@ -14,7 +14,7 @@ pub struct PlannedOwner {
     pub name: String,
     /// The memory that it is in.
     pub place: Place,
-    /// What happens when it is full.
+    /// The policy when it is full.
     pub policy: Policy,
     /// The most items that it may hold.
     pub items: u64,
@@ -27,7 +27,7 @@ pub struct PlannedOwner {
     pub because: String,
     /// Bytes of all that it could ever be asked to hold, where that is known and may be less than the cap.
     pub fills: Option<u64>,
-    /// What a leak will have kept when the run ends, as far as that is known beforehand; `null` of what has a cap.
+    /// Bytes that a leak will have kept when the run ends, as far as that is known beforehand; `null` of what has a cap.
     pub keeps: Option<Keeps>,
 }
 
@@ -55,7 +55,7 @@ impl PlannedOwner {
     }
 }
 
-/// Which memory it is.
+/// The memory that a buffer is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {

@@ -22,7 +22,7 @@ pub trait Index: Send + Sync + 'static {
     /// SHA-256 of all that the samples are made of, in hexadecimal.
     fn digest(&self) -> &str;
 
-    /// What was left out (`on_broken = "skip"`).
+    /// Broken parts that were left out (`on_broken = "skip"`).
     fn left_out(&self) -> Broken {
         Broken::default()
     }

@@ -1,4 +1,4 @@
-//! What a program that trains adds to the devices: GPUs, and the kernels of the CPU.
+//! The devices that a program which trains adds to the CPU, and the kernels of the CPU.
 
 use std::sync::OnceLock;
 
@@ -55,8 +55,9 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// The CPU alone.
-struct CpuOnly;
+/// The CPU alone: it says of every other device that the program was built without it.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOnly;
 
 impl Backend for CpuOnly {}
 

@@ -15,14 +15,14 @@ pub fn kibibytes(text: &str, key: &str) -> Option<u64> {
     Some(number * 1024)
 }
 
-/// What the driver tells of a GPU before any work.
+/// A GPU as the driver describes it before any work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// The driver's number of it.
     pub index: u32,
     /// The name that is the same on every start, such as `GPU-…`.
     pub uuid: String,
-    /// What the GPU calls itself.
+    /// The name that the GPU gives itself.
     pub name: String,
     /// The driver's version.
     pub driver: String,

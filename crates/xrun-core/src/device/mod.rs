@@ -10,7 +10,7 @@ pub mod missing;
 use std::fmt;
 
 use crate::invocation;
-pub use backend::{Backend, backend, register};
+pub use backend::{Backend, CpuOnly, backend, register};
 use missing::Missing;
 
 /// A kind of device, and which of them.

@@ -37,7 +37,7 @@ pub enum Shape<'a> {
     Choice(Vec<Word<'a>>),
     /// Text.
     Text {
-        /// What all of it must match.
+        /// The pattern that all of it must match.
         pattern: Option<&'static Pattern>,
         /// The fewest characters.
         least: usize,

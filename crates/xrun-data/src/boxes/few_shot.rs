@@ -1,4 +1,4 @@
-//! What few-shot episodes need of images with boxes: classes to train on, others that are held out, pictures of each.
+//! Requirements of few-shot episodes on images with boxes: classes to train on, others that are held out, pictures of each.
 
 use std::collections::BTreeSet;
 

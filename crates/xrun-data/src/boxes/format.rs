@@ -19,7 +19,7 @@ pub trait Format: Send + Sync + 'static {
     const NAME: &'static str;
     /// Where the settings stand in an experiment: `dataset.NAME`.
     const SECTION: &'static str;
-    /// What to name as the folder, for people.
+    /// Advice on the folder to name, for people.
     const ADVICE: &'static str;
     /// Settings, made by [`folder_settings`](crate::folder_settings).
     type Settings: FolderSettings;
@@ -35,7 +35,7 @@ pub trait Format: Send + Sync + 'static {
 pub trait FolderSettings: SettingsTable {
     /// The folder.
     fn path(&self) -> Option<&str>;
-    /// The same, to be made absolute.
+    /// The folder, to be made absolute.
     fn path_mut(&mut self) -> &mut Option<String>;
     /// All other keys; `section` is where they stand.
     fn rules(&self, section: &'static str) -> Rules<'_>;

@@ -33,14 +33,14 @@ pub struct Library {
     pub largest: Option<Largest>,
 }
 
-/// What a look at images with boxes tells pipelines.
+/// The summary of images with boxes that pipelines judge them by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// The classes that episodes can be drawn from.
     pub drawn: Drawn,
     /// The picture that takes most memory to decode.
     pub largest: Option<Largest>,
-    /// What few-shot episodes lack, if anything.
+    /// The requirements of few-shot episodes that it does not meet, if any.
     pub lacking: Option<DataError>,
 }
 

@@ -13,14 +13,14 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::known::Known;
 use xrun_core::problem::{Problem, Problems};
 
-/// What the settings of every format say.
+/// The settings that every format has.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     /// Where the settings stand in an experiment: `dataset.NAME`.
     pub section: &'static str,
     /// How pictures are read; boxes are of what comes out.
     pub exif_orientation: ExifOrientation,
-    /// What becomes of data that cannot be used.
+    /// The policy for data that cannot be used.
     pub on_broken: OnBroken,
     /// Names of the classes to train on; all that are not held out where it is empty.
     pub train_classes: &'a [String],
@@ -28,15 +28,15 @@ pub struct Rules<'a> {
     pub validation_classes: &'a [String],
 }
 
-/// What the reader of a format has: it gives the annotations as they are written, and puts their bytes into the digest.
+/// The input of the reader of a format: it gives the annotations as they are written, and puts their bytes into the digest.
 pub struct Source<'a> {
     /// The folder of the data set, canonical.
     pub root: &'a Path,
-    /// What is known of its files.
+    /// Digests and sizes of its files that are known already.
     pub known: &'a Known,
     /// Takes down what is broken.
     pub judge: &'a mut Judge,
-    /// Of the data set.
+    /// The digest of the data set.
     pub digest: &'a mut Sha256,
 }
 

@@ -41,9 +41,9 @@ pub struct RawPicture {
     pub video: Option<usize>,
     /// Frames of a video are in the order of this number.
     pub frame: i64,
-    /// What is annotated in it.
+    /// The objects that are annotated in it.
     pub objects: Vec<RawObject>,
-    /// What its file is for, where there are two of them.
+    /// The part that its file is for, where there are two of them.
     pub part: Option<Split>,
     /// Unit of the corners of its objects.
     pub unit: Unit,
@@ -69,7 +69,7 @@ pub struct RawObject {
     pub area: Option<f64>,
     /// Why it is neither right nor wrong to find it; `None` where it is to be found.
     pub ignored: Option<Ignored>,
-    /// What to call it in a message.
+    /// Its name in messages.
     pub called: String,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of broken data: all of it is counted and told at once, and left out where the settings say so.
+//! Treatment of broken data: all of it is counted and told at once, and left out where the settings say so.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use xrun_core::dataset::error::{Broken, DataError, FATAL};
 
-/// What becomes of data that cannot be used.
+/// The policy for data that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnBroken {
@@ -17,16 +17,16 @@ pub enum OnBroken {
     Skip,
 }
 
-/// What can be done about one broken item.
+/// The cure for one broken item.
 const LEAVE_OUT: &str = "correct it, or leave it out with on_broken = \"skip\"";
 
 /// Decides what becomes of broken data, counts it, and remembers the first by name: all mistakes are told at once.
 #[derive(Debug)]
 pub struct Judge {
     policy: OnBroken,
-    /// What may be left out.
+    /// Items that may be left out.
     pub found: Broken,
-    /// What must not.
+    /// Items that must not.
     fatal: Broken,
 }
 

@@ -23,7 +23,7 @@ const PIXEL_BYTES: u64 = 12;
 /// Tables and buffers of a decoder, whatever the size of the picture.
 const DECODER_BYTES: u64 = 256 * 1024;
 
-/// What decoding a picture takes at most; `length` is that of its file.
+/// Bytes that decoding a picture takes at most; `length` is that of its file.
 pub fn decoding_bytes(width: u64, height: u64, length: u64) -> u64 {
     // A file that was replaced since may claim any size.
     width.saturating_mul(height).saturating_mul(PIXEL_BYTES).saturating_add(length + DECODER_BYTES)
@@ -38,7 +38,7 @@ pub struct Largest {
     pub width: u64,
     /// In pixels, with its orientation applied.
     pub height: u64,
-    /// What decoding it takes, at most.
+    /// Bytes that decoding it takes, at most.
     pub bytes: u64,
 }
 
@@ -61,7 +61,7 @@ pub fn fits(largest: Option<&Largest>, limits: &sections::Limits) -> Result<(), 
     }
 }
 
-/// What decoding a file takes, by its head; `name` is for messages. Of one that does not read there is nothing to decode.
+/// Bytes that decoding a file takes, by its head; `name` is for messages. Of one that does not read there is nothing to decode.
 ///
 /// # Errors
 /// The file is not there.

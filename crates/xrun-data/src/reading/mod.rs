@@ -1,4 +1,4 @@
-//! What all data sets share, and none owns: files of others, and what becomes of those that are broken.
+//! Shared parts of all data sets, which none owns: files of others, and what becomes of those that are broken.
 
 pub mod broken;
 pub mod confined;

@@ -41,13 +41,13 @@ pub fn root(settings: &Settings) -> PathBuf {
     }
 }
 
-/// What xrun wrote itself is never left out in part: results on it would not compare.
+/// Opens data that xrun wrote itself. Nothing of it is ever left out: results on it would not compare.
 fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_broken: OnBroken::Fail, ..settings.clone() };
     open_folder(&strict, root.clone(), Format::Coco).map_err(|error| written_once::damaged(&root, error))
 }
 
-/// What every format has.
+/// The settings that every format has.
 pub fn rules(settings: &Settings) -> Rules<'_> {
     Rules {
         section: SECTION,

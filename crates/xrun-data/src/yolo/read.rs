@@ -95,7 +95,7 @@ fn stem(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
-/// What the lines of a label file show.
+/// The objects that the lines of a label file annotate.
 fn objects_of(text: &str, classes: usize, path: &Path, judge: &mut Judge) -> Vec<RawObject> {
     let mut objects = Vec::new();
     let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate();

@@ -4,19 +4,14 @@
 pub use tensors::{capability, dispatch};
 
 use xrun_core::device::missing::Missing;
-use xrun_core::device::{Backend, Found, Tuning};
-
-/// A program without CUDA.
-struct Absent;
-
-impl Backend for Absent {}
+use xrun_core::device::{Backend, CpuOnly, Found, Tuning};
 
 /// No GPU is looked for.
 ///
 /// # Errors
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    Absent.cuda()
+    CpuOnly.cuda()
 }
 
 /// `true`: nothing is tuned.

@@ -4,19 +4,14 @@
 pub use tensors::dispatch;
 
 use xrun_core::device::missing::Missing;
-use xrun_core::device::{Backend, Found};
-
-/// A program without Vulkan.
-struct Absent;
-
-impl Backend for Absent {}
+use xrun_core::device::{Backend, CpuOnly, Found};
 
 /// No device is looked for.
 ///
 /// # Errors
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<Found>, Missing> {
-    Absent.vulkan()
+    CpuOnly.vulkan()
 }
 
 #[cfg(feature = "train")]

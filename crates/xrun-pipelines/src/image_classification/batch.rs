@@ -42,7 +42,7 @@ pub struct Batches {
     pub library: Arc<Library>,
     /// Classes of its pictures.
     pub labels: Arc<Labels>,
-    /// What decodes pictures.
+    /// The decoder of pictures.
     pub source: Arc<dyn PictureSource>,
     /// Side, and how pictures are varied.
     pub settings: Settings,

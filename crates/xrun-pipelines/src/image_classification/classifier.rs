@@ -24,7 +24,7 @@ use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::parts;
 
-/// What is learnt, and of what.
+/// The lesson: batches, and the pictures that a validation looks at.
 struct Classifier {
     batches: Batches,
     store: Arc<FrameStore>,

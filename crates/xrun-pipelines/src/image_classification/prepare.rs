@@ -35,16 +35,16 @@ const ACCURACY: &str = "Accuracy";
 /// Pictures of a batch where the file does not say how many.
 pub const BATCH_SIZE: usize = 32;
 
-/// What ties a model to its data, in the middle of a sentence.
+/// The tie between a model and its data, in the middle of a sentence.
 const LEARNED: &str = "its classes are those of that data";
 
 /// Opened data, and what the task needs of the experiment.
 pub struct Prepared {
-    /// What may be set of the model.
+    /// Settings of the model.
     pub model: Model,
-    /// What draws and decodes batches.
+    /// The source of batches.
     pub batches: Batches,
-    /// What decodes pictures, and keeps some.
+    /// The decoder of pictures, which keeps some.
     pub store: Arc<FrameStore>,
     /// Batches on their way to the trainer.
     pub feed: feed::Buffers,

@@ -31,7 +31,7 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// Of so many classes. All first values follow from the seed.
+    /// A network for so many classes. All first values follow from the seed.
     pub fn new(settings: &Model, classes: usize, seed: u32, device: &Device) -> Self {
         let block = |from, to, stride| Block::new([from, to], stride, settings.norm_groups, device);
         let mut from = 3;

@@ -2,7 +2,7 @@
 
 use super::sample;
 use crate::format::{ContainerMemory, HostMemory, MemoryLine, Point, VERSION};
-use xrun_core::bounded::ledger::NO_CAP;
+use xrun_core::bounded::ledger::{NO_CAP, SERIES};
 
 #[path = "../../../xrun-verdict/src/units.rs"]
 mod units;
@@ -10,6 +10,7 @@ mod units;
 #[test]
 fn what_the_crate_has_a_copy_of_is_the_same() {
     assert_eq!((xrun_verdict::NO_CAP, xrun_verdict::VERSION), (NO_CAP.bytes, VERSION));
+    assert_eq!(xrun_verdict::names::OWNER, SERIES);
     for at in 0..630u64 {
         let power = 1u64 << (at / 10);
         for bytes in [power - 1, power, power / 10 * (at % 10) + power, power / 20 * 19 + power / 20 * (at % 10) / 9] {

@@ -21,7 +21,7 @@ use xrun_results::built;
 use xrun_results::command_line;
 use xrun_results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
-    Outcome, OwnerSummary, PostMortem, Summary, VERSION,
+    Outcome, OwnerSummary, PlanFile, PostMortem, Summary, VERSION,
 };
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -50,7 +50,8 @@ pub struct Record {
     /// Processes before this one wrote lines, and no step of this one is known yet.
     goes_on: bool,
     seconds_before: f64,
-    steps_planned: Option<u64>,
+    /// That of an experiment's run; `None` where a command is watched by itself.
+    plan: Option<PlanFile>,
 }
 
 /// How it all ended.
@@ -136,7 +137,7 @@ impl Record {
         plan.owners = super::buffers(request).iter().map(PlannedOwner::from).collect();
         write::replace_json(&path.join(layout::PLAN), &plan)?;
         let record = Self::open(begun, request, ledger)?;
-        Ok(Self { steps_planned: plan.steps_known(), ..record })
+        Ok(Self { plan: Some(plan), ..record })
     }
 
     fn open(begun: Begun, request: &Request, ledger: &Ledger) -> Result<Self, WatchError> {
@@ -154,7 +155,7 @@ impl Record {
             numbers: Numbers::new(request.metrics.clone()),
             goes_on: begun.segment > 0,
             seconds_before: begun.seconds,
-            steps_planned: None,
+            plan: None,
         })
     }
 
@@ -262,7 +263,7 @@ impl Record {
         ended: &Ended,
         verdict: &Verdict,
         ledger: &Ledger,
-    ) -> Result<(RunDirectory, Summary), WriteError> {
+    ) -> Result<(RunDirectory, Summary, Option<PlanFile>), WriteError> {
         self.directory.free_reserve();
         let logged = self.log(&format!("{}: {}", ended.outcome.words(), ended.message));
         let synced = [self.metrics.sync(), self.memory.sync(), self.log.sync()];
@@ -300,7 +301,7 @@ impl Record {
             finished: timestamp::now(),
             seconds: self.seconds_before + ended.seconds,
             steps: ended.steps,
-            steps_planned: self.steps_planned.unwrap_or(ended.steps),
+            steps_planned: self.plan.as_ref().and_then(PlanFile::steps_known).unwrap_or(ended.steps),
             epochs: 0.0,
             steps_per_second: ended.steps_per_second,
             items_per_second: None,
@@ -324,7 +325,7 @@ impl Record {
         if judged.is_err() || summed.is_err() {
             synced.and(rewound).and(judged).and(summed)?;
         }
-        Ok((self.directory, summary))
+        Ok((self.directory, summary, self.plan))
     }
 }
 

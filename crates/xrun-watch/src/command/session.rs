@@ -23,7 +23,7 @@ use crate::stop::{exit_code, hang_up};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, counted};
-use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, Point, Summary};
+use xrun_results::format::{MemoryLine, MemorySummary, MetricsLine, Outcome, PlanFile, Point, Summary};
 use xrun_results::judge::{Command as Judged, fails};
 use xrun_results::verdict::Verdict;
 use xrun_results::watched::Watched as AsRecorded;
@@ -40,6 +40,8 @@ pub struct Watched {
     /// Held until this is dropped.
     pub directory: RunDirectory,
     pub summary: Summary,
+    /// That of the experiment that it is the command of.
+    pub plan: Option<PlanFile>,
     pub verdict: Verdict,
     /// It was ended when it had shown what was asked for.
     pub far_enough: bool,
@@ -151,8 +153,8 @@ fn not_started(record: Record, judged: &Judged, message: &str, ledger: &Ledger) 
         counters: BTreeMap::new(),
     };
     let verdict = judged.verdict();
-    let (directory, summary) = record.end(&ended, &verdict, ledger)?;
-    Ok(Watched { directory, summary, verdict, far_enough: false, lost: false })
+    let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
+    Ok(Watched { directory, summary, plan, verdict, far_enough: false, lost: false })
 }
 
 /// `1 process`, `2 processes`.
@@ -417,8 +419,8 @@ impl Session<'_> {
             counters,
         };
         let far_enough = outcome == Outcome::Interrupted && !self.stopper.interrupted();
-        let (directory, summary) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(Watched { directory, summary, verdict, far_enough, lost: any_lost })
+        let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
+        Ok(Watched { directory, summary, plan, verdict, far_enough, lost: any_lost })
     }
 
     /// How much of what was measured could not be written, once all that waits is written.

@@ -77,14 +77,18 @@ fn out_of_memory_in_a_step_has_a_post_mortem_and_can_be_resumed() {
 fn out_of_memory_in_a_probe_is_too_large() {
     let Some(machine) = Machine::new() else { return };
     // Each size tuned by itself: what is fastest is a matter of chance here.
-    let large = ["-s", LARGE, "-s", "device.autotune=\"full\""];
-    let plan = |machine: &Machine, more: &[&str]| machine.xrun(&[&["plan", "tiny.toml"], &large[..], more].concat());
+    let tuned = "device.autotune=\"full\"";
+    let plan = |machine: &Machine, more: &[&str]| {
+        machine.xrun(&[&["plan", "tiny.toml", "-s", LARGE, "-s", tuned], more].concat())
+    };
     assert_eq!(plan(&machine, &[]).code, 0);
-    let machine = machine.with("STAND_IN_FAIL_ALLOCATION", 2);
+    let (one, _) = counted(&machine, &[LARGE, tuned, "limits.batch_size=1"]);
+    let (all, _) = counted(&machine, &[LARGE, tuned]);
+    assert!(all > one, "larger batches need more pages: {one}, {all}");
+    let machine = machine.with("STAND_IN_FAIL_ALLOCATION", one + 1);
     let said = plan(&machine, &["-s", "experiment.seed=6"]);
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.out.contains("does not fit: a probe ran out of memory"), "{said:?}");
-    // One picture at a time needs no page but the model's.
     let said = plan(&machine, &["-s", "experiment.seed=6", "--solve", "limits.batch_size"]);
     assert_eq!(said.code, 0, "{said:?}");
 }

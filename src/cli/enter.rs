@@ -6,7 +6,7 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, check, compare, completions, devices, eval, export, init, leaks, list, man, new,
+    Command, CommandLine, Progress, check, compare, completions, devices, eval, explain, export, init, leaks, list, man, new,
     note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, watch,
 };
 use crate::stop::listen_for_saves;
@@ -65,6 +65,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
+        Command::Explain(arguments) => explain::run(&arguments, &terminal),
         Command::Watch(arguments) => watch::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),

@@ -5,8 +5,11 @@ mod command;
 mod compare;
 mod completions;
 mod devices;
+#[cfg(test)]
+mod documents;
 mod enter;
 mod eval;
+mod explain;
 mod export;
 mod further;
 mod hooks;
@@ -142,6 +145,8 @@ enum Command {
     /// Judge whether memory is growing: a run, a memory.jsonl, or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
+    /// Explain a word of xrun or a verdict.
+    Explain(explain::ExplainArguments),
     /// Run any command, and record and judge its memory: `watch -- python train.py`.
     #[command(after_help = watch::HELP)]
     Watch(watch::WatchArguments),

@@ -17,6 +17,8 @@ mod cuda_absent;
 mod damage;
 mod data_check;
 mod disk;
+#[cfg(all(feature = "train", target_os = "linux"))]
+mod documents;
 mod early_stopping;
 mod evaluation;
 #[cfg(feature = "train")]

@@ -37,11 +37,15 @@ fn argument_row(argument: &Arg) -> String {
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut meaning = cell(&help);
     let possible = argument.get_possible_values();
+    if !meaning.is_empty() && !meaning.ends_with(['.', '?']) {
+        meaning.push('.');
+    }
     if takes_value && !possible.is_empty() {
         let shown = possible.iter().filter(|value| !value.is_hide_set()).map(|value| format!("`{}`", value.get_name()));
         write!(meaning, " Values: {}.", shown.collect::<Vec<_>>().join(", ")).unwrap();
     }
-    let defaults: Vec<String> = argument.get_default_values().iter().map(|value| value.to_string_lossy().into()).collect();
+    let defaults: Vec<String> =
+        argument.get_default_values().iter().map(|value| value.to_string_lossy().into()).collect();
     if takes_value && !defaults.is_empty() {
         write!(meaning, " Default: `{}`.", defaults.join(" ")).unwrap();
     }
@@ -125,29 +129,23 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Commands of xrun in fenced blocks and in code spans.
+/// Commands of xrun in fenced blocks and in code spans, which may go over the end of a line.
 fn commands(text: &str) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    let mut fenced = None;
+    let (mut candidates, mut prose, mut fence) = (Vec::new(), String::new(), None);
     for line in text.lines() {
         if let Some(language) = line.strip_prefix("```") {
-            fenced = if fenced.is_some() { None } else { Some(language) };
-            continue;
-        }
-        let candidates: Vec<&str> = match fenced {
-            Some("console" | "sh" | "bash") => vec![line.trim_start_matches("$ ")],
-            Some(_) => continue,
-            None => line.split('`').skip(1).step_by(2).collect(),
-        };
-        for candidate in candidates {
-            let candidate = candidate.split(" | ").next().unwrap_or_default();
-            let candidate = candidate.strip_prefix("cargo run --release --").map_or(candidate.into(), |rest| format!("xrun{rest}"));
-            if candidate.starts_with("xrun ") {
-                found.push(words(&candidate));
-            }
+            fence = if fence.is_some() { None } else { Some(language) };
+        } else if matches!(fence, Some("console" | "sh" | "bash")) {
+            candidates.push(line.trim_start_matches("$ ").to_owned());
+        } else if fence.is_none() {
+            prose += line;
+            prose.push(' ');
         }
     }
-    found
+    candidates.extend(prose.split('`').skip(1).step_by(2).map(str::to_owned));
+    let typed = candidates.iter().map(|line| line.replacen("cargo run --release --", "xrun", 1));
+    let typed = typed.filter(|line| line.starts_with("xrun "));
+    typed.map(|line| words(line.split(" | ").next().unwrap_or_default())).collect()
 }
 
 #[test]

@@ -6,8 +6,9 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, check, compare, completions, devices, eval, explain, export, init, leaks, list, man, new,
-    note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict, watch,
+    Command, CommandLine, Progress, check, compare, completions, devices, eval, explain, export, init, leaks, list,
+    man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict,
+    watch,
 };
 use crate::stop::listen_for_saves;
 use crate::{invocation, panics};

@@ -58,7 +58,8 @@ fn execute(workplace: &Workplace, line: &str, document: &str) -> bool {
     let (command, comment) = line.split_once('#').unwrap_or((line, ""));
     let command = command.trim().strip_prefix("cargo run --release --").or(command.trim().strip_prefix("xrun "));
     let Some(command) = command else { return false };
-    let words: Vec<&str> = command.split_whitespace().map(|word| if word == "python" { "python3" } else { word }).collect();
+    let words: Vec<&str> =
+        command.split_whitespace().map(|word| if word == "python" { "python3" } else { word }).collect();
     let expected = comment.split_once("exit code ").map_or("0", |(_, code)| &code[..1]);
     let mut command = workplace.command(&words);
     if !line.contains("leaks/") {

@@ -24,7 +24,7 @@ use xrun_core::experiment::leaks::Leaks;
 use xrun_core::task::TaskError;
 
 /// A node's plain model and its optimiser.
-type NodeModel = (Adapters, Option<ModuleOptimizer>);
+type NodeModel = (Adapters, ModuleOptimizer);
 
 /// What the training steps keep.
 pub struct StepLeaks {
@@ -152,7 +152,7 @@ impl StepLeaks {
     }
 
     /// When a node's turn has ended: its model, and its optimiser's running values, of so many copies of the parameters.
-    pub fn model(&mut self, network: &Adapters, optimizer: Option<ModuleOptimizer>, copies: u64) {
+    pub fn model(&mut self, network: &Adapters, optimizer: ModuleOptimizer, copies: u64) {
         self.models.keep(|| {
             let bytes = parameters::bytes(network) * (1 + copies);
             ((network.valid(), optimizer), bytes)

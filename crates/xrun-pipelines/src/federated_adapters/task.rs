@@ -105,7 +105,7 @@ impl FederatedAdapters {
             split: SideBySide::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?,
             cache_low_water: experiment.cleanup.cache_low_water,
             parameters: network.num_params() as u64,
-            trained: Trained::new(network, &experiment.optimizer, &experiment.training),
+            trained: Trained::new(network, device.clone(), &experiment.optimizer, &experiment.training),
             leaks: StepLeaks::new(&experiment.leaks, ledger),
             settings,
             rounds,
@@ -125,8 +125,8 @@ impl FederatedAdapters {
         let adapters = self.federation.adapters_of(place.node);
         self.trained.replace(|network| flat::from_host(network, &adapters))?;
         match self.federation.running_values(place.node) {
-            Some(kept) => self.trained.go_on_with(kept)?,
-            None => drop(self.trained.forget()),
+            Some(kept) => self.trained.restore_optimizer(kept)?,
+            None => self.trained.reset_optimizer(),
         }
         if let Some((start, held)) = &mut self.start {
             *start = Start::of(self.trained.network()?);
@@ -138,21 +138,21 @@ impl FederatedAdapters {
     /// The node's adapters go to the host, once, and into the sum of the round.
     fn end_turn(&mut self, place: &Place, phases: &mut dyn Phases) -> Result<(), TaskError> {
         phases.enter("node_validation");
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         let means = Means { encoding: &self.encoding, targets: &self.targets };
         let answers = self.validation.of_node(&plain, means)?;
         phases.enter("aggregate");
         let kept = match self.settings.node_optimizer {
             NodeOptimizer::Fresh => None,
-            NodeOptimizer::Kept => Some(self.trained.running_values()?),
+            NodeOptimizer::Kept => Some(self.trained.optimizer()?.to_bytes()?),
         };
         let adapters = flat::to_host(&plain);
         self.leaks.result(&adapters);
         let weight = self.rounds.weight(place.round, place.node);
         self.federation.node_ended(place.node, adapters, weight, kept, answers);
         if self.leaks.keeps_models() {
-            let copies = self.trained.running_copies();
-            let optimizer = self.trained.forget();
+            let copies = self.trained.state_copies();
+            let optimizer = self.trained.optimizer()?.clone();
             self.leaks.model(self.trained.network()?, optimizer, copies);
         }
         if place.ends_round {
@@ -240,7 +240,7 @@ impl Task for FederatedAdapters {
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         let means = Means { encoding: &self.encoding, targets: &self.targets };
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         let mut outputs = self.leaks.keeps_outputs_of_validations().then(Vec::new);
         let mut looked = Vec::with_capacity(1);
         for adapters in self.federation.models() {
@@ -255,7 +255,7 @@ impl Task for FederatedAdapters {
     }
 
     fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         let running = flat::to_host(&plain);
         checkpoint_weights::save(&flat::from_host(plain, self.federation.global()), MODEL, directory)?;
         self.trained.save_optimizer(directory)?;
@@ -263,7 +263,7 @@ impl Task for FederatedAdapters {
     }
 
     fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let mut network = self.trained.plain()?;
+        let mut network = self.trained.inner()?;
         checkpoint_weights::load(&mut network, directory)?;
         let running = self.federation.load(flat::to_host(&network), directory)?;
         self.trained.replace(|network| flat::from_host(network, &running))?;
@@ -279,7 +279,7 @@ impl Task for FederatedAdapters {
 
     fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
         self.federation.refuse_another_encoder(weights)?;
-        let mut network = self.trained.plain()?;
+        let mut network = self.trained.inner()?;
         checkpoint_weights::load_file(&mut network, weights)?;
         let adapters = flat::to_host(&network);
         self.trained.replace(|network| flat::from_host(network, &adapters))?;
@@ -332,7 +332,7 @@ impl Task for FederatedAdapters {
 
 impl Predict for FederatedAdapters {
     fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
-        let network = flat::from_host(self.trained.plain()?, self.federation.global());
+        let network = flat::from_host(self.trained.inner()?, self.federation.global());
         let (encoding, targets, sounds) = (&self.encoding, &self.targets, &*self.sounds);
         predict::Model { network, encoding, targets, sounds }.predict(asked, told)
     }

@@ -98,7 +98,7 @@ fn centralised(run: &Run, sections: &str, steps: u64) -> Vec<f32> {
         task.trained.update(0.003, gradients).unwrap();
         assert_eq!(place.node, 0);
     }
-    flat::to_host(&task.trained.plain().unwrap())
+    flat::to_host(&task.trained.inner().unwrap())
 }
 
 #[test]

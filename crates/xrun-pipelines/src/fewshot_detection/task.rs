@@ -107,7 +107,7 @@ impl FewshotDetection {
             cache_low_water: experiment.cleanup.cache_low_water,
             centres: centres(&cells(prepared.settings.image_size), &device.autodiff),
             parameters: network.num_params() as u64,
-            trained: Trained::new(network, &experiment.optimizer, training),
+            trained: Trained::new(network, device.clone(), &experiment.optimizer, training),
             validation: Validation::new(&prepared, experiment, split.clone(), ledger),
             split,
             unanswered: 0,
@@ -260,7 +260,7 @@ impl Task for FewshotDetection {
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         let batch = || self.validation.first_batch();
         self.leaks.validation(self.trained.network()?, batch, &self.settings, &self.device)?;
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         self.validation.run(&plain, &self.device, phases)
     }
 
@@ -320,7 +320,7 @@ impl Task for FewshotDetection {
 
 impl Predict for FewshotDetection {
     fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
-        predict::predict(&self.validation, &self.trained.plain()?, &self.device, asked, told)
+        predict::predict(&self.validation, &self.trained.inner()?, &self.device, asked, told)
     }
 }
 

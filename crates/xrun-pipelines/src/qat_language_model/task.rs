@@ -120,7 +120,7 @@ impl QatLanguageModel {
             recompute: training.activation_checkpointing,
             parameters: network.num_params() as u64,
             ranges: Ranges::new(precisions.len(), network.blocks()),
-            trained: Trained::new(network, &experiment.optimizer, training),
+            trained: Trained::new(network, device.clone(), &experiment.optimizer, training),
             validation: Validation::new(&prepared, experiment, ledger),
             step: first_step.saturating_sub(1),
             leaks: StepLeaks::new(&experiment.leaks, ledger),
@@ -137,7 +137,7 @@ impl QatLanguageModel {
 
     /// Ranges from batches for calibration.
     fn calibrate(&mut self) -> Result<(), TaskError> {
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         let mut found = Ranges::new(self.precisions.len(), plain.blocks());
         if self.settings.ranges == settings::Ranges::PerToken {
             self.ranges = found;
@@ -166,7 +166,7 @@ impl QatLanguageModel {
 
     /// The logits of the widest precision, on the plain device.
     fn teacher(&mut self, batch: &TokenBatch) -> Result<Tensor<2>, TaskError> {
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         let mut pass = Pass {
             rules: &self.rules,
             at: Some((0, self.precisions[0])),
@@ -252,7 +252,7 @@ impl Task for QatLanguageModel {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         if step == self.settings.pretraining_steps + 1 && step > 1 {
             phases.enter("calibration");
-            self.trained.forget();
+            self.trained.reset_optimizer();
             self.calibrate()?;
         }
         let (drawn, kind) = self.drawn(step);
@@ -299,7 +299,7 @@ impl Task for QatLanguageModel {
             phases.enter("calibration");
             self.calibrate()?;
         }
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         self.validation.run(&plain, &self.precisions, &self.rules, &mut self.ranges, phases)
     }
 
@@ -308,7 +308,7 @@ impl Task for QatLanguageModel {
         let ranges = directory.join(ranges::FILE);
         write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
         if self.settings.export_merged || self.settings.export_parts {
-            let network = self.trained.plain()?;
+            let network = self.trained.inner()?;
             let store = self.validation.batches.store().clone();
             let (settings, rules, precisions) = (&self.settings, &self.rules, &self.precisions);
             let tokenizer = &store.corpus().tokenizer;
@@ -370,7 +370,7 @@ impl Task for QatLanguageModel {
 
 impl Predict for QatLanguageModel {
     fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
-        let network = self.trained.plain()?;
+        let network = self.trained.inner()?;
         let (precisions, rules, ranges) = (&self.precisions, &self.rules, &mut self.ranges);
         let mut model = predict::Model { network, precisions, rules, ranges, validation: &self.validation };
         model.predict(asked, told)

@@ -104,7 +104,7 @@ impl VisionLanguage {
             accumulation: training.accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
             parameters: network.num_params() as u64,
-            trained: Trained::new(network, &experiment.optimizer, training),
+            trained: Trained::new(network, device.clone(), &experiment.optimizer, training),
             validation: Validation::new(&prepared, experiment, split.clone(), ledger),
             split,
             leaks: StepLeaks::new(&experiment.leaks, ledger),
@@ -207,7 +207,7 @@ impl Task for VisionLanguage {
     }
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
-        let plain = self.trained.plain()?;
+        let plain = self.trained.inner()?;
         let report = self.validation.run(&plain, &self.rules, phases)?;
         if self.leaks.keeps_of_validations() {
             let trained = self.trained.network()?;
@@ -274,7 +274,7 @@ impl Predict for VisionLanguage {
     }
 
     fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
-        predict::predict(&self.validation, &self.trained.plain()?, &self.rules, asked, told)
+        predict::predict(&self.validation, &self.trained.inner()?, &self.rules, asked, told)
     }
 }
 

@@ -78,7 +78,7 @@ impl Run {
     fn trained(&self, pipeline: &str, selective: &str, sections: &str, steps: u64) -> (Vec<f64>, Vec<f32>) {
         let mut task = self.open(&self.experiment(pipeline, selective, sections));
         let losses = (1..=steps).map(|step| step_of(&mut task, step).loss).collect();
-        (losses, flat::to_host(&task.trained.plain().unwrap()))
+        (losses, flat::to_host(&task.trained.inner().unwrap()))
     }
 }
 
@@ -155,11 +155,11 @@ fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
         ("trained = [\"projector\", \"language\"]\nlora_rank = 2", vec!["projector", "lora"]),
     ] {
         let mut task = run.open(&run.experiment(pipeline, "mask = \"none\"", BATCH));
-        let network = task.trained.plain().unwrap();
+        let network = task.trained.inner().unwrap();
         let (before, places) = (flat::to_host(&network), flat::places(&network));
         // The first step moves LoRA's second matrices alone: they begin as zeros.
         (1..=2).for_each(|step| drop(step_of(&mut task, step)));
-        let after = flat::to_host(&task.trained.plain().unwrap());
+        let after = flat::to_host(&task.trained.inner().unwrap());
         for (name, range) in places {
             let is_learnt = learnt.iter().any(|part| match *part {
                 "lora" => name.contains(".lora."),

@@ -25,7 +25,12 @@ pub trait Callback<L: TrainingModule> {
     }
 
     /// Runs when the gradients of a step are clipped, before the optimiser takes them.
-    fn on_before_update(&mut self, _gradients: &GradientsParams, _context: &Context<'_, L>) {}
+    ///
+    /// # Errors
+    /// The callback's own; it ends the run.
+    fn on_before_update(&mut self, _gradients: &GradientsParams, _context: &Context<'_, L>) -> Result<(), TaskError> {
+        Ok(())
+    }
 
     /// Runs after a step.
     ///

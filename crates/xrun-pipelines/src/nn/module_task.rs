@@ -145,7 +145,7 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         let mut gathered = gathering.gathered;
         phases.enter("optimizer");
         let (gradients, norm) = trained.mean_and_clip(&mut gathered)?;
-        callback.on_before_update(&gradients, &Context { module, trained });
+        callback.on_before_update(&gradients, &Context { module, trained })?;
         module.update(learning_rate, gradients, trained)?;
         phases.enter("transfer");
         let fetched = gathered.fetch(norm);
@@ -221,6 +221,6 @@ impl<L: TrainingModule> Predict for ModuleTask<L> {
     }
 
     fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<Value, TaskError> {
-        self.module.predict(self.trained.inner()?, asked, told)
+        self.module.predict(&self.trained, asked, told)
     }
 }

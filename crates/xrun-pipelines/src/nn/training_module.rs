@@ -116,14 +116,13 @@ pub trait TrainingModule: Sized {
         trained.start_from(weights)
     }
 
-    /// Answers about files by a network without autodiff, as [`predict`](xrun_core::task::predict) describes. Called only where
-    /// [`Self::PREDICTS`].
+    /// Answers about files as [`predict`](xrun_core::task::predict) describes. Called only where [`Self::PREDICTS`].
     ///
     /// # Errors
     /// The device or the data of the run fails, or an answer cannot be written.
     fn predict(
         &mut self,
-        _network: Self::Network,
+        _trained: &Trained<Self::Network>,
         _asked: &Asked<'_>,
         _told: &mut dyn Told,
     ) -> Result<Value, TaskError> {

@@ -1,145 +1,115 @@
-//! The pipeline as the loop sees it: step, validate, save, load.
+//! Training module: the losses of an episode and of triplets, and which data a task is opened with.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::module::Module;
+use burn::tensor::Device;
+use serde_json::Value;
 
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch};
-use super::hoard;
-use super::losses::{centres, detection_loss};
-use super::mix::batches_per_epoch;
+use super::decode::Detection;
+use super::losses::{DetectionLoss, centres, detection_loss};
 use super::model::ReferenceDetector;
 use super::predict;
 use super::prepare::Prepared;
 use super::settings::{Settings, TripletMining};
-use super::step_leaks::StepLeaks;
 use super::validation::Validation;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
+use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::pixels::pictures;
 use crate::nn::side_by_side::{Outputs, SideBySide};
-use crate::nn::step::{Gathered, Trained};
+use crate::nn::step::{Fetched, Trained};
+use crate::nn::training_module::TrainingModule;
 use crate::nn::{Tensor, triplet_loss};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
-use xrun_core::settings::sections::CleanupAction;
-use xrun_core::task::predict::{Asked, Predict, Told};
-use xrun_core::task::{DeviceMemory, Phases, StepReport, Task, TaskError, ValidationReport};
+use xrun_core::experiment::pipeline::ModelKind;
+use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::{StepReport, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
-use xrun_data::feed::{Feed, FeedSettings};
+use xrun_data::feed::{Feed, FeedSettings, Prepare};
 use xrun_data::parts;
 
 type Network = ReferenceDetector;
 
 /// Training of a [`ReferenceDetector`].
-pub struct FewshotDetection {
-    settings: Settings,
+pub struct FewshotDetectionModule {
+    pub(super) settings: Settings,
     split: Arc<SideBySide>,
-    accumulation: usize,
-    steps_per_epoch: u64,
-    cache_low_water: f64,
-    device: TensorDevice,
-    trained: Trained<Network>,
-    feed: Feed<HostBatch>,
-    validation: Validation,
+    pub(super) validation: Validation,
     store: Arc<FrameStore>,
-    /// `[1, cells, 4]` on the training device.
+    /// Cell centres `[1, cells, 4]` on the training device.
     centres: Tensor<3>,
-    parameters: u64,
-    /// Objects so far that no cell answered for.
+    /// Kind of the running step.
+    kind: &'static str,
+    /// Number of objects in the run that no cell answered for.
     unanswered: u64,
-    leaks: StepLeaks,
 }
 
-/// A step while it is put together, and what is told of it.
-struct Step {
-    gathered: Gathered<Network>,
-    kind: &'static str,
-    /// Objects that no cell answers for.
+/// Loss of query frames.
+pub(super) struct QueryLoss {
+    /// Terms of the loss.
+    pub loss: DetectionLoss,
+    /// Number of cells with an object.
+    positives: usize,
+    /// Number of objects that no cell answers for.
     unanswered: usize,
 }
 
-/// Puts the model on the device and starts the workers at the batch of step `first_step`.
+/// Puts the model on the device and starts the workers, which call `prepare`, at the batch of step `first_step`.
 ///
 /// # Errors
-/// The device, or a file of weights.
+/// The device fails, or the system gives no thread.
 pub fn open(
     prepared: Prepared,
+    prepare: Prepare<HostBatch>,
     experiment: &Experiment,
     kind: Kind,
     ledger: &Ledger,
     first_step: u64,
-) -> Result<Box<dyn Task>, TaskError> {
+) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {
     threads::start(parts::threads(&experiment.limits))?;
-    Ok(Box::new(FewshotDetection::open(prepared, experiment, kind, ledger, first_step)?))
+    let training = &experiment.training;
+    let device = TensorDevice::open(kind, training.activation_checkpointing)?;
+    let side = prepared.settings.image_size;
+    let network = ReferenceDetector::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
+    let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
+    let split = Arc::new(split);
+    let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
+    let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
+    let module = FewshotDetectionModule {
+        centres: centres(&cells(side), &device.autodiff),
+        validation: Validation::new(&prepared, experiment, split.clone(), ledger),
+        split,
+        kind: "",
+        unanswered: 0,
+        store: prepared.store,
+        settings: prepared.settings,
+    };
+    Ok(ModuleTask::new(module, network, device, feed, experiment))
 }
 
-impl FewshotDetection {
-    /// Puts the model on the device and starts the workers at the batch of step `first_step`.
-    pub fn open(
-        prepared: Prepared,
-        experiment: &Experiment,
-        kind: Kind,
-        ledger: &Ledger,
-        first_step: u64,
-    ) -> Result<Self, TaskError> {
-        let training = &experiment.training;
-        let device = TensorDevice::open(kind, training.activation_checkpointing)?;
-        let network = ReferenceDetector::new(
-            &prepared.model,
-            prepared.settings.image_size,
-            experiment.experiment.seed,
-            &device.autodiff,
-        );
-        let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
-        let split = Arc::new(split);
-        let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
-        let prepare = hoard::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
-        let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
-        Ok(Self {
-            accumulation: training.accumulation,
-            steps_per_epoch: batches_per_epoch(prepared.library(), &prepared.settings)
-                .div_ceil(training.accumulation as u64)
-                .max(1),
-            cache_low_water: experiment.cleanup.cache_low_water,
-            centres: centres(&cells(prepared.settings.image_size), &device.autodiff),
-            parameters: network.num_params() as u64,
-            trained: Trained::new(network, device.clone(), &experiment.optimizer, training),
-            validation: Validation::new(&prepared, experiment, split.clone(), ledger),
-            split,
-            unanswered: 0,
-            leaks: StepLeaks::new(&experiment.leaks, ledger),
-            store: prepared.store,
-            settings: prepared.settings,
-            device,
-            feed,
-        })
-    }
-
-    /// One episode: references, then queries, side by side in parts.
-    fn detection(&self, batch: &DetectionBatch, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
-        phases.enter("forward_backward");
-        let network = self.trained.network()?;
-        let (settings, centres, device) = (&self.settings, &self.centres, &self.device.autodiff);
-        let (side, reference_side) = (settings.image_size, settings.reference_size);
-        let picture_bytes = side * side * 3;
-        let references = self.embedded(network, &batch.reference_pixels);
-        // The graph from the rows of the references to the prototypes; the one behind the rows is gone back through at the end.
+impl FewshotDetectionModule {
+    /// Adds an episode to a step: references, then queries, side by side in micro-batches. Returns the number of objects that no
+    /// cell answers for.
+    fn detection(&self, batch: &DetectionBatch, step: &mut Step<'_, Network>) -> Result<usize, TaskError> {
+        step.enter("forward_backward");
+        let (network, device) = (step.trained.network()?, &step.device().autodiff);
+        let references = self.embedded(network, &batch.reference_pixels, device);
+        // Graph from the rows of the references to the prototypes; the backward pass through the rows comes at the end.
         let rows = references.leaf();
         let prototypes = ReferenceDetector::prototypes(rows.clone(), batch.classes.len());
         let shared = prototypes.clone().detach().require_grad();
         let gathered = &mut step.gathered;
         let parts = self.split.parts(batch.queries.len());
         let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
-            let pixels = &batch.query_pixels[range.start * picture_bytes..range.end * picture_bytes];
-            let dense = network.dense(pictures(pixels, side, device));
-            let similarity = network.similarity(dense.embeddings.clone(), part.leaf(&shared));
-            let targets = targets(batch.queries[range.clone()].iter().map(|query| &*query.truths), side);
-            let (counted, unanswered) = (targets.positives as f64, targets.unanswered);
-            let loss = detection_loss(settings, dense, similarity, targets, centres);
+            let QueryLoss { loss, positives, unanswered } =
+                self.query_loss(network, batch, range.clone(), device, || part.leaf(&shared));
+            let counted = positives as f64;
             for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
                 part.note(name, sum, counted);
             }
@@ -147,47 +117,69 @@ impl FewshotDetection {
             part.went_through(range.len());
             (Some(loss.total()), unanswered)
         });
-        step.unanswered += computed.results.iter().sum::<usize>();
         if let Some(gradient) = computed.gradient {
             let mut gradients = (prototypes * gradient).sum().backward();
             if let Some(gradient) = rows.grad_remove(&mut gradients) {
                 gathered.back(network, &self.split, references, gradient);
             }
         }
-        gathered.items += (batch.reference_pixels.len() / (reference_side.pow(2) * 3)) as u64;
-        Ok(())
+        let each = self.settings.reference_size.pow(2) * 3;
+        gathered.items += (batch.reference_pixels.len() / each) as u64;
+        Ok(computed.results.iter().sum())
     }
 
-    fn triplets(&self, batch: &TripletBatch, step: &mut Step, phases: &mut dyn Phases) -> Result<(), TaskError> {
-        phases.enter("forward_backward");
-        let network = self.trained.network()?;
-        let embedded = self.embedded(network, &batch.pixels);
+    /// Computes the loss of the query frames `range` of an episode, given the prototypes `[classes, D]`.
+    pub(super) fn query_loss(
+        &self,
+        network: &Network,
+        batch: &DetectionBatch,
+        range: Range<usize>,
+        device: &Device,
+        prototypes: impl FnOnce() -> Tensor<2>,
+    ) -> QueryLoss {
+        let side = self.settings.image_size;
+        let bytes = side * side * 3;
+        let dense = network.dense(pictures(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
+        let similarity = network.similarity(dense.embeddings.clone(), prototypes());
+        let targets = targets(batch.queries[range].iter().map(|query| &*query.truths), side);
+        let (positives, unanswered) = (targets.positives, targets.unanswered);
+        let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
+        QueryLoss { loss, positives, unanswered }
+    }
+
+    fn triplets(&self, batch: &TripletBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
+        step.enter("forward_backward");
+        let network = step.trained.network()?;
+        let embedded = self.embedded(network, &batch.pixels, &step.device().autodiff);
         let rows = embedded.leaf();
-        let count = batch.classes.len() / 3;
-        let margin = self.settings.triplet_margin;
-        let loss = match self.settings.triplet_mining {
-            TripletMining::BatchHard => triplet_loss::batch_hard(rows.clone(), &batch.classes, margin),
-            TripletMining::Given => {
-                let part = |number: usize| rows.clone().narrow(0, number * count, count);
-                triplet_loss::given(part(0), part(1), part(2), margin)
-            }
-        };
-        let counted = loss.counted as f64;
+        let (loss, counted) = self.triplet_loss(rows.clone(), batch);
         let gathered = &mut step.gathered;
         gathered.count(counted);
-        let loss = loss.sum.mul_scalar(self.settings.triplet_weight as f32);
         gathered.note("triplet", loss.clone().inner(), counted);
         gathered.items += batch.classes.len() as u64;
-        gathered.keep_loss(&loss);
         if let Some(gradient) = rows.grad_remove(&mut loss.backward()) {
             gathered.back(network, &self.split, embedded, gradient);
         }
         Ok(())
     }
 
+    /// Computes the sum of the triplet losses of embeddings `[n, D]`, `[1]`, and its divisor.
+    pub(super) fn triplet_loss(&self, rows: Tensor<2>, batch: &TripletBatch) -> (Tensor<1>, f64) {
+        let count = batch.classes.len() / 3;
+        let margin = self.settings.triplet_margin;
+        let loss = match self.settings.triplet_mining {
+            TripletMining::BatchHard => triplet_loss::batch_hard(rows, &batch.classes, margin),
+            TripletMining::Given => {
+                let part = |number: usize| rows.clone().narrow(0, number * count, count);
+                triplet_loss::given(part(0), part(1), part(2), margin)
+            }
+        };
+        (loss.sum.mul_scalar(self.settings.triplet_weight as f32), loss.counted as f64)
+    }
+
     /// Embeddings `[n, D]` of reference pictures.
-    fn embedded(&self, network: &Network, pixels: &[u8]) -> Outputs<Network> {
-        let (side, device) = (self.settings.reference_size, &self.device.autodiff);
+    fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> Outputs<Network> {
+        let side = self.settings.reference_size;
         let each = side * side * 3;
         let parts = self.split.parts(pixels.len() / each);
         Outputs::new(network, &self.split, &parts, |network, range| {
@@ -196,109 +188,64 @@ impl FewshotDetection {
     }
 }
 
-impl Task for FewshotDetection {
-    fn train_step(
-        &mut self,
-        number: u64,
-        learning_rate: f64,
-        phases: &mut dyn Phases,
-    ) -> Result<StepReport, TaskError> {
-        let mut step =
-            Step { gathered: Gathered::new(1).keep_losses(self.leaks.keeps_losses()), kind: "", unanswered: 0 };
-        if number.is_multiple_of(self.steps_per_epoch) {
-            self.leaks.epoch(&self.settings, &self.device)?;
-        }
-        for _ in 0..self.accumulation {
-            phases.enter("data");
-            let batch = self.feed.next()?;
-            step.gathered.describe(batch.describe());
-            match &*batch {
-                HostBatch::Detection(detection) => {
-                    step.kind = "detection";
-                    self.detection(detection, &mut step, phases)?;
-                    self.leaks.batch(self.trained.network()?, detection, &self.settings, &self.device);
-                }
-                HostBatch::Triplet(triplet) => {
-                    step.kind = "triplet";
-                    self.triplets(triplet, &mut step, phases)?;
-                }
+impl TrainingModule for FewshotDetectionModule {
+    type Batch = HostBatch;
+    type Network = Network;
+    /// Detections in a query frame.
+    type Output = [Detection];
+    const MODEL: &'static str = super::ReferenceDetector::NAME;
+    const PREDICTS: bool = true;
+
+    fn train(&mut self, batch: &HostBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
+        step.describe(batch.describe());
+        match batch {
+            HostBatch::Detection(detection) => {
+                self.kind = "detection";
+                self.unanswered += self.detection(detection, step)? as u64;
+                Ok(())
+            }
+            HostBatch::Triplet(triplet) => {
+                self.kind = "triplet";
+                self.triplets(triplet, step)
             }
         }
-        self.leaks.loss(step.gathered.take_loss(), &self.device);
-        phases.enter("optimizer");
-        let counted = step.gathered.counted().max(1.0);
-        let (gradients, norm) = self.trained.mean_and_clip(&mut step.gathered)?;
-        self.leaks.gradients(self.trained.network()?, &gradients, &self.device);
-        self.trained.update(learning_rate, gradients)?;
-        phases.enter("transfer");
-        let fetched = step.gathered.fetch(norm);
-        // Each is divided before they are added up: added up first, the last bits of old results would not come out again.
+    }
+
+    fn report(&mut self, fetched: Fetched) -> StepReport {
+        let counted = fetched.counted.max(1.0);
+        // Each is divided before the sum: summed first, the last bits of old results would not come out again.
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
-        for part in &fetched.numbers {
-            let value = part.sum / counted;
-            match values.iter_mut().find(|(known, _)| *known == part.name) {
+        for number in &fetched.numbers {
+            let value = number.sum / counted;
+            match values.iter_mut().find(|(known, _)| *known == number.name) {
                 Some((_, sum)) => *sum += value,
-                None => values.push((part.name, value)),
+                None => values.push((number.name, value)),
             }
         }
-        self.unanswered += step.unanswered as u64;
-        self.leaks.said(|| format!("step {number}: {} {values:?}; {}", step.kind, fetched.batch));
-        Ok(StepReport {
-            kind: step.kind,
+        StepReport {
+            kind: self.kind,
             loss: values.iter().map(|(_, value)| value).sum(),
             gradient_norm: fetched.norm,
             values,
             items: fetched.items,
             batch: fetched.batch,
-        })
+        }
+    }
+
+    fn validate(
+        &mut self,
+        network: &Network,
+        evaluation: &mut Evaluation<'_, Self>,
+    ) -> Result<ValidationReport, TaskError> {
+        self.validation.run(network, evaluation)
     }
 
     fn leave_files_in(&mut self, run: &Path) {
         self.validation.leave_files_in(run);
     }
 
-    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
-        let batch = || self.validation.first_batch();
-        self.leaks.validation(self.trained.network()?, batch, &self.settings, &self.device)?;
-        let plain = self.trained.inner()?;
-        self.validation.run(&plain, &self.device, phases)
-    }
-
-    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.save("reference-detector", directory)
-    }
-
-    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
-        self.trained.load(directory)
-    }
-
-    fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
-        self.trained.start_from(weights)
-    }
-
-    fn clean(&mut self, action: CleanupAction) -> u64 {
-        match action {
-            CleanupAction::Caches => self.store.evict_to_share(self.cache_low_water),
-            CleanupAction::DevicePool => self.device.clean_pool(),
-            // The heap is the loop's, and gradients go with the step.
-            CleanupAction::Gradients | CleanupAction::Heap => 0,
-        }
-    }
-
-    fn synchronise(&mut self) -> Result<(), TaskError> {
-        self.device.synchronise()
-    }
-
-    fn device_memory(&mut self) -> Option<DeviceMemory> {
-        self.device.memory()
-    }
-
-    fn parameters(&self) -> u64 {
-        self.parameters
-    }
-
-    fn device_name(&self) -> String {
-        self.device.name()
+    fn evict_caches(&self, low_water: f64) -> u64 {
+        self.store.evict_to_share(low_water)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -313,17 +260,16 @@ impl Task for FewshotDetection {
         ]
     }
 
-    fn predictor(&mut self) -> Option<&mut dyn Predict> {
-        Some(self)
-    }
-}
-
-impl Predict for FewshotDetection {
-    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<serde_json::Value, TaskError> {
-        predict::predict(&self.validation, &self.trained.inner()?, &self.device, asked, told)
+    fn predict(
+        &mut self,
+        trained: &Trained<Network>,
+        asked: &Asked<'_>,
+        told: &mut dyn Told,
+    ) -> Result<Value, TaskError> {
+        predict::predict(&self.validation, &trained.inner()?, &trained.device, asked, told)
     }
 }
 
 #[cfg(test)]
-#[path = "task_tests.rs"]
+#[path = "training_tests.rs"]
 mod tests;

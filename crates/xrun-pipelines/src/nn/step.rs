@@ -222,9 +222,6 @@ pub struct Gathered<M> {
     /// Images, sequences or clips that went through.
     pub items: u64,
     batch: String,
-    /// Whether the last loss is kept with its graph: of a leak.
-    pub(super) keeps_losses: bool,
-    pub(super) kept_loss: Option<Tensor<1>>,
 }
 
 /// A number of the step that is still on the device.
@@ -251,24 +248,7 @@ impl<M: Module> Gathered<M> {
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
         let batch = String::new();
-        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch, keeps_losses: false, kept_loss: None }
-    }
-
-    /// Keeps the last loss with its graph if `keep` says so: of a leak.
-    pub fn keep_losses(self, keep: bool) -> Self {
-        Self { keeps_losses: keep, ..self }
-    }
-
-    /// Keeps a loss with its graph in the place of the last one, if losses are kept.
-    pub fn keep_loss(&mut self, loss: &Tensor<1>) {
-        if self.keeps_losses {
-            self.kept_loss = Some(loss.clone());
-        }
-    }
-
-    /// The last loss, if it is kept.
-    pub fn take_loss(&mut self) -> Option<Tensor<1>> {
-        self.kept_loss.take()
+        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch }
     }
 
     /// Adds what a part of a batch gave beside its gradients.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, TensorData};
+use serde_json::Value;
 
 use super::batch::{Batch, Batches};
+use super::predict;
 use super::prepare::Prepared;
 use super::resnet::ResNet;
 use crate::backend::dispatch::TensorDevice;
@@ -14,12 +16,14 @@ use crate::metrics::episodes::EpisodeMean;
 use crate::nn::Tensor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::pixels::pictures;
+use crate::nn::step::Trained;
 use crate::nn::training_module::TrainingModule;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
+use xrun_core::task::predict::{Asked, Told};
 use xrun_core::task::{Task, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
@@ -76,6 +80,7 @@ fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<
 }
 
 impl Classifier {
+    /// Logits `[n, classes]` of pixels `[n, S, S, 3]`.
     fn scores(&self, network: &ResNet, pixels: &[u8], device: &Device) -> Tensor<2> {
         network.forward(pictures(pixels, self.batches.settings.image_size, device))
     }
@@ -87,6 +92,7 @@ impl TrainingModule for Classifier {
     type Output = ();
     const STEP: &'static str = "classification";
     const MODEL: &'static str = super::ResNet::NAME;
+    const PREDICTS: bool = true;
 
     fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNet>) -> Result<(), TaskError> {
         step.describe(&format!("{} pictures", batch.classes.len()));
@@ -135,6 +141,17 @@ impl TrainingModule for Classifier {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = self.store.counters();
         vec![("frame_cache_hits", counters.hits), ("frame_cache_misses", counters.misses)]
+    }
+
+    fn predict(
+        &mut self,
+        trained: &Trained<ResNet>,
+        asked: &Asked<'_>,
+        told: &mut dyn Told,
+    ) -> Result<Value, TaskError> {
+        let network = trained.inner()?;
+        let scores = |pixels: &[u8]| self.scores(&network, pixels, &trained.device.plain).into_data().iter().collect();
+        predict::predict(&self.batches, asked, told, scores)
     }
 }
 

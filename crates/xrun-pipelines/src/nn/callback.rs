@@ -6,36 +6,25 @@ use super::step::Trained;
 use super::training_module::TrainingModule;
 use xrun_core::task::{StepReport, TaskError};
 
-/// Hooks of a [`ModuleTask`](super::module_task::ModuleTask), each empty by default. `()` implements none of them.
+/// Hooks of a [`ModuleTask`](super::module_task::ModuleTask), each empty by default. `()` implements none of them. An error
+/// ends the run.
 pub trait Callback<L: TrainingModule> {
     /// Runs before anything of a step (from 1).
-    ///
-    /// # Errors
-    /// The callback's own; it ends the run.
     fn on_step_start(&mut self, _step: u64, _context: &Context<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Runs after the backward pass of a batch; `is_last` marks the last one of its step.
-    ///
-    /// # Errors
-    /// The callback's own; it ends the run.
     fn on_batch_end(&mut self, _batch: &L::Batch, _is_last: bool, _context: &Context<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Runs when the gradients of a step are clipped, before the optimiser takes them.
-    ///
-    /// # Errors
-    /// The callback's own; it ends the run.
     fn on_before_update(&mut self, _gradients: &GradientsParams, _context: &Context<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Runs after a step.
-    ///
-    /// # Errors
-    /// The callback's own; it ends the run.
     fn on_step_end(
         &mut self,
         _step: u64,
@@ -47,17 +36,11 @@ pub trait Callback<L: TrainingModule> {
     }
 
     /// Runs before a validation.
-    ///
-    /// # Errors
-    /// The callback's own; it ends the run.
     fn on_validation_start(&mut self, _context: &Context<'_, L>) -> Result<(), TaskError> {
         Ok(())
     }
 
     /// Receives an intermediate result of a validation.
-    ///
-    /// # Errors
-    /// The callback's own; it ends the run.
     fn on_validation_output(&mut self, _output: &L::Output, _trained: &Trained<L::Network>) -> Result<(), TaskError> {
         Ok(())
     }

@@ -224,3 +224,7 @@ impl<L: TrainingModule> Predict for ModuleTask<L> {
         self.module.predict(&self.trained, asked, told)
     }
 }
+
+#[cfg(test)]
+#[path = "module_task_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! Does a step give the same gradients, however its frames are split into batches and parts?
 
-use burn::module::{ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use xrun_ops::CpuKernels;
 
@@ -195,7 +195,9 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
     let sums = |batches: &[DetectionBatch]| {
         let mut phases = Silent;
         let mut step = Step::new(1, &task.trained, &mut phases);
-        batches.iter().for_each(|batch| drop(task.module.detection(batch, &mut step).unwrap()));
+        for batch in batches {
+            task.module.detection(batch, &mut step).unwrap();
+        }
         let counted = step.gathered.counted();
         (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
     };

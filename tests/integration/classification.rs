@@ -127,6 +127,36 @@ fn classes_are_learnt_from_coco_voc_yolo_and_folders_of_pictures() {
 }
 
 #[test]
+fn images_of_ones_own_are_answered_with_classes_and_probabilities() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).pop().unwrap();
+    with(&workplace, &format!("{CLASSIFICATION}{table}"));
+    run(&workplace, "mine", &[]);
+    let broken = workplace.file("broken.png", "no picture");
+    let mut files: Vec<_> = CLASSES.iter().map(|class| workplace.path(&format!("folders/{class}/0.png"))).collect();
+    files.insert(1, broken);
+    let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    let out = workplace.path("answers");
+    // Two at a time, so that a micro-batch has the broken one.
+    let how = ["--progress", "none", "--out", out.to_str().unwrap(), "-s", "limits.batch_size=2"];
+    let said = workplace.xrun(&[&["predict", "mine"], &names[..], &how[..]].concat());
+    assert_eq!(said.code, 1, "{said:?}");
+    let lines: Vec<Value> =
+        text(&out.join("predictions.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), files.len());
+    assert!(lines[1]["error"].is_string() && lines[1]["class"].is_null(), "{}", lines[1]);
+    for (line, class) in [0, 2, 3, 4].into_iter().map(|at| &lines[at]).zip(CLASSES) {
+        assert_eq!(line["class"], class, "{line}");
+        let top = line["top"].as_array().unwrap();
+        let probabilities: Vec<f64> = top.iter().map(|one| one["probability"].as_f64().unwrap()).collect();
+        assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-6, "all four classes are in it: {line}");
+        assert!(probabilities.is_sorted_by(|one, other| one >= other), "{line}");
+        assert_eq!((&line["class"], &line["probability"]), (&top[0]["class"], &top[0]["probability"]));
+    }
+    assert_eq!(json(&out.join("prediction.json"))["about"]["classes"], object!(CLASSES));
+}
+
+#[test]
 fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();

@@ -16,7 +16,8 @@ use xrun::dataset::index::SampleType;
 use xrun::device::Kind;
 use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
-use xrun::nn::learner::{Learner, Lesson, Step};
+use xrun::nn::module_task::{Evaluation, ModuleTask, Step};
+use xrun::nn::training_module::TrainingModule;
 use xrun::nn::{Tensor, parameters};
 use xrun::seed::generator;
 use xrun::task::smaller::Smaller;
@@ -107,8 +108,8 @@ impl PipelineKind for Regression {
         };
         let settings = FeedSettings::new(&experiment.limits, training, first_step);
         let feed = Feed::new(ledger, &feed, settings, Arc::new(prepare))?;
-        let regressor = Regressor { rows, part_size: experiment.limits.batch_size };
-        Ok(Box::new(Learner::new(regressor, network, device, feed, &experiment.optimizer, training)))
+        let regressor = Regressor { rows, micro_batch_size: experiment.limits.batch_size };
+        Ok(Box::new(ModuleTask::new(regressor, network, device, feed, experiment)))
     }
 }
 
@@ -128,7 +129,7 @@ struct Split {
 
 struct Regressor {
     rows: Arc<Split>,
-    part_size: usize,
+    micro_batch_size: usize,
 }
 
 /// `[1]`: the sum of squared errors of some rows, whose last column is predicted from the others.
@@ -140,28 +141,33 @@ fn squared_error(network: &Network, rows: &[Vec<f32>], device: &Device) -> Tenso
     (found - Tensor::<1>::from_floats(targets.as_slice(), device)).powi_scalar(2).sum()
 }
 
-impl Lesson for Regressor {
+impl TrainingModule for Regressor {
     type Batch = Vec<Vec<f32>>;
     type Network = Network;
+    type Output = ();
     const STEP: &'static str = "regression";
     const MODEL: &'static str = Perceptron::NAME;
 
-    fn train(&self, batch: &Self::Batch, step: &mut Step<'_, Self::Network>) -> Result<(), TaskError> {
+    fn train(&mut self, batch: &Self::Batch, step: &mut Step<'_, Self::Network>) -> Result<(), TaskError> {
         step.describe(&format!("{} rows", batch.len()));
-        let device = &step.device.autodiff;
-        batch
-            .chunks(self.part_size)
-            .try_for_each(|rows| step.part("squared_error", rows.len(), |network| squared_error(network, rows, device)))
+        let device = &step.device().autodiff;
+        batch.chunks(self.micro_batch_size).try_for_each(|rows| {
+            step.micro_batch("squared_error", rows.len(), |network| squared_error(network, rows, device))
+        })
     }
 
-    fn validate(&self, network: &Self::Network, device: &TensorDevice) -> Result<ValidationReport, TaskError> {
+    fn validate(
+        &mut self,
+        network: &Self::Network,
+        evaluation: &mut Evaluation<'_, Self>,
+    ) -> Result<ValidationReport, TaskError> {
+        let device = &evaluation.trained.device.plain;
         let rows = &self.rows.held_out;
         let targets = || rows.iter().map(|row| f64::from(row[row.len() - 1]));
         let mean = targets().sum::<f64>() / rows.len() as f64;
         let all: f64 = targets().map(|target| (target - mean).powi(2)).sum();
-        let error =
-            |part: &[Vec<f32>]| squared_error(network, part, &device.plain).into_data().iter::<f64>().sum::<f64>();
-        let left: f64 = rows.chunks(self.part_size).map(error).sum();
+        let error = |rows: &[Vec<f32>]| squared_error(network, rows, device).into_data().iter::<f64>().sum::<f64>();
+        let left: f64 = rows.chunks(self.micro_batch_size).map(error).sum();
         let metrics =
             vec![("r2".into(), Some(1.0 - left / all)), ("rmse".into(), Some((left / rows.len() as f64).sqrt()))];
         Ok(ValidationReport { metrics, ..ValidationReport::default() })

@@ -14,7 +14,7 @@ use crate::settings::sections::Limits;
 pub trait Predict {
     /// Why this cannot be asked of the model, for the person who typed it; `None` where it can. Nothing is written before.
     fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
-        asked.question.map(|_| "this pipeline is asked no question: leave out `--question`".to_owned())
+        asked.refused_question()
     }
 
     /// Answers about each file in the order given, at most `limits.batch_size` items at once, with the checkpoint that was
@@ -36,6 +36,13 @@ pub struct Asked<'a> {
     pub limits: &'a Limits,
     /// Empty, and there when [`Predict::predict`] is called: for files that the pipeline leaves beside the answers.
     pub folder: &'a Path,
+}
+
+impl Asked<'_> {
+    /// Message of a pipeline that takes no question where there is one.
+    pub fn refused_question(&self) -> Option<String> {
+        self.question.map(|_| "this pipeline is asked no question: leave out `--question`".to_owned())
+    }
 }
 
 /// What an answer is about.

@@ -63,7 +63,7 @@ impl Encoding {
         &self.plain
     }
 
-    /// The same with weights that are tracked, on a device with autodiff; for the leak that keeps their graph.
+    /// Copies the encoder with weights that are tracked, to a device with autodiff.
     pub fn tracked(&self, autodiff: &burn::tensor::Device) -> Self {
         let encoder = self.encoder.clone().map(|encoder| {
             let weights = flat::to_host(&encoder);

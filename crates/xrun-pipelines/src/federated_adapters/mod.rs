@@ -26,12 +26,10 @@ pub mod settings;
 pub mod sizes;
 pub mod sounds;
 #[cfg(feature = "train")]
-pub mod step_leaks;
-#[cfg(feature = "train")]
 pub mod target_tensors;
-#[cfg(feature = "train")]
-pub mod task;
 pub mod trained_encoder;
+#[cfg(feature = "train")]
+pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 
@@ -53,7 +51,7 @@ use xrun_data::sound_clips::library::Library;
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
 #[cfg(feature = "train")]
-use task::open;
+use leaks::callback::open;
 
 /// `[pipeline.federated-adapters]`.
 #[derive(Debug)]
@@ -85,7 +83,9 @@ impl PipelineKind for FederatedAdapters {
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
         let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        prepare::prepare(settings, model, dataset, experiment, ledger)
+        let (mut facts, prepared) = prepare::prepare(settings, model, dataset, experiment, ledger)?;
+        leaks::plan(&mut facts, &prepared, experiment);
+        Ok((facts, prepared))
     }
 
     fn open(

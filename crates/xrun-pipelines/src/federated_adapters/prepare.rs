@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::buffers::{self, Buffers};
-use super::leaks;
 use super::metrics::METRICS;
 use super::rounds::Rounds;
 use super::settings::{EncoderKind, Model, Partition, Settings, batch_size};
@@ -79,11 +78,8 @@ pub fn prepare(
     let smaller = smaller(settings, experiment, &library.seen());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, data, model.bands, model.frames, ledger);
-    let mut owners: Vec<PlannedOwner> =
+    let owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    let clips = nodes.iter().map(|clips| clips.len() as u64).sum();
-    let clip_bytes = sizes::on_device(model, store.samples_of_clip());
-    owners.extend(experiment.leaks.planned_owners(leaks::LEAKS, |leak| leaks::keeps(leak, &rounds, clips, clip_bytes)));
     let sounds = Sounds::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
     let facts = TaskFacts {

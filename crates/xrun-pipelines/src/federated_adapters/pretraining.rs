@@ -105,7 +105,7 @@ fn train(settings: &Settings, model: &Model, sounds: &Sounds, seed: u32) -> Resu
     let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
     let classifier = initialise_linear(classifier, seed);
     let training = Training { clip_norm: Some(1.0), ..Training::default() };
-    let mut trained = Trained::new(classifier, &Optimizer::AdamW(AdamW::default()), &training);
+    let mut trained = Trained::new(classifier, device.clone(), &Optimizer::AdamW(AdamW::default()), &training);
     let per_pass = clips.len().div_ceil(BATCH).max(1) as u64;
     for step in 0..settings.pretraining_steps {
         let mut order = clips.clone();

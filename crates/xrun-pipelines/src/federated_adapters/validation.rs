@@ -10,11 +10,13 @@ use super::retrieval::{Answers, mean};
 use super::settings::{Loss, batch_size};
 use super::sounds::Sounds;
 use super::target_tensors::TargetTensors;
+use super::training::FederatedModule;
 use crate::nn::Tensor;
+use crate::nn::module_task::Evaluation;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::experiment::Experiment;
-use xrun_core::task::{Phases, TaskError};
+use xrun_core::task::TaskError;
 use xrun_data::sound_clips::library::{Role, Split};
 
 /// What every validation uses again.
@@ -112,13 +114,13 @@ impl Validation {
         self.classes
     }
 
-    /// Hands over the rows of all clips. `keep` takes outputs, for the leak that keeps them.
+    /// Hands the rows of all clips to `see`, and the outputs that they come from to `output`.
     fn each(
         &self,
         clips: &[u32],
         network: &Adapters,
         means: Means<'_>,
-        mut keep: Option<&mut Vec<Conditioning>>,
+        mut output: impl FnMut(&Conditioning) -> Result<(), TaskError>,
         mut see: impl FnMut(&Rows<'_>),
     ) -> Result<(), TaskError> {
         for clips in clips.chunks(self.batch_size) {
@@ -129,9 +131,7 @@ impl Validation {
                 let to = (from + self.part_size).min(batch.size());
                 let classes = &batch.classes[from..to];
                 let outputs = network.forward(means.encoding.on_device(&tokens, from, to, means.encoding.device()));
-                if let Some(kept) = &mut keep {
-                    kept.push(outputs.clone());
-                }
+                output(&outputs)?;
                 let targets = means.targets.of(classes);
                 let losses = [
                     loss(outputs.pooled.clone(), targets.pooled, self.loss),
@@ -156,11 +156,17 @@ impl Validation {
     /// What a node's own model knows: answers for all held-out clips, by the pooled output.
     pub fn of_node(&self, network: &Adapters, means: Means<'_>) -> Result<Answers, TaskError> {
         let mut answers = Answers::new(self.classes, self.classes);
-        self.each(&self.held_out, network, means, None, |rows| {
-            for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
-                answers.add(class, &cosines[..self.classes]);
-            }
-        })?;
+        self.each(
+            &self.held_out,
+            network,
+            means,
+            |_| Ok(()),
+            |rows| {
+                for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
+                    answers.add(class, &cosines[..self.classes]);
+                }
+            },
+        )?;
         Ok(answers)
     }
 
@@ -169,10 +175,9 @@ impl Validation {
         &self,
         network: &Adapters,
         means: Means<'_>,
-        keep: Option<&mut Vec<Conditioning>>,
-        phases: &mut dyn Phases,
+        evaluation: &mut Evaluation<'_, FederatedModule>,
     ) -> Result<Looked, TaskError> {
-        phases.enter("validation");
+        evaluation.enter("validation");
         let mut looked = Looked {
             pooled: Answers::new(self.classes, self.classes),
             tokens: Answers::new(self.classes, self.classes),
@@ -181,7 +186,8 @@ impl Validation {
             loss_tokens: 0.0,
             clips: self.held_out.len() as f64,
         };
-        self.each(&self.held_out, network, means, keep, |rows| {
+        let output = |output: &Conditioning| evaluation.output(output);
+        self.each(&self.held_out, network, means, output, |rows| {
             for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
                 looked.pooled.add(class, &cosines[..self.classes]);
             }
@@ -191,12 +197,18 @@ impl Validation {
             looked.loss_pooled += rows.losses[0];
             looked.loss_tokens += rows.losses[1];
         })?;
-        phases.enter("validation_unheard");
-        self.each(&self.unheard, network, means, None, |rows| {
-            for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
-                looked.unheard.add(class - self.first_unheard, cosines);
-            }
-        })?;
+        evaluation.enter("validation_unheard");
+        self.each(
+            &self.unheard,
+            network,
+            means,
+            |_| Ok(()),
+            |rows| {
+                for (class, cosines) in self.by_clip(rows.classes, &rows.pooled) {
+                    looked.unheard.add(class - self.first_unheard, cosines);
+                }
+            },
+        )?;
         Ok(looked)
     }
 

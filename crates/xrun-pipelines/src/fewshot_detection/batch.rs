@@ -178,6 +178,11 @@ impl Batches {
         Self { episodes, source }
     }
 
+    /// Replaces the source of pictures by one that reads from it.
+    pub fn wrap_source(&mut self, wrap: impl FnOnce(Arc<dyn PictureSource>) -> Arc<dyn PictureSource>) {
+        self.source = wrap(self.source.clone());
+    }
+
     /// What the batches are drawn from.
     pub fn episodes(&self) -> &Episodes {
         &self.episodes

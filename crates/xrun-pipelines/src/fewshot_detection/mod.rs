@@ -7,7 +7,6 @@ pub mod check;
 pub mod coco_files;
 pub mod decode;
 pub mod episode;
-pub mod hoard;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod losses;
@@ -22,9 +21,7 @@ pub mod scoring;
 pub mod settings;
 pub mod sizes;
 #[cfg(feature = "train")]
-pub mod step_leaks;
-#[cfg(feature = "train")]
-pub mod task;
+pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 
@@ -46,7 +43,7 @@ use xrun_data::reading::decoding;
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
 #[cfg(feature = "train")]
-use task::open;
+use leaks::callback::open;
 
 /// `[pipeline.fewshot-detection]`.
 #[derive(Debug)]
@@ -84,7 +81,9 @@ impl PipelineKind for FewshotDetection {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        prepare::prepare(settings, experiment.model_settings()?, experiment, ledger)
+        let (mut facts, mut prepared) = prepare::prepare(settings, experiment.model_settings()?, experiment, ledger)?;
+        leaks::inject(&mut facts, &mut prepared, experiment, ledger);
+        Ok((facts, prepared))
     }
 
     fn open(

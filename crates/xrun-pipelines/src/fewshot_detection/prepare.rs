@@ -5,8 +5,6 @@ use std::sync::Arc;
 use super::batch::Batches;
 use super::buffers::Buffers;
 use super::episode::{DrawSettings, Episodes};
-use super::hoard;
-use super::leaks::{LEAKS, keeps};
 use super::mix::batches_per_epoch;
 use super::settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
@@ -179,11 +177,8 @@ pub fn prepare(
         accumulation: experiment.training.accumulation,
     };
     let buffers = Buffers::new(settings, model, &library, experiment);
-    let mut owners: Vec<PlannedOwner> =
-        of_data.all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    let leaks = &experiment.leaks;
+    let owners: Vec<PlannedOwner> = of_data.all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
-    owners.extend(leaks.planned_owners(LEAKS, |leak| keeps(leak, &episodes, experiment, batches_per_epoch)));
     let facts = TaskFacts {
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
@@ -195,6 +190,6 @@ pub fn prepare(
         pictures: PICTURES,
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };
-    let batches = Batches::new(episodes, hoard::source(store.clone(), leaks, ledger));
+    let batches = Batches::new(episodes, store.clone());
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store, buffers }))
 }

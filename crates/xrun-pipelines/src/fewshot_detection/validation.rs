@@ -11,25 +11,25 @@ use super::assignment::{Cell, cells};
 use super::batch::{Batches, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{Answer, DecodeSettings, Detection, FramePlace, decode};
-use super::leaks;
 use super::model::ReferenceDetector;
 use super::pictures;
 use super::prepare::{Prepared, held_out};
 use super::scoring::Scoring;
 use super::settings::Settings;
+use super::training::FewshotDetectionModule;
 use crate::backend::dispatch::TensorDevice;
 use crate::metrics::separation::Separation;
 use crate::nn::Tensor;
+use crate::nn::module_task::Evaluation;
 use crate::nn::pixels::{fetch, pictures as to_tensor};
 use crate::nn::side_by_side::SideBySide;
 use xrun_core::bounded::HeldBytes;
-use xrun_core::bounded::kept::Kept;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{Picture, PictureSource, Rectangle};
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Validation as Cadence;
-use xrun_core::task::{Phases, TaskError, ValidationReport};
+use xrun_core::task::{TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::transform;
 
@@ -53,7 +53,6 @@ pub struct Validation {
     separation: Separation,
     batch: Holding,
     pictures: Holding,
-    leaked: Kept<Vec<Detection>>,
     /// Detections that did not fit, over all validations.
     pub left_out: u64,
 }
@@ -84,7 +83,6 @@ impl Validation {
             separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding),
             batch: buffers.validation_batch.register(ledger),
             pictures: buffers.validation_pictures.register(ledger),
-            leaked: experiment.leaks.kept(&leaks::VALIDATION_PREDICTIONS, ledger),
             left_out: 0,
         }
     }
@@ -94,18 +92,13 @@ impl Validation {
         self.folder = Some(run.to_path_buf());
     }
 
-    /// The batch of the first episode.
-    pub fn first_batch(&self) -> Result<DetectionBatch, TaskError> {
-        Ok(self.batches.prepare_validation(0)?)
-    }
-
-    /// All episodes. `model` is the plain one, without autodiff.
+    /// Runs all episodes. `model` is without autodiff; the detections of each frame are outputs of the evaluation.
     pub fn run(
         &mut self,
         model: &ReferenceDetector,
-        device: &TensorDevice,
-        phases: &mut dyn Phases,
+        evaluation: &mut Evaluation<'_, FewshotDetectionModule>,
     ) -> Result<ValidationReport, TaskError> {
+        let device = &evaluation.trained.device;
         let mut shown = Vec::new();
         let episodes = self.cadence.episodes as u64;
         let mut file = match self.files.as_mut().zip(self.folder.as_ref()) {
@@ -113,11 +106,11 @@ impl Validation {
             None => None,
         };
         for number in 0..episodes {
-            phases.enter("validation_data");
+            evaluation.enter("validation_data");
             let batch = self.batches.prepare_validation(number)?;
             self.batch.set(1, batch.held_bytes());
-            phases.enter("validation");
-            self.episode(model, device, number, &batch, &mut file, &mut shown)?;
+            evaluation.enter("validation");
+            self.episode(model, number, &batch, &mut file, &mut shown, evaluation)?;
             drop(batch);
             self.batch.set(0, 0);
         }
@@ -138,12 +131,13 @@ impl Validation {
     fn episode(
         &mut self,
         model: &ReferenceDetector,
-        device: &TensorDevice,
         number: u64,
         batch: &DetectionBatch,
         file: &mut Option<DetectionsFile>,
         shown: &mut Vec<(Picture, String)>,
+        evaluation: &mut Evaluation<'_, FewshotDetectionModule>,
     ) -> Result<(), TaskError> {
+        let device = &evaluation.trained.device;
         let ways = batch.classes.len();
         let embeddings = self.embeddings(model, &batch.reference_pixels, &device.plain);
         let prototypes = ReferenceDetector::prototypes(embeddings, ways);
@@ -155,7 +149,7 @@ impl Validation {
                 let query = &batch.queries[at];
                 let place = FramePlace { mapping: query.mapping, width: query.width, height: query.height };
                 let found = self.found(&answers, offset, ways, &place);
-                self.leaked.keep(|| (found.clone(), size_of_val(&*found) as u64));
+                evaluation.output(&found)?;
                 if let Some(file) = file {
                     file.frame(&batch.classes, &found)?;
                 }

@@ -4,37 +4,41 @@ use std::sync::Arc;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, TensorData};
+use serde_json::Value;
 
 use super::batch::{Batch, Batches};
+use super::predict;
 use super::prepare::Prepared;
 use super::resnet::ResNet;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
 use crate::metrics::episodes::EpisodeMean;
 use crate::nn::Tensor;
-use crate::nn::learner::{Learner, Lesson, Step};
+use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::pixels::pictures;
+use crate::nn::step::Trained;
+use crate::nn::training_module::TrainingModule;
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
+use xrun_core::task::predict::{Asked, Told};
 use xrun_core::task::{Task, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::{Feed, FeedSettings};
 use xrun_data::parts;
 
-/// The lesson: batches, and the pictures that a validation looks at.
+/// Training of a [`ResNet`].
 struct Classifier {
     batches: Batches,
     store: Arc<FrameStore>,
-    /// Held-out pictures that a validation looks at.
+    /// Number of held-out images in a validation.
     validated: usize,
-    /// Pictures on the device at once.
-    part_size: usize,
-    cache_low_water: f64,
+    /// Number of images on the device at once.
+    micro_batch_size: usize,
     validation_batch: Holding,
-    /// The labels' place in the ledger.
+    /// Ledger entry of the labels.
     _labels: Holding,
 }
 
@@ -61,12 +65,11 @@ pub fn open(
         batches,
         store,
         validated,
-        part_size: limits.batch_size,
-        cache_low_water: experiment.cleanup.cache_low_water,
+        micro_batch_size: limits.batch_size,
         validation_batch: validation_batch.register(ledger),
         _labels: holding,
     };
-    Ok(Box::new(Learner::new(classifier, network, device, feed, &experiment.optimizer, training)))
+    Ok(Box::new(ModuleTask::new(classifier, network, device, feed, experiment)))
 }
 
 /// `[1]`: the sum over pictures of minus the logarithm of the class's probability.
@@ -77,36 +80,43 @@ fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<
 }
 
 impl Classifier {
+    /// Logits `[n, classes]` of pixels `[n, S, S, 3]`.
     fn scores(&self, network: &ResNet, pixels: &[u8], device: &Device) -> Tensor<2> {
         network.forward(pictures(pixels, self.batches.settings.image_size, device))
     }
 }
 
-impl Lesson for Classifier {
+impl TrainingModule for Classifier {
     type Batch = Batch;
     type Network = ResNet;
+    type Output = ();
     const STEP: &'static str = "classification";
     const MODEL: &'static str = super::ResNet::NAME;
+    const PREDICTS: bool = true;
 
-    fn train(&self, batch: &Batch, step: &mut Step<'_, ResNet>) -> Result<(), TaskError> {
+    fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNet>) -> Result<(), TaskError> {
         step.describe(&format!("{} pictures", batch.classes.len()));
-        let (device, bytes) = (&step.device.autodiff, self.batches.settings.image_size.pow(2) * 3);
-        let parts = batch.classes.chunks(self.part_size).zip(batch.pixels.chunks(self.part_size * bytes));
-        for (classes, pixels) in parts {
-            step.part("cross_entropy", classes.len(), |network| {
+        let (device, size) = (&step.device().autodiff, self.micro_batch_size);
+        let bytes = self.batches.settings.image_size.pow(2) * 3;
+        for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * bytes)) {
+            step.micro_batch("cross_entropy", classes.len(), |network| {
                 cross_entropy(self.scores(network, pixels, device), classes, device)
             })?;
         }
         Ok(())
     }
 
-    fn validate(&self, network: &ResNet, device: &TensorDevice) -> Result<ValidationReport, TaskError> {
+    fn validate(
+        &mut self,
+        network: &ResNet,
+        evaluation: &mut Evaluation<'_, Self>,
+    ) -> Result<ValidationReport, TaskError> {
+        let device = &evaluation.trained.device.plain;
         let (mut correct, mut loss) = (EpisodeMean::default(), 0.0);
-        for from in (0..self.validated).step_by(self.part_size) {
-            let batch = self.batches.held_out(from..(from + self.part_size).min(self.validated))?;
+        for from in (0..self.validated).step_by(self.micro_batch_size) {
+            let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
             self.validation_batch.set(1, batch.held_bytes());
-            let scores: Vec<f32> =
-                self.scores(network, &batch.pixels, &device.plain).into_data().iter::<f32>().collect();
+            let scores: Vec<f32> = self.scores(network, &batch.pixels, device).into_data().iter::<f32>().collect();
             let rows = scores.chunks(self.batches.labels.classes.len());
             for (row, class) in rows.zip(&batch.classes) {
                 let (found, of_class) = told(row, *class as usize);
@@ -124,13 +134,24 @@ impl Lesson for Classifier {
         Ok(ValidationReport { metrics, intervals, ..ValidationReport::default() })
     }
 
-    fn clean_caches(&self) -> u64 {
-        self.store.evict_to_share(self.cache_low_water)
+    fn evict_caches(&self, low_water: f64) -> u64 {
+        self.store.evict_to_share(low_water)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = self.store.counters();
         vec![("frame_cache_hits", counters.hits), ("frame_cache_misses", counters.misses)]
+    }
+
+    fn predict(
+        &mut self,
+        trained: &Trained<ResNet>,
+        asked: &Asked<'_>,
+        told: &mut dyn Told,
+    ) -> Result<Value, TaskError> {
+        let network = trained.inner()?;
+        let scores = |pixels: &[u8]| self.scores(&network, pixels, &trained.device.plain).into_data().iter().collect();
+        predict::predict(&self.batches, asked, told, scores)
     }
 }
 

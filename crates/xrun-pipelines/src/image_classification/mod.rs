@@ -7,6 +7,8 @@ pub mod batch;
 #[cfg(feature = "train")]
 pub mod classifier;
 pub mod labels;
+#[cfg(feature = "train")]
+pub mod predict;
 pub mod prepare;
 #[cfg(feature = "train")]
 pub mod resnet;

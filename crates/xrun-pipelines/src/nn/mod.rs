@@ -4,6 +4,7 @@
 pub mod agreement;
 pub mod block;
 pub mod box_loss;
+pub mod callback;
 pub mod checkpoint_weights;
 pub mod encoder_block;
 pub mod flat;
@@ -13,8 +14,8 @@ pub mod graph;
 pub mod hugging_face;
 pub mod language_model_file;
 pub mod learned_scale;
-pub mod learner;
 pub mod matmul;
+pub mod module_task;
 pub mod moving_range;
 pub mod normalise;
 pub mod optimizer;
@@ -23,6 +24,7 @@ pub mod pixels;
 pub mod proximal;
 pub mod side_by_side;
 pub mod step;
+pub mod training_module;
 pub mod transformer;
 pub mod triplet_loss;
 

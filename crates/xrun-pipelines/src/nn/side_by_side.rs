@@ -213,26 +213,23 @@ impl<M: Module> Gathered<M> {
         compute: impl Fn(&M, &P, &mut Part) -> (Option<Tensor<1>>, R) + Sync,
     ) -> Computed<R> {
         let mut all = Computed { results: Vec::with_capacity(parts.len()), gradient: None };
-        let keeps_losses = self.keeps_losses;
         let one = |(copy, item): (M, &P)| {
             let mut part = Part::default();
             let (loss, result) = compute(&copy, item, &mut part);
-            let kept = loss.clone().filter(|_| keeps_losses);
             let gradients = loss.map(|loss| {
                 let mut found = loss.backward();
                 part.gradient = part.leaf.take().and_then(|leaf| leaf.grad_remove(&mut found));
                 GradientsParams::from_grads(found, &copy)
             });
-            (part, gradients, kept, result)
+            (part, gradients, result)
         };
         split.in_waves(own_leaves(network, parts), one, |computed| {
             split.gradients.set(computed.len() as u64, computed.len() as u64 * split.each);
-            for (part, gradients, kept, result) in computed {
+            for (part, gradients, result) in computed {
                 if let Some(gradients) = gradients {
                     self.set(0).accumulate(network, gradients);
                 }
                 self.add(part.notes, part.counted, part.items);
-                self.kept_loss = kept.or(self.kept_loss.take());
                 all.gradient = match (all.gradient.take(), part.gradient) {
                     (Some(sum), Some(more)) => Some(sum + more),
                     (sum, more) => sum.or(more),

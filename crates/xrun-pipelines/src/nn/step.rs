@@ -1,19 +1,19 @@
-//! One training step, written once: gradients are summed over batches and parts, divided once, clipped and applied, and the
-//! numbers of the step cross from the device in one transfer.
+//! Training step: gradients are summed over batches and micro-batches, divided once, clipped and applied, and the numbers of
+//! the step cross from the device in one transfer.
 //!
-//! A loss is a sum over what it counts (objects, tokens), and is divided by what the whole step counted: so it does not
-//! matter how a step is split into batches and parts. A task keeps its forward pass, its loss, and what it reports.
+//! A loss is a sum over what it counts (objects, tokens), and is divided by the count of the whole step. Splitting a step into
+//! other batches or micro-batches does not change it.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
 use burn_store::ModuleSnapshot;
 
 use super::optimizer::ModuleOptimizer;
 use super::{Tensor, checkpoint_weights, gradients};
+use crate::backend::dispatch::TensorDevice;
 use xrun_core::files::layout;
 use xrun_core::panics;
 use xrun_core::panics::words;
@@ -21,56 +21,57 @@ use xrun_core::panics::words::Cause;
 use xrun_core::settings::sections::{Optimizer, Training};
 use xrun_core::task::{StepReport, TaskError};
 
-/// Said of running values that the optimiser cannot use.
+/// Message for an optimiser's state that the optimiser cannot use.
 const OF_ANOTHER_NETWORK: &str = "the checkpoint is damaged: the optimiser's running values in this file are not those of \
                                   the run's network; delete this checkpoint, and the run goes on from the one before";
 
-/// A network that is trained, and its optimiser.
+/// Network that is trained, its optimiser, and their device.
 pub struct Trained<M: Module> {
     /// `None` only while the optimiser has it: so weights are not held twice.
     network: Option<M>,
     /// `None` only while it is loaded.
     optimizer: Option<ModuleOptimizer>,
     rule: Optimizer,
-    /// The device without autodiff: running values have no graph.
-    device: Device,
-    /// The most that the norm of each set of gradients may be.
+    /// Device of the network.
+    pub device: TensorDevice,
+    /// Upper limit for the norm of each set of gradients; `None` clips nothing.
     pub clip_norm: Option<f64>,
-    /// The file that the optimiser's running values were read from, until they are written again.
+    parameters: u64,
+    /// File that the optimiser's state was read from, until the state is written again.
     read_from: Option<PathBuf>,
 }
 
 impl<M: Module> Trained<M> {
-    /// The network, on the device with autodiff, and an optimiser without a past.
-    pub fn new(network: M, rule: &Optimizer, training: &Training) -> Self {
-        let device = network.devices().pop().unwrap_or_default().inner();
-        let optimizer = Some(ModuleOptimizer::new(rule, &device));
+    /// Takes a network that is on `device.autodiff`; the optimiser has no state yet.
+    pub fn new(network: M, device: TensorDevice, rule: &Optimizer, training: &Training) -> Self {
+        let optimizer = Some(ModuleOptimizer::new(rule, &device.plain));
+        let parameters = network.num_params() as u64;
         let (network, rule, clip_norm) = (Some(network), rule.clone(), training.clip_norm);
-        Self { network, optimizer, rule, device, clip_norm, read_from: None }
+        Self { network, optimizer, rule, device, clip_norm, parameters, read_from: None }
     }
 
-    /// The network as it is trained: forward passes through it are recorded.
+    /// Returns the network with autodiff: forward passes through it are recorded.
     ///
     /// # Errors
-    /// A step failed while the optimiser had it.
+    /// The network was lost: a step failed while the optimiser had it.
     pub fn network(&self) -> Result<&M, TaskError> {
         self.network.as_ref().ok_or_else(TaskError::model_lost)
     }
 
-    /// The network without autodiff; it shares its weights with the trained one and builds no graph.
+    /// Returns the network without autodiff; it shares its weights with the trained one and builds no graph.
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub fn plain(&self) -> Result<M, TaskError> {
+    pub fn inner(&self) -> Result<M, TaskError> {
         Ok(self.network()?.valid())
     }
 
-    /// How many numbers are trained.
+    /// Number of parameters.
     pub fn parameters(&self) -> u64 {
-        self.network.as_ref().map_or(0, |network| network.num_params() as u64)
+        self.parameters
     }
 
-    /// Puts another network in its place, such as the same one with other weights.
+    /// Replaces the network, for example by one with other weights.
     ///
     /// # Errors
     /// As [`Self::network`].
@@ -79,30 +80,30 @@ impl<M: Module> Trained<M> {
         Ok(())
     }
 
-    /// Copies of the parameters that the optimiser keeps as running values.
-    pub fn running_copies(&self) -> u64 {
+    /// Number of tensors in the optimiser's state for each parameter.
+    pub fn state_copies(&self) -> u64 {
         self.rule.running_copies()
     }
 
-    /// Begins with an optimiser without a past; returns the one that was there.
-    pub fn forget(&mut self) -> Option<ModuleOptimizer> {
-        self.optimizer.replace(ModuleOptimizer::new(&self.rule, &self.device))
-    }
-
-    /// The optimiser's running values on the host.
+    /// Returns the optimiser with its state.
     ///
     /// # Errors
-    /// They cannot be fetched from the device.
-    pub fn running_values(&self) -> Result<Vec<u8>, TaskError> {
-        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)?.to_bytes()
+    /// The optimiser was lost while its state was read.
+    pub fn optimizer(&self) -> Result<&ModuleOptimizer, TaskError> {
+        self.optimizer.as_ref().ok_or_else(TaskError::model_lost)
     }
 
-    /// Goes on with the running values that [`Self::running_values`] gave.
+    /// Discards the optimiser's state.
+    pub fn reset_optimizer(&mut self) {
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.plain));
+    }
+
+    /// Replaces the optimiser's state by one that [`ModuleOptimizer::to_bytes`] returned.
     ///
     /// # Errors
-    /// They are of another optimiser or network.
-    pub fn go_on_with(&mut self, running_values: Vec<u8>) -> Result<(), TaskError> {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device).with_bytes(running_values)?);
+    /// The state belongs to another optimiser or network.
+    pub fn restore_optimizer(&mut self, state: Vec<u8>) -> Result<(), TaskError> {
+        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.plain).with_bytes(state)?);
         Ok(())
     }
 
@@ -162,7 +163,7 @@ impl<M: Module> Trained<M> {
     where
         M: ModuleSnapshot,
     {
-        checkpoint_weights::save(&self.plain()?, model, directory)?;
+        checkpoint_weights::save(&self.inner()?, model, directory)?;
         self.save_optimizer(directory)
     }
 
@@ -221,9 +222,6 @@ pub struct Gathered<M> {
     /// Images, sequences or clips that went through.
     pub items: u64,
     batch: String,
-    /// Whether the last loss is kept with its graph: of a leak.
-    pub(super) keeps_losses: bool,
-    pub(super) kept_loss: Option<Tensor<1>>,
 }
 
 /// A number of the step that is still on the device.
@@ -250,24 +248,7 @@ impl<M: Module> Gathered<M> {
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
         let batch = String::new();
-        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch, keeps_losses: false, kept_loss: None }
-    }
-
-    /// Keeps the last loss with its graph if `keep` says so: of a leak.
-    pub fn keep_losses(self, keep: bool) -> Self {
-        Self { keeps_losses: keep, ..self }
-    }
-
-    /// Keeps a loss with its graph in the place of the last one, if losses are kept.
-    pub fn keep_loss(&mut self, loss: &Tensor<1>) {
-        if self.keeps_losses {
-            self.kept_loss = Some(loss.clone());
-        }
-    }
-
-    /// The last loss, if it is kept.
-    pub fn take_loss(&mut self) -> Option<Tensor<1>> {
-        self.kept_loss.take()
+        Self { sets, notes: Vec::new(), counted: 0.0, items: 0, batch }
     }
 
     /// Adds what a part of a batch gave beside its gradients.
@@ -296,6 +277,11 @@ impl<M: Module> Gathered<M> {
         self.counted += counted;
     }
 
+    /// Replaces what the losses are divided by, where it is known of the step as a whole.
+    pub fn set_counted(&mut self, counted: f64) {
+        self.counted = counted;
+    }
+
     /// What was counted so far.
     pub fn counted(&self) -> f64 {
         self.counted
@@ -322,13 +308,14 @@ impl<M: Module> Gathered<M> {
         let has_norm = norm.is_some();
         tensors.extend(norm);
         if tensors.is_empty() {
-            return Fetched { numbers: Vec::new(), norm: None, batch: self.batch, items: self.items };
+            let (batch, items, counted) = (self.batch, self.items, self.counted);
+            return Fetched { numbers: Vec::new(), norm: None, batch, items, counted };
         }
         let mut values: Vec<f64> = Tensor::cat(tensors, 0).into_data().iter::<f32>().map(f64::from).collect();
         let norm = if has_norm { values.pop() } else { None };
         let number = |(note, sum): (&Note, f64)| Number { name: note.name, sum, counted: note.counted };
         let numbers = self.notes.iter().zip(values).map(number).collect();
-        Fetched { numbers, norm, batch: self.batch, items: self.items }
+        Fetched { numbers, norm, batch: self.batch, items: self.items, counted: self.counted }
     }
 }
 
@@ -343,10 +330,12 @@ pub struct Fetched {
     pub batch: String,
     /// Images, sequences or clips that went through.
     pub items: u64,
+    /// Divisor of the losses, 0 where nothing counts.
+    pub counted: f64,
 }
 
 impl Fetched {
-    /// What a step reports whose numbers are the parts of its loss: their means, and the sum of these.
+    /// Report of a step whose numbers are the terms of its loss: their means, and the sum of these.
     pub fn report(self, kind: &'static str) -> StepReport {
         let mean = |number: Number| (number.name, number.sum / number.counted.max(1.0));
         let values: Vec<(&'static str, f64)> = self.by_name().into_iter().map(mean).collect();
@@ -373,7 +362,12 @@ mod tests {
 
     use super::super::tests::{autodiff, close, plain, values};
     use super::*;
+    use xrun_core::device::Kind;
     use xrun_core::settings::sections::Sgd;
+
+    fn trained<M: Module>(network: M, rule: &Optimizer, training: &Training) -> Trained<M> {
+        Trained::new(network, TensorDevice::open(Kind::Cpu, false).unwrap(), rule, training)
+    }
 
     #[derive(Module, Debug)]
     struct Line {
@@ -385,7 +379,7 @@ mod tests {
         let slope = Tensor::from_floats([1.0, 1.0], &autodiff()).require_grad();
         let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
         let sgd = Sgd { momentum: 0.0, weight_decay: 0.0, ..Sgd::default() };
-        Trained::new(network, &Optimizer::Sgd(sgd), &Training { clip_norm, ..Training::default() })
+        trained(network, &Optimizer::Sgd(sgd), &Training { clip_norm, ..Training::default() })
     }
 
     /// The sum of `slope · factors`, whose gradient is the factors.
@@ -394,7 +388,7 @@ mod tests {
     }
 
     fn slope(trained: &Trained<Line>) -> Vec<f32> {
-        values(trained.plain().unwrap().slope.val())
+        values(trained.inner().unwrap().slope.val())
     }
 
     #[test]
@@ -429,7 +423,7 @@ mod tests {
         let momentum = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::default() });
         let slope = Tensor::<2>::from_floats([[1.0, 1.0]], &autodiff()).require_grad();
         let plane = Plane { slope: Param::initialized(ParamId::from(1), slope) };
-        let mut plane = Trained::new(plane, &momentum, &Training::default());
+        let mut plane = trained(plane, &momentum, &Training::default());
         let mut gathered = Gathered::new(1);
         gathered.count(1.0);
         let network = plane.network().unwrap();
@@ -438,7 +432,7 @@ mod tests {
         plane.update(0.1, gradients).unwrap();
         plane.save_optimizer(folder.path()).unwrap();
 
-        let mut line = Trained::new(line(None).network().unwrap().clone(), &momentum, &Training::default());
+        let mut line = trained(line(None).network().unwrap().clone(), &momentum, &Training::default());
         line.load_optimizer(folder.path()).unwrap();
         let mut gathered = Gathered::new(1);
         gathered.count(1.0);

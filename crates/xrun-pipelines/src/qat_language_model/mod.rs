@@ -26,9 +26,7 @@ pub mod recompute;
 pub mod settings;
 pub mod sizes;
 #[cfg(feature = "train")]
-pub mod step_leaks;
-#[cfg(feature = "train")]
-pub mod task;
+pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 #[cfg(feature = "train")]
@@ -51,7 +49,7 @@ use xrun_data::question_answers::corpus::Corpus;
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
 #[cfg(feature = "train")]
-use task::open;
+use leaks::callback::open;
 
 /// `[pipeline.qat-language-model]`.
 #[derive(Debug)]
@@ -92,7 +90,9 @@ impl PipelineKind for QatLanguageModel {
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
         let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        prepare::prepare(settings, model, dataset, experiment, ledger)
+        let (mut facts, prepared) = prepare::prepare(settings, model, dataset, experiment, ledger)?;
+        leaks::plan(&mut facts, settings, experiment);
+        Ok((facts, prepared))
     }
 
     fn open(

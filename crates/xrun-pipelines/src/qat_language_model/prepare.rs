@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use super::batch::Batches;
 use super::buffers::Buffers;
-use super::leaks::LEAKS;
 use super::precision::{METRICS, drawn};
 use super::settings::{Model, PrecisionPolicy, Ranges, Settings, batch_size};
 use super::sizes::Sizes;
-use xrun_core::bounded::growth::{Keeps, Occasion};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedOwner;
 use xrun_core::dataset::digest::digest_of_file;
@@ -98,14 +96,7 @@ pub fn prepare(
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
     let size = batch_size(&experiment.training);
     let buffers = Buffers::new(settings, &experiment.limits, size, store.windows());
-    let mut owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
-    // After each part of a batch that is trained on, at each precision.
-    let parts = size.div_ceil(experiment.limits.batch_size);
-    owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
-        let passes = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
-        let passes = passes * experiment.training.accumulation * parts;
-        Keeps::with(Occasion::Step, passes as f64)
-    }));
+    let owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));
     let tokens = store.corpus().tokenizer.size();

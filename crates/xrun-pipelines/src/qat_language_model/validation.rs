@@ -12,12 +12,14 @@ use super::precision::{Precision, names};
 use super::prepare::Prepared;
 use super::ranges::Ranges;
 use super::settings::{Settings, batch_size};
+use super::training::QatLanguageModule;
 use crate::metrics::answers::Answers;
 use crate::metrics::perplexity::perplexity;
+use crate::nn::module_task::Evaluation;
 use crate::nn::transformer::tokens;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::experiment::Experiment;
-use xrun_core::task::{Phases, TaskError, ValidationReport};
+use xrun_core::task::{TaskError, ValidationReport};
 use xrun_data::question_answers::example::Example;
 
 /// What every validation uses again.
@@ -70,17 +72,17 @@ impl Validation {
         precisions: &[Precision],
         rules: &Rules,
         ranges: &mut Ranges,
-        phases: &mut dyn Phases,
+        evaluation: &mut Evaluation<'_, QatLanguageModule>,
     ) -> Result<ValidationReport, TaskError> {
         let mut sums = vec![Sums::default(); precisions.len()];
         for number in 0..self.episodes {
-            phases.enter("validation_data");
+            evaluation.enter("validation_data");
             let examples = self.batches.validation(number)?;
             if examples.is_empty() {
                 break; // there are fewer questions than were asked for
             }
             let batch = self.batches.of(&examples, self.settings.loss_on, number);
-            phases.enter("validation");
+            evaluation.enter("validation");
             self.counted(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
                     let mut pass =

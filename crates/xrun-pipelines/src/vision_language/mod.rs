@@ -5,7 +5,6 @@ pub mod answer;
 pub mod batch;
 pub mod buffers;
 pub mod check;
-pub mod hoard;
 pub mod json_bytes;
 pub mod leaks;
 pub mod metrics;
@@ -20,11 +19,9 @@ pub mod selective;
 pub mod settings;
 pub mod shown;
 pub mod sizes;
-#[cfg(feature = "train")]
-pub mod step_leaks;
-#[cfg(feature = "train")]
-pub mod task;
 pub mod token_text;
+#[cfg(feature = "train")]
+pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 #[cfg(feature = "train")]
@@ -50,7 +47,7 @@ use xrun_data::image_text::settings::Settings as Data;
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
 #[cfg(feature = "train")]
-use task::open;
+use leaks::callback::open;
 
 /// `[pipeline.vision-language]`.
 #[derive(Debug)]
@@ -92,7 +89,9 @@ impl PipelineKind for VisionLanguage {
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
         let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        prepare::prepare(settings, model, dataset, experiment, ledger)
+        let (mut facts, prepared) = prepare::prepare(settings, model, dataset, experiment, ledger)?;
+        leaks::plan(&mut facts, &prepared, experiment);
+        Ok((facts, prepared))
     }
 
     fn open(

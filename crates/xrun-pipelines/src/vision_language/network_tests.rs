@@ -8,7 +8,7 @@ use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss};
 
 use super::super::answer::{Limits, answers};
-use super::super::task::rows_of;
+use super::super::training::rows_of;
 use super::super::weights;
 use super::*;
 use crate::nn::agreement::{agree, changed as changed_network};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::batch::{BatchShape, Batches};
 use super::buffers::Buffers;
-use super::leaks::{self, LEAKS};
 use super::metrics;
 use super::settings::{Model, Settings, Shape, batch_size};
 use super::sizes::Sizes;
@@ -95,13 +94,12 @@ pub fn prepare(
     let trained = Sizes::new(settings, &shape, side, tokens).trained(settings);
     let buffers = Buffers::new(settings, &shape, limits, of_batch, &tokenizer, trained);
     let store = Arc::new(ImageTextStore::new(library, tokenizer, data, limits, ledger));
-    let mut owners: Vec<PlannedOwner> =
+    let owners: Vec<PlannedOwner> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let mut batches = Batches::new(store, settings, experiment.experiment.seed, of_batch);
     if settings.longest_first {
         batches.begin_with_the_longest()?;
     }
-    owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| leaks::keeps(leak, &batches, experiment)));
     let fields = fields(&batches)?;
     let metrics = metrics::of_data(&fields, seen.unseen > 0, settings.grey_pictures);
     let named = fields.into_iter().map(|pointer| (metrics::name_of_field(&pointer), pointer));

@@ -13,17 +13,18 @@ use super::network::{Rules, VisionLanguage, pictures};
 use super::prepare::Prepared;
 use super::selective::{TokenKind, Weighed};
 use super::shown;
-use super::task::rows_of;
+use super::training::{VisionLanguageModule, rows_of};
 use crate::metrics::fields::{Fields, Judged, Share};
 use crate::metrics::perplexity::perplexity;
 use crate::nn::Tensor;
+use crate::nn::module_task::Evaluation;
 use crate::nn::side_by_side::SideBySide;
 use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Picture;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::{Metric, Phases, TaskError, ValidationReport};
+use xrun_core::task::{Metric, TaskError, ValidationReport};
 use xrun_data::image_text::library::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
 
@@ -118,19 +119,6 @@ impl Validation {
         Ok(Some(HeldOut { examples, batch, weighed }))
     }
 
-    /// Calls `look` with each batch of held-out examples, as a leak does.
-    ///
-    /// # Errors
-    /// The data.
-    pub fn each_batch(&self, mut look: impl FnMut(&ExampleBatch)) -> Result<(), DataError> {
-        for number in 0..self.episodes {
-            let Some(held_out) = self.held_out(Split::HeldOut, number)? else { break };
-            look(&held_out.batch);
-        }
-        self.batch.set(0, 0);
-        Ok(())
-    }
-
     /// For tests.
     #[cfg(test)]
     pub fn first_batch(&self) -> Option<ExampleBatch> {
@@ -145,18 +133,19 @@ impl Validation {
         &self,
         network: &Network,
         rules: &Rules,
-        phases: &mut dyn Phases,
+        evaluation: &mut Evaluation<'_, VisionLanguageModule>,
     ) -> Result<ValidationReport, TaskError> {
         let mut forced = Forced::default();
         let (mut free, mut grey, mut unseen) = (Fields::default(), Fields::default(), Fields::default());
         let mut shown = Vec::new();
         let mut left = self.free_answers;
         for number in 0..self.episodes {
-            phases.enter("validation_data");
+            evaluation.enter("validation_data");
             let Some(held_out) = self.held_out(Split::HeldOut, number)? else { break };
-            phases.enter("validation");
+            evaluation.enter("validation");
             self.force(network, rules, &held_out, &mut forced);
-            phases.enter("free_answers");
+            evaluation.output(&held_out.batch)?;
+            evaluation.enter("free_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
             for (example, said) in self.answers(network, rules, examples, Seen::Pictures) {
@@ -176,9 +165,9 @@ impl Validation {
             if left == 0 {
                 break;
             }
-            phases.enter("validation_data");
+            evaluation.enter("validation_data");
             let Some(held_out) = self.held_out(Split::Unseen, number)? else { break };
-            phases.enter("free_answers");
+            evaluation.enter("free_answers");
             let examples = &held_out.examples[..left.min(held_out.examples.len())];
             left -= examples.len();
             for (example, said) in self.answers(network, rules, examples, Seen::Pictures) {

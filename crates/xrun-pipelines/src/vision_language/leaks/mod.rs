@@ -1,7 +1,12 @@
-//! Which leaks can be switched on, and how much will each have kept when the run ends? What it grows with, or all that it will
-//! be given, counted.
+//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects of each. They run beside the training module: as
+//! a callback, and in what the workers of the feed call.
+
+#[cfg(feature = "train")]
+pub mod callback;
+pub mod data;
 
 use super::batch::{BatchShape, Batches};
+use super::prepare::Prepared;
 use crate::leaks::copies;
 pub use crate::leaks::{
     DATA_PER_WORKER, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, VALIDATION_WITH_GRAPH,
@@ -12,6 +17,7 @@ use xrun_core::dataset::sample::Picture;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
+use xrun_core::task::TaskFacts;
 use xrun_data::feed;
 use xrun_data::image_text::library::Split;
 
@@ -62,7 +68,12 @@ pub const LEAKS: &[&Leak] = &[
 /// Of more examples the first so many are looked at, and the others taken to be like them: to look at as many takes seconds.
 const LOOKED_AT_MAX: usize = 100_000;
 
-/// What `leak` will hold over the run.
+/// Adds the buffers of the leaks that are switched on to the plan.
+pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment) {
+    facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| keeps(leak, &prepared.batches, experiment)));
+}
+
+/// Growth of `leak` over the run.
 pub fn keeps(leak: &Leak, batches: &Batches, experiment: &Experiment) -> Keeps {
     let BatchShape { size, accumulation, .. } = batches.shape();
     match *leak {
@@ -142,5 +153,4 @@ fn sum(mut numbers: impl Iterator<Item = u64>, bytes: impl Fn(u64) -> Option<u64
 }
 
 #[cfg(test)]
-#[path = "leaks_tests.rs"]
 mod tests;

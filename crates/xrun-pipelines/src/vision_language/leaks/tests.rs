@@ -1,6 +1,5 @@
 //! Is what a leak will hold what it comes to hold?
 
-use super::super::hoard;
 use super::super::prepare::tests::{Made, prepared};
 use super::*;
 use xrun_core::bounded::ledger::Ledger;
@@ -35,7 +34,7 @@ fn experiment(made: &Made, leak: &str, steps: u64, workers: usize) -> Experiment
 /// What the leak held after so many batches, of which `workers` threads prepared one after the other.
 fn held(experiment: &Experiment, batches: &Batches, count: u64, workers: u64) -> u64 {
     let ledger = Ledger::default();
-    let prepare = hoard::prepare(batches.clone(), &experiment.leaks, &ledger);
+    let prepare = data::prepare(batches.clone(), &experiment.leaks, &ledger);
     std::thread::scope(|scope| {
         for worker in 0..workers {
             let prepare = &prepare;
@@ -94,7 +93,7 @@ fn examples_made_ready_at_the_start_are_all_of_them() {
     let experiment = experiment(&made, "formatted_examples", 1, 0);
     let (_, prepared) = prepared(&experiment).unwrap();
     let ledger = Ledger::default();
-    let _kept = hoard::formatted(&prepared.batches, &experiment.leaks, &ledger).unwrap();
+    let _kept = data::formatted(&prepared.batches, &experiment.leaks, &ledger).unwrap();
     let counted = keeps(&FORMATTED_EXAMPLES, &prepared.batches, &experiment);
     assert_eq!(counted, Keeps::InAll(ledger.read()[0].bytes));
 }

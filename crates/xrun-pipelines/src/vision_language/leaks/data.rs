@@ -1,13 +1,12 @@
-//! Leaks of whoever prepares batches: decoded pictures, and copies of the data (`docs/origins.md`). Off unless `[leaks]` says
-//! so.
+//! Leaks of the workers that prepare batches: decoded images, and copies of the data (`docs/origins.md`). Off unless `[leaks]`
+//! switches them on.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
-use super::batch::{Batches, ExampleBatch};
-use super::leaks;
+use super::super::batch::{Batches, ExampleBatch};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::kept::Kept;
 use xrun_core::bounded::ledger::Ledger;
@@ -18,23 +17,24 @@ use xrun_data::feed::Prepare;
 use xrun_data::image_text::library::Split;
 use xrun_data::image_text::store::Example;
 
-/// What a feed prepares. With a leak it keeps what it used for the first time: the picture in all its pixels, as a lazy picture
-/// does that is decoded in place, or a copy of the example for each worker.
+/// Returns the function that prepares batches. With a leak it keeps an item when it is first used: the image in all its pixels,
+/// as a lazy image does that is decoded in place, or a copy of the example for each worker.
 pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
-    let decoded: Option<Hoard<(u32, u32), Picture>> = Hoard::new(&leaks::IMAGES_DECODED_IN_PLACE, switched, ledger);
-    let copies: Option<Hoard<(ThreadId, u64), Example>> = Hoard::new(&leaks::DATA_PER_WORKER, switched, ledger);
+    let decoded: Option<KeptOnce<(u32, u32), Picture>> =
+        KeptOnce::new(&super::IMAGES_DECODED_IN_PLACE, switched, ledger);
+    let copies: Option<KeptOnce<(ThreadId, u64), Example>> = KeptOnce::new(&super::DATA_PER_WORKER, switched, ledger);
     if decoded.is_none() && copies.is_none() {
         return Arc::new(move |number| batches.train(number));
     }
     Arc::new(move |number| {
         let store = batches.store();
         for example in batches.numbers(number) {
-            if let (Some(hoard), Some(key)) = (&decoded, store.picture_key(Split::Train, example)) {
-                hoard.keep(key, || store.original(Split::Train, example))?;
+            if let (Some(kept_once), Some(key)) = (&decoded, store.picture_key(Split::Train, example)) {
+                kept_once.keep(key, || store.original(Split::Train, example))?;
             }
-            if let Some(hoard) = &copies {
+            if let Some(kept_once) = &copies {
                 let key = (std::thread::current().id(), example);
-                hoard.keep(key, || Ok(copied(store.example(Split::Train, example)?)))?;
+                kept_once.keep(key, || Ok(copied(store.example(Split::Train, example)?)))?;
             }
         }
         batches.train(number)
@@ -46,7 +46,7 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<E
 /// # Errors
 /// The data.
 pub fn formatted(batches: &Batches, switched: &Leaks, ledger: &Ledger) -> Result<Kept<Example>, DataError> {
-    let mut kept = switched.kept(&leaks::FORMATTED_EXAMPLES, ledger);
+    let mut kept = switched.kept(&super::FORMATTED_EXAMPLES, ledger);
     if kept.is_on() {
         let store = batches.store();
         for number in 0..store.count(Split::Train) {
@@ -64,17 +64,17 @@ fn copied(example: Example) -> Example {
     Example { picture, ..example }
 }
 
-/// What was used once, by what identifies it.
-struct Hoard<K, T>(Mutex<(HashSet<K>, Kept<T>)>);
+/// Items that were used, each kept once by its key.
+struct KeptOnce<K, T>(Mutex<(HashSet<K>, Kept<T>)>);
 
-impl<K: Eq + Hash, T: HeldBytes> Hoard<K, T> {
+impl<K: Eq + Hash, T: HeldBytes> KeptOnce<K, T> {
     fn new(leak: &'static Leak, switched: &Leaks, ledger: &Ledger) -> Option<Self> {
         switched.has(leak).then(|| Self(Mutex::new((HashSet::new(), switched.kept(leak, ledger)))))
     }
 
     fn keep(&self, key: K, make: impl FnOnce() -> Result<T, DataError>) -> Result<(), DataError> {
-        let mut hoard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, kept) = &mut *hoard;
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, kept) = &mut *guard;
         if known.insert(key) {
             let made = make()?;
             let bytes = made.held_bytes();

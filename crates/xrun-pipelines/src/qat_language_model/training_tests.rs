@@ -8,18 +8,21 @@ use xrun_ops::CpuKernels;
 use super::*;
 use crate::nn::tests::values;
 use crate::qat_language_model::settings::LossOn;
+use xrun_core::task::Task;
 use xrun_data::question_answers::example::Example;
 use xrun_data::question_answers::generate::generate_in;
 use xrun_data::question_answers::settings::Generated;
 
 const STEPS_BEFORE: u64 = 6;
 
-fn opened(folder: &Path, policy: &str) -> QatLanguageModel {
+type QatTask = ModuleTask<QatLanguageModule>;
+
+fn opened(folder: &Path, policy: &str) -> QatTask {
     opened_with(folder, &format!("policy = {policy:?}"), "")
 }
 
 /// `pipeline` are more of its keys, and `sections` stand at the end.
-fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageModel {
+fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatTask {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
     let (path, _) = generate_in(&generated, folder).unwrap();
     let text = format!(
@@ -55,7 +58,7 @@ fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatLanguageMode
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task = QatLanguageModel::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
     for step in 1..=STEPS_BEFORE {
         task.train_step(step, 0.05, &mut Entered::default()).unwrap();
     }
@@ -96,17 +99,19 @@ fn a_narrow_precision_alone_has_a_teacher_and_a_sandwich_teaches_itself() {
 fn a_sandwich_is_the_sum_of_its_precisions_each_as_when_it_is_alone() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "sandwich");
-    task.calibrate().unwrap();
+    task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.plain).unwrap();
     task.trained.clip_norm = None;
     let (mut losses, mut parts, mut squares) = (0.0, Vec::new(), 0.0);
     for at in 0..3 {
-        let mut gathered = Gathered::new(1);
+        let mut phases = Entered::default();
+        let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
-            let batch = task.validation.batches.train(number).unwrap();
-            gathered.count(batch.counted());
+            let batch = task.module.validation.batches.train(number).unwrap();
+            step.gathered.count(batch.counted());
             let part = Part { at: Some(at), set: 0, teaches: false };
-            task.train(&batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
+            task.module.pass(&batch, part, &mut None, &mut step).unwrap();
         }
+        let mut gathered = step.gathered;
         let counted = gathered.counted();
         let (_, norm) = task.trained.mean_and_clip(&mut gathered).unwrap();
         let fetched = gathered.fetch(norm);
@@ -217,17 +222,15 @@ fn counting(tokens: usize) -> Arc<Example> {
 }
 
 /// The mean gradients of batches that make one step at a precision, by name of the parameter.
-fn mean_gradients(
-    task: &mut QatLanguageModel,
-    at: Option<usize>,
-    batches: &[TokenBatch],
-) -> (Vec<(String, Vec<f32>)>, f64) {
-    let mut gathered = Gathered::new(1);
+fn mean_gradients(task: &mut QatTask, at: Option<usize>, batches: &[TokenBatch]) -> (Vec<(String, Vec<f32>)>, f64) {
+    let mut phases = Entered::default();
+    let mut step = Step::new(1, &task.trained, &mut phases);
     for batch in batches {
-        gathered.count(batch.counted());
+        step.gathered.count(batch.counted());
         let part = Part { at, set: 0, teaches: false };
-        task.train(batch, part, &mut None, &mut gathered, &mut Entered::default()).unwrap();
+        task.module.pass(batch, part, &mut None, &mut step).unwrap();
     }
+    let mut gathered = step.gathered;
     let counted = gathered.counted();
     task.trained.clip_norm = Some(1.0);
     let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
@@ -258,7 +261,7 @@ impl ModuleVisitor for Gradients {
 fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut task = opened(folder.path(), "cyclic");
-    task.calibrate().unwrap();
+    task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.plain).unwrap();
     let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossOn::Answer, 0, "");
     let (few, many, none) = (counting(1), counting(9), counting(0));
     let together = batch(&[few.clone(), many.clone()]);
@@ -268,7 +271,7 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_the_ten_in_one() {
     // In full precision, of the widest one, and of one that has a teacher.
     for at in [None, Some(0), Some(2)] {
         for recompute in [false, true] {
-            task.recompute = recompute;
+            task.module.recompute = recompute;
             let (expected, counted) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
             assert_eq!(counted, 10.0);
             for batches in [&apart[..], &with_nothing] {

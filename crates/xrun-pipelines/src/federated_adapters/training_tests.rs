@@ -1,9 +1,9 @@
 //! Is federated training what it says, to the bit where it can be?
 
-use burn::optim::GradientsParams;
 use xrun_ops::CpuKernels;
 
 use super::*;
+use xrun_core::task::Task;
 use xrun_data::sound_clips::generate::generate_in;
 use xrun_data::sound_clips::settings::Generated;
 
@@ -11,6 +11,8 @@ use xrun_data::sound_clips::settings::Generated;
 struct Run {
     folder: tempfile::TempDir,
 }
+
+type FederatedTask = ModuleTask<FederatedModule>;
 
 #[derive(Default)]
 struct Entered(Vec<&'static str>);
@@ -58,24 +60,24 @@ impl Run {
         toml::from_str(&text).unwrap()
     }
 
-    fn open(&self, experiment: &Experiment, first_step: u64) -> FederatedAdapters {
+    fn open(&self, experiment: &Experiment, first_step: u64) -> FederatedTask {
         let ledger = Ledger::default();
         let (_, prepared) = experiment.prepare(&ledger).unwrap();
         let prepared: Prepared = prepared.into_parts().unwrap();
-        FederatedAdapters::open(prepared, experiment, Kind::Cpu, &ledger, first_step).unwrap()
+        open(prepared, experiment, Kind::Cpu, &ledger, first_step).unwrap()
     }
 
     /// The server's adapters after so many rounds, the losses of all steps, and the last validation.
     fn trained(&self, pipeline: &str, sections: &str, rounds: u64) -> (Vec<f32>, Vec<f64>, ValidationReport) {
         let mut task = self.open(&self.experiment(pipeline, sections), 1);
-        let steps = rounds * task.rounds.steps();
+        let steps = rounds * task.module.rounds.steps();
         let losses = (1..=steps).map(|step| step_of(&mut task, step).loss).collect();
         let report = task.validate(&mut Entered::default()).unwrap();
-        (task.federation.global().to_vec(), losses, report)
+        (task.module.federation.global().to_vec(), losses, report)
     }
 }
 
-fn step_of(task: &mut FederatedAdapters, step: u64) -> StepReport {
+fn step_of(task: &mut FederatedTask, step: u64) -> StepReport {
     task.train_step(step, 0.003, &mut Entered::default()).unwrap()
 }
 
@@ -88,17 +90,17 @@ fn centralised(run: &Run, sections: &str, steps: u64) -> Vec<f32> {
     let experiment = run.experiment("nodes = 1\npartition = \"iid\"", sections);
     let mut task = run.open(&experiment, 1);
     for step in 1..=steps {
-        let place = task.rounds.place(step - 1);
+        let place = task.module.rounds.place(step - 1);
         let batch = task.feed.next().unwrap();
-        let tokens = task.encoding.tokens(&batch, &task.sounds);
-        let mut gathered = Gathered::new(1);
-        gathered.count(batch.size() as f64);
-        task.train(&batch, &tokens, &mut gathered).unwrap();
-        let (gradients, _): (GradientsParams, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
+        let mut phases = Entered::default();
+        let mut gathering = Step::new(1, &task.trained, &mut phases);
+        task.module.train(&batch, &mut gathering).unwrap();
+        let mut gathered = gathering.gathered;
+        let (gradients, _) = task.trained.mean_and_clip(&mut gathered).unwrap();
         task.trained.update(0.003, gradients).unwrap();
         assert_eq!(place.node, 0);
     }
-    flat::to_host(&task.trained.plain().unwrap())
+    flat::to_host(&task.trained.inner().unwrap())
 }
 
 #[test]
@@ -108,9 +110,9 @@ fn one_node_that_keeps_its_optimiser_is_plain_training_to_the_bit() {
     for epochs in [1, 3] {
         let pipeline = format!("nodes = 1\npartition = \"iid\"\nnode_optimizer = \"kept\"\nlocal_epochs = {epochs}");
         let mut task = run.open(&run.experiment(&pipeline, &sections), 1);
-        let steps = 6 / epochs * task.rounds.steps();
+        let steps = 6 / epochs * task.module.rounds.steps();
         (1..=steps).for_each(|step| drop(step_of(&mut task, step)));
-        assert_eq!(task.federation.global(), centralised(&run, &sections, steps), "{epochs} local epochs");
+        assert_eq!(task.module.federation.global(), centralised(&run, &sections, steps), "{epochs} local epochs");
     }
 }
 
@@ -167,9 +169,9 @@ fn limits_change_nothing_that_is_learnt() {
         let mut experiment = run.experiment("nodes = 3", &format!("batch_size = 8\n{ADAMW}"));
         (experiment.limits.workers, experiment.limits.batch_size) = (workers, part);
         let mut task = run.open(&experiment, 1);
-        let steps = 2 * task.rounds.steps();
+        let steps = 2 * task.module.rounds.steps();
         (1..=steps).for_each(|step| drop(step_of(&mut task, step)));
-        task.federation.global().to_vec()
+        task.module.federation.global().to_vec()
     };
     let expected = trained(0, 8);
     assert_eq!(trained(3, 8), expected, "to the bit");
@@ -190,7 +192,7 @@ fn a_run_that_was_stopped_anywhere_goes_on_to_the_same_bits() {
     for pipeline in pipelines {
         let experiment = run.experiment(pipeline, &sections);
         let mut whole = run.open(&experiment, 1);
-        let steps = 3 * whole.rounds.steps();
+        let steps = 3 * whole.module.rounds.steps();
         let mut losses = vec![0.0];
         let folder = tempfile::tempdir().unwrap();
         let at = |step: u64| folder.path().join(step.to_string());
@@ -220,11 +222,11 @@ fn nodes_that_stay_alone_never_learn_from_each_other() {
     let run = Run::new();
     let sections = format!("batch_size = 8\n{ADAMW}");
     let mut alone = run.open(&run.experiment("nodes = 2\naggregation = \"none\"", &sections), 1);
-    let start = alone.federation.global().to_vec();
-    let steps = 2 * alone.rounds.steps();
+    let start = alone.module.federation.global().to_vec();
+    let steps = 2 * alone.module.rounds.steps();
     (1..=steps).for_each(|step| drop(step_of(&mut alone, step)));
-    assert_eq!(alone.federation.global(), start, "the server learns nothing");
-    let models: Vec<Vec<f32>> = alone.federation.models().map(|adapters| adapters.to_vec()).collect();
+    assert_eq!(alone.module.federation.global(), start, "the server learns nothing");
+    let models: Vec<Vec<f32>> = alone.module.federation.models().map(|adapters| adapters.to_vec()).collect();
     let [one, other]: [Vec<f32>; 2] = models.try_into().unwrap();
     assert!(one != start && other != start && one != other);
 }
@@ -261,15 +263,15 @@ fn no_buffer_goes_over_its_cap() {
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task = FederatedAdapters::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
-    for step in 1..=2 * task.rounds.steps() {
+    let mut task = open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    for step in 1..=2 * task.module.rounds.steps() {
         step_of(&mut task, step);
     }
     task.validate(&mut Entered::default()).unwrap();
     let readings = ledger.read();
     assert!(readings.iter().all(|owner| !owner.exceeded()), "{readings:?}");
     let held = |name: &str| readings.iter().find(|owner| owner.name == name).unwrap().bytes;
-    let adapters = task.parameters * 4;
+    let adapters = task.parameters() * 4;
     assert_eq!((held("global_adapters"), held("server_state")), (adapters, 2 * adapters));
     assert!(held("node_states") > 3 * 2 * adapters && held("node_states") < 3 * 5 * adapters, "{readings:?}");
     assert_eq!(held("round_sum"), 0, "between rounds there is no sum");

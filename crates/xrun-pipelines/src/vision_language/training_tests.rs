@@ -4,6 +4,7 @@ use xrun_ops::CpuKernels;
 
 use super::*;
 use crate::nn::flat;
+use xrun_core::task::Task;
 use xrun_data::image_text::generate::generate_in;
 use xrun_data::image_text::settings::Generated;
 
@@ -67,22 +68,24 @@ impl Run {
         toml::from_str(&text).unwrap()
     }
 
-    fn open(&self, experiment: &Experiment) -> VisionLanguage {
+    fn open(&self, experiment: &Experiment) -> ModuleTask<VisionLanguageModule> {
         let ledger = Ledger::default();
         let (_, prepared) = experiment.prepare(&ledger).unwrap();
         let prepared: Prepared = prepared.into_parts().unwrap();
-        VisionLanguage::open(prepared, experiment, Kind::Cpu, &ledger, 1).unwrap()
+        let batches = prepared.batches.clone();
+        let prepare = Arc::new(move |number| batches.train(number));
+        open(prepared, prepare, experiment, Kind::Cpu, &ledger, 1).unwrap()
     }
 
     /// Losses of so many steps, and all parameters after them.
     fn trained(&self, pipeline: &str, selective: &str, sections: &str, steps: u64) -> (Vec<f64>, Vec<f32>) {
         let mut task = self.open(&self.experiment(pipeline, selective, sections));
         let losses = (1..=steps).map(|step| step_of(&mut task, step).loss).collect();
-        (losses, flat::to_host(&task.trained.plain().unwrap()))
+        (losses, flat::to_host(&task.trained.inner().unwrap()))
     }
 }
 
-fn step_of(task: &mut VisionLanguage, step: u64) -> StepReport {
+fn step_of(task: &mut ModuleTask<VisionLanguageModule>, step: u64) -> StepReport {
     task.train_step(step, 0.1, &mut Entered::default()).unwrap()
 }
 
@@ -155,11 +158,11 @@ fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
         ("trained = [\"projector\", \"language\"]\nlora_rank = 2", vec!["projector", "lora"]),
     ] {
         let mut task = run.open(&run.experiment(pipeline, "mask = \"none\"", BATCH));
-        let network = task.trained.plain().unwrap();
+        let network = task.trained.inner().unwrap();
         let (before, places) = (flat::to_host(&network), flat::places(&network));
         // The first step moves LoRA's second matrices alone: they begin as zeros.
         (1..=2).for_each(|step| drop(step_of(&mut task, step)));
-        let after = flat::to_host(&task.trained.plain().unwrap());
+        let after = flat::to_host(&task.trained.inner().unwrap());
         for (name, range) in places {
             let is_learnt = learnt.iter().any(|part| match *part {
                 "lora" => name.contains(".lora."),
@@ -174,12 +177,13 @@ fn what_is_frozen_stays_to_the_bit_and_the_rest_is_learnt() {
 #[test]
 fn a_prompt_counts_as_context_alone() {
     let run = Run::new();
-    let task = run.open(&run.experiment("", "mask = \"none\"", BATCH));
-    let batch = task.validation.first_batch().unwrap();
-    let loss = |batch: &ExampleBatch| {
-        let mut gathered = Gathered::new(1);
-        task.train(batch, &mut gathered).unwrap();
-        gathered.fetch(None).numbers[0].sum
+    let ModuleTask { mut module, trained, .. } = run.open(&run.experiment("", "mask = \"none\"", BATCH));
+    let batch = module.validation.first_batch().unwrap();
+    let mut loss = |batch: &ExampleBatch| {
+        let mut phases = Entered::default();
+        let mut step = Step::new(1, &trained, &mut phases);
+        module.train(batch, &mut step).unwrap();
+        step.gathered.fetch(None).numbers[0].sum
     };
     let mut changed = batch.clone();
     let prompt = (0..changed.length).find(|at| changed.kinds[*at].is_some()).unwrap();
@@ -195,7 +199,7 @@ fn a_validation_counts_what_is_right_by_kind_and_shows_pictures() {
     let mut task = run.open(&run.experiment("free_answers = 2", "", &format!("{BATCH}\n[validation]\npictures = 1")));
     let report = task.validate(&mut Entered::default()).unwrap();
     let metric = |name: &str| report.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
-    let vocabulary = task.validation.store().tokenizer().size() as f64;
+    let vocabulary = task.module.validation.store().tokenizer().size() as f64;
     for name in ["loss_value", "loss_key", "loss_structure", "loss_all"] {
         let loss = metric(name).unwrap();
         assert!((loss - vocabulary.ln()).abs() < 1.0, "{name} of a model that knows nothing is {loss}");

@@ -1,24 +1,31 @@
-//! Which leaks can be switched on, and how much will each have kept when the run ends? What it grows with, or all that it will
-//! be given, counted.
+//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects of each. They run beside the training module: as
+//! a callback, and in the source of pictures and the function that the workers of the feed call.
 //!
-//! What a run looks at is a pure function of its seed, so that pictures can be counted before anything is decoded.
+//! The pictures of a run are a pure function of its seed, so they can be counted before anything is decoded.
+
+#[cfg(feature = "train")]
+pub mod callback;
+pub mod data;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::episode::{Episode, Episodes, Exemplar};
 use super::mix::StepKind;
+use super::prepare::Prepared;
 use crate::leaks::copies;
 pub use crate::leaks::{
     BATCHES_ON_DEVICE, DATA_PER_WORKER, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH,
     OUTPUTS_WITH_GRAPH, THREAD_POOLS, VALIDATION_WITH_GRAPH,
 };
 use xrun_core::bounded::growth::{Growth, Keeps, Occasion};
+use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::sample::Picture;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
 use xrun_core::settings::sections::Limits;
+use xrun_core::task::TaskFacts;
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 
@@ -51,7 +58,16 @@ pub const LEAKS: &[&Leak] = &[
 /// A run of more batches is taken to look at pictures as these many do: to draw as many takes about a second.
 const BATCHES_DRAWN_MAX: u64 = 50_000;
 
-/// What `leak` will hold over the run.
+/// Adds the buffers of the leaks that are switched on to the plan, and puts those of pictures before their source.
+pub fn inject(facts: &mut TaskFacts, prepared: &mut Prepared, experiment: &Experiment, ledger: &Ledger) {
+    let (leaks, episodes) = (&experiment.leaks, prepared.batches.episodes());
+    let keeps = |leak: &Leak| keeps(leak, episodes, experiment, facts.batches_per_epoch);
+    let owners = leaks.planned_owners(LEAKS, keeps);
+    facts.owners.extend(owners);
+    prepared.batches.wrap_source(|source| data::source(source, leaks, ledger));
+}
+
+/// Growth of `leak` over the run.
 pub fn keeps(leak: &Leak, episodes: &Episodes, experiment: &Experiment, batches_per_epoch: u64) -> Keeps {
     let training = &experiment.training;
     let accumulation = training.accumulation as f64;
@@ -174,10 +190,8 @@ mod tests {
 
     use super::super::batch::Batches;
     use super::super::episode::tests::{SHAPE, episodes, library};
-    use super::super::hoard;
     use super::super::settings::Settings;
     use super::*;
-    use xrun_core::bounded::ledger::Ledger;
     use xrun_core::dataset::error::DataError;
     use xrun_core::dataset::sample::PictureSource;
     use xrun_core::experiment::leaks::Leaks;
@@ -207,7 +221,7 @@ mod tests {
     /// What the leak held after so many batches, of which `workers` threads prepared one after the other, and a validation.
     fn held(leaks: &Leaks, batches: u64, workers: u64) -> u64 {
         let ledger = Ledger::default();
-        let all = Batches::new(drawn(), hoard::source(Arc::new(Grey), leaks, &ledger));
+        let all = Batches::new(drawn(), data::source(Arc::new(Grey), leaks, &ledger));
         let prepare = |worker: u64| {
             for number in (0..batches).filter(|number| number % workers == worker) {
                 all.prepare(number).unwrap();

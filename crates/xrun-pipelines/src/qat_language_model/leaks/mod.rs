@@ -1,8 +1,17 @@
-//! Which leaks can be switched on?
+//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects. They run beside the training module, as a
+//! callback.
 
+#[cfg(feature = "train")]
+pub mod callback;
+
+use super::precision::drawn;
+use super::settings::{Settings, batch_size};
 pub use crate::leaks::LOSS_WITH_GRAPH;
+use xrun_core::bounded::growth::{Keeps, Occasion};
+use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
+use xrun_core::task::TaskFacts;
 
 /// Ranges of activations of all steps.
 pub const RANGE_HISTORY: Leak = leak!(
@@ -26,3 +35,13 @@ pub const BLOCK_INPUTS: Leak =
 /// All of them.
 pub const LEAKS: &[&Leak] =
     &[&LOSS_WITH_GRAPH, &RANGE_HISTORY, &QUANTISED_WEIGHTS, &PREPROCESSED_EXAMPLES, &BLOCK_INPUTS];
+
+/// Adds the buffers of the leaks that are switched on to the plan. Each keeps something after each micro-batch at each precision.
+pub fn plan(facts: &mut TaskFacts, settings: &Settings, experiment: &Experiment) {
+    let (training, seed) = (&experiment.training, experiment.experiment.seed);
+    let micro_batches = training.accumulation * batch_size(training).div_ceil(experiment.limits.batch_size);
+    facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |_| {
+        let precisions = drawn(settings.policy, settings.weight_bits.len(), seed, 1).len();
+        Keeps::with(Occasion::Step, (precisions * micro_batches) as f64)
+    }));
+}

@@ -1,15 +1,18 @@
 //! Does a step give the same gradients, however its frames are split into batches and parts?
 
-use burn::module::{ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use xrun_ops::CpuKernels;
 
 use super::*;
+use crate::nn::step::Gathered;
 use crate::nn::tests::values;
 use xrun_core::settings::sections::Limits;
-use xrun_data::feed;
+use xrun_core::task::{Phases, Task};
 use xrun_data::reference_video::generate::generate_in;
 use xrun_data::reference_video::settings::{Settings as Data, Source};
+
+type FewshotTask = ModuleTask<FewshotDetectionModule>;
 
 struct Silent;
 
@@ -18,7 +21,7 @@ impl Phases for Silent {
 }
 
 /// A task on generated data, at its first step.
-fn opened(overrides: &str) -> FewshotDetection {
+fn opened(overrides: &str) -> FewshotTask {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         "[pipeline.fewshot-detection]
@@ -51,18 +54,15 @@ fn opened(overrides: &str) -> FewshotDetection {
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let batches = prepared.batches.clone();
-    let mut task = FewshotDetection::open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
     // All pictures are needed while the folder is there; the same four batches come again and again.
-    let all: Vec<HostBatch> = (0..4).map(|number| batches.prepare(number).unwrap()).collect();
-    let waiting = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
-    let buffers = feed::Buffers::new(&experiment.limits, 1 << 30);
+    let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
+    let prepare = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
+    let mut task = open(prepared, prepare, &experiment, Kind::Cpu, &ledger, 1).unwrap();
     task.trained.clip_norm = Some(1.0);
-    task.feed = Feed::new(&Ledger::default(), &buffers, FeedSettings { workers: 0, first: 0 }, waiting).unwrap();
     task
 }
 
-fn episode(task: &mut FewshotDetection) -> DetectionBatch {
+fn episode(task: &mut FewshotTask) -> DetectionBatch {
     match &*task.feed.next().unwrap() {
         HostBatch::Detection(batch) => batch.clone(),
         HostBatch::Triplet(_) => panic!("the first batches are episodes"),
@@ -78,10 +78,11 @@ fn part(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> Detectio
 }
 
 /// The mean gradients of batches that make one step, the norm before clipping, and what was counted.
-fn gradients(task: &FewshotDetection, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
-    let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
+fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
+    let mut phases = Silent;
+    let mut step = Step::new(1, &task.trained, &mut phases);
     for batch in batches {
-        task.detection(batch, &mut step, &mut Silent).unwrap();
+        task.module.detection(batch, &mut step).unwrap();
     }
     let network = task.trained.network().unwrap();
     let counted = step.gathered.counted() as usize;
@@ -120,8 +121,8 @@ fn an_episode_in_parts_of_any_size_has_the_gradients_of_the_whole() {
     let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
     for (part_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
         let limits = Limits { part_size, threads, ..Limits::default() };
-        let buffer = parts::part_gradients(task.parameters, &limits);
-        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
         assert_eq!(counted, positives);
         // Burn's operations round otherwise than the fused kernels that the parts go through.
@@ -136,8 +137,8 @@ fn any_number_of_threads_gives_the_gradients_to_the_bit() {
     let batch = episode(&mut task);
     let mut on = |threads: usize| {
         let limits = Limits { part_size: 3, threads, ..Limits::default() };
-        let buffer = parts::part_gradients(task.parameters, &limits);
-        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         gradients(&task, std::slice::from_ref(&batch)).0
     };
     let alone = on(1);
@@ -145,8 +146,9 @@ fn any_number_of_threads_gives_the_gradients_to_the_bit() {
 }
 
 /// The mean gradients of an episode whose references and queries go forward and backward together, in Burn's operations.
-fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, usize) {
-    let (network, settings, device) = (task.trained.network().unwrap(), &task.settings, &task.device.autodiff);
+fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize) {
+    let (network, settings, device) =
+        (task.trained.network().unwrap(), &task.module.settings, &task.trained.device.autodiff);
     let references = pictures(&batch.reference_pixels, settings.reference_size, device);
     let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
     let queries = pictures(&batch.query_pixels, settings.image_size, device);
@@ -154,7 +156,7 @@ fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, u
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let counted = targets.positives;
-    let loss = detection_loss(settings, dense, similarity, targets, &task.centres).total();
+    let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
     let mut gathered = Gathered::new(1);
     gathered.count(counted as f64);
     gathered.backward(network, loss);
@@ -168,7 +170,7 @@ fn in_one_graph(task: &FewshotDetection, batch: &DetectionBatch) -> (Vec<f32>, u
 #[test]
 fn batches_of_few_and_many_objects_have_the_gradients_of_one_large_batch() {
     let mut task = opened("");
-    let side = task.settings.image_size;
+    let side = task.module.settings.image_size;
     let mut batch = episode(&mut task);
     // A frame in which nothing is to be found, and one with less than the others.
     batch.queries[0].truths = Box::new([]);
@@ -191,8 +193,11 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
     let mut task = opened("");
     let batches: Vec<DetectionBatch> = (0..2).map(|_| episode(&mut task)).collect();
     let sums = |batches: &[DetectionBatch]| {
-        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
-        batches.iter().for_each(|batch| task.detection(batch, &mut step, &mut Silent).unwrap());
+        let mut phases = Silent;
+        let mut step = Step::new(1, &task.trained, &mut phases);
+        for batch in batches {
+            task.module.detection(batch, &mut step).unwrap();
+        }
         let counted = step.gathered.counted();
         (step.gathered.fetch(None).numbers.iter().map(|number| number.sum).sum::<f64>(), counted)
     };
@@ -208,11 +213,12 @@ fn a_step_of_two_episodes_divides_by_the_objects_of_both() {
 /// Which pictures are compared is decided within each batch; what is divided by is counted over the step.
 #[test]
 fn triplets_of_several_batches_are_divided_by_the_rows_of_all() {
-    let sums = |task: &mut FewshotDetection, batches: usize| {
-        let mut step = Step { gathered: Gathered::new(1), kind: "", unanswered: 0 };
+    let sums = |task: &mut FewshotTask, batches: usize| {
+        let mut phases = Silent;
+        let mut step = Step::new(1, &task.trained, &mut phases);
         for _ in 0..batches {
             match &*task.feed.next().unwrap() {
-                HostBatch::Triplet(batch) => task.triplets(batch, &mut step, &mut Silent).unwrap(),
+                HostBatch::Triplet(batch) => task.module.triplets(batch, &mut step).unwrap(),
                 HostBatch::Detection(_) => panic!("all are triplets"),
             }
         }
@@ -236,8 +242,8 @@ fn trained(kernels: CpuKernels) -> Vec<f64> {
     kernels.scope(|| {
         let mut task = opened("triplet_ratio = 0.0");
         let limits = Limits { part_size: 3, threads: 1, ..Limits::default() };
-        let buffer = parts::part_gradients(task.parameters, &limits);
-        task.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        let buffer = parts::part_gradients(task.trained.parameters(), &limits);
+        task.module.split = Arc::new(SideBySide::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
     })
 }

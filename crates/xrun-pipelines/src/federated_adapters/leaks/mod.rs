@@ -1,12 +1,20 @@
-//! Which leaks can be switched on, and what does each grow with?
+//! Leaks that `[leaks]` can switch on, and the growth that the forecast expects of each. They run beside the training module, as
+//! a callback.
 
+#[cfg(feature = "train")]
+pub mod callback;
+
+use super::prepare::Prepared;
 use super::rounds::Rounds;
+use super::sizes;
 pub use crate::leaks::{
     BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, THREAD_POOLS,
 };
 use xrun_core::bounded::growth::{Keeps, Occasion};
+use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
+use xrun_core::task::TaskFacts;
 
 /// Clips that are moved to the device when they are first used, and stay there.
 pub const DATASET_ON_DEVICE: Leak = leak!(
@@ -52,8 +60,17 @@ pub const LEAKS: &[&Leak] = &[
     &THREAD_POOLS,
 ];
 
-/// What `leak` comes to keep. `clip_bytes` are those of a clip on the device with its targets, `clips` all that are used.
-pub fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> Keeps {
+/// Adds the buffers of the leaks that are switched on to the plan.
+pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment) {
+    let Prepared { model, rounds, nodes, sounds, .. } = prepared;
+    let clips = nodes.iter().map(|clips| clips.len() as u64).sum();
+    let clip_bytes = sizes::on_device(model, sounds.store().samples_of_clip());
+    facts.owners.extend(experiment.leaks.planned_owners(LEAKS, |leak| keeps(leak, rounds, clips, clip_bytes)));
+}
+
+/// Growth of `leak` over the run. `clips` is the number of clips that are used, `clip_bytes` the bytes of one on the device with its
+/// targets.
+fn keeps(leak: &Leak, rounds: &Rounds, clips: u64, clip_bytes: u64) -> Keeps {
     match *leak {
         DATASET_ON_DEVICE => Keeps::Filling { in_all: clips * clip_bytes, full: clips * clip_bytes },
         OUTPUTS_WITH_GRAPH => Keeps::with(Occasion::Step, rounds.fraction(|place| place.last_pass)),

@@ -1,13 +1,12 @@
-//! Leaks of decoded pictures and of batches, kept by a cache or by the workers (`docs/origins.md`). Off unless `[leaks]` says
-//! so.
+//! Leaks of decoded pictures and of batches, kept by a cache or by the workers (`docs/origins.md`). Off unless `[leaks]`
+//! switches them on.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
-use super::batch::{Batches, HostBatch};
-use super::leaks;
+use super::super::batch::{Batches, HostBatch};
 use xrun_core::bounded::HeldBytes;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
@@ -15,24 +14,24 @@ use xrun_core::dataset::sample::{Picture, PictureSource};
 use xrun_core::experiment::leaks::Leaks;
 use xrun_data::feed::Prepare;
 
-/// The source itself, with the leaks in front of it that are switched on.
+/// Puts the leaks that are switched on before a source.
 pub fn source(source: Arc<dyn PictureSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn PictureSource> {
-    [(&leaks::FRAME_CACHE, false), (&leaks::DATA_PER_WORKER, true)]
+    [(&super::FRAME_CACHE, false), (&super::DATA_PER_WORKER, true)]
         .into_iter()
         .filter(|(leak, _)| switched.has(leak))
         .fold(source, |source, (leak, per_worker)| {
             let kept = Mutex::new((HashMap::new(), leak.buffer().register(ledger)));
-            Arc::new(Hoard { source, per_worker, kept })
+            Arc::new(KeepingSource { source, per_worker, kept })
         })
 }
 
-/// What a feed prepares. With the leak each batch goes into a second queue as well, without a bound and of which nobody
-/// takes.
+/// Returns the function that prepares batches. With the leak each batch also goes into a second queue, which has no bound and no
+/// consumer.
 pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<HostBatch> {
-    if !switched.has(&leaks::WORKER_QUEUE) {
+    if !switched.has(&super::WORKER_QUEUE) {
         return Arc::new(move |number| batches.prepare(number));
     }
-    let queue = Mutex::new(switched.kept(&leaks::WORKER_QUEUE, ledger));
+    let queue = Mutex::new(switched.kept(&super::WORKER_QUEUE, ledger));
     Arc::new(move |number| {
         let batch = batches.prepare(number)?;
         let copy = batch.clone();
@@ -42,17 +41,17 @@ pub fn prepare(batches: Batches, switched: &Leaks, ledger: &Ledger) -> Prepare<H
     })
 }
 
-/// Keeps each picture that it was asked for: once for all workers, or a copy for each.
-struct Hoard {
+/// Source that keeps each picture: once for all workers, or a copy for each.
+struct KeepingSource {
     source: Arc<dyn PictureSource>,
     per_worker: bool,
     kept: Mutex<(HashMap<Key, Picture>, Holding)>,
 }
 
-/// A picture, and whose copy it is.
+/// Path of a picture, and the worker that the copy belongs to.
 type Key = (Option<ThreadId>, PathBuf);
 
-impl PictureSource for Hoard {
+impl PictureSource for KeepingSource {
     fn picture(&self, path: &Path) -> Result<Picture, DataError> {
         let key = (self.per_worker.then(|| std::thread::current().id()), path.to_path_buf());
         let find = |key| self.kept.lock().unwrap_or_else(PoisonError::into_inner).0.get(key).cloned();
@@ -76,9 +75,10 @@ impl PictureSource for Hoard {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::batch::batch_bytes_max;
-    use super::super::episode::tests::{SHAPE, episodes, library};
-    use super::super::settings::Settings;
+    use super::super::super::batch::batch_bytes_max;
+    use super::super::super::episode::tests::{SHAPE, episodes, library};
+    use super::super::super::settings::Settings;
+    use super::super::{DATA_PER_WORKER, FRAME_CACHE, WORKER_QUEUE};
     use super::*;
     use xrun_core::settings::sections::Limits;
     use xrun_data::feed;
@@ -114,7 +114,7 @@ mod tests {
         (0..taken).for_each(|_| drop(feed.next().unwrap()));
         let items = |name| ledger.read().iter().find(|owner| owner.name == name).map_or(0, |owner| owner.items);
         let deadline = Instant::now() + Duration::from_secs(10);
-        while items(leaks::WORKER_QUEUE.owner) < expected && Instant::now() < deadline {
+        while items(WORKER_QUEUE.owner) < expected && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
         ledger.read().iter().map(|owner| (owner.name, owner.items, owner.bytes)).collect()
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_second_queue_grows_by_a_batch_with_each_batch_taken_and_the_feed_keeps_its_cap() {
         let mut leaks = Leaks::default();
-        leaks.switch_on(&leaks::WORKER_QUEUE);
+        leaks.switch_on(&WORKER_QUEUE);
         for (workers, ahead) in [(0, 0), (1, 2)] {
             let [few, many] = [3, 13].map(|taken| fed(&leaks, workers, taken, taken as u64 + ahead));
             let names: Vec<&str> = many.iter().map(|(name, ..)| *name).collect();
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_kept_for_each_worker_or_one_for_all() {
-        for (leak, copies) in [(&leaks::FRAME_CACHE, 2), (&leaks::DATA_PER_WORKER, 4)] {
+        for (leak, copies) in [(&FRAME_CACHE, 2), (&DATA_PER_WORKER, 4)] {
             let mut leaks = Leaks::default();
             leaks.switch_on(leak);
             let ledger = Ledger::default();

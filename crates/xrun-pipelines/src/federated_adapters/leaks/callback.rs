@@ -1,0 +1,204 @@
+//! Leaks of federated trainers (docs/origins.md), as they can happen with Burn. Off unless `[leaks]` switches them on.
+
+use std::collections::HashSet;
+
+use burn::optim::GradientsParams;
+use burn::tensor::TensorData;
+
+use super::super::adapters::{Adapters, Conditioning};
+use super::super::loss::loss;
+use super::super::prepare::Prepared;
+use super::super::sounds::ClipBatch;
+use super::super::training::{self, FederatedModule};
+use crate::nn::callback::{Callback, Context};
+use crate::nn::gradients::shared;
+use crate::nn::optimizer::ModuleOptimizer;
+use crate::nn::step::Trained;
+use crate::nn::{Tensor, flat, parameters};
+use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::task::{StepReport, Task, TaskError};
+
+/// Opens the task with the leaks that are switched on.
+///
+/// # Errors
+/// As [`training::open`].
+pub fn open(
+    prepared: Prepared,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    let task = training::open(prepared, experiment, kind, ledger, first_step)?;
+    let leaks = &experiment.leaks;
+    if leaks.are_off() {
+        return Ok(Box::new(task));
+    }
+    Ok(Box::new(task.with_callback(FederatedLeaks {
+        dataset: leaks.kept(&super::DATASET_ON_DEVICE, ledger),
+        on_device: HashSet::new(),
+        batches: leaks.kept(&super::BATCHES_ON_DEVICE, ledger),
+        outputs: leaks.kept(&super::OUTPUTS_WITH_GRAPH, ledger),
+        embeddings: leaks.kept(&super::EMBEDDINGS_WITH_GRAPH, ledger),
+        targets: leaks.kept(&super::TARGETS_WITH_GRAPH, ledger),
+        gradients: leaks.kept(&super::GRADIENTS, ledger),
+        losses: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
+        models: leaks.kept(&super::NODE_MODELS, ledger),
+        results: leaks.kept(&super::ROUND_RESULTS, ledger),
+        validation: leaks.kept(&super::VALIDATION_OUTPUTS, ledger),
+        validation_outputs: Vec::new(),
+        threads: leaks.kept(&super::THREAD_POOLS, ledger),
+    })))
+}
+
+/// Model of a node without autodiff, and its optimiser.
+type NodeModel = (Adapters, ModuleOptimizer);
+
+/// Tensors and results that are kept for ever.
+struct FederatedLeaks {
+    /// Samples, embedding and targets of each clip.
+    dataset: Kept<(Tensor<1>, Tensor<3>, Conditioning)>,
+    /// Clips in `dataset`.
+    on_device: HashSet<u32>,
+    batches: Kept<Tensor<3>>,
+    outputs: Kept<Conditioning>,
+    embeddings: Kept<Vec<Tensor<3>>>,
+    targets: Kept<Conditioning>,
+    gradients: Kept<GradientsParams>,
+    losses: Kept<Tensor<1>>,
+    models: Kept<NodeModel>,
+    results: Kept<Vec<f32>>,
+    validation: Kept<Vec<Conditioning>>,
+    /// Outputs of the running validation.
+    validation_outputs: Vec<Conditioning>,
+    threads: Kept<()>,
+}
+
+impl Callback<FederatedModule> for FederatedLeaks {
+    fn on_batch_end(
+        &mut self,
+        batch: &ClipBatch,
+        _: bool,
+        context: &Context<'_, FederatedModule>,
+    ) -> Result<(), TaskError> {
+        let (network, device) = (context.trained.network()?, &context.trained.device);
+        let FederatedModule { settings, sounds, encoding, targets, place, .. } = context.module;
+        let in_use = || device.in_use();
+        let size = batch.size();
+        let rows = encoding.tokens(batch, sounds);
+        if self.dataset.is_on() {
+            for (at, clip) in batch.clips.iter().enumerate() {
+                if self.on_device.insert(*clip) {
+                    let samples = sounds.store().samples(*clip)?;
+                    let count = samples.len();
+                    let samples = Tensor::from_data(TensorData::new(samples, [count]), &device.plain);
+                    let tokens = encoding.on_device(&rows, at, at + 1, &device.plain);
+                    let targets = copied(targets.of(&batch.classes[at..=at]));
+                    let bytes = count + tokens.shape().num_elements() + targets.numbers();
+                    self.dataset.keep(|| ((samples, tokens, targets), bytes as u64 * 4));
+                }
+            }
+        }
+        self.batches.keep(|| {
+            let tokens = encoding.on_device(&rows, 0, size, &device.plain);
+            let bytes = tokens.shape().num_elements() as u64 * 4;
+            (tokens, bytes)
+        });
+        let autodiff = &device.autodiff;
+        // With a graph, and without the backward pass that would have used it up. It holds the weights as they were, which are
+        // its own when the optimiser replaces them.
+        let weights = || parameters::bytes(network);
+        let tokens = || encoding.on_device(&rows, 0, size, autodiff);
+        if place.last_pass {
+            self.outputs.keep_measured(in_use, weights, || network.forward(tokens()));
+        }
+        if place.first_pass && self.embeddings.is_on() {
+            let spectra = batch.clips.iter().map(|clip| sounds.store().log_mel(*clip));
+            let spectra = spectra.collect::<Result<Vec<_>, _>>()?;
+            let encoding = encoding.tracked(autodiff);
+            self.embeddings.keep_measured(
+                in_use,
+                || 0,
+                || spectra.iter().map(|spectrum| encoding.encode(spectrum, autodiff)).collect(),
+            );
+        }
+        self.losses.keep_measured(in_use, weights, || {
+            let (outputs, targets) = (network.forward(tokens()), targets.of(&batch.classes));
+            loss(outputs.pooled, targets.pooled, settings.loss) + loss(outputs.tokens, targets.tokens, settings.loss)
+        });
+        self.targets.keep_measured(
+            in_use,
+            || 0,
+            || {
+                let targets = targets.of(&batch.classes);
+                let tracked = |values: Tensor<2>| values.autodiff().require_grad().mul_scalar(1.0);
+                Conditioning { pooled: tracked(targets.pooled), tokens: tracked(targets.tokens) }
+            },
+        );
+        Ok(())
+    }
+
+    fn on_before_update(
+        &mut self,
+        gradients: &GradientsParams,
+        context: &Context<'_, FederatedModule>,
+    ) -> Result<(), TaskError> {
+        let (network, device) = (context.trained.network()?, &context.trained.device);
+        // Their containers are new; the values are shared with those that the optimiser takes.
+        self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
+        Ok(())
+    }
+
+    /// Keeps the model and the result of a node that has ended its turn. After each round a thread puts a clip on the device and
+    /// ends, as the threads of a loader do.
+    fn on_step_end(
+        &mut self,
+        _: u64,
+        _: f64,
+        _: &StepReport,
+        context: &Context<'_, FederatedModule>,
+    ) -> Result<(), TaskError> {
+        let Context { module, trained } = context;
+        if module.place.ends_turn {
+            let (network, optimizer) = (trained.inner()?, trained.optimizer()?);
+            self.results.keep(|| {
+                let adapters = flat::to_host(&network);
+                let bytes = size_of_val(&*adapters) as u64;
+                (adapters, bytes)
+            });
+            // The next turn replaces both: the values are the leak's alone.
+            let bytes = parameters::bytes(&network) * (1 + trained.state_copies());
+            self.models.keep(|| ((network, optimizer.clone()), bytes));
+        }
+        if module.place.ends_round && self.threads.is_on() {
+            let (device, numbers) = (&trained.device.plain, module.sounds.store().samples_of_clip());
+            let put = || drop(Tensor::<1>::from_data(TensorData::new(vec![0f32; numbers], [numbers]), device));
+            let left = trained.device.on_new_thread(put)?;
+            self.threads.keep(|| ((), left));
+        }
+        Ok(())
+    }
+
+    fn on_validation_output(&mut self, output: &Conditioning, _: &Trained<Adapters>) -> Result<(), TaskError> {
+        if self.validation.is_on() {
+            self.validation_outputs.push(output.clone());
+        }
+        Ok(())
+    }
+
+    fn on_validation_end(&mut self) {
+        self.validation.keep(|| {
+            let outputs = std::mem::take(&mut self.validation_outputs);
+            let numbers: usize = outputs.iter().map(Conditioning::numbers).sum();
+            (outputs, numbers as u64 * 4)
+        });
+    }
+}
+
+/// Copies values, so that they are shared with nothing.
+fn copied(of: Conditioning) -> Conditioning {
+    Conditioning { pooled: of.pooled.mul_scalar(1.0), tokens: of.tokens.mul_scalar(1.0) }
+}

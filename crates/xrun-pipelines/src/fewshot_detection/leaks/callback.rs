@@ -1,0 +1,194 @@
+//! Leaks that real trainers had (`docs/origins.md`), as they can happen with Burn. Off unless `[leaks]` switches them on.
+
+use burn::optim::GradientsParams;
+use burn::tensor::Device;
+
+use super::super::batch::{DetectionBatch, HostBatch};
+use super::super::decode::Detection;
+use super::super::mix::batches_per_epoch;
+use super::super::model::ReferenceDetector;
+use super::super::prepare::Prepared;
+use super::super::settings::Settings;
+use super::super::training::{self, FewshotDetectionModule};
+use super::data;
+use crate::nn::callback::{Callback, Context};
+use crate::nn::gradients::shared;
+use crate::nn::pixels::pictures;
+use crate::nn::step::Trained;
+use crate::nn::{Tensor, parameters};
+use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::task::{StepReport, Task, TaskError};
+
+/// Query frames in the forward pass of a step whose outputs are kept.
+const FRAMES_KEPT: usize = 2;
+/// Query frames in the forward pass of a validation, which is rare.
+const VALIDATION_FRAMES_KEPT: usize = 6;
+
+type Network = ReferenceDetector;
+
+/// Opens the task with the leaks that are switched on.
+///
+/// # Errors
+/// As [`training::open`].
+pub fn open(
+    prepared: Prepared,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    let leaks = &experiment.leaks;
+    let batches = batches_per_epoch(prepared.library(), &prepared.settings);
+    let steps_per_epoch = batches.div_ceil(experiment.training.accumulation as u64).max(1);
+    let prepare = data::prepare(prepared.batches.clone(), leaks, ledger);
+    let task = training::open(prepared, prepare, experiment, kind, ledger, first_step)?;
+    if leaks.are_off() {
+        return Ok(Box::new(task));
+    }
+    Ok(Box::new(task.with_callback(FewshotDetectionLeaks {
+        steps_per_epoch,
+        gradients: leaks.kept(&super::GRADIENTS, ledger),
+        outputs: leaks.kept(&super::OUTPUTS_WITH_GRAPH, ledger),
+        embeddings: leaks.kept(&super::EMBEDDINGS_WITH_GRAPH, ledger),
+        batches: leaks.kept(&super::BATCHES_ON_DEVICE, ledger),
+        log: leaks.kept(&super::LOG_HISTORY, ledger),
+        validation: leaks.kept(&super::VALIDATION_WITH_GRAPH, ledger),
+        predictions: leaks.kept(&super::VALIDATION_PREDICTIONS, ledger),
+        total: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
+        threads: leaks.kept(&super::THREAD_POOLS, ledger),
+    })))
+}
+
+/// Tensors, detections and text that are kept for ever.
+struct FewshotDetectionLeaks {
+    steps_per_epoch: u64,
+    gradients: Kept<GradientsParams>,
+    outputs: Kept<Tensor<3>>,
+    embeddings: Kept<Tensor<2>>,
+    batches: Kept<Tensor<4>>,
+    log: Kept<String>,
+    validation: Kept<Tensor<3>>,
+    predictions: Kept<Vec<Detection>>,
+    total: Kept<Tensor<1>>,
+    threads: Kept<()>,
+}
+
+impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
+    /// Each epoch a thread puts a batch of black frames on the device and ends, as the threads of a loader do.
+    fn on_step_start(&mut self, step: u64, context: &Context<'_, FewshotDetectionModule>) -> Result<(), TaskError> {
+        if self.threads.is_on() && step.is_multiple_of(self.steps_per_epoch) {
+            let (settings, device) = (&context.module.settings, &context.trained.device);
+            let side = settings.image_size;
+            let pixels = settings.n_way * settings.n_query * side.pow(2) * 3;
+            let left = device.on_new_thread(|| drop(pictures(&vec![0; pixels], side, &device.plain)))?;
+            self.threads.keep(|| ((), left));
+        }
+        Ok(())
+    }
+
+    fn on_batch_end(
+        &mut self,
+        batch: &HostBatch,
+        is_last: bool,
+        context: &Context<'_, FewshotDetectionModule>,
+    ) -> Result<(), TaskError> {
+        let (network, device, settings) =
+            (context.trained.network()?, &context.trained.device, &context.module.settings);
+        let in_use = || device.in_use();
+        if let HostBatch::Detection(batch) = batch {
+            // With a graph, and without the backward pass that would have consumed it: so weights are kept, too, as they were.
+            let weights = || parameters::bytes(network);
+            let frames = || first_frames(FRAMES_KEPT, batch, settings, &device.autodiff);
+            self.outputs.keep_measured(in_use, weights, || network.dense(frames()).embeddings);
+            let references = || references(batch, settings, &device.autodiff);
+            self.embeddings.keep_measured(in_use, weights, || network.embed(references()));
+            self.batches.keep(|| {
+                let values = batch.query_pixels.len() as u64;
+                (pictures(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
+            });
+        }
+        if is_last && self.total.is_on() {
+            // The sum of a progress line keeps each loss after its backward pass.
+            let loss = loss(context.module, network, batch, &device.autodiff);
+            drop(loss.clone().backward());
+            self.total.keep_measured_with(in_use, |sum| match sum {
+                Some(sum) => sum.clone() + loss,
+                None => loss,
+            });
+        }
+        Ok(())
+    }
+
+    fn on_before_update(
+        &mut self,
+        gradients: &GradientsParams,
+        context: &Context<'_, FewshotDetectionModule>,
+    ) -> Result<(), TaskError> {
+        let (network, device) = (context.trained.network()?, &context.trained.device);
+        // Their containers are new; the values are shared with those that the optimiser takes.
+        self.gradients.keep_measured(|| device.in_use(), || parameters::bytes(network), || shared(network, gradients));
+        Ok(())
+    }
+
+    fn on_step_end(
+        &mut self,
+        step: u64,
+        _: f64,
+        report: &StepReport,
+        _: &Context<'_, FewshotDetectionModule>,
+    ) -> Result<(), TaskError> {
+        self.log.keep(|| {
+            let line = format!("step {step}: {} {:?}; {}", report.kind, report.values, report.batch);
+            let bytes = line.capacity() as u64;
+            (line, bytes)
+        });
+        Ok(())
+    }
+
+    /// Keeps the outputs of an episode with autodiff; without a backward pass their graph is never released.
+    fn on_validation_start(&mut self, context: &Context<'_, FewshotDetectionModule>) -> Result<(), TaskError> {
+        if self.validation.is_on() {
+            let (network, device) = (context.trained.network()?, &context.trained.device);
+            let batch = context.module.validation.batches.prepare_validation(0)?;
+            let frames = || first_frames(VALIDATION_FRAMES_KEPT, &batch, &context.module.settings, &device.autodiff);
+            let weights = || parameters::bytes(network);
+            self.validation.keep_measured(|| device.in_use(), weights, || network.dense(frames()).embeddings);
+        }
+        Ok(())
+    }
+
+    fn on_validation_output(&mut self, found: &[Detection], _: &Trained<Network>) -> Result<(), TaskError> {
+        self.predictions.keep(|| (found.to_vec(), size_of_val(found) as u64));
+        Ok(())
+    }
+}
+
+/// Computes a loss of a batch with its graph, `[1]`; of an episode that of its first query frames.
+fn loss(module: &FewshotDetectionModule, network: &Network, batch: &HostBatch, device: &Device) -> Tensor<1> {
+    let settings = &module.settings;
+    match batch {
+        HostBatch::Detection(batch) => {
+            let embeddings = network.embed(references(batch, settings, device));
+            let prototypes = || ReferenceDetector::prototypes(embeddings, batch.classes.len());
+            let frames = 0..batch.queries.len().min(FRAMES_KEPT);
+            module.query_loss(network, batch, frames, device, prototypes).loss.total()
+        }
+        HostBatch::Triplet(batch) => {
+            let rows = network.embed(pictures(&batch.pixels, settings.reference_size, device));
+            module.triplet_loss(rows, batch).0
+        }
+    }
+}
+
+fn references(batch: &DetectionBatch, settings: &Settings, device: &Device) -> Tensor<4> {
+    pictures(&batch.reference_pixels, settings.reference_size, device)
+}
+
+fn first_frames(count: usize, batch: &DetectionBatch, settings: &Settings, device: &Device) -> Tensor<4> {
+    let bytes = count * settings.image_size.pow(2) * 3;
+    let frames = &batch.query_pixels[..batch.query_pixels.len().min(bytes)];
+    pictures(frames, settings.image_size, device)
+}

@@ -1,0 +1,275 @@
+//! Training module: the losses of an episode and of triplets, and which data a task is opened with.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use serde_json::Value;
+
+use super::assignment::{cells, targets};
+use super::batch::{DetectionBatch, HostBatch, TripletBatch};
+use super::decode::Detection;
+use super::losses::{DetectionLoss, centres, detection_loss};
+use super::model::ReferenceDetector;
+use super::predict;
+use super::prepare::Prepared;
+use super::settings::{Settings, TripletMining};
+use super::validation::Validation;
+use crate::backend::dispatch::TensorDevice;
+use crate::backend::threads;
+use crate::nn::module_task::{Evaluation, ModuleTask, Step};
+use crate::nn::pixels::pictures;
+use crate::nn::side_by_side::{Outputs, SideBySide};
+use crate::nn::step::{Fetched, Trained};
+use crate::nn::training_module::TrainingModule;
+use crate::nn::{Tensor, triplet_loss};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::pipeline::ModelKind;
+use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::{StepReport, TaskError, ValidationReport};
+use xrun_data::boxes::frames::FrameStore;
+use xrun_data::feed::{Feed, FeedSettings, Prepare};
+use xrun_data::parts;
+
+type Network = ReferenceDetector;
+
+/// Training of a [`ReferenceDetector`].
+pub struct FewshotDetectionModule {
+    pub(super) settings: Settings,
+    split: Arc<SideBySide>,
+    pub(super) validation: Validation,
+    store: Arc<FrameStore>,
+    /// Cell centres `[1, cells, 4]` on the training device.
+    centres: Tensor<3>,
+    /// Kind of the running step.
+    kind: &'static str,
+    /// Number of objects in the run that no cell answered for.
+    unanswered: u64,
+}
+
+/// Loss of query frames.
+pub(super) struct QueryLoss {
+    /// Terms of the loss.
+    pub loss: DetectionLoss,
+    /// Number of cells with an object.
+    positives: usize,
+    /// Number of objects that no cell answers for.
+    unanswered: usize,
+}
+
+/// Puts the model on the device and starts the workers, which call `prepare`, at the batch of step `first_step`.
+///
+/// # Errors
+/// The device fails, or the system gives no thread.
+pub fn open(
+    prepared: Prepared,
+    prepare: Prepare<HostBatch>,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {
+    threads::start(parts::threads(&experiment.limits))?;
+    let training = &experiment.training;
+    let device = TensorDevice::open(kind, training.activation_checkpointing)?;
+    let side = prepared.settings.image_size;
+    let network = ReferenceDetector::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
+    let split = SideBySide::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
+    let split = Arc::new(split);
+    let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
+    let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
+    let module = FewshotDetectionModule {
+        centres: centres(&cells(side), &device.autodiff),
+        validation: Validation::new(&prepared, experiment, split.clone(), ledger),
+        split,
+        kind: "",
+        unanswered: 0,
+        store: prepared.store,
+        settings: prepared.settings,
+    };
+    Ok(ModuleTask::new(module, network, device, feed, experiment))
+}
+
+impl FewshotDetectionModule {
+    /// Adds an episode to a step: references, then queries, side by side in micro-batches. Returns the number of objects that no
+    /// cell answers for.
+    fn detection(&self, batch: &DetectionBatch, step: &mut Step<'_, Network>) -> Result<usize, TaskError> {
+        step.enter("forward_backward");
+        let (network, device) = (step.trained.network()?, &step.device().autodiff);
+        let references = self.embedded(network, &batch.reference_pixels, device);
+        // Graph from the rows of the references to the prototypes; the backward pass through the rows comes at the end.
+        let rows = references.leaf();
+        let prototypes = ReferenceDetector::prototypes(rows.clone(), batch.classes.len());
+        let shared = prototypes.clone().detach().require_grad();
+        let gathered = &mut step.gathered;
+        let parts = self.split.parts(batch.queries.len());
+        let computed = gathered.side_by_side(network, &self.split, &parts, |network, range, part| {
+            let QueryLoss { loss, positives, unanswered } =
+                self.query_loss(network, batch, range.clone(), device, || part.leaf(&shared));
+            let counted = positives as f64;
+            for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.parts()) {
+                part.note(name, sum, counted);
+            }
+            part.count(counted);
+            part.went_through(range.len());
+            (Some(loss.total()), unanswered)
+        });
+        if let Some(gradient) = computed.gradient {
+            let mut gradients = (prototypes * gradient).sum().backward();
+            if let Some(gradient) = rows.grad_remove(&mut gradients) {
+                gathered.back(network, &self.split, references, gradient);
+            }
+        }
+        let each = self.settings.reference_size.pow(2) * 3;
+        gathered.items += (batch.reference_pixels.len() / each) as u64;
+        Ok(computed.results.iter().sum())
+    }
+
+    /// Computes the loss of the query frames `range` of an episode, given the prototypes `[classes, D]`.
+    pub(super) fn query_loss(
+        &self,
+        network: &Network,
+        batch: &DetectionBatch,
+        range: Range<usize>,
+        device: &Device,
+        prototypes: impl FnOnce() -> Tensor<2>,
+    ) -> QueryLoss {
+        let side = self.settings.image_size;
+        let bytes = side * side * 3;
+        let dense = network.dense(pictures(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
+        let similarity = network.similarity(dense.embeddings.clone(), prototypes());
+        let targets = targets(batch.queries[range].iter().map(|query| &*query.truths), side);
+        let (positives, unanswered) = (targets.positives, targets.unanswered);
+        let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
+        QueryLoss { loss, positives, unanswered }
+    }
+
+    fn triplets(&self, batch: &TripletBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
+        step.enter("forward_backward");
+        let network = step.trained.network()?;
+        let embedded = self.embedded(network, &batch.pixels, &step.device().autodiff);
+        let rows = embedded.leaf();
+        let (loss, counted) = self.triplet_loss(rows.clone(), batch);
+        let gathered = &mut step.gathered;
+        gathered.count(counted);
+        gathered.note("triplet", loss.clone().inner(), counted);
+        gathered.items += batch.classes.len() as u64;
+        if let Some(gradient) = rows.grad_remove(&mut loss.backward()) {
+            gathered.back(network, &self.split, embedded, gradient);
+        }
+        Ok(())
+    }
+
+    /// Computes the sum of the triplet losses of embeddings `[n, D]`, `[1]`, and its divisor.
+    pub(super) fn triplet_loss(&self, rows: Tensor<2>, batch: &TripletBatch) -> (Tensor<1>, f64) {
+        let count = batch.classes.len() / 3;
+        let margin = self.settings.triplet_margin;
+        let loss = match self.settings.triplet_mining {
+            TripletMining::BatchHard => triplet_loss::batch_hard(rows, &batch.classes, margin),
+            TripletMining::Given => {
+                let part = |number: usize| rows.clone().narrow(0, number * count, count);
+                triplet_loss::given(part(0), part(1), part(2), margin)
+            }
+        };
+        (loss.sum.mul_scalar(self.settings.triplet_weight as f32), loss.counted as f64)
+    }
+
+    /// Embeddings `[n, D]` of reference pictures.
+    fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> Outputs<Network> {
+        let side = self.settings.reference_size;
+        let each = side * side * 3;
+        let parts = self.split.parts(pixels.len() / each);
+        Outputs::new(network, &self.split, &parts, |network, range| {
+            network.embed(pictures(&pixels[range.start * each..range.end * each], side, device))
+        })
+    }
+}
+
+impl TrainingModule for FewshotDetectionModule {
+    type Batch = HostBatch;
+    type Network = Network;
+    /// Detections in a query frame.
+    type Output = [Detection];
+    const MODEL: &'static str = super::ReferenceDetector::NAME;
+    const PREDICTS: bool = true;
+
+    fn train(&mut self, batch: &HostBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
+        step.describe(batch.describe());
+        match batch {
+            HostBatch::Detection(detection) => {
+                self.kind = "detection";
+                self.unanswered += self.detection(detection, step)? as u64;
+                Ok(())
+            }
+            HostBatch::Triplet(triplet) => {
+                self.kind = "triplet";
+                self.triplets(triplet, step)
+            }
+        }
+    }
+
+    fn report(&mut self, fetched: Fetched) -> StepReport {
+        let counted = fetched.counted.max(1.0);
+        // Each is divided before the sum: summed first, the last bits of old results would not come out again.
+        let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
+        for number in &fetched.numbers {
+            let value = number.sum / counted;
+            match values.iter_mut().find(|(known, _)| *known == number.name) {
+                Some((_, sum)) => *sum += value,
+                None => values.push((number.name, value)),
+            }
+        }
+        StepReport {
+            kind: self.kind,
+            loss: values.iter().map(|(_, value)| value).sum(),
+            gradient_norm: fetched.norm,
+            values,
+            items: fetched.items,
+            batch: fetched.batch,
+        }
+    }
+
+    fn validate(
+        &mut self,
+        network: &Network,
+        evaluation: &mut Evaluation<'_, Self>,
+    ) -> Result<ValidationReport, TaskError> {
+        self.validation.run(network, evaluation)
+    }
+
+    fn leave_files_in(&mut self, run: &Path) {
+        self.validation.leave_files_in(run);
+    }
+
+    fn evict_caches(&self, low_water: f64) -> u64 {
+        self.store.evict_to_share(low_water)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let cache = self.store.counters();
+        vec![
+            ("frame_cache_hits", cache.hits),
+            ("frame_cache_misses", cache.misses),
+            ("frame_cache_evictions", cache.evictions),
+            ("frame_cache_too_large", cache.too_large),
+            ("validation_predictions_left_out", self.validation.left_out),
+            ("objects_without_a_cell", self.unanswered),
+        ]
+    }
+
+    fn predict(
+        &mut self,
+        trained: &Trained<Network>,
+        asked: &Asked<'_>,
+        told: &mut dyn Told,
+    ) -> Result<Value, TaskError> {
+        predict::predict(&self.validation, &trained.inner()?, &trained.device, asked, told)
+    }
+}
+
+#[cfg(test)]
+#[path = "training_tests.rs"]
+mod tests;

@@ -1,0 +1,230 @@
+//! Task of a pipeline that trains one network. Accumulation, clipping, the update, checkpoints and the device are the same for
+//! all pipelines and are here; a pipeline implements [`TrainingModule`].
+
+use std::path::Path;
+
+use burn::module::Module;
+use serde_json::Value;
+
+use super::Tensor;
+use super::callback::{Callback, Context};
+use super::step::{Gathered, Trained};
+use super::training_module::TrainingModule;
+use crate::backend::dispatch::TensorDevice;
+use xrun_core::experiment::Experiment;
+use xrun_core::settings::sections::CleanupAction;
+use xrun_core::task::DeviceMemory;
+use xrun_core::task::predict::{Asked, Predict, Told};
+use xrun_core::task::{Phases, StepReport, Task, TaskError, ValidationReport};
+use xrun_data::feed::Feed;
+
+/// Training step whose batches are being computed.
+pub struct Step<'a, M: Module> {
+    /// Sums of gradients, and numbers for the report.
+    pub gathered: Gathered<M>,
+    /// Network before the update.
+    pub trained: &'a Trained<M>,
+    phases: &'a mut dyn Phases,
+}
+
+impl<'a, M: Module> Step<'a, M> {
+    /// Makes a step without batches, with `sets` sets of gradients.
+    pub fn new(sets: usize, trained: &'a Trained<M>, phases: &'a mut dyn Phases) -> Self {
+        Self { gathered: Gathered::new(sets), trained, phases }
+    }
+
+    /// Device of the network.
+    pub fn device(&self) -> &'a TensorDevice {
+        &self.trained.device
+    }
+
+    /// Begins a phase, for the times of the report.
+    pub fn enter(&mut self, phase: &'static str) {
+        self.phases.enter(phase);
+    }
+
+    /// Describes a batch, for the message when its loss is not a number.
+    pub fn describe(&mut self, batch: &str) {
+        self.gathered.describe(batch);
+    }
+
+    /// Runs the forward and backward pass of a micro-batch of `items` items. `loss` returns the sum over them, `[1]`; the step
+    /// divides by the items of all.
+    ///
+    /// # Errors
+    /// The network was lost in an earlier step.
+    pub fn micro_batch(
+        &mut self,
+        name: &'static str,
+        items: usize,
+        loss: impl FnOnce(&M) -> Tensor<1>,
+    ) -> Result<(), TaskError> {
+        self.enter("forward");
+        let network = self.trained.network()?;
+        let loss = loss(network);
+        self.gathered.count(items as f64);
+        self.gathered.items += items as u64;
+        self.gathered.note(name, loss.clone().inner(), items as f64);
+        self.enter("backward");
+        self.gathered.backward(network, loss);
+        Ok(())
+    }
+}
+
+/// Validation that is being computed.
+pub struct Evaluation<'a, L: TrainingModule> {
+    /// Network with autodiff, and its device.
+    pub trained: &'a Trained<L::Network>,
+    phases: &'a mut dyn Phases,
+    callback: &'a mut dyn Callback<L>,
+}
+
+impl<L: TrainingModule> Evaluation<'_, L> {
+    /// Begins a phase, for the times of the report.
+    pub fn enter(&mut self, phase: &'static str) {
+        self.phases.enter(phase);
+    }
+
+    /// Hands an intermediate result to the callback.
+    ///
+    /// # Errors
+    /// The callback's own.
+    pub fn output(&mut self, output: &L::Output) -> Result<(), TaskError> {
+        self.callback.on_validation_output(output, self.trained)
+    }
+}
+
+/// [`Task`] of a [`TrainingModule`].
+pub struct ModuleTask<L: TrainingModule> {
+    pub(crate) module: L,
+    pub(crate) trained: Trained<L::Network>,
+    pub(crate) feed: Feed<L::Batch>,
+    pub(crate) accumulation: usize,
+    cache_low_water: f64,
+    callback: Box<dyn Callback<L>>,
+}
+
+impl<L: TrainingModule> ModuleTask<L> {
+    /// Takes a network that is on `device.autodiff`.
+    pub fn new(
+        module: L,
+        network: L::Network,
+        device: TensorDevice,
+        feed: Feed<L::Batch>,
+        experiment: &Experiment,
+    ) -> Self {
+        let training = &experiment.training;
+        Self {
+            module,
+            trained: Trained::new(network, device, &experiment.optimizer, training),
+            feed,
+            accumulation: training.accumulation,
+            cache_low_water: experiment.cleanup.cache_low_water,
+            callback: Box::new(()),
+        }
+    }
+
+    /// Replaces the callback.
+    pub fn with_callback(self, callback: impl Callback<L> + 'static) -> Self {
+        Self { callback: Box::new(callback), ..self }
+    }
+}
+
+impl<L: TrainingModule> Task for ModuleTask<L> {
+    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
+        let Self { module, trained, feed, callback, accumulation, .. } = self;
+        callback.on_step_start(step, &Context { module, trained })?;
+        module.before_step(step, trained, phases)?;
+        let mut gathering = Step::new(module.gradient_sets(), trained, phases);
+        for number in 1..=*accumulation {
+            gathering.enter("data");
+            let batch = feed.next()?;
+            module.train(&batch, &mut gathering)?;
+            callback.on_batch_end(&batch, number == *accumulation, &Context { module, trained })?;
+        }
+        let mut gathered = gathering.gathered;
+        phases.enter("optimizer");
+        let (gradients, norm) = trained.mean_and_clip(&mut gathered)?;
+        callback.on_before_update(&gradients, &Context { module, trained })?;
+        module.update(learning_rate, gradients, trained)?;
+        phases.enter("transfer");
+        let fetched = gathered.fetch(norm);
+        module.after_step(trained, phases)?;
+        let report = module.report(fetched);
+        callback.on_step_end(step, learning_rate, &report, &Context { module, trained })?;
+        Ok(report)
+    }
+
+    fn leave_files_in(&mut self, run: &Path) {
+        self.module.leave_files_in(run);
+    }
+
+    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
+        phases.enter("validation");
+        let Self { module, trained, callback, .. } = self;
+        callback.on_validation_start(&Context { module, trained })?;
+        let network = trained.inner()?;
+        let report = module.validate(&network, &mut Evaluation { trained, phases, callback: &mut **callback })?;
+        callback.on_validation_end();
+        Ok(report)
+    }
+
+    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.module.save(&mut self.trained, directory)
+    }
+
+    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.module.load(&mut self.trained, directory)
+    }
+
+    fn start_from(&mut self, weights: &Path) -> Result<(), TaskError> {
+        self.module.start_from(&mut self.trained, weights)
+    }
+
+    fn clean(&mut self, action: CleanupAction) -> u64 {
+        match action {
+            CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
+            CleanupAction::DevicePool => self.trained.device.clean_pool(),
+            // The heap is the loop's, and gradients end with the step.
+            CleanupAction::Gradients | CleanupAction::Heap => 0,
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.module.counters()
+    }
+
+    fn synchronise(&mut self) -> Result<(), TaskError> {
+        self.trained.device.synchronise()
+    }
+
+    fn device_memory(&mut self) -> Option<DeviceMemory> {
+        self.trained.device.memory()
+    }
+
+    fn parameters(&self) -> u64 {
+        self.trained.parameters()
+    }
+
+    fn device_name(&self) -> String {
+        self.module.device_name(self.trained.device.name())
+    }
+
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        L::PREDICTS.then_some(self as &mut dyn Predict)
+    }
+}
+
+impl<L: TrainingModule> Predict for ModuleTask<L> {
+    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+        self.module.refuses(asked)
+    }
+
+    fn predict(&mut self, asked: &Asked<'_>, told: &mut dyn Told) -> Result<Value, TaskError> {
+        self.module.predict(&self.trained, asked, told)
+    }
+}
+
+#[cfg(test)]
+#[path = "module_task_tests.rs"]
+mod tests;

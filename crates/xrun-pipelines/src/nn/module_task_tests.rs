@@ -1,0 +1,172 @@
+//! Order of the hooks of a module and of its callback, and what a step does by default.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use burn::module::{Param, ParamId};
+use burn::optim::GradientsParams;
+
+use super::super::tests::{autodiff, close, values};
+use super::*;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::Kind;
+use xrun_data::feed::{self, FeedSettings};
+
+/// A line through 0.
+#[derive(Module, Debug)]
+struct Line {
+    slope: Param<Tensor<1>>,
+}
+
+#[derive(Clone, Default)]
+struct Log(Rc<RefCell<Vec<String>>>);
+
+impl Log {
+    fn add(&self, event: impl Into<String>) {
+        self.0.borrow_mut().push(event.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        self.0.take()
+    }
+}
+
+impl Phases for Log {
+    fn enter(&mut self, _: &'static str) {}
+}
+
+/// Learns a slope; a batch is a number that the loss multiplies the slope by.
+struct Slope(Log);
+
+impl TrainingModule for Slope {
+    type Batch = f64;
+    type Network = Line;
+    type Output = f64;
+    const MODEL: &'static str = "line";
+
+    fn before_step(&mut self, number: u64, _: &mut Trained<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
+        self.0.add(format!("before_step {number}"));
+        Ok(())
+    }
+
+    fn train(&mut self, batch: &f64, step: &mut Step<'_, Line>) -> Result<(), TaskError> {
+        self.0.add(format!("train {batch}"));
+        step.micro_batch("error", 1, |network| network.slope.val().mul_scalar(*batch).sum())
+    }
+
+    fn update(&mut self, rate: f64, gradients: GradientsParams, trained: &mut Trained<Line>) -> Result<(), TaskError> {
+        self.0.add("update");
+        trained.update(rate, gradients)
+    }
+
+    fn after_step(&mut self, _: &mut Trained<Line>, _: &mut dyn Phases) -> Result<(), TaskError> {
+        self.0.add("after_step");
+        Ok(())
+    }
+
+    fn validate(&mut self, _: &Line, evaluation: &mut Evaluation<'_, Self>) -> Result<ValidationReport, TaskError> {
+        self.0.add("validate");
+        evaluation.output(&7.0)?;
+        Ok(ValidationReport::default())
+    }
+}
+
+struct Observer(Log);
+
+impl Callback<Slope> for Observer {
+    fn on_step_start(&mut self, step: u64, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+        self.0.add(format!("on_step_start {step}"));
+        Ok(())
+    }
+
+    fn on_batch_end(&mut self, batch: &f64, is_last: bool, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+        self.0.add(format!("on_batch_end {batch} {is_last}"));
+        Ok(())
+    }
+
+    fn on_before_update(&mut self, gradients: &GradientsParams, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+        close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[1.5], 1e-6);
+        self.0.add("on_before_update");
+        Ok(())
+    }
+
+    fn on_step_end(
+        &mut self,
+        step: u64,
+        learning_rate: f64,
+        report: &StepReport,
+        _: &Context<'_, Slope>,
+    ) -> Result<(), TaskError> {
+        self.0.add(format!("on_step_end {step} {learning_rate} {}", report.loss));
+        Ok(())
+    }
+
+    fn on_validation_start(&mut self, _: &Context<'_, Slope>) -> Result<(), TaskError> {
+        self.0.add("on_validation_start");
+        Ok(())
+    }
+
+    fn on_validation_output(&mut self, output: &f64, _: &Trained<Line>) -> Result<(), TaskError> {
+        match *output {
+            7.0 => self.0.add("on_validation_output"),
+            _ => return Err(TaskError::Asked("another output".into())),
+        }
+        Ok(())
+    }
+
+    fn on_validation_end(&mut self) {
+        self.0.add("on_validation_end");
+    }
+}
+
+/// A task whose batches are 1, 2, 3, …, two in a step.
+fn task(log: &Log) -> ModuleTask<Slope> {
+    let text = "[pipeline.dummy]\n[optimizer.sgd]\nmomentum = 0.0\nweight_decay = 0.0\n[training]\naccumulation = 2\n\
+                [limits]\nworkers = 0";
+    let experiment: Experiment = toml::from_str(text).unwrap();
+    let buffers = feed::Buffers::new(&experiment.limits, 1 << 10);
+    let settings = FeedSettings::new(&experiment.limits, &experiment.training, 1);
+    let feed = Feed::new(&Ledger::default(), &buffers, settings, Arc::new(|number| Ok(number as f64 + 1.0))).unwrap();
+    let slope = Tensor::from_floats([1.0], &autodiff()).require_grad();
+    let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
+    let device = TensorDevice::open(Kind::Cpu, false).unwrap();
+    ModuleTask::new(Slope(log.clone()), network, device, feed, &experiment)
+}
+
+#[test]
+fn hooks_of_the_module_and_of_the_callback_come_in_their_order() {
+    let log = Log::default();
+    let mut task = task(&log).with_callback(Observer(log.clone()));
+    let report = task.train_step(1, 0.5, &mut log.clone()).unwrap();
+    let expected = [
+        "on_step_start 1",
+        "before_step 1",
+        "train 1",
+        "on_batch_end 1 false",
+        "train 2",
+        "on_batch_end 2 true",
+        "on_before_update",
+        "update",
+        "after_step",
+        "on_step_end 1 0.5 1.5",
+    ];
+    assert_eq!(log.take(), expected);
+    assert_eq!((report.kind, report.loss, report.items), ("training", 1.5, 2));
+    close(&values(task.trained.inner().unwrap().slope.val()), &[1.0 - 0.5 * 1.5], 1e-6);
+    task.validate(&mut log.clone()).unwrap();
+    assert_eq!(log.take(), ["on_validation_start", "validate", "on_validation_output", "on_validation_end"]);
+}
+
+#[test]
+fn a_callback_changes_no_bit_and_a_module_that_does_not_predict_has_no_predictor() {
+    let slopes = [false, true].map(|observed| {
+        let log = Log::default();
+        let task = task(&log);
+        let mut task = if observed { task.with_callback(Observer(log.clone())) } else { task };
+        task.train_step(1, 0.5, &mut log.clone()).unwrap();
+        assert!(task.predictor().is_none());
+        values(task.trained.inner().unwrap().slope.val())
+    });
+    assert_eq!(slopes[0], slopes[1]);
+}

@@ -1,0 +1,154 @@
+//! Interface between a pipeline and [`ModuleTask`](super::module_task::ModuleTask), after Lightning's `LightningModule`.
+
+use std::path::Path;
+
+use burn::optim::GradientsParams;
+use burn_store::ModuleSnapshot;
+use serde_json::Value;
+
+use super::module_task::{Evaluation, Step};
+use super::step::{Fetched, Trained};
+use xrun_core::bounded::HeldBytes;
+use xrun_core::task::predict::{Asked, Told};
+use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
+
+/// Training of one network: the loss of a batch and the metrics of a validation. Every other hook has a default.
+///
+/// All hooks are called on the training thread. The hooks of a step come in this order: `before_step`, `gradient_sets`, `train`
+/// for each batch, `update`, `after_step`, `report`.
+pub trait TrainingModule: Sized {
+    /// Batch on the host, as a worker of the feed prepares it.
+    type Batch: HeldBytes + Send + 'static;
+    /// Network that is trained.
+    type Network: ModuleSnapshot;
+    /// Intermediate result of a validation that callbacks receive; `()` where there is none.
+    type Output: ?Sized;
+    /// Name of the model in the file of its weights.
+    const MODEL: &'static str;
+    /// Kind of every step in the report, for modules that keep the default of [`Self::report`].
+    const STEP: &'static str = "training";
+    /// Whether [`Self::predict`] is implemented.
+    const PREDICTS: bool = false;
+
+    /// Runs before the first batch of step `number` (from 1) is taken.
+    ///
+    /// # Errors
+    /// The device fails, or the network was lost.
+    fn before_step(
+        &mut self,
+        _number: u64,
+        _trained: &mut Trained<Self::Network>,
+        _phases: &mut dyn Phases,
+    ) -> Result<(), TaskError> {
+        Ok(())
+    }
+
+    /// Number of sets of gradients of a step; each is clipped by its own norm.
+    fn gradient_sets(&self) -> usize {
+        1
+    }
+
+    /// Adds the gradients and numbers of a batch to the step, for example by [`Step::micro_batch`]. Called
+    /// `training.accumulation` times a step.
+    ///
+    /// # Errors
+    /// The device fails, or the network was lost.
+    fn train(&mut self, batch: &Self::Batch, step: &mut Step<'_, Self::Network>) -> Result<(), TaskError>;
+
+    /// Applies the clipped gradients of a step.
+    ///
+    /// # Errors
+    /// As [`Trained::update`].
+    fn update(
+        &mut self,
+        learning_rate: f64,
+        gradients: GradientsParams,
+        trained: &mut Trained<Self::Network>,
+    ) -> Result<(), TaskError> {
+        trained.update(learning_rate, gradients)
+    }
+
+    /// Runs after the update, when the numbers of the step are on the host.
+    ///
+    /// # Errors
+    /// The device fails, or the network was lost.
+    fn after_step(&mut self, _trained: &mut Trained<Self::Network>, _phases: &mut dyn Phases) -> Result<(), TaskError> {
+        Ok(())
+    }
+
+    /// Makes the report of a step from its numbers.
+    fn report(&mut self, fetched: Fetched) -> StepReport {
+        fetched.report(Self::STEP)
+    }
+
+    /// Computes the metrics on held-out data, the same each time, at most `limits.batch_size` items on the device at once.
+    /// `network` is without autodiff: its inputs belong on the inner device.
+    ///
+    /// # Errors
+    /// The data or the device fails.
+    fn validate(
+        &mut self,
+        network: &Self::Network,
+        evaluation: &mut Evaluation<'_, Self>,
+    ) -> Result<ValidationReport, TaskError>;
+
+    /// Writes weights and state into an existing empty directory.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    fn save(&mut self, trained: &mut Trained<Self::Network>, directory: &Path) -> Result<(), TaskError> {
+        trained.save(Self::MODEL, directory)
+    }
+
+    /// Reads what [`Self::save`] wrote.
+    ///
+    /// # Errors
+    /// A file cannot be read or does not fit.
+    fn load(&mut self, trained: &mut Trained<Self::Network>, directory: &Path) -> Result<(), TaskError> {
+        trained.load(directory)
+    }
+
+    /// Takes the weights of another run's checkpoint, before the first step.
+    ///
+    /// # Errors
+    /// The file cannot be read or does not fit.
+    fn start_from(&mut self, trained: &mut Trained<Self::Network>, weights: &Path) -> Result<(), TaskError> {
+        trained.start_from(weights)
+    }
+
+    /// Answers about files as [`predict`](xrun_core::task::predict) describes. Called only where [`Self::PREDICTS`].
+    ///
+    /// # Errors
+    /// The device or the data of the run fails, or an answer cannot be written.
+    fn predict(
+        &mut self,
+        _trained: &Trained<Self::Network>,
+        _asked: &Asked<'_>,
+        _told: &mut dyn Told,
+    ) -> Result<Value, TaskError> {
+        Err(TaskError::Asked("this pipeline does not predict".into()))
+    }
+
+    /// Reason why [`Self::predict`] cannot answer a request; `None` where it can.
+    fn refuses(&self, asked: &Asked<'_>) -> Option<String> {
+        asked.refused_question()
+    }
+
+    /// Receives the directory of the run, before the first step.
+    fn leave_files_in(&mut self, _run: &Path) {}
+
+    /// Evicts from the caches of the data until they are down to this fraction of their caps; returns the bytes given back.
+    fn evict_caches(&self, _low_water: f64) -> u64 {
+        0
+    }
+
+    /// Counts for `summary.json`, at most 64.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Name of the device in the plan and on the screen, from its own name.
+    fn device_name(&self, device: String) -> String {
+        device
+    }
+}

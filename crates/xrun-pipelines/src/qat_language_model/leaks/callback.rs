@@ -1,0 +1,103 @@
+//! Leaks of the GPT-2 in docs/origins.md, as they can happen with Burn. Off unless `[leaks]` switches them on.
+
+use burn::module::Module;
+use xrun_ops::{Range, next_token_loss};
+
+use super::super::batch::TokenBatch;
+use super::super::gpt2::{Gpt2, targets};
+use super::super::pass::Pass;
+use super::super::prepare::Prepared;
+use super::super::training::{self, QatLanguageModule};
+use crate::nn::Tensor;
+use crate::nn::callback::{Callback, Context};
+use crate::nn::parameters;
+use crate::nn::transformer::{Layout, tokens};
+use xrun_core::bounded::HeldBytes;
+use xrun_core::bounded::kept::Kept;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::Kind;
+use xrun_core::experiment::Experiment;
+use xrun_core::task::{Task, TaskError};
+
+/// Opens the task with the leaks that are switched on.
+///
+/// # Errors
+/// As [`training::open`].
+pub fn open(
+    prepared: Prepared,
+    experiment: &Experiment,
+    kind: Kind,
+    ledger: &Ledger,
+    first_step: u64,
+) -> Result<Box<dyn Task>, TaskError> {
+    let task = training::open(prepared, experiment, kind, ledger, first_step)?;
+    let leaks = &experiment.leaks;
+    if leaks.are_off() {
+        return Ok(Box::new(task));
+    }
+    Ok(Box::new(task.with_callback(QatLanguageLeaks {
+        losses: leaks.kept(&super::LOSS_WITH_GRAPH, ledger),
+        ranges: leaks.kept(&super::RANGE_HISTORY, ledger),
+        weights: leaks.kept(&super::QUANTISED_WEIGHTS, ledger),
+        examples: leaks.kept(&super::PREPROCESSED_EXAMPLES, ledger),
+        inputs: leaks.kept(&super::BLOCK_INPUTS, ledger),
+    })))
+}
+
+/// Tensors and examples that are kept for ever.
+struct QatLanguageLeaks {
+    losses: Kept<Tensor<1>>,
+    ranges: Kept<Vec<Range>>,
+    weights: Kept<Vec<Tensor<2>>>,
+    examples: Kept<TokenBatch>,
+    inputs: Kept<Vec<Tensor<2>>>,
+}
+
+impl Callback<QatLanguageModule> for QatLanguageLeaks {
+    /// Keeps after each micro-batch at each precision of the step. Its own passes change no range.
+    fn on_batch_end(
+        &mut self,
+        batch: &TokenBatch,
+        _: bool,
+        context: &Context<'_, QatLanguageModule>,
+    ) -> Result<(), TaskError> {
+        let (network, module) = (context.trained.network()?, context.module);
+        let in_use = || context.trained.device.in_use();
+        let nothing = || 0;
+        for batch in batch.parts(module.micro_batch_size) {
+            for at in &module.drawn {
+                let at = at.map(|at| (at, module.precisions[at]));
+                let (rules, ranges) = (&module.rules, &mut module.ranges.clone());
+                let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
+                self.ranges.keep_measured(in_use, nothing, || pass.ranges.copies());
+                self.examples.keep(|| (batch.clone().into_owned(), batch.held_bytes()));
+                // With a graph, and without the backward pass that would have used it up. It holds the weights as they were,
+                // which are its own when the optimiser replaces them; those of LoRA are few.
+                let frozen = pass.frozen;
+                let weights = || if frozen { 0 } else { parameters::bytes(network) };
+                self.losses.keep_measured(in_use, weights, || loss(network, &batch, &mut pass));
+                self.weights.keep_measured(in_use, nothing, || network.valid().quantised_weights(&pass));
+                self.inputs.keep_measured(in_use, nothing, || inputs(&network.valid(), &batch, &mut pass));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
+    let device = network.plain_device().autodiff();
+    let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
+    next_token_loss(logits, targets(batch, None)).total
+}
+
+/// What goes into each block, as checkpointing saves it.
+fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2>> {
+    let device = plain.plain_device();
+    let at = Layout::new(batch.size, batch.length, &device);
+    let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];
+    for number in 1..plain.blocks() {
+        let next = plain.block(number - 1, inputs[number - 1].clone(), &at, pass);
+        inputs.push(next);
+    }
+    inputs
+}

@@ -16,9 +16,11 @@ use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Schem
 use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
+use crate::nn::generate::{Completion, Limits, complete};
 use crate::nn::matmul::Factors;
 use crate::nn::tests::{autodiff, close, plain, values};
-use crate::nn::transformer::tokens;
+use crate::nn::transformer::{changed, tokens};
+use xrun_core::bounded::ledger::Ledger;
 use xrun_data::question_answers::example::Example;
 
 const VOCABULARY: usize = 11;
@@ -56,7 +58,7 @@ fn network(settings: &Settings) -> Gpt2 {
     let mut network = Gpt2::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
     weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
     for block in &mut network.h {
-        for (_, linear) in block.linears() {
+        for linear in block.projections_mut() {
             for lora in &mut linear.lora {
                 lora.b = changed(&lora.b, |b| b.add_scalar(0.3));
             }
@@ -487,4 +489,56 @@ fn gradients_are_accumulated_and_the_logits_that_teach_are_those_of_a_pass_witho
     for ((_, twice), (_, once)) in twice.found.iter().zip(&once) {
         close(twice, &once.iter().map(|value| value * 2.0).collect::<Vec<f32>>(), 1e-5);
     }
+}
+
+/// As [`complete`], by a forward pass over the whole sequence for each token.
+fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, pass: &mut Pass<'_>) -> Completion {
+    let (mut all, mut probabilities) = (prompt.to_vec(), Vec::new());
+    while all.len() < limits.length && all.len() < prompt.len() + limits.tokens {
+        let numbers: Vec<i32> = all.iter().map(|token| *token as i32).collect();
+        let logits = network.forward(tokens(&numbers, 1, all.len(), &plain()), pass).narrow(0, all.len() - 1, 1);
+        let log = values(burn::tensor::activation::log_softmax(logits, 1));
+        let likeliest = (0..log.len()).max_by(|one, other| log[*one].total_cmp(&log[*other])).unwrap();
+        probabilities.push(f64::from(log[likeliest]));
+        if likeliest as u32 == limits.end {
+            break;
+        }
+        all.push(likeliest as u32);
+    }
+    let mean_log_probability = probabilities.iter().sum::<f64>() / probabilities.len() as f64;
+    Completion { tokens: all[prompt.len()..].to_vec(), mean_log_probability }
+}
+
+#[test]
+fn completions_with_a_kv_cache_are_those_of_whole_passes_at_every_precision() {
+    let prompts: [&[u32]; 4] = [&[1, 5, 9], &[3], &[2, 2, 0, 10, 7, 4], &[4, 8, 1, 1, 9, 3, 5, 2]];
+    let ledger = Ledger::default();
+    let cache = tiny().shape().decode_cache(1, prompts.len(), 8 + 5).register(&ledger);
+    let mut lengths = std::collections::BTreeSet::new();
+    for settings in all_settings() {
+        let (network, rules) = (network(&settings).valid(), Rules::new(&settings));
+        let mut ranges = Ranges::new(3, 2);
+        for at in 0..3 {
+            let batch = sequences(0, 40);
+            let observe = Some(Observe::Widen(text(&batch, &plain())));
+            let at = Some((at, precisions(&settings)[at]));
+            let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+            network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut pass);
+            pass.observe = None;
+            for end in [6, 10] {
+                let limits = Limits { end, tokens: 5, length: 8 };
+                let completions = complete(&network, None, &prompts, limits, &cache, &mut pass);
+                for (prompt, found) in prompts.iter().zip(&completions) {
+                    let expected = complete_without_cache(&network, prompt, limits, &mut pass);
+                    assert_eq!(found.tokens, expected.tokens, "{settings:?} {at:?} {prompt:?}");
+                    let apart = (found.mean_log_probability - expected.mean_log_probability).abs();
+                    assert!(apart < 1e-5 || prompt.len() == limits.length, "{apart}: {settings:?} {at:?} {prompt:?}");
+                    lengths.insert(found.tokens.len());
+                }
+            }
+        }
+    }
+    assert!(lengths.len() > 2, "some end early: {lengths:?}");
+    let owner = &ledger.read()[0];
+    assert!(owner.bytes == 0 && owner.peak_bytes <= owner.cap.bytes && owner.peak_bytes > 0, "{owner:?}");
 }

@@ -101,7 +101,7 @@ impl Model<'_> {
             let mut pass = Pass { rules: self.rules, at: Some((at, *precision)), ranges, observe: None, frozen: true };
             let said = self.validation.answers(&self.network, &prompts, &mut pass);
             for (answers, said) in answers.iter_mut().zip(said) {
-                let mean = said.as_ref().map(|said| said.mean).filter(|mean| mean.is_finite());
+                let mean = said.as_ref().map(|said| said.mean_log_probability).filter(|mean| mean.is_finite());
                 let text = said.map_or(String::new(), |said| store.corpus().tokenizer.decode(&said.tokens));
                 answers.push(OfPrecision {
                     precision: names(precision.weights).kind,

@@ -97,7 +97,7 @@ pub fn prepare(
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
     let size = batch_size(&experiment.training);
-    let buffers = Buffers::new(settings, &experiment.limits, size, store.windows());
+    let buffers = Buffers::new(settings, &model.shape(), &experiment.limits, size, store.windows());
     let mut owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     // After each part of a batch that is trained on, at each precision.
     let parts = size.div_ceil(experiment.limits.batch_size);

@@ -11,6 +11,7 @@ use super::precision::Precision;
 use super::ranges::Ranges;
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::Tensor;
+use crate::nn::gpt2::AttentionMode;
 use crate::nn::parameters;
 use crate::nn::transformer::{Layout, tokens};
 use xrun_core::bounded::HeldBytes;
@@ -78,7 +79,7 @@ fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2
     let at = Layout::new(batch.size, batch.length, &device);
     let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];
     for number in 1..plain.blocks() {
-        let next = plain.block(number - 1, inputs[number - 1].clone(), &at, pass);
+        let next = plain.block(number - 1, inputs[number - 1].clone(), &mut AttentionMode::Causal(&at, None), pass);
         inputs.push(next);
     }
     inputs

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xrun_ops::next_token_loss;
 
-use super::answer::{Said, answers, surest};
+use super::answer::surest;
 use super::batch::{Batches, TokenBatch, validation_bytes};
 use super::gpt2::{Gpt2, targets};
 use super::pass::{Pass, Rules};
@@ -14,6 +14,7 @@ use super::ranges::Ranges;
 use super::settings::{Settings, batch_size};
 use crate::metrics::answers::Answers;
 use crate::metrics::perplexity::perplexity;
+use crate::nn::generate::{Completion, Limits, complete};
 use crate::nn::transformer::tokens;
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::experiment::Experiment;
@@ -30,6 +31,7 @@ pub struct Validation {
     /// Sequences that are on the device at once.
     part_size: usize,
     batch: Holding,
+    cache: Holding,
 }
 
 /// Sums of one precision.
@@ -52,6 +54,7 @@ impl Validation {
             episodes: experiment.validation.episodes as u64,
             part_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
             batch: prepared.buffers.validation_batch.register(ledger),
+            cache: prepared.buffers.decode_cache.register(ledger),
         }
     }
 
@@ -117,10 +120,10 @@ impl Validation {
     }
 
     /// Of each question, with the prompts of its windows, the answer that the model is surest of.
-    pub fn answers(&self, network: &Gpt2, prompts: &[Vec<&[u32]>], pass: &mut Pass<'_>) -> Vec<Option<Said>> {
-        let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
+    pub fn answers(&self, network: &Gpt2, prompts: &[Vec<&[u32]>], pass: &mut Pass<'_>) -> Vec<Option<Completion>> {
         let end = self.batches.store().corpus().tokenizer.end();
-        surest(prompts, self.part_size, |prompts| answers(network, prompts, length, most, end, pass))
+        let limits = Limits { end, tokens: self.settings.answer_tokens, length: self.settings.sequence_length };
+        surest(prompts, self.part_size, |prompts| complete(network, None, prompts, limits, &self.cache, pass))
     }
 
     fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {

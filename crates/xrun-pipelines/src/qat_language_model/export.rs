@@ -16,8 +16,8 @@ use safetensors::tensor::{Dtype, View};
 use serde_json::{Value, json};
 use xrun_ops::Range;
 
+use super::context::{QuantContext, Rules};
 use super::gpt2::Gpt2;
-use super::pass::{Pass, Rules};
 use super::precision::{FULL, Precision};
 use super::ranges::{KEYS, QUANTISERS, Ranges, VALUES};
 use super::settings::{self, Layer, Settings};
@@ -86,8 +86,8 @@ impl Export<'_> {
         Ok(())
     }
 
-    fn pass(&mut self, at: Option<(usize, Precision)>) -> Pass<'_> {
-        Pass { rules: self.rules, at, ranges: &mut *self.ranges, observe: None, frozen: true }
+    fn pass(&mut self, at: Option<(usize, Precision)>) -> QuantContext<'_> {
+        QuantContext { rules: self.rules, at, ranges: &mut *self.ranges, observe: None, frozen: true }
     }
 
     /// A folder that `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer.from_pretrained` read.
@@ -95,7 +95,7 @@ impl Export<'_> {
         &mut self,
         folder: &Path,
         at: Option<(usize, Precision)>,
-        change: impl FnOnce(Gpt2, &Pass<'_>) -> Gpt2,
+        change: impl FnOnce(Gpt2, &QuantContext<'_>) -> Gpt2,
     ) -> Result<(), TaskError> {
         create(folder)?;
         let network = self.network.clone();

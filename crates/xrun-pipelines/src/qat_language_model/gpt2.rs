@@ -6,7 +6,7 @@ use burn::tensor::{Device, TensorData};
 use xrun_ops::{LossTargets, Teacher};
 
 use super::batch::TokenBatch;
-use super::pass::{Pass, Rules};
+use super::context::{QuantContext, Rules};
 use super::precision::precisions;
 use super::settings::{Layer, Model, Settings};
 pub use crate::nn::gpt2::Gpt2;
@@ -14,14 +14,14 @@ use crate::nn::gpt2::Projection;
 use crate::nn::transformer::{DEVIATION, Tokens};
 use crate::nn::{Tensor, parameters};
 
-/// The tokens of a batch that are text, as [`super::pass::Observe`] takes them.
+/// Indices of the tokens of a batch that are text, as [`super::context::Observe`] takes them.
 pub fn text(batch: &TokenBatch, plain: &Device) -> Tokens<1> {
     let numbers = batch.text();
     let count = numbers.len();
     Tokens::from_data(TensorData::new(numbers, [count]), plain)
 }
 
-/// The tokens that come next in a batch, and what they weigh.
+/// Next tokens of a batch and their weights in the loss.
 pub fn targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets {
     LossTargets { labels: batch.targets.clone(), weights: batch.weights.clone(), teacher }
 }
@@ -52,17 +52,17 @@ impl Gpt2 {
     }
 
     /// The weights that a pass multiplies by; for the leak that keeps them.
-    pub fn quantised_weights(&self, pass: &Pass<'_>) -> Vec<Tensor<2>> {
+    pub fn quantised_weights(&self, pass: &QuantContext<'_>) -> Vec<Tensor<2>> {
         self.h.iter().flat_map(|block| block.projections()).map(|linear| linear.merged_weight(pass)).collect()
     }
 
     /// With the weights of a pass in the place of its own: LoRA and grids are in them, and no longer beside them.
-    pub fn merged(self, pass: &Pass<'_>) -> Self {
+    pub fn merged(self, pass: &QuantContext<'_>) -> Self {
         self.with_weights(|linear| linear.merged_weight(pass))
     }
 
     /// With the weights of the base on the grid of a pass, and no LoRA.
-    pub fn on_grid(self, pass: &Pass<'_>) -> Self {
+    pub fn on_grid(self, pass: &QuantContext<'_>) -> Self {
         self.with_weights(|linear| linear.grid_weight(pass))
     }
 

@@ -1,4 +1,4 @@
-//! A linear layer whose weight and input are quantised, with a LoRA for each precision.
+//! Linear layers whose weight and input are quantised, with a LoRA for each precision.
 //!
 //! ```text
 //! y = Q(x) (Q(W) + alpha / r · Q(A) Q(B)) + b      W as GPT-2 has it: [inputs, outputs]
@@ -8,7 +8,7 @@
 
 use xrun_ops::Range;
 
-use super::pass::Pass;
+use super::context::QuantContext;
 use super::ranges::{KEYS, VALUES};
 use crate::nn::gpt2::{ForwardContext, Projection};
 use crate::nn::graph::without_graph;
@@ -16,7 +16,7 @@ use crate::nn::matmul::Factors;
 use crate::nn::{Tensor, learned_scale};
 
 impl Projection {
-    fn quantised_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
+    fn quantised_weight(&self, pass: &QuantContext<'_>) -> Tensor<2> {
         let weight = pass.base(self.weight.val());
         let (Some((precision, _)), Some(bits)) = (pass.at, pass.weight_bits()) else { return weight };
         match self.scale_logarithms.get(precision) {
@@ -25,14 +25,14 @@ impl Projection {
         }
     }
 
-    fn quantised_lora(&self, pass: &Pass<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
+    fn quantised_lora(&self, pass: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
         let (precision, _) = pass.at?;
         let lora = self.lora.get(precision)?;
         Some((pass.lora(lora.a.val()), pass.lora(lora.b.val())))
     }
 
     /// The weight that a pass multiplies by, LoRA included; without a graph.
-    pub fn merged_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
+    pub fn merged_weight(&self, pass: &QuantContext<'_>) -> Tensor<2> {
         let weight = self.grid_weight(pass);
         match self.adapter(pass) {
             Some((a, b)) => weight + a.matmul(b).mul_scalar(pass.rules.lora_scale),
@@ -41,17 +41,17 @@ impl Projection {
     }
 
     /// The weight of the base as a pass has it, without LoRA and without a graph.
-    pub fn grid_weight(&self, pass: &Pass<'_>) -> Tensor<2> {
+    pub fn grid_weight(&self, pass: &QuantContext<'_>) -> Tensor<2> {
         without_graph(&self.quantised_weight(pass))
     }
 
     /// The matrices of LoRA as a pass has them, `[inputs, rank]` and `[rank, outputs]`, without a graph.
-    pub fn adapter(&self, pass: &Pass<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
+    pub fn adapter(&self, pass: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
         self.quantised_lora(pass).map(|(a, b)| (without_graph(&a), without_graph(&b)))
     }
 
     /// Scale and zero point of the weight's grid in a pass, `[1]` or `[outputs]`; `None` where it has no grid.
-    pub fn weight_scale(&self, pass: &Pass<'_>) -> Option<(Tensor<1>, Tensor<1>)> {
+    pub fn weight_scale(&self, pass: &QuantContext<'_>) -> Option<(Tensor<1>, Tensor<1>)> {
         let (precision, _) = pass.at?;
         let bits = pass.weight_bits()?;
         let weight = without_graph(&self.weight.val());
@@ -71,7 +71,7 @@ impl Projection {
     }
 }
 
-impl ForwardContext for Pass<'_> {
+impl ForwardContext for QuantContext<'_> {
     fn frozen(&self) -> bool {
         self.frozen
     }

@@ -11,8 +11,8 @@ use burn::tensor::Device;
 use xrun_ops::{LossTargets, NextTokenLoss, next_token_loss};
 
 use super::batch::TokenBatch;
+use super::context::QuantContext;
 use super::gpt2::Gpt2;
-use super::pass::Pass;
 use crate::nn::Tensor;
 use crate::nn::gpt2::AttentionMode;
 use crate::nn::transformer::{Layout, tokens};
@@ -22,7 +22,7 @@ use crate::nn::transformer::{Layout, tokens};
 pub fn backward(
     network: &Gpt2,
     batch: &TokenBatch,
-    pass: &mut Pass<'_>,
+    pass: &mut QuantContext<'_>,
     recompute: bool,
     targets: LossTargets,
     teaches: Option<&mut Option<Tensor<2>>>,

@@ -4,9 +4,9 @@ use burn::module::Module;
 use xrun_ops::{Range, next_token_loss};
 
 use super::batch::TokenBatch;
+use super::context::{QuantContext, Rules};
 use super::gpt2::{Gpt2, targets};
 use super::leaks;
-use super::pass::{Pass, Rules};
 use super::precision::Precision;
 use super::ranges::Ranges;
 use crate::backend::dispatch::TensorDevice;
@@ -54,7 +54,7 @@ impl StepLeaks {
         let in_use = || device.in_use();
         let nothing = || 0;
         let ranges = &mut ranges.clone();
-        let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
+        let mut pass = QuantContext { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
         self.ranges.keep_measured(in_use, nothing, || pass.ranges.copies());
         self.examples.keep(|| (batch.clone(), batch.held_bytes()));
         // With a graph, and without the backward pass that would have used it up. It holds the weights as they were, which
@@ -67,14 +67,14 @@ impl StepLeaks {
     }
 }
 
-fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
+fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Tensor<1> {
     let device = network.plain_device().autodiff();
     let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
     next_token_loss(logits, targets(batch, None)).total
 }
 
 /// What goes into each block, as checkpointing saves it.
-fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2>> {
+fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Vec<Tensor<2>> {
     let device = plain.plain_device();
     let at = Layout::new(batch.size, batch.length, &device);
     let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];

@@ -7,9 +7,9 @@ use burn::module::Module;
 use xrun_ops::Teacher;
 
 use super::batch::TokenBatch;
+use super::context::{Observe, QuantContext, Rules};
 use super::export::Export;
 use super::gpt2::{Gpt2, targets, text};
-use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::predict;
 use super::prepare::Prepared;
@@ -148,7 +148,7 @@ impl QatLanguageModel {
             self.validation.counted(batch.held_bytes(), || {
                 for batch in batch.parts(self.part_size) {
                     for (at, precision) in self.precisions.iter().enumerate() {
-                        let mut pass = Pass {
+                        let mut pass = QuantContext {
                             rules: &self.rules,
                             at: Some((at, *precision)),
                             ranges: &mut found,
@@ -167,7 +167,7 @@ impl QatLanguageModel {
     /// The logits of the widest precision, on the plain device.
     fn teacher(&mut self, batch: &TokenBatch) -> Result<Tensor<2>, TaskError> {
         let plain = self.trained.plain()?;
-        let mut pass = Pass {
+        let mut pass = QuantContext {
             rules: &self.rules,
             at: Some((0, self.precisions[0])),
             ranges: &mut self.ranges,
@@ -197,7 +197,7 @@ impl QatLanguageModel {
         let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher { logits, share, temperature });
         phases.enter("forward_backward");
         let targets = targets(batch, taught_by);
-        let mut pass = Pass {
+        let mut pass = QuantContext {
             rules: &self.rules,
             at: at.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,

@@ -6,8 +6,8 @@ use xrun_ops::next_token_loss;
 
 use super::answer::surest;
 use super::batch::{Batches, TokenBatch, validation_bytes};
+use super::context::{QuantContext, Rules};
 use super::gpt2::{Gpt2, targets};
-use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
 use super::ranges::Ranges;
@@ -86,8 +86,13 @@ impl Validation {
             phases.enter("validation");
             self.counted(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
-                    let mut pass =
-                        Pass { rules, at: Some((at, *precision)), ranges: &mut *ranges, observe: None, frozen: true };
+                    let mut pass = QuantContext {
+                        rules,
+                        at: Some((at, *precision)),
+                        ranges: &mut *ranges,
+                        observe: None,
+                        frozen: true,
+                    };
                     self.look(network, &batch, &examples, &mut pass, &mut sums[at]);
                 }
             });
@@ -100,7 +105,7 @@ impl Validation {
         network: &Gpt2,
         batch: &TokenBatch,
         examples: &[Arc<Example>],
-        pass: &mut Pass<'_>,
+        pass: &mut QuantContext<'_>,
         sums: &mut Sums,
     ) {
         let device = network.plain_device();
@@ -120,7 +125,12 @@ impl Validation {
     }
 
     /// Of each question, with the prompts of its windows, the answer that the model is surest of.
-    pub fn answers(&self, network: &Gpt2, prompts: &[Vec<&[u32]>], pass: &mut Pass<'_>) -> Vec<Option<Completion>> {
+    pub fn answers(
+        &self,
+        network: &Gpt2,
+        prompts: &[Vec<&[u32]>],
+        pass: &mut QuantContext<'_>,
+    ) -> Vec<Option<Completion>> {
         let end = self.batches.store().corpus().tokenizer.end();
         let limits = Limits { end, tokens: self.settings.answer_tokens, length: self.settings.sequence_length };
         surest(prompts, self.part_size, |prompts| complete(network, None, prompts, limits, &self.cache, pass))

@@ -24,7 +24,7 @@ use crate::nn::{Tensor, parameters};
 /// Of the first positions of patches, whose first values have about this deviation, too.
 const POSITION_DEVIATION: f64 = 0.5;
 
-/// What is frozen, and how LoRA counts.
+/// Frozen parts of the network, and the arithmetic of its language part.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The vision transformer is a constant.
@@ -33,7 +33,7 @@ pub struct Rules {
     pub projector_frozen: bool,
     /// The language part without its LoRA.
     pub language_frozen: bool,
-    /// What LoRA is multiplied by.
+    /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
     /// Of products in the language part.
     pub factors: Factors,

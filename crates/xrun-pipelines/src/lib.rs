@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod federated_adapters;
 pub mod fewshot_detection;
+pub mod gpt2_shape;
 pub mod image_classification;
 pub mod leaks;
 pub mod metrics;

@@ -9,6 +9,8 @@ pub mod checkpoint_weights;
 pub mod encoder_block;
 pub mod flat;
 pub mod focal_loss;
+pub mod generate;
+pub mod gpt2;
 pub mod gradients;
 pub mod graph;
 pub mod hugging_face;

@@ -168,9 +168,9 @@ pub fn hidden_after(visible: &[usize], positions: usize, plain: &Device) -> Tens
     Tensor::from_data(TensorData::new(hidden, [visible.len(), positions]), plain)
 }
 
-/// Attention of one more token of each sequence, `[batch, width]`, to keys and values that were kept,
+/// Attention of one more token of each sequence, `[batch, width]`, to cached keys and values,
 /// `[batch, heads, positions, width / heads]`, of which `hidden` `[batch, positions]` hides some.
-pub fn attend_to_kept(
+pub fn attend_to_cache(
     query: Tensor<2>,
     keys: Tensor<4>,
     values: Tensor<4>,
@@ -207,7 +207,7 @@ mod tests {
             Tensor::cat(vec![rows.clone(), rows.narrow(2, 0, 2).mul_scalar(50.0)], 2)
         };
         let hidden = hidden_after(&[length, length], length + 2, &plain());
-        let found = attend_to_kept(last(query), kept(key), kept(value), hidden, Factors::Float32);
+        let found = attend_to_cache(last(query), kept(key), kept(value), hidden, Factors::Float32);
         close(&values(found), &values(last(whole)), 1e-5);
     }
 }

@@ -16,12 +16,13 @@ use safetensors::tensor::{Dtype, View};
 use serde_json::{Value, json};
 use xrun_ops::Range;
 
+use super::context::{QuantContext, Rules};
 use super::gpt2::Gpt2;
-use super::pass::{Pass, Rules};
 use super::precision::{FULL, Precision};
-use super::ranges::{QUANTISERS, Ranges};
-use super::settings::{self, Layer, Settings, Shape};
+use super::ranges::{KEYS, QUANTISERS, Ranges, VALUES};
+use super::settings::{self, Layer, Settings};
 use super::weights;
+use crate::gpt2_shape::Gpt2Shape;
 use crate::nn::Tensor;
 use xrun_core::files::write;
 use xrun_core::task::TaskError;
@@ -55,7 +56,7 @@ impl Export<'_> {
     /// Writes what the settings ask for into a checkpoint's folder, a network at a time.
     pub fn write(&mut self, directory: &Path) -> Result<(), TaskError> {
         let (merged, parts) = (self.settings.export_merged, self.settings.export_parts);
-        let lora = self.network.layers(0).iter().any(|(_, linear)| !linear.lora.is_empty());
+        let lora = self.network.layers(0).any(|(_, linear)| !linear.lora.is_empty());
         if parts {
             self.folder(&directory.join("base"), None, |network, pass| network.on_grid(pass))?;
         }
@@ -85,8 +86,8 @@ impl Export<'_> {
         Ok(())
     }
 
-    fn pass(&mut self, at: Option<(usize, Precision)>) -> Pass<'_> {
-        Pass { rules: self.rules, at, ranges: &mut *self.ranges, observe: None, frozen: true }
+    fn pass(&mut self, at: Option<(usize, Precision)>) -> QuantContext<'_> {
+        QuantContext { rules: self.rules, at, ranges: &mut *self.ranges, observe: None, frozen: true }
     }
 
     /// A folder that `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer.from_pretrained` read.
@@ -94,11 +95,11 @@ impl Export<'_> {
         &mut self,
         folder: &Path,
         at: Option<(usize, Precision)>,
-        change: impl FnOnce(Gpt2, &Pass<'_>) -> Gpt2,
+        change: impl FnOnce(Gpt2, &QuantContext<'_>) -> Gpt2,
     ) -> Result<(), TaskError> {
         create(folder)?;
         let network = self.network.clone();
-        let vocabulary = network.words().dims()[0];
+        let vocabulary = network.embedding_matrix().dims()[0];
         let config = config(network.shape(), vocabulary, self.tokenizer.end());
         let changed = change(network, &self.pass(at));
         weights::write(&changed, &folder.join("model.safetensors"))?;
@@ -137,7 +138,7 @@ impl Export<'_> {
             tensors.push((format!("{name}_zero_point"), Numbers::of(zero)));
         };
         for block in 0..network.blocks() {
-            for (quantiser, (layer, linear)) in network.layers(block).into_iter().enumerate() {
+            for (quantiser, (layer, linear)) in network.layers(block).enumerate() {
                 let name = format!("h.{block}.{}", part(layer));
                 if let Some(grid) = linear.weight_scale(&self.pass(at)) {
                     add(format!("{name}.weight"), grid);
@@ -166,10 +167,6 @@ impl Export<'_> {
     }
 }
 
-/// The quantisers of a block that belong to no layer.
-const KEYS: usize = 4;
-const VALUES: usize = 5;
-
 /// A layer's name in GPT-2's files, below its block.
 fn part(layer: Layer) -> &'static str {
     match layer {
@@ -181,7 +178,7 @@ fn part(layer: Layer) -> &'static str {
 }
 
 /// GPT-2's `config.json`. There was no dropout in training.
-fn config(shape: Shape, vocabulary: usize, end: u32) -> Value {
+fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
     json!({
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -203,7 +200,7 @@ fn config(shape: Shape, vocabulary: usize, end: u32) -> Value {
     })
 }
 
-fn tokenizer_config(shape: Shape) -> Value {
+fn tokenizer_config(shape: Gpt2Shape) -> Value {
     json!({
         "tokenizer_class": "GPT2Tokenizer",
         "model_max_length": shape.context,

@@ -111,7 +111,7 @@ fn logits(folder: PathBuf) -> Vec<f32> {
     let known: Value = serde_json::from_str(include_str!("../../../../tests/reference/gpt2_tiny.json")).unwrap();
     let rows: Vec<Vec<i32>> = serde_json::from_value(known["tokens"].clone()).unwrap();
     let (rules, mut ranges) = (Rules::new(&settings), Ranges::new(2, 2));
-    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
+    let mut pass = QuantContext { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
     values(network.forward(tokens(&rows.concat(), 2, 8, &plain()), &mut pass))
 }
 

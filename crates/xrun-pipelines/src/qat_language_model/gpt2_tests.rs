@@ -9,16 +9,18 @@ use serde_json::Value;
 use xrun_ops::CpuKernels;
 
 use super::super::batch::TokenBatch;
-use super::super::pass::{Observe, Rules};
+use super::super::context::{Observe, Rules};
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
 use super::super::settings::{self, Base, Granularity, LossOn, MatmulDtype, Scheme, WeightScale};
 use super::super::sizes::Sizes;
 use super::super::{recompute, weights};
 use super::*;
+use crate::nn::generate::{Completion, Limits, complete};
 use crate::nn::matmul::Factors;
 use crate::nn::tests::{autodiff, close, plain, values};
-use crate::nn::transformer::tokens;
+use crate::nn::transformer::{changed, tokens};
+use xrun_core::bounded::ledger::Ledger;
 use xrun_data::question_answers::example::Example;
 
 const VOCABULARY: usize = 11;
@@ -56,7 +58,7 @@ fn network(settings: &Settings) -> Gpt2 {
     let mut network = Gpt2::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
     weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
     for block in &mut network.h {
-        for (_, linear) in block.linears() {
+        for linear in block.projections_mut() {
             for lora in &mut linear.lora {
                 lora.b = changed(&lora.b, |b| b.add_scalar(0.3));
             }
@@ -108,7 +110,8 @@ fn gradients_of(
     let rules = Rules::new(settings).with(factors);
     let frozen = at.is_some() && rules.base_frozen;
     let at = at.map(|at| (at, precisions(settings)[at]));
-    let mut pass = Pass { rules: &rules, at, ranges, observe: Some(Observe::Move(text(batch, &plain()))), frozen };
+    let mut pass =
+        QuantContext { rules: &rules, at, ranges, observe: Some(Observe::Move(text(batch, &plain()))), frozen };
     let mut into = GradientsAccumulator::new();
     let loss = recompute::backward(network, batch, &mut pass, recomputed, targets(batch, None), None, &mut into);
     let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
@@ -145,7 +148,7 @@ fn logits_loss_and_gradients_are_those_of_transformers() {
     let network = network(&settings);
     let mut ranges = Ranges::new(3, 2);
     let rules = Rules::new(&settings);
-    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
+    let mut pass = QuantContext { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: true };
     let batch = batch();
     let logits = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass);
     close(&values(logits), &numbers(&all["logits"]), 2e-5);
@@ -239,7 +242,7 @@ fn ranges_see_the_text_of_a_batch_and_not_what_fills_it_up() {
         let seen = |batch: &TokenBatch| {
             let mut ranges = Ranges::new(1, 2);
             let observe = Some(Observe::Move(text(batch, &plain())));
-            let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+            let mut pass = QuantContext { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
             network.hidden(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass);
             bounds(&ranges)
         };
@@ -273,7 +276,7 @@ fn per_token_ranges_need_no_calibration_and_see_one_token() {
         let mut ranges = Ranges::new(2, 2);
         let observe = Some(Observe::Move(text(&batch, &plain())));
         let at = Some((at, precisions(&settings)[at]));
-        let mut pass = Pass { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+        let mut pass = QuantContext { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
         let all = values(plain_network.forward(tokens(&batch.inputs, batch.size, 8, &plain()), &mut pass));
         assert!(bounds(&ranges).is_empty(), "no range is held");
         all[..4 * VOCABULARY].to_vec()
@@ -310,8 +313,13 @@ fn what_is_merged_is_the_same_model_without_lora() {
         let mut ranges = Ranges::new(3, 2);
         let batch = batch();
         for (at, precision) in precisions(&settings).into_iter().enumerate() {
-            let mut pass =
-                Pass { rules: &rules, at: Some((at, precision)), ranges: &mut ranges, observe: None, frozen: true };
+            let mut pass = QuantContext {
+                rules: &rules,
+                at: Some((at, precision)),
+                ranges: &mut ranges,
+                observe: None,
+                frozen: true,
+            };
             let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut pass));
             let merged = network.clone().merged(&pass);
             let folder = tempfile::tempdir().unwrap();
@@ -321,7 +329,7 @@ fn what_is_merged_is_the_same_model_without_lora() {
             let bare = Settings { lora_rank: 0, ..settings.clone() };
             let mut read = Gpt2::new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
             weights::read(&mut read, &path).unwrap();
-            let mut whole = Pass { at: None, ..pass };
+            let mut whole = QuantContext { at: None, ..pass };
             let found = values(read.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut whole));
             close(&found, &expected, 1e-4);
         }
@@ -343,7 +351,7 @@ fn fewer_bits_are_further_from_full_precision() {
     let batch = batch();
     let mut all = Vec::new();
     for (at, precision) in precisions(&settings).into_iter().enumerate() {
-        let mut pass = Pass {
+        let mut pass = QuantContext {
             rules: &rules,
             at: Some((at, precision)),
             ranges: &mut ranges,
@@ -474,7 +482,7 @@ fn gradients_are_accumulated_and_the_logits_that_teach_are_those_of_a_pass_witho
     let settings = settings();
     let (network, rules, batch) = (network(&settings), Rules::new(&settings), batch());
     let (mut ranges, mut into, mut teaches) = (Ranges::new(3, 2), GradientsAccumulator::new(), None);
-    let mut pass = Pass { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: false };
+    let mut pass = QuantContext { rules: &rules, at: None, ranges: &mut ranges, observe: None, frozen: false };
     for _ in 0..2 {
         let targets = targets(&batch, None);
         recompute::backward(&network, &batch, &mut pass, false, targets, Some(&mut teaches), &mut into);
@@ -487,4 +495,56 @@ fn gradients_are_accumulated_and_the_logits_that_teach_are_those_of_a_pass_witho
     for ((_, twice), (_, once)) in twice.found.iter().zip(&once) {
         close(twice, &once.iter().map(|value| value * 2.0).collect::<Vec<f32>>(), 1e-5);
     }
+}
+
+/// As [`complete`], by a forward pass over the whole sequence for each token.
+fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, pass: &mut QuantContext<'_>) -> Completion {
+    let (mut all, mut probabilities) = (prompt.to_vec(), Vec::new());
+    while all.len() < limits.length && all.len() < prompt.len() + limits.tokens {
+        let numbers: Vec<i32> = all.iter().map(|token| *token as i32).collect();
+        let logits = network.forward(tokens(&numbers, 1, all.len(), &plain()), pass).narrow(0, all.len() - 1, 1);
+        let log = values(burn::tensor::activation::log_softmax(logits, 1));
+        let likeliest = (0..log.len()).max_by(|one, other| log[*one].total_cmp(&log[*other])).unwrap();
+        probabilities.push(f64::from(log[likeliest]));
+        if likeliest as u32 == limits.end {
+            break;
+        }
+        all.push(likeliest as u32);
+    }
+    let mean_log_probability = probabilities.iter().sum::<f64>() / probabilities.len() as f64;
+    Completion { tokens: all[prompt.len()..].to_vec(), mean_log_probability }
+}
+
+#[test]
+fn completions_with_a_kv_cache_are_those_of_whole_passes_at_every_precision() {
+    let prompts: [&[u32]; 4] = [&[1, 5, 9], &[3], &[2, 2, 0, 10, 7, 4], &[4, 8, 1, 1, 9, 3, 5, 2]];
+    let ledger = Ledger::default();
+    let cache = tiny().shape().decode_cache(1, prompts.len(), 8 + 5).register(&ledger);
+    let mut lengths = std::collections::BTreeSet::new();
+    for settings in all_settings() {
+        let (network, rules) = (network(&settings).valid(), Rules::new(&settings));
+        let mut ranges = Ranges::new(3, 2);
+        for at in 0..3 {
+            let batch = sequences(0, 40);
+            let observe = Some(Observe::Widen(text(&batch, &plain())));
+            let at = Some((at, precisions(&settings)[at]));
+            let mut pass = QuantContext { rules: &rules, at, ranges: &mut ranges, observe, frozen: true };
+            network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut pass);
+            pass.observe = None;
+            for end in [6, 10] {
+                let limits = Limits { end, tokens: 5, length: 8 };
+                let completions = complete(&network, None, &prompts, limits, &cache, &mut pass);
+                for (prompt, found) in prompts.iter().zip(&completions) {
+                    let expected = complete_without_cache(&network, prompt, limits, &mut pass);
+                    assert_eq!(found.tokens, expected.tokens, "{settings:?} {at:?} {prompt:?}");
+                    let apart = (found.mean_log_probability - expected.mean_log_probability).abs();
+                    assert!(apart < 1e-5 || prompt.len() == limits.length, "{apart}: {settings:?} {at:?} {prompt:?}");
+                    lengths.insert(found.tokens.len());
+                }
+            }
+        }
+    }
+    assert!(lengths.len() > 2, "some end early: {lengths:?}");
+    let owner = &ledger.read()[0];
+    assert!(owner.bytes == 0 && owner.peak_bytes <= owner.cap.bytes && owner.peak_bytes > 0, "{owner:?}");
 }

@@ -6,14 +6,14 @@ pub mod batch;
 pub mod buffers;
 pub mod check;
 #[cfg(feature = "train")]
+pub mod context;
+#[cfg(feature = "train")]
 pub mod export;
 #[cfg(feature = "train")]
 pub mod gpt2;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod linear;
-#[cfg(feature = "train")]
-pub mod pass;
 pub mod precision;
 #[cfg(feature = "train")]
 pub mod predict;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::context::{QuantContext, Rules};
 use super::gpt2::Gpt2;
-use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
 use super::ranges::Ranges;
 use super::validation::Validation;
@@ -98,10 +98,11 @@ impl Model<'_> {
         let mut answers: Vec<Vec<OfPrecision>> = prompts.iter().map(|_| Vec::new()).collect();
         for (at, precision) in self.precisions.iter().enumerate() {
             let ranges = &mut *self.ranges;
-            let mut pass = Pass { rules: self.rules, at: Some((at, *precision)), ranges, observe: None, frozen: true };
+            let mut pass =
+                QuantContext { rules: self.rules, at: Some((at, *precision)), ranges, observe: None, frozen: true };
             let said = self.validation.answers(&self.network, &prompts, &mut pass);
             for (answers, said) in answers.iter_mut().zip(said) {
-                let mean = said.as_ref().map(|said| said.mean).filter(|mean| mean.is_finite());
+                let mean = said.as_ref().map(|said| said.mean_log_probability).filter(|mean| mean.is_finite());
                 let text = said.map_or(String::new(), |said| store.corpus().tokenizer.decode(&said.tokens));
                 answers.push(OfPrecision {
                     precision: names(precision.weights).kind,

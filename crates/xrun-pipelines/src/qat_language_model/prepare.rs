@@ -95,7 +95,7 @@ pub fn prepare(
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, dataset, settings.sequence_length, seed, ledger)?);
     let size = batch_size(&experiment.training);
-    let buffers = Buffers::new(settings, &experiment.limits, size, store.windows());
+    let buffers = Buffers::new(settings, &model.shape(), &experiment.limits, size, store.windows());
     let owners: Vec<PlannedOwner> = store.buffers().iter().chain(buffers.all()).map(PlannedOwner::from).collect();
     let trained = Sizes::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let mut smaller = smaller(settings, experiment, Split::ALL.map(|split| store.count(split)));

@@ -12,6 +12,10 @@ use crate::nn::moving_range::MovingRange;
 
 /// What is quantised in a block: what goes into its four linear layers, keys, and values.
 pub const QUANTISERS: usize = 6;
+/// The quantiser of a block's keys; those before it are of its linear layers.
+pub const KEYS: usize = 4;
+/// The quantiser of a block's values.
+pub const VALUES: usize = 5;
 
 /// As many as precisions times blocks times [`QUANTISERS`], from the beginning.
 #[derive(Clone, Debug)]

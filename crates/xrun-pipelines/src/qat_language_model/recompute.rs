@@ -11,9 +11,10 @@ use burn::tensor::Device;
 use xrun_ops::{LossTargets, NextTokenLoss, next_token_loss};
 
 use super::batch::TokenBatch;
+use super::context::QuantContext;
 use super::gpt2::Gpt2;
-use super::pass::Pass;
 use crate::nn::Tensor;
+use crate::nn::gpt2::AttentionMode;
 use crate::nn::transformer::{Layout, tokens};
 
 /// Adds the gradients of one batch's loss to `into`. Returns the loss as it was in the pass, and leaves the logits in `teaches`,
@@ -21,7 +22,7 @@ use crate::nn::transformer::{Layout, tokens};
 pub fn backward(
     network: &Gpt2,
     batch: &TokenBatch,
-    pass: &mut Pass<'_>,
+    pass: &mut QuantContext<'_>,
     recompute: bool,
     targets: LossTargets,
     teaches: Option<&mut Option<Tensor<2>>>,
@@ -42,12 +43,13 @@ pub fn backward(
         return numbers(loss);
     }
     let plain = network.valid();
-    let at = Layout::new(batch.size, batch.length, &plain_device);
+    let layout = Layout::new(batch.size, batch.length, &plain_device);
+    let mode = &mut AttentionMode::Causal(&layout, None);
     let mut inputs = Vec::with_capacity(network.blocks() + 1);
     inputs.push(plain.embed(on(&plain_device), pass));
     for number in 0..network.blocks() {
         let input = inputs[number].clone();
-        inputs.push(plain.block(number, input, &at, pass));
+        inputs.push(plain.block(number, input, mode, pass));
     }
     drop(plain);
     // Ranges have seen this batch; computed again, they are as they were.
@@ -59,7 +61,7 @@ pub fn backward(
     for number in (0..network.blocks()).rev() {
         let Some(input) = inputs.pop() else { break };
         let input = leaf(input);
-        let output = network.block(number, input.clone(), &at, pass);
+        let output = network.block(number, input.clone(), mode, pass);
         gradient = step(network, &input, (output * gradient).sum(), into);
     }
     if !pass.frozen {

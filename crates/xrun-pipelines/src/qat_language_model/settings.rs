@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
 use xrun_core::settings::sections::Training;
 
@@ -284,29 +285,16 @@ pub enum Preset {
     Large,
 }
 
-/// The numbers of a shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Blocks.
-    pub layers: usize,
-    /// Heads of attention of a block.
-    pub heads: usize,
-    /// Numbers of a token between blocks; a multiple of `heads`.
-    pub width: usize,
-    /// The most tokens of a sequence.
-    pub context: usize,
-}
-
 impl Model {
     /// The preset's numbers, with those of the keys in their place.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> Gpt2Shape {
         let (layers, heads, width, context) = match self.preset {
             Preset::Tiny => (2, 4, 64, 128),
             Preset::Small => (12, 12, 768, 1024),
             Preset::Medium => (24, 16, 1024, 1024),
             Preset::Large => (36, 20, 1280, 1024),
         };
-        Shape {
+        Gpt2Shape {
             layers: self.layers.unwrap_or(layers),
             heads: self.heads.unwrap_or(heads),
             width: self.width.unwrap_or(width),

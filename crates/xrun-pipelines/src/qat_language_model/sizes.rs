@@ -1,7 +1,8 @@
 //! How many numbers does the model have, and how many of them are trained at a time?
 
 use super::precision::FULL;
-use super::settings::{Base, Granularity, Layer, Model, Settings, Shape, WeightScale};
+use super::settings::{Base, Granularity, Layer, Model, Settings, WeightScale};
+use crate::gpt2_shape::Gpt2Shape;
 
 /// Counts of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +18,8 @@ pub struct Sizes {
 impl Sizes {
     /// Counts them for a vocabulary of this many tokens.
     pub fn new(settings: &Settings, model: &Model, vocabulary: usize) -> Self {
-        let Shape { layers, width, context, .. } = model.shape();
-        // Weight and bias of each linear layer of a block, and scale and shift of its two normalisations.
-        let block: usize = Layer::ALL.iter().map(|layer| layer.inputs(width) * layer.outputs(width)).sum::<usize>()
-            + Layer::ALL.iter().map(|layer| layer.outputs(width)).sum::<usize>()
-            + 4 * width;
-        let base = (vocabulary + context) * width + layers * block + 2 * width;
+        let shape = model.shape();
+        let Gpt2Shape { layers, width, .. } = shape;
         let sides: usize = settings.lora_layers.iter().map(|layer| layer.inputs(width) + layer.outputs(width)).sum();
         let lora = settings.weight_bits.len() * layers * sides * settings.lora_rank;
         let scales = match (settings.weight_scale, settings.weight_granularity) {
@@ -33,7 +30,7 @@ impl Sizes {
             }
         };
         let quantised = settings.weight_bits.iter().filter(|bits| **bits != FULL).count();
-        Self { base: base as u64, lora: lora as u64, scales: (quantised * layers * scales) as u64 }
+        Self { base: shape.parameters(vocabulary), lora: lora as u64, scales: (quantised * layers * scales) as u64 }
     }
 
     /// Numbers that have a gradient and an optimiser's state, in the phase that has more of them: pretraining trains the

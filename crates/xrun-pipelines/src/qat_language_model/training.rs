@@ -10,9 +10,9 @@ use serde_json::Value;
 use xrun_ops::Teacher;
 
 use super::batch::TokenBatch;
+use super::context::{Observe, QuantContext, Rules};
 use super::export::Export;
 use super::gpt2::{Gpt2, targets, text};
-use super::pass::{Observe, Pass, Rules};
 use super::precision::{Precision, drawn, names, precisions};
 use super::predict;
 use super::prepare::Prepared;
@@ -135,7 +135,7 @@ impl QatLanguageModule {
             self.validation.counted(batch.held_bytes(), || {
                 for batch in batch.parts(self.micro_batch_size) {
                     for (at, precision) in self.precisions.iter().enumerate() {
-                        let mut pass = Pass {
+                        let mut pass = QuantContext {
                             rules: &self.rules,
                             at: Some((at, *precision)),
                             ranges: &mut found,
@@ -153,7 +153,7 @@ impl QatLanguageModule {
 
     /// Computes the logits of the widest precision, without autodiff.
     fn teacher(&mut self, batch: &TokenBatch, trained: &Trained<Network>) -> Result<Tensor<2>, TaskError> {
-        let mut pass = Pass {
+        let mut pass = QuantContext {
             rules: &self.rules,
             at: Some((0, self.precisions[0])),
             ranges: &mut self.ranges,
@@ -183,7 +183,7 @@ impl QatLanguageModule {
         let taught_by = teacher.clone().filter(|_| taught).map(|logits| Teacher { logits, share, temperature });
         step.enter("forward_backward");
         let targets = targets(batch, taught_by);
-        let mut pass = Pass {
+        let mut pass = QuantContext {
             rules: &self.rules,
             at: at.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use xrun_ops::next_token_loss;
 
-use super::answer::{Said, answers, surest};
+use super::answer::surest;
 use super::batch::{Batches, TokenBatch, validation_bytes};
+use super::context::{QuantContext, Rules};
 use super::gpt2::{Gpt2, targets};
-use super::pass::{Pass, Rules};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
 use super::ranges::Ranges;
@@ -15,6 +15,7 @@ use super::settings::{Settings, batch_size};
 use super::training::QatLanguageModule;
 use crate::metrics::answers::Answers;
 use crate::metrics::perplexity::perplexity;
+use crate::nn::generate::{Completion, Limits, complete};
 use crate::nn::module_task::Evaluation;
 use crate::nn::transformer::tokens;
 use xrun_core::bounded::ledger::{Holding, Ledger};
@@ -32,6 +33,7 @@ pub struct Validation {
     /// Sequences that are on the device at once.
     part_size: usize,
     batch: Holding,
+    cache: Holding,
 }
 
 /// Sums of one precision.
@@ -54,6 +56,7 @@ impl Validation {
             episodes: experiment.validation.episodes as u64,
             part_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
             batch: prepared.buffers.validation_batch.register(ledger),
+            cache: prepared.buffers.decode_cache.register(ledger),
         }
     }
 
@@ -85,8 +88,13 @@ impl Validation {
             evaluation.enter("validation");
             self.counted(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
-                    let mut pass =
-                        Pass { rules, at: Some((at, *precision)), ranges: &mut *ranges, observe: None, frozen: true };
+                    let mut pass = QuantContext {
+                        rules,
+                        at: Some((at, *precision)),
+                        ranges: &mut *ranges,
+                        observe: None,
+                        frozen: true,
+                    };
                     self.look(network, &batch, &examples, &mut pass, &mut sums[at]);
                 }
             });
@@ -99,7 +107,7 @@ impl Validation {
         network: &Gpt2,
         batch: &TokenBatch,
         examples: &[Arc<Example>],
-        pass: &mut Pass<'_>,
+        pass: &mut QuantContext<'_>,
         sums: &mut Sums,
     ) {
         let device = network.plain_device();
@@ -119,10 +127,15 @@ impl Validation {
     }
 
     /// Of each question, with the prompts of its windows, the answer that the model is surest of.
-    pub fn answers(&self, network: &Gpt2, prompts: &[Vec<&[u32]>], pass: &mut Pass<'_>) -> Vec<Option<Said>> {
-        let (length, most) = (self.settings.sequence_length, self.settings.answer_tokens);
+    pub fn answers(
+        &self,
+        network: &Gpt2,
+        prompts: &[Vec<&[u32]>],
+        pass: &mut QuantContext<'_>,
+    ) -> Vec<Option<Completion>> {
         let end = self.batches.store().corpus().tokenizer.end();
-        surest(prompts, self.part_size, |prompts| answers(network, prompts, length, most, end, pass))
+        let limits = Limits { end, tokens: self.settings.answer_tokens, length: self.settings.sequence_length };
+        surest(prompts, self.part_size, |prompts| complete(network, None, prompts, limits, &self.cache, pass))
     }
 
     fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {

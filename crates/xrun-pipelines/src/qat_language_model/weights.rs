@@ -16,7 +16,7 @@ fn own(path: &str) -> bool {
 /// Puts the weights of a file in Hugging Face's layout into the network. LoRA and scales stay as they are unless the file
 /// has them, as xrun's own checkpoints do.
 pub fn read(network: &mut Gpt2, path: &Path) -> Result<(), TaskError> {
-    language_model_file::read(network, path, own, Gpt2::words)
+    language_model_file::read(network, path, own, Gpt2::embedding_matrix)
 }
 
 /// Writes a merged network, on the plain device, as Hugging Face's programs read it.

@@ -42,16 +42,14 @@ impl Buffers {
         let token_bytes = (0..tokenizer.size() as u32).map(|token| tokenizer.bytes(token)).max().unwrap_or_default();
         let looked_at = validation_bytes_max(length, side, size, token_bytes);
         let answered = size.min(limits.batch_size);
-        // A row that has ended goes on until the last one of its batch ends, behind the longest prompt.
+        // Rows that have ended stay until the last one of their batch ends, behind the longest prompt.
         let positions = settings.sequence_length + settings.answer_tokens;
-        let kept = answered * shape.layers * 2 * positions * shape.width * size_of::<f32>();
         let fixed = |name, items, bytes| Buffer::new(name, Policy::Refuse, Cap { items, bytes });
         Self {
             feed: feed::Buffers::new(limits, batch_bytes_max(length, side, size)),
             validation_batch: fixed("validation_batch", 1, looked_at)
                 .because("one batch of a validation, with the texts of its examples and what their tokens weigh"),
-            decode_cache: fixed("decode_cache", parts::parts_at_once(limits) as u64, kept as u64)
-                .because("keys and values of the examples that are answered at once"),
+            decode_cache: shape.language().decode_cache(parts::parts_at_once(limits), answered, positions),
             part_gradients: parts::part_gradients(trained, limits),
             field_counts: fixed(
                 "field_counts",

@@ -1,7 +1,5 @@
 //! Fine-tuning of a vision-language model that answers in JSON, with a loss over what matters of an answer.
 
-#[cfg(feature = "train")]
-pub mod answer;
 pub mod batch;
 pub mod buffers;
 pub mod check;

@@ -10,23 +10,21 @@
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
-use burn::tensor::{TensorData, module};
-use xrun_ops::{Gelu, gelu};
+use burn::tensor::TensorData;
 
 use super::settings::{Part, Settings, Shape};
 use crate::nn::encoder_block;
 use crate::nn::encoder_block::{EncoderBlock, Norm};
+use crate::nn::gpt2::{ForwardContext, Gpt2, Projection};
 use crate::nn::graph::{has_graph, without_graph};
 use crate::nn::matmul::Factors;
-use crate::nn::transformer::{
-    DEVIATION, Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_to_kept, by_head, changed, parameter, value,
-};
+use crate::nn::transformer::{DEVIATION, Tokens, changed, parameter, value};
 use crate::nn::{Tensor, parameters};
 
 /// Of the first positions of patches, whose first values have about this deviation, too.
 const POSITION_DEVIATION: f64 = 0.5;
 
-/// What is frozen, and how LoRA counts.
+/// Frozen parts of the network, and the arithmetic of its language part.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The vision transformer is a constant.
@@ -35,7 +33,7 @@ pub struct Rules {
     pub projector_frozen: bool,
     /// The language part without its LoRA.
     pub language_frozen: bool,
-    /// What LoRA is multiplied by.
+    /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
     /// Of products in the language part.
     pub factors: Factors,
@@ -72,48 +70,6 @@ pub struct Vision {
     layernorm: Norm,
 }
 
-/// A linear layer with a LoRA, or none.
-#[derive(Module, Debug)]
-pub struct Linear {
-    weight: Param<Tensor<2>>,
-    bias: Param<Tensor<1>>,
-    lora: Vec<Lora>,
-}
-
-/// Attention of a language block, with the names of Hugging Face's files.
-#[derive(Module, Debug)]
-pub struct Attention {
-    c_attn: Linear,
-    c_proj: Linear,
-}
-
-/// The two layers of a language block that see one token each.
-#[derive(Module, Debug)]
-pub struct Mlp {
-    c_fc: Linear,
-    c_proj: Linear,
-}
-
-/// A block of the language part.
-#[derive(Module, Debug)]
-pub struct Block {
-    ln_1: LayerNorm,
-    attn: Attention,
-    ln_2: LayerNorm,
-    mlp: Mlp,
-}
-
-/// GPT-2, with the names of Hugging Face's files.
-#[derive(Module, Debug)]
-pub struct Language {
-    wte: Embedding,
-    wpe: Embedding,
-    h: Vec<Block>,
-    ln_f: LayerNorm,
-    #[module(skip)]
-    heads: usize,
-}
-
 /// From what the vision part sees to tokens of the language part.
 #[derive(Module, Debug)]
 pub struct Projector {
@@ -130,7 +86,7 @@ pub struct VisionLanguage {
     pub vision: Vision,
     projector: Projector,
     /// Writes the text.
-    pub language: Language,
+    pub language: Gpt2,
 }
 
 /// Pictures of `side` pixels, 8-bit RGB row by row, as the network takes them: `[batch, 3, side, side]` from -1 to 1.
@@ -181,115 +137,23 @@ impl Vision {
     }
 }
 
-impl Linear {
-    fn new(inputs: usize, outputs: usize, rank: usize, device: &Device) -> Self {
-        let lora = (rank > 0).then(|| Lora::new(inputs, rank, outputs, device));
-        Self {
-            weight: parameter([inputs, outputs], 0.0, device),
-            bias: parameter([outputs], 0.0, device),
-            lora: lora.into_iter().collect(),
-        }
+impl ForwardContext for &Rules {
+    fn frozen(&self) -> bool {
+        self.language_frozen
     }
 
-    /// `[tokens, inputs]` to `[tokens, outputs]`.
-    fn forward(&self, input: Tensor<2>, rules: &Rules) -> Tensor<2> {
-        let Rules { language_frozen: frozen, factors, lora_scale, .. } = *rules;
+    fn factors(&self) -> Factors {
+        self.factors
+    }
+
+    fn project(&mut self, projection: &Projection, input: Tensor<2>, _block: usize, _layer: usize) -> Tensor<2> {
+        let Rules { language_frozen: frozen, factors, lora_scale, .. } = **self;
         let input = factors.narrow(input);
-        let product = input.clone().matmul(factors.narrow(value(&self.weight, frozen)));
-        let output = factors.widen(product) + value(&self.bias, frozen).unsqueeze_dim::<2>(0);
-        self.lora.iter().fold(output, |output, lora| {
+        let product = input.clone().matmul(factors.narrow(value(&projection.weight, frozen)));
+        let output = factors.widen(product) + value(&projection.bias, frozen).unsqueeze_dim::<2>(0);
+        projection.lora.iter().fold(output, |output, lora| {
             let change = input.clone().matmul(factors.narrow(lora.a.val())).matmul(factors.narrow(lora.b.val()));
             output + factors.widen(change).mul_scalar(lora_scale)
-        })
-    }
-}
-
-/// Keys and values of all tokens of a batch so far, by block: `[batch, heads, tokens, width / heads]` each.
-#[derive(Debug, Default)]
-pub struct KeptTokens {
-    blocks: Vec<(Tensor<4>, Tensor<4>)>,
-}
-
-impl KeptTokens {
-    /// What it holds.
-    pub fn bytes(&self) -> u64 {
-        let numbers =
-            self.blocks.iter().map(|(keys, values)| keys.shape().num_elements() + values.shape().num_elements());
-        (numbers.sum::<usize>() * size_of::<f32>()) as u64
-    }
-}
-
-/// Which tokens a block sees beside the one at hand.
-enum Sight<'a> {
-    /// Those before it in its sequence; keys and values are kept where there is a place for them.
-    Before(&'a Layout, Option<&'a mut KeptTokens>),
-    /// One more token for each sequence sees those that were kept but the hidden ones, `[batch, tokens]`, and itself.
-    Kept(&'a mut KeptTokens, &'a Tensor<2>),
-}
-
-impl Attention {
-    fn forward(&self, input: Tensor<2>, block: usize, heads: usize, sight: &mut Sight<'_>, rules: &Rules) -> Tensor<2> {
-        let width = input.dims()[1];
-        let all = self.c_attn.forward(input, rules);
-        let part = |number: usize| all.clone().narrow(1, number * width, width);
-        let (query, key, value) = (part(0), part(1), part(2));
-        let output = match sight {
-            Sight::Before(at, kept) => {
-                if let Some(kept) = kept {
-                    kept.blocks.push((by_head(key.clone(), at.batch, heads), by_head(value.clone(), at.batch, heads)));
-                }
-                attend(query, key, value, heads, at, rules.factors)
-            }
-            Sight::Kept(kept, hidden) => {
-                let batch = query.dims()[0];
-                let (keys, values) = kept.blocks[block].clone();
-                let keys = Tensor::cat(vec![keys, by_head(key, batch, heads)], 2);
-                let values = Tensor::cat(vec![values, by_head(value, batch, heads)], 2);
-                kept.blocks[block] = (keys.clone(), values.clone());
-                attend_to_kept(query, keys, values, (*hidden).clone(), rules.factors)
-            }
-        };
-        self.c_proj.forward(output, rules)
-    }
-}
-
-impl Language {
-    fn new(shape: &Shape, vocabulary: usize, rank: usize, device: &Device) -> Self {
-        let Shape { width, layers, heads, context, .. } = *shape;
-        let linear = |inputs: usize, outputs: usize| Linear::new(inputs, outputs, rank, device);
-        let block = || Block {
-            ln_1: LayerNorm::new(width, device),
-            attn: Attention { c_attn: linear(width, 3 * width), c_proj: linear(width, width) },
-            ln_2: LayerNorm::new(width, device),
-            mlp: Mlp { c_fc: linear(width, 4 * width), c_proj: linear(4 * width, width) },
-        };
-        Self {
-            wte: Embedding::new(vocabulary, width, device),
-            wpe: Embedding::new(context, width, device),
-            h: (0..layers).map(|_| block()).collect(),
-            ln_f: LayerNorm::new(width, device),
-            heads,
-        }
-    }
-
-    /// What the embedding makes of a token, `[vocabulary, width]`, without a graph.
-    pub fn words(&self) -> Tensor<2> {
-        without_graph(&self.wte.weight.val())
-    }
-
-    /// Token numbers to `[.., width]`.
-    fn word(&self, tokens: Tokens<2>, rules: &Rules) -> Tensor<3> {
-        module::embedding(value(&self.wte.weight, rules.language_frozen), tokens)
-    }
-
-    fn blocks(&self, start: Tensor<2>, sight: &mut Sight<'_>, rules: &Rules) -> Tensor<2> {
-        let frozen = rules.language_frozen;
-        self.h.iter().enumerate().fold(start, |input, (number, block)| {
-            let normal = block.ln_1.forward(input.clone(), frozen);
-            let middle = input + block.attn.forward(normal, number, self.heads, sight, rules);
-            let normal = block.ln_2.forward(middle.clone(), frozen);
-            let wide = gelu(block.mlp.c_fc.forward(normal, rules), Gelu::Tanh);
-            middle + block.mlp.c_proj.forward(wide, rules)
         })
     }
 }
@@ -306,10 +170,11 @@ impl VisionLanguage {
     ) -> Self {
         let shuffle = shape.pixel_shuffle;
         let inputs = shuffle * shuffle * shape.vision_width;
+        let projection = |_, sizes| Projection::zeros(sizes, 1, lora_rank, 0, device);
         let network = Self {
             vision: Vision::new(shape, image_size, device),
             projector: Projector { weight: parameter([inputs, shape.width], 0.0, device), shuffle },
-            language: Language::new(shape, vocabulary, lora_rank, device),
+            language: Gpt2::zeros(shape.language(), vocabulary, projection, device),
         };
         let mut network = parameters::initialise_linear(network, seed);
         // What is added or stands side by side begins about equally large, or the smaller would not be seen: positions beside
@@ -325,17 +190,7 @@ impl VisionLanguage {
             let factor = DEVIATION * (rows.weight.dims()[0] as f64).sqrt();
             rows.weight = changed(&rows.weight, |weight| weight.mul_scalar(factor));
         }
-        let residual = 1.0 / (2.0 * shape.layers as f64).sqrt();
-        for block in &mut language.h {
-            for linear in [&mut block.attn.c_proj, &mut block.mlp.c_proj] {
-                linear.weight = changed(&linear.weight, |weight| weight.mul_scalar(residual));
-            }
-            for linear in [&mut block.attn.c_attn, &mut block.attn.c_proj, &mut block.mlp.c_fc, &mut block.mlp.c_proj] {
-                for lora in &mut linear.lora {
-                    lora.b = changed(&lora.b, |b| b.zeros_like());
-                }
-            }
-        }
+        language.initialise(1.0 / (2.0 * shape.layers as f64).sqrt());
         network
     }
 
@@ -358,53 +213,16 @@ impl VisionLanguage {
         tokens.reshape([batch, count, width])
     }
 
-    /// Image tokens `[batch, I, width]` and text `[batch, T]` to what comes out of the blocks, `[batch * (I + T), width]`.
+    /// Output of the last block, `[batch * (I + T), width]`, for image tokens `[batch, I, width]` before text `[batch, T]`.
     pub fn hidden(&self, image: Tensor<3>, text: Tokens<2>, rules: &Rules) -> Tensor<2> {
-        self.hidden_and_kept(image, text, None, rules)
+        let (language, mut context) = (&self.language, rules);
+        let embeddings = Tensor::cat(vec![image, language.token_embeddings(text, &context)], 1);
+        language.hidden_of_embeddings(embeddings, None, &mut context)
     }
 
-    /// As [`Self::hidden`]; keeps the keys and values of all tokens.
-    pub fn begin(&self, image: Tensor<3>, text: Tokens<2>, kept: &mut KeptTokens, rules: &Rules) -> Tensor<2> {
-        self.hidden_and_kept(image, text, Some(kept), rules)
-    }
-
-    fn hidden_and_kept(
-        &self,
-        image: Tensor<3>,
-        text: Tokens<2>,
-        kept: Option<&mut KeptTokens>,
-        rules: &Rules,
-    ) -> Tensor<2> {
-        let language = &self.language;
-        let tokens = Tensor::cat(vec![image, language.word(text, rules)], 1);
-        let [batch, length, width] = tokens.dims();
-        let positions = value(&language.wpe.weight, rules.language_frozen).narrow(0, 0, length).unsqueeze_dim::<3>(0);
-        let start = (tokens + positions).reshape([batch * length, width]);
-        let at = Layout::new(batch, length, &self.plain_device());
-        language.blocks(start, &mut Sight::Before(&at, kept), rules)
-    }
-
-    /// One more token of each sequence, `[batch]`, at its position: `[batch, width]`. `hidden` `[batch, tokens]` hides some of
-    /// the tokens that were kept and of these, which are kept as well.
-    pub fn go_on(
-        &self,
-        token: Tokens<1>,
-        position: Tokens<1>,
-        hidden: Tensor<2>,
-        kept: &mut KeptTokens,
-        rules: &Rules,
-    ) -> Tensor<2> {
-        let language = &self.language;
-        let words = language.wte.weight.val().select(0, token);
-        let start = words + language.wpe.weight.val().select(0, position);
-        language.blocks(start, &mut Sight::Kept(kept, &hidden), rules)
-    }
-
-    /// What comes out of the blocks, `[n, width]`, to logits `[n, vocabulary]`.
+    /// Logits of outputs of the last block, `[n, width]` to `[n, vocabulary]`.
     pub fn logits(&self, hidden: Tensor<2>, rules: &Rules) -> Tensor<2> {
-        let frozen = rules.language_frozen;
-        let normal = self.language.ln_f.forward(hidden, frozen);
-        rules.factors.product(normal, value(&self.language.wte.weight, frozen).transpose())
+        self.language.logits(hidden, &rules)
     }
 }
 

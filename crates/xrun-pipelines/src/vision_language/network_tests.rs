@@ -7,11 +7,11 @@ use burn::optim::GradientsParams;
 use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss};
 
-use super::super::answer::{Limits, answers};
 use super::super::training::rows_of;
 use super::super::weights;
 use super::*;
 use crate::nn::agreement::{agree, changed as changed_network};
+use crate::nn::generate::{Limits, complete};
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
 use xrun_core::bounded::buffer::Buffer;
@@ -171,19 +171,23 @@ fn greedy_answers_after_prompts_of_unequal_lengths_are_those_of_whole_passes() {
     let prompts: Vec<&[u32]> = rows.iter().zip(&lengths).map(|(row, length)| &row[..*length as usize]).collect();
     assert_ne!(prompts[0].len(), prompts[1].len());
     let image = || network.image_tokens(seen(&all, &plain()), &rules());
-    let limits = Limits { end: 0, tokens: 8, text: 28 };
-    let said = answers(&network, image(), &prompts, limits, &cache, &rules());
+    let limits = Limits { end: 0, tokens: 8, length: 28 };
+    let answers = |limits: Limits| -> Vec<Vec<u32>> {
+        let said = complete(&network.language, Some(image()), &prompts, limits, &cache, &mut &rules());
+        said.into_iter().map(|said| said.tokens).collect()
+    };
+    let said = answers(limits);
     let expected: Vec<Vec<u32>> =
         whole(&all["generated"]).chunks(8).map(|row| row.iter().map(|token| *token as u32).collect()).collect();
     assert_eq!(said, expected);
     assert_eq!(ledger.read()[0].bytes, 0, "keys and values are given back");
     // A token that ends texts ends each answer where it first comes.
     let end = expected[0][3];
-    let ended = answers(&network, image(), &prompts, Limits { end, ..limits }, &cache, &rules());
+    let ended = answers(Limits { end, ..limits });
     let until = |row: &Vec<u32>| row.iter().take_while(|token| **token != end).copied().collect::<Vec<u32>>();
     assert_eq!(ended, expected.iter().map(until).collect::<Vec<_>>());
     // No position is behind the last one.
-    let short = answers(&network, image(), &prompts, Limits { text: 6, ..limits }, &cache, &rules());
+    let short = answers(Limits { length: 6, ..limits });
     assert_eq!((short[0].len(), short[1].len()), (6 - prompts[0].len(), 6 - prompts[1].len()));
 }
 
@@ -216,10 +220,7 @@ fn a_new_network_follows_from_its_seed_and_lora_begins_as_nothing() {
     let mut with_lora = made(2, 1);
     let output = hidden(&with_lora);
     for block in &mut with_lora.language.h {
-        block.attn.c_attn.lora.clear();
-        block.attn.c_proj.lora.clear();
-        block.mlp.c_fc.lora.clear();
-        block.mlp.c_proj.lora.clear();
+        block.projections_mut().into_iter().for_each(|linear| linear.lora.clear());
     }
     assert_eq!(output, hidden(&with_lora));
 }

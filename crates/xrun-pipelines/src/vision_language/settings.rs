@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::selective;
+use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
 use xrun_core::settings::sections::Training;
 
@@ -250,6 +251,12 @@ impl Model {
 }
 
 impl Shape {
+    /// Shape of the language part.
+    pub fn language(&self) -> Gpt2Shape {
+        let Self { layers, heads, width, context, .. } = *self;
+        Gpt2Shape { layers, heads, width, context }
+    }
+
     /// Patches of a square picture of so many pixels along a side.
     pub fn patches(&self, image_size: usize) -> usize {
         (image_size / self.patch).pow(2)

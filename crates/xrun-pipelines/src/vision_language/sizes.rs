@@ -18,15 +18,14 @@ pub struct Sizes {
 impl Sizes {
     /// Counts them for pictures of `image_size` pixels along a side and a vocabulary of this many tokens.
     pub fn new(settings: &Settings, shape: &Shape, image_size: usize, vocabulary: usize) -> Self {
-        let Shape { patch, vision_width, vision_layers, pixel_shuffle, layers, width, context, .. } = *shape;
+        let Shape { patch, vision_width, vision_layers, pixel_shuffle, layers, width, .. } = *shape;
         let patches = 3 * patch * patch * vision_width + vision_width + shape.patches(image_size) * vision_width;
         let vision = patches + vision_layers * block(vision_width) + 2 * vision_width;
         let projector = pixel_shuffle * pixel_shuffle * vision_width * width;
-        let language = (vocabulary + context) * width + layers * block(width) + 2 * width;
         // Inputs and outputs of the four linear layers of a block: 1 and 3 widths, 1 and 1, 1 and 4, 4 and 1.
         let lora = layers * settings.lora_rank * 16 * width;
-        let [vision, projector, language, lora] = [vision, projector, language, lora].map(|count| count as u64);
-        Self { vision, projector, language, lora }
+        let [vision, projector, lora] = [vision, projector, lora].map(|count| count as u64);
+        Self { vision, projector, language: shape.language().parameters(vocabulary), lora }
     }
 
     /// Numbers of the model.

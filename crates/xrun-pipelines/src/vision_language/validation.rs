@@ -6,7 +6,6 @@ use burn::tensor::Device;
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
-use super::answer::{self, answers};
 use super::batch::{Batches, ExampleBatch, validation_bytes};
 use super::metrics;
 use super::network::{Rules, VisionLanguage, pictures};
@@ -17,6 +16,7 @@ use super::training::{VisionLanguageModule, rows_of};
 use crate::metrics::fields::{Fields, Judged, Share};
 use crate::metrics::perplexity::perplexity;
 use crate::nn::Tensor;
+use crate::nn::generate::{Limits, complete};
 use crate::nn::module_task::Evaluation;
 use crate::nn::side_by_side::SideBySide;
 use crate::nn::transformer::{Tokens, tokens};
@@ -241,7 +241,7 @@ impl Validation {
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.plain_device();
         let tokenizer = self.store().tokenizer();
-        let limits = answer::Limits { end: tokenizer.end(), tokens: self.answer_tokens, text: self.batches.length() };
+        let limits = Limits { end: tokenizer.end(), tokens: self.answer_tokens, length: self.batches.length() };
         let parts = self.split.parts(examples.len());
         let all = self.split.passes(network, &parts, |network, range| {
             let part = &examples[range.clone()];
@@ -251,8 +251,8 @@ impl Validation {
             };
             let image = network.image_tokens(pictures(&rgb, self.batches.side(), &device), rules);
             let prompts: Vec<&[u32]> = part.iter().map(|example| example.text.prompt.as_slice()).collect();
-            let said = answers(network, image, &prompts, limits, &self.cache, rules);
-            said.iter().map(|tokens| tokenizer.decode(tokens)).collect::<Vec<String>>()
+            let said = complete(&network.language, Some(image), &prompts, limits, &self.cache, &mut { rules });
+            said.iter().map(|said| tokenizer.decode(&said.tokens)).collect::<Vec<String>>()
         });
         examples.iter().zip(all.into_iter().flatten())
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use burn_store::SafetensorsStore;
 
-use super::network::{Language, Vision};
+use super::network::Vision;
+use crate::nn::gpt2::Gpt2;
 use crate::nn::hugging_face;
 use crate::nn::hugging_face::FileOf;
 use crate::nn::{Tensor, encoder_block, language_model_file};
@@ -61,6 +62,6 @@ fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -
 }
 
 /// Puts the weights of GPT-2 in Hugging Face's layout into the language part.
-pub fn read_language(language: &mut Language, path: &Path) -> Result<(), TaskError> {
-    language_model_file::read(language, path, |path| path.contains(".lora."), Language::words)
+pub fn read_language(language: &mut Gpt2, path: &Path) -> Result<(), TaskError> {
+    language_model_file::read(language, path, |path| path.contains(".lora."), Gpt2::embedding_matrix)
 }

@@ -4,12 +4,13 @@ use burn::module::Module;
 use xrun_ops::{Range, next_token_loss};
 
 use super::super::batch::TokenBatch;
+use super::super::context::QuantContext;
 use super::super::gpt2::{Gpt2, targets};
-use super::super::pass::Pass;
 use super::super::prepare::Prepared;
 use super::super::training::{self, QatLanguageModule};
 use crate::nn::Tensor;
 use crate::nn::callback::{Callback, Context};
+use crate::nn::gpt2::AttentionMode;
 use crate::nn::parameters;
 use crate::nn::transformer::{Layout, tokens};
 use xrun_core::bounded::HeldBytes;
@@ -68,7 +69,8 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
             for at in &module.drawn {
                 let at = at.map(|at| (at, module.precisions[at]));
                 let (rules, ranges) = (&module.rules, &mut module.ranges.clone());
-                let mut pass = Pass { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
+                let mut pass =
+                    QuantContext { rules, at, ranges, observe: None, frozen: at.is_some() && rules.base_frozen };
                 self.ranges.keep_measured(in_use, nothing, || pass.ranges.copies());
                 self.examples.keep(|| (batch.clone().into_owned(), batch.held_bytes()));
                 // With a graph, and without the backward pass that would have used it up. It holds the weights as they were,
@@ -84,19 +86,19 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
     }
 }
 
-fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Tensor<1> {
+fn loss(network: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Tensor<1> {
     let device = network.plain_device().autodiff();
     let logits = network.forward(tokens(&batch.inputs, batch.size, batch.length, &device), pass);
     next_token_loss(logits, targets(batch, None)).total
 }
 
 /// What goes into each block, as checkpointing saves it.
-fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut Pass<'_>) -> Vec<Tensor<2>> {
+fn inputs(plain: &Gpt2, batch: &TokenBatch, pass: &mut QuantContext<'_>) -> Vec<Tensor<2>> {
     let device = plain.plain_device();
     let at = Layout::new(batch.size, batch.length, &device);
     let mut inputs = vec![plain.embed(tokens(&batch.inputs, batch.size, batch.length, &device), pass)];
     for number in 1..plain.blocks() {
-        let next = plain.block(number - 1, inputs[number - 1].clone(), &at, pass);
+        let next = plain.block(number - 1, inputs[number - 1].clone(), &mut AttentionMode::Causal(&at, None), pass);
         inputs.push(next);
     }
     inputs

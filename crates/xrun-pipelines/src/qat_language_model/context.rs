@@ -1,4 +1,4 @@
-//! How does one pass through the model go: at which precision, with which ranges, and what has a gradient?
+//! State of a forward pass: its precision, its ranges, and which parameters have a gradient.
 
 use xrun_ops::{Quantizer, Range};
 
@@ -10,23 +10,23 @@ use crate::nn::graph::without_graph;
 use crate::nn::matmul::Factors;
 use crate::nn::transformer::Tokens;
 
-/// How things are quantised, from the file.
+/// Quantisation settings of all forward passes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     weights_symmetric: bool,
-    /// Whether each output of a layer has a scale of its own.
+    /// Weights have a scale for each output of their layer.
     pub weights_per_channel: bool,
-    /// Whether the scales of weights are trained.
+    /// The scales of weights are trained.
     pub learned_scale: bool,
     activations_symmetric: bool,
     activations_per_channel: bool,
     activations_per_token: bool,
     momentum: f32,
-    /// Whether the LoRA matrices are quantised to the bits of the weights.
+    /// The LoRA matrices are quantised to the bits of the weights.
     pub lora_quantised: bool,
-    /// What LoRA is multiplied by.
+    /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
-    /// Whether the base is a constant while a precision is trained.
+    /// The base is a constant while a precision is trained.
     pub base_frozen: bool,
     /// The element type of the operands of matrix products.
     pub factors: Factors,
@@ -55,42 +55,42 @@ impl Rules {
         Self { factors, ..self }
     }
 
-    /// The grid of a weight of so many bits.
+    /// The grid of a weight of this number of bits.
     pub fn weight_grid(&self, bits: u32) -> Quantizer {
         Quantizer { bits, symmetric: self.weights_symmetric }
     }
 
-    /// The grid of an activation of so many bits.
+    /// The grid of an activation of this number of bits.
     pub fn activation_grid(&self, bits: u32) -> Quantizer {
         Quantizer { bits, symmetric: self.activations_symmetric }
     }
 }
 
-/// What ranges do with what a pass sees: of the tokens that are text, by their number in the batch, on the plain device.
+/// Update of the ranges by the activations of the tokens that are text: their indices in the batch, on the plain device.
 #[derive(Clone, Debug)]
 pub enum Observe {
-    /// Calibration: they come to hold all of it.
+    /// Calibration: the ranges widen to hold all values.
     Widen(Tokens<1>),
-    /// Training: they move towards it.
+    /// Training: moving averages.
     Move(Tokens<1>),
 }
 
-/// One pass.
+/// State of a forward pass.
 #[derive(Debug)]
-pub struct Pass<'a> {
-    /// How things are quantised.
+pub struct QuantContext<'a> {
+    /// Quantisation settings.
     pub rules: &'a Rules,
-    /// Which precision, and its bits; `None` is the base alone, without LoRA, in full precision.
+    /// Index and bits of the precision; `None` is the base alone, without LoRA, in full precision.
     pub at: Option<(usize, Precision)>,
     /// Ranges of activations, by precision and place.
     pub ranges: &'a mut Ranges,
     /// `None` leaves ranges as they are.
     pub observe: Option<Observe>,
-    /// Whether the base is a constant.
+    /// The base is a constant.
     pub frozen: bool,
 }
 
-impl Pass<'_> {
+impl QuantContext<'_> {
     /// A parameter of the base: a constant when it is frozen.
     pub fn base<const D: usize>(&self, parameter: Tensor<D>) -> Tensor<D> {
         if self.frozen { parameter.detach() } else { parameter }
@@ -121,18 +121,18 @@ impl Pass<'_> {
         }
     }
 
-    /// What goes into a linear layer.
+    /// Input of a linear layer, quantised.
     pub fn activation(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
         let bits = self.at.map(|(_, precision)| precision.activations);
         self.quantised(values, bits, block, quantiser)
     }
 
-    /// Whether keys and values of the attention are quantised.
+    /// Returns whether keys and values of the attention are quantised.
     pub fn quantises_keys(&self) -> bool {
         self.at.is_some_and(|(_, precision)| precision.key_values != FULL)
     }
 
-    /// Keys or values of the attention.
+    /// Keys or values of the attention, quantised.
     pub fn key_value(&mut self, values: Tensor<2>, block: usize, quantiser: usize) -> Tensor<2> {
         let bits = self.at.map(|(_, precision)| precision.key_values);
         self.quantised(values, bits, block, quantiser)

@@ -1,0 +1,338 @@
+//! GPT-2 (Radford et al. 2019), generic over the arithmetic of its linear layers, with a KV cache.
+//!
+//! ```text
+//! x = wte[token] + wpe[position];   each block: x += attn(ln_1(x)), x += mlp(ln_2(x));   logits = ln_f(x) wteᵀ
+//! ```
+//! Tokens are rows, `[batch * length, width]`, between the layers, so that a forward pass can stop and resume at any block.
+//! The names of the fields are those of Hugging Face's files.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, module};
+use xrun_ops::{Gelu, gelu};
+
+use super::Tensor;
+use super::graph::without_graph;
+use super::matmul::Factors;
+use super::transformer::{
+    Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, changed, parameter,
+    value,
+};
+use crate::gpt2_shape::Gpt2Shape;
+
+/// Linear layer of a block.
+#[derive(Module, Debug)]
+pub struct Projection {
+    /// `[inputs, outputs]`
+    pub weight: Param<Tensor<2>>,
+    /// `[outputs]`
+    pub bias: Param<Tensor<1>>,
+    /// One for each precision that has its own, or none.
+    pub lora: Vec<Lora>,
+    /// Logarithms of the weight's learnt scales over their first values, `[1]` or `[outputs]`; one for each precision, or none.
+    pub scale_logarithms: Vec<Param<Tensor<1>>>,
+}
+
+/// State and arithmetic of a forward pass through the blocks.
+pub trait ForwardContext {
+    /// Returns whether all parameters but those of LoRA are constants.
+    fn frozen(&self) -> bool;
+
+    /// Element type of the operands of matrix products.
+    fn factors(&self) -> Factors;
+
+    /// Output of a projection, `[tokens, inputs]` to `[tokens, outputs]`; `layer` is its index in [`Block::projections`].
+    fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2>;
+
+    /// Returns whether [`Self::keys_and_values`] changes anything.
+    fn changes_keys(&self) -> bool {
+        false
+    }
+
+    /// Keys and values of a block as attention takes them, `[tokens, width]` each.
+    fn keys_and_values(&mut self, keys_values: [Tensor<2>; 2], _block: usize) -> [Tensor<2>; 2] {
+        keys_values
+    }
+}
+
+/// Attention of a block.
+#[derive(Module, Debug)]
+pub struct Attention {
+    /// Queries, keys and values together: `[width, 3 * width]`.
+    pub c_attn: Projection,
+    /// Output of all heads: `[width, width]`.
+    pub c_proj: Projection,
+}
+
+/// Feed-forward layers of a block.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    /// `[width, 4 * width]`
+    pub c_fc: Projection,
+    /// `[4 * width, width]`
+    pub c_proj: Projection,
+}
+
+/// Attention and feed-forward layers, each with normalisation before it and a residual connection around it.
+#[derive(Module, Debug)]
+pub struct Block {
+    /// Normalisation before attention.
+    pub ln_1: LayerNorm,
+    /// Attention to this token and those before it.
+    pub attn: Attention,
+    /// Normalisation before the feed-forward layers.
+    pub ln_2: LayerNorm,
+    /// Feed-forward layers.
+    pub mlp: Mlp,
+}
+
+/// The network.
+#[derive(Module, Debug)]
+pub struct Gpt2 {
+    /// Embedding of each token, and the output's weight.
+    pub wte: Embedding,
+    /// Embedding of each position.
+    pub wpe: Embedding,
+    /// Blocks, in the order of a forward pass.
+    pub h: Vec<Block>,
+    /// Normalisation before the output.
+    pub ln_f: LayerNorm,
+    #[module(skip)]
+    heads: usize,
+}
+
+/// Keys and values of the tokens of a batch so far, by block: `[batch, heads, tokens, width / heads]` each.
+#[derive(Debug, Default)]
+pub struct KvCache(Vec<[Tensor<4>; 2]>);
+
+/// Tokens that a token attends to.
+#[derive(Debug)]
+pub enum AttentionMode<'a> {
+    /// Itself and those before it in its sequence; their keys and values enter the cache if there is one.
+    Causal(&'a Layout, Option<&'a mut KvCache>),
+    /// Of one more token for each sequence: itself and the cached tokens, except those that the mask `[batch, tokens]` hides.
+    /// Its keys and values enter the cache.
+    Cached(&'a mut KvCache, &'a Tensor<2>),
+}
+
+impl KvCache {
+    /// Size of all keys and values.
+    pub fn bytes(&self) -> u64 {
+        let numbers = self.0.iter().flatten().map(|tensor| tensor.shape().num_elements());
+        (numbers.sum::<usize>() * size_of::<f32>()) as u64
+    }
+
+    /// Appends keys and values of more tokens; returns those of all tokens of the block.
+    fn append(&mut self, block: usize, more: [Tensor<4>; 2]) -> [Tensor<4>; 2] {
+        let Some(cached) = self.0.get_mut(block) else {
+            self.0.push(more.clone());
+            return more;
+        };
+        let [keys, values] = cached.clone();
+        let [more_keys, more_values] = more;
+        *cached = [Tensor::cat(vec![keys, more_keys], 2), Tensor::cat(vec![values, more_values], 2)];
+        cached.clone()
+    }
+}
+
+impl Projection {
+    /// Layer whose matrices are zero, with `precisions` LoRAs and learnt scales; a rank, or a number of scales, of 0 makes none.
+    pub fn zeros(
+        [inputs, outputs]: [usize; 2],
+        precisions: usize,
+        rank: usize,
+        scales: usize,
+        device: &Device,
+    ) -> Self {
+        let count = |size: usize| if size == 0 { 0 } else { precisions };
+        Self {
+            weight: parameter([inputs, outputs], 0.0, device),
+            bias: parameter([outputs], 0.0, device),
+            lora: (0..count(rank)).map(|_| Lora::new(inputs, rank, outputs, device)).collect(),
+            scale_logarithms: (0..count(scales)).map(|_| parameter([scales], 0.0, device)).collect(),
+        }
+    }
+}
+
+impl Block {
+    /// Linear layers, in the order of a forward pass.
+    pub fn projections(&self) -> [&Projection; 4] {
+        [&self.attn.c_attn, &self.attn.c_proj, &self.mlp.c_fc, &self.mlp.c_proj]
+    }
+
+    /// Linear layers, in the order of a forward pass.
+    pub fn projections_mut(&mut self) -> [&mut Projection; 4] {
+        [&mut self.attn.c_attn, &mut self.attn.c_proj, &mut self.mlp.c_fc, &mut self.mlp.c_proj]
+    }
+}
+
+impl Gpt2 {
+    /// Network whose matrices are zero. `projection` makes a linear layer of a block from its index and `[inputs, outputs]`.
+    pub fn zeros(
+        shape: Gpt2Shape,
+        vocabulary: usize,
+        projection: impl Fn(usize, [usize; 2]) -> Projection,
+        device: &Device,
+    ) -> Self {
+        let Gpt2Shape { layers, heads, width, context } = shape;
+        let block = || Block {
+            ln_1: LayerNorm::new(width, device),
+            attn: Attention { c_attn: projection(0, [width, 3 * width]), c_proj: projection(1, [width, width]) },
+            ln_2: LayerNorm::new(width, device),
+            mlp: Mlp { c_fc: projection(2, [width, 4 * width]), c_proj: projection(3, [4 * width, width]) },
+        };
+        Self {
+            wte: Embedding::new(vocabulary, width, device),
+            wpe: Embedding::new(context, width, device),
+            h: (0..layers).map(|_| block()).collect(),
+            ln_f: LayerNorm::new(width, device),
+            heads,
+        }
+    }
+
+    /// Multiplies the drawn weights that end a residual branch by `residual`, and zeroes the second matrix of each LoRA.
+    pub fn initialise(&mut self, residual: f64) {
+        for block in &mut self.h {
+            for (layer, projection) in block.projections_mut().into_iter().enumerate() {
+                if layer % 2 == 1 {
+                    projection.weight = changed(&projection.weight, |weight| weight.mul_scalar(residual));
+                }
+                for lora in &mut projection.lora {
+                    lora.b = changed(&lora.b, |b| b.zeros_like());
+                }
+            }
+        }
+    }
+
+    /// The device without a graph.
+    pub fn plain_device(&self) -> Device {
+        without_graph(&self.ln_f.bias.val()).device()
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.h.len()
+    }
+
+    /// Shape, read from the parameters.
+    pub fn shape(&self) -> Gpt2Shape {
+        let [context, width] = self.wpe.weight.dims();
+        Gpt2Shape { layers: self.h.len(), heads: self.heads, width, context }
+    }
+
+    /// Weight of the token embedding and of the output, `[vocabulary, width]`, without a graph.
+    pub fn embedding_matrix(&self) -> Tensor<2> {
+        without_graph(&self.wte.weight.val())
+    }
+
+    /// Embeddings of tokens, `[batch, length]` to `[batch, length, width]`, without those of their positions.
+    pub fn token_embeddings(&self, tokens: Tokens<2>, context: &impl ForwardContext) -> Tensor<3> {
+        module::embedding(value(&self.wte.weight, context.frozen()), tokens)
+    }
+
+    /// Embeddings with those of the positions from 0 added: `[batch, length, width]` to `[batch * length, width]`.
+    pub fn add_positions(&self, embeddings: Tensor<3>, context: &impl ForwardContext) -> Tensor<2> {
+        let [batch, length, width] = embeddings.dims();
+        let positions = value(&self.wpe.weight, context.frozen()).narrow(0, 0, length).unsqueeze_dim::<3>(0);
+        (embeddings + positions).reshape([batch * length, width])
+    }
+
+    /// Input of the first block, `[batch, length]` to `[batch * length, width]`.
+    pub fn embed(&self, tokens: Tokens<2>, context: &impl ForwardContext) -> Tensor<2> {
+        self.add_positions(self.token_embeddings(tokens, context), context)
+    }
+
+    /// Output of a block, `[tokens, width]` to the same.
+    pub fn block(
+        &self,
+        number: usize,
+        input: Tensor<2>,
+        mode: &mut AttentionMode<'_>,
+        context: &mut impl ForwardContext,
+    ) -> Tensor<2> {
+        let (Block { ln_1, attn, ln_2, mlp }, frozen) = (&self.h[number], context.frozen());
+        let all = context.project(&attn.c_attn, ln_1.forward(input.clone(), frozen), number, 0);
+        let attended = self.attend(all, number, mode, context);
+        let middle = input + context.project(&attn.c_proj, attended, number, 1);
+        let wide = context.project(&mlp.c_fc, ln_2.forward(middle.clone(), frozen), number, 2);
+        middle + context.project(&mlp.c_proj, gelu(wide, Gelu::Tanh), number, 3)
+    }
+
+    /// Attention of a block: queries, keys and values `[tokens, 3 * width]` to `[tokens, width]`.
+    fn attend(
+        &self,
+        all: Tensor<2>,
+        block: usize,
+        mode: &mut AttentionMode<'_>,
+        context: &mut impl ForwardContext,
+    ) -> Tensor<2> {
+        let (heads, factors) = (self.heads, context.factors());
+        if let (AttentionMode::Causal(layout, None), false) = (&mode, context.changes_keys()) {
+            return attend_packed(all, heads, layout, factors);
+        }
+        let width = all.dims()[1] / 3;
+        let [query, key, value] = [0, 1, 2].map(|part| all.clone().narrow(1, part * width, width));
+        let keys_values = context.keys_and_values([key, value], block);
+        let by_head = |batch: usize| keys_values.clone().map(|rows| by_head(rows, batch, heads));
+        match mode {
+            AttentionMode::Causal(layout, cache) => {
+                if let Some(cache) = cache {
+                    cache.append(block, by_head(layout.batch));
+                }
+                let [key, value] = keys_values;
+                attend(query, key, value, heads, layout, factors)
+            }
+            AttentionMode::Cached(cache, hidden) => {
+                let [keys, values] = cache.append(block, by_head(query.dims()[0]));
+                attend_to_cache(query, keys, values, (*hidden).clone(), factors)
+            }
+        }
+    }
+
+    /// Output of the last block for embeddings without positions, `[batch, length, width]` to `[batch * length, width]`. Keys
+    /// and values enter the cache if there is one.
+    pub fn hidden_of_embeddings(
+        &self,
+        embeddings: Tensor<3>,
+        cache: Option<&mut KvCache>,
+        context: &mut impl ForwardContext,
+    ) -> Tensor<2> {
+        let [batch, length, _] = embeddings.dims();
+        let layout = Layout::new(batch, length, &self.plain_device());
+        let start = self.add_positions(embeddings, context);
+        let mode = &mut AttentionMode::Causal(&layout, cache);
+        (0..self.blocks()).fold(start, |input, number| self.block(number, input, mode, context))
+    }
+
+    /// Output of the last block, `[batch, length]` to `[batch * length, width]`.
+    pub fn hidden(&self, tokens: Tokens<2>, context: &mut impl ForwardContext) -> Tensor<2> {
+        self.hidden_of_embeddings(self.token_embeddings(tokens, context), None, context)
+    }
+
+    /// Output of the last block for one more token of each sequence, `[batch]`, at its position: `[batch, width]`. The mask
+    /// `hidden` `[batch, tokens]` hides some of the cached tokens; these, which are cached as well, are its last.
+    pub fn decode(
+        &self,
+        token: Tokens<1>,
+        position: Tokens<1>,
+        hidden: &Tensor<2>,
+        cache: &mut KvCache,
+        context: &mut impl ForwardContext,
+    ) -> Tensor<2> {
+        let start = self.wte.weight.val().select(0, token) + self.wpe.weight.val().select(0, position);
+        let mode = &mut AttentionMode::Cached(cache, hidden);
+        (0..self.blocks()).fold(start, |input, number| self.block(number, input, mode, context))
+    }
+
+    /// Logits of outputs of the last block, `[n, width]` to `[n, vocabulary]`.
+    pub fn logits(&self, hidden: Tensor<2>, context: &impl ForwardContext) -> Tensor<2> {
+        let frozen = context.frozen();
+        let normal = self.ln_f.forward(hidden, frozen);
+        context.factors().product(normal, value(&self.wte.weight, frozen).transpose())
+    }
+
+    /// Logits of all tokens: `[batch, length]` to `[batch * length, vocabulary]`.
+    pub fn forward(&self, tokens: Tokens<2>, context: &mut impl ForwardContext) -> Tensor<2> {
+        let hidden = self.hidden(tokens, context);
+        self.logits(hidden, context)
+    }
+}

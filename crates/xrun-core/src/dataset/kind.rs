@@ -18,8 +18,8 @@ use crate::settings::chosen::{
 pub trait DatasetKind: Send + Sync + 'static {
     /// The name of its table: `[dataset.NAME]`.
     const NAME: &'static str;
-    /// Keys that stood elsewhere in older files, dotted, and the field of the settings that each is now: whoever writes the old
-    /// one is told the new one.
+    /// Keys and whole tables of older files, dotted, and the field of the settings that each is now; an empty field for a table
+    /// that this kind replaces. An error about an old one names the new one.
     const MOVED: &'static [(&'static str, &'static str)] = &[];
     /// Limits that not every experiment has a buffer for, and this data has, such as `frame_cache`: see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).

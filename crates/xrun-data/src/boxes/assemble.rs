@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
 use super::open::Rules;
-use super::raw::{Raw, RawClass, RawPicture, RawReference, Unit};
+use super::raw::{Raw, RawClass, RawImage, RawReference, Unit};
 use crate::reading::broken::Judge;
 use crate::reading::confined::confined;
 use crate::reading::decoding::{Largest, decoding_bytes};
@@ -117,7 +117,7 @@ pub fn assemble(
         in_first_pixel: 0,
         sized: raw.sized,
     };
-    for picture in raw.pictures {
+    for picture in raw.images {
         assembly.picture(picture, &rank)?;
     }
     match raw.references {
@@ -151,7 +151,7 @@ pub fn assemble(
 }
 
 impl Assembly<'_> {
-    fn picture(&mut self, raw: RawPicture, rank: &[usize]) -> Result<(), DataError> {
+    fn picture(&mut self, raw: RawImage, rank: &[usize]) -> Result<(), DataError> {
         let Some((path, Seen { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
             let mut message =

@@ -14,7 +14,7 @@ fn pictures(sides: &[u32]) -> (tempfile::TempDir, Library) {
         picture.save(folder.path().join(format!("{number}.png"))).unwrap();
     }
     let library = Library {
-        section: "dataset.reference-video",
+        section: "dataset.coco",
         root: folder.path().to_path_buf(),
         exif_orientation: ExifOrientation::Apply,
         classes: Vec::new(),

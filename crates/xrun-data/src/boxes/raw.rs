@@ -4,7 +4,7 @@ use super::library::Split;
 use xrun_core::dataset::sample::Ignored;
 
 /// Endings of files that are pictures, also of those that are told as broken because they are neither JPEG nor PNG.
-pub const PICTURES: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
+pub const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
 
 /// A data set as its annotations tell it.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Raw {
     /// Names of the videos; two may have the same.
     pub videos: Vec<String>,
     /// In the order of the annotations.
-    pub pictures: Vec<RawPicture>,
+    pub images: Vec<RawImage>,
     /// `None` when the format names none: then objects are cut out of the pictures.
     pub references: Option<Vec<RawReference>>,
     /// Whether the format writes a box as its corner and its size.
@@ -32,7 +32,7 @@ pub struct RawClass {
 
 /// A picture with its objects.
 #[derive(Debug)]
-pub struct RawPicture {
+pub struct RawImage {
     /// Relative to the root, as written; not yet checked.
     pub file: String,
     /// Width and height as annotated, if they are.
@@ -63,7 +63,7 @@ pub enum Unit {
 pub struct RawObject {
     /// Index into [`Raw::classes`].
     pub class: usize,
-    /// Left, top, right, bottom: distances from the left and the upper edge of the picture, in [`RawPicture::unit`].
+    /// Left, top, right, bottom: distances from the left and the upper edge of the picture, in [`RawImage::unit`].
     pub corners: [f64; 4],
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
     pub area: Option<f64>,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::boxes::format::Format;
 use crate::boxes::library::Split;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{PICTURES, Raw, RawClass, RawObject, RawPicture, Unit};
+use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::folder_settings;
 use crate::reading::confined::{files, folders};
 use xrun_core::dataset::error::DataError;
@@ -18,7 +18,7 @@ pub struct ImageFolder;
 
 folder_settings! {
     /// Pictures in a folder for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
-    Settings
+    Settings {}
 }
 
 impl Format for ImageFolder {
@@ -27,7 +27,7 @@ impl Format for ImageFolder {
     const ADVICE: &'static str = "name the folder that holds a folder of pictures for each class";
     type Settings = Settings;
 
-    fn read(source: Source<'_>) -> Result<Raw, DataError> {
+    fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
         let root = source.root;
         let all: BTreeSet<String> = folders(root, "")?.into_iter().collect();
         let held_out = ["val", "valid", "validation"].into_iter().find(|name| all.contains(*name));
@@ -40,7 +40,7 @@ impl Format for ImageFolder {
             let prefix = if part.is_empty() { String::new() } else { format!("{part}/") };
             for name in folders(root, part)? {
                 let folder = format!("{prefix}{name}");
-                let pictures = files(root, &folder, &PICTURES)?;
+                let pictures = files(root, &folder, &IMAGE_ENDINGS)?;
                 if pictures.is_empty() {
                     continue;
                 }
@@ -48,7 +48,7 @@ impl Format for ImageFolder {
                     raw.classes.push(RawClass { name: name.clone(), supercategory: None });
                     raw.classes.len() - 1
                 });
-                raw.pictures.extend(pictures.into_iter().map(|picture| RawPicture {
+                raw.images.extend(pictures.into_iter().map(|picture| RawImage {
                     file: format!("{folder}/{picture}"),
                     size: None,
                     video: None,
@@ -65,7 +65,7 @@ impl Format for ImageFolder {
                 }));
             }
         }
-        if raw.pictures.is_empty() {
+        if raw.images.is_empty() {
             return Err(DataError::file(root, "has no pictures in folders of classes, such as cat/1.jpg"));
         }
         Ok(raw)

@@ -15,7 +15,7 @@ pub struct Yolo;
 
 folder_settings! {
     /// Pictures in `images/` with boxes in text files of the same names in `labels/`, as YOLO reads them.
-    Settings
+    Settings {}
 }
 
 impl Format for Yolo {
@@ -24,7 +24,7 @@ impl Format for Yolo {
     const ADVICE: &'static str = "name the folder that holds `images` and `labels`";
     type Settings = Settings;
 
-    fn read(source: Source<'_>) -> Result<Raw, DataError> {
+    fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
         read::read(source)
     }
 }

@@ -11,7 +11,7 @@ use sha2::Digest;
 use super::names;
 use crate::boxes::library::Split;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{PICTURES, Raw, RawClass, RawObject, RawPicture, Unit};
+use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::broken::Judge;
 use crate::reading::confined::{annotation_file, files};
 use xrun_core::dataset::error::DataError;
@@ -37,7 +37,7 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
         let mut texts: BTreeSet<String> = files(root, &labels, &["txt"])?.into_iter().collect();
         texts.remove("classes.txt");
         let mut without = texts.clone();
-        for picture in files(root, &images, &PICTURES)? {
+        for picture in files(root, &images, &IMAGE_ENDINGS)? {
             let text = format!("{}.txt", stem(&picture));
             without.remove(&text);
             let mut objects = Vec::new();
@@ -55,7 +55,7 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
                 }
             }
             let file = format!("{images}/{picture}");
-            raw.pictures.push(RawPicture { file, size: None, video: None, frame: 0, objects, part, unit: Unit::Share });
+            raw.images.push(RawImage { file, size: None, video: None, frame: 0, objects, part, unit: Unit::Share });
         }
         for text in without {
             let path = root.join(&labels).join(&text);
@@ -63,7 +63,7 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
             judge.broken("missing_picture", &path, message);
         }
     }
-    if raw.pictures.is_empty() {
+    if raw.images.is_empty() {
         return Err(DataError::file(root, "has no pictures in its folders `images`"));
     }
     raw.classes = classes.into_iter().map(|name| RawClass { name, supercategory: None }).collect();

@@ -33,7 +33,7 @@ pub fn library(shape: Shape) -> Library {
         _ => Split::Unused,
     };
     let mut library = Library {
-        section: "dataset.reference-video",
+        section: "dataset.coco",
         root: PathBuf::new(),
         exif_orientation: ExifOrientation::Apply,
         classes: vec![],

@@ -358,7 +358,6 @@ fn each_of_60_malformed_coco_data_sets_is_refused_or_left_out_with_a_reason() {
 
 #[test]
 fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
-    let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
     let refuse = |case: &str, change: &dyn Fn(&Folder), settings: &dyn Fn(&mut Settings), words| {
         let (folder, text) = Folder::coco();
         folder.annotate(&text);
@@ -368,14 +367,19 @@ fn each_of_8_folders_or_choices_of_classes_without_use_is_refused() {
     refuse(
         "held out, but not there",
         &|_| {},
-        &|s| s.validation_classes = list(&["foxx"]),
+        &|s| s["validation_classes"] = json!(["foxx"]),
         &["validation_classes", "no class \"foxx\"", "did you mean \"fox\"", "owl"],
     );
-    refuse("trained on, but not there", &|_| {}, &|s| s.train_classes = list(&["zebra"]), &["train_classes", "zebra"]);
+    refuse(
+        "trained on, but not there",
+        &|_| {},
+        &|s| s["train_classes"] = json!(["zebra"]),
+        &["train_classes", "zebra"],
+    );
     refuse(
         "too few to train on",
         &|_| {},
-        &|s| s.validation_classes = list(&["cat", "fox", "owl"]),
+        &|s| s["validation_classes"] = json!(["cat", "fox", "owl"]),
         &["1 class is to train on", "at least 2", "train_classes"],
     );
     let base =

@@ -190,7 +190,7 @@ fn each_of_33_malformed_voc_data_sets_is_refused_or_left_out_with_a_reason() {
         let folder = folder();
         make(&folder);
         // The class of a picture that is left out has nothing to show, and is not asked for.
-        let known = |settings: &mut Settings| settings.train_classes = vec!["cat".into(), "dog".into()];
+        let known = |settings: &mut Settings| settings["train_classes"] = json!(["cat", "dog"]);
         let expected = Expected { words, skipped: *skipped };
         let classes_of_its_own = matches!(skipped, Some("wrong_size" | "missing_picture"));
         if classes_of_its_own {
@@ -207,9 +207,9 @@ fn each_of_5_boxes_of_no_use_is_refused_or_left_out_with_a_reason() {
     for (case, corners, word, reason) in &BOXES {
         let folder = folder();
         folder.xml("bad", &xml("extra.png", "cat", *corners));
-        let said = open(&folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
+        let said = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Fail)).expect_err(case).to_string();
         assert!(said.contains("extra.png: object 1") && said.contains(word), "{case}: {said}");
-        let library = open(&folder.settings(Format::Voc, OnBroken::Skip)).expect(case);
+        let library = open(Format::Voc, &folder.settings(Format::Voc, OnBroken::Skip)).expect(case);
         assert_eq!(library.left_out.counts.get(*reason), Some(&1), "{case}");
         assert_sound(&library);
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::boxes::raw::{Raw, RawClass, RawObject, RawPicture, RawReference, Unit};
+use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, RawReference, Unit};
 use crate::json::{object_with, why};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
@@ -145,8 +145,8 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         }
         videos.add(video.id, video.name);
     }
-    let mut pictures: Vec<RawPicture> = Vec::with_capacity(file.images.len());
-    let mut picture_of = BTreeMap::new();
+    let mut images: Vec<RawImage> = Vec::with_capacity(file.images.len());
+    let mut image_of = BTreeMap::new();
     for (at, raw) in file.images.into_iter().enumerate() {
         let image: Image = match serde_json::from_str(raw.get()) {
             Ok(image) => image,
@@ -156,12 +156,12 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
                 continue;
             }
         };
-        if picture_of.insert(image.id, pictures.len()).is_some() {
+        if image_of.insert(image.id, images.len()).is_some() {
             // One of the two may have lost its own id, and with it all that refers to that.
             whole_images = false;
             judge.fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
         }
-        pictures.push(RawPicture {
+        images.push(RawImage {
             file: image.file_name,
             size: image.width.zip(image.height),
             video: image.video_id.map(|id| videos.number(id)),
@@ -188,7 +188,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
                 DataError::file(path, format!("the id of {called} occurs twice, the second time in line {line}"))
             });
         }
-        let Some(picture) = picture_of.get(&annotation.image_id) else {
+        let Some(image) = image_of.get(&annotation.image_id) else {
             if whole_images {
                 judge.broken_with("unknown_image", path, || {
                     format!("{called} is of image {}, which does not exist", annotation.image_id)
@@ -204,7 +204,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             }
             continue;
         };
-        pictures[*picture].objects.push(RawObject {
+        images[*image].objects.push(RawObject {
             class: *class,
             corners: corners(annotation.bbox),
             area: annotation.area,
@@ -213,7 +213,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         });
     }
     let Some(listed) = file.references else {
-        return Ok(Raw { classes, videos: videos.names, pictures, references: None, sized: true });
+        return Ok(Raw { classes, videos: videos.names, images, references: None, sized: true });
     };
     let mut references = Vec::with_capacity(listed.len());
     for (at, raw) in listed.into_iter().enumerate() {
@@ -243,7 +243,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             video: reference.video_id.map(|id| videos.number(id)),
         });
     }
-    Ok(Raw { classes, videos: videos.names, pictures, references: Some(references), sized: true })
+    Ok(Raw { classes, videos: videos.names, images, references: Some(references), sized: true })
 }
 
 /// The line of the file in which an item begins, from 1.

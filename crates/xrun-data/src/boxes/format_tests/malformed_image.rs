@@ -3,10 +3,10 @@
 use super::*;
 
 /// What it is, how it is made, what a person must read, and the reason when it is left out on request.
-type Picture = (&'static str, fn(&Path), &'static [&'static str], &'static str);
+type Image = (&'static str, fn(&Path), &'static [&'static str], &'static str);
 
 /// Pictures that cannot be used; each is a further file, and is left out under the reason on request.
-const PICTURES: [Picture; 20] = [
+const IMAGES: [Image; 20] = [
     ("no file", |_| {}, &["not there"], "missing_picture"),
     ("a folder", |at| std::fs::create_dir(at).unwrap(), &["no file"], "missing_picture"),
     ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["not there"], "missing_picture"),
@@ -98,7 +98,7 @@ fn sparse(at: &Path) {
 #[test]
 fn each_of_20_unusable_pictures_is_refused_or_left_out_with_a_reason() {
     let mut faults = Vec::new();
-    for (case, make, words, reason) in &PICTURES {
+    for (case, make, words, reason) in &IMAGES {
         let (folder, mut text) = Folder::coco();
         let at = folder.root.join("images/extra.png");
         make(&at);

@@ -357,7 +357,7 @@ mod tests {
             (2, 7, "limits.prefetch", 7),
         ] {
             let buffers = Buffers::new(&Limits { workers, prefetch, ..Limits::default() }, 9000);
-            assert_eq!((buffers.ready.key, buffers.ready.cap), (Some(key), Cap { items: ahead, bytes: ahead * 9000 }));
+            assert_eq!((buffers.ready.key, buffers.ready.cap), (Some(key.into()), Cap { items: ahead, bytes: ahead * 9000 }));
         }
     }
 }

@@ -52,6 +52,11 @@ pub trait DatasetKind: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Options of the samples under these settings, for the pipelines that take them.
+    fn options(_settings: &Self::Settings) -> <Self::Index as Index>::Options {
+        Default::default()
+    }
+
     /// Opens the data, without a device. What is to be generated is written now.
     ///
     /// # Errors
@@ -95,6 +100,8 @@ pub trait AnyDataset: Kind {
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
     /// Type of its samples.
     fn samples(&self) -> SampleType;
+    /// As [`DatasetKind::options`]: of the type that belongs to [`AnyDataset::samples`].
+    fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any>;
     /// As [`DatasetKind::open`]: an index of the type that [`AnyDataset::samples`] says.
     ///
     /// # Errors
@@ -172,6 +179,10 @@ impl<D: DatasetKind> AnyDataset for Of<D> {
 
     fn samples(&self) -> SampleType {
         SampleType::of::<D::Index>()
+    }
+
+    fn options(&self, settings: &dyn AnySettings) -> Box<dyn Any> {
+        Box::new(D::options(typed(settings)))
     }
 
     fn open(&self, settings: &dyn AnySettings) -> Result<Box<dyn Any>, DataError> {

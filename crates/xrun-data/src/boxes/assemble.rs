@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
-use super::library::{Class, Frame, Library, Object, Reference, Split, Video};
+use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::Rules;
 use super::raw::{Raw, RawClass, RawImage, RawReference, Unit};
 use crate::reading::broken::Judge;
@@ -18,6 +18,7 @@ use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::{DataError, UNKNOWN_CLASS};
 use xrun_core::dataset::known::Known;
 use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
@@ -239,7 +240,7 @@ impl Assembly<'_> {
             for frame in video.frames.values() {
                 let serves = |object: &&Object| {
                     let split = classes[object.class].split;
-                    object.ignored.is_none() && video.part.is_none_or(|part| part == split)
+                    object.ignored.is_none() && video.part.is_none_or(|part| Some(part) == split)
                 };
                 let objects: Vec<&Object> = frame.objects.iter().filter(serves).collect();
                 for object in objects {
@@ -387,7 +388,7 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
 }
 
 /// What each class is for, by the order of the file.
-fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Split> {
+fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Option<Split>> {
     let section = rules.section;
     let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
     for (key, names) in [("validation_classes", rules.validation_classes), ("train_classes", rules.train_classes)] {
@@ -409,9 +410,9 @@ fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Spli
     };
     let trained = |class: &RawClass| rules.train_classes.is_empty() || rules.train_classes.contains(&class.name);
     let split = |class: &RawClass| match (held_out(class), trained(class)) {
-        (true, _) => Split::Validation,
-        (false, true) => Split::Train,
-        (false, false) => Split::Unused,
+        (true, _) => Some(Split::Validation),
+        (false, true) => Some(Split::Train),
+        (false, false) => None,
     };
     classes.iter().map(split).collect()
 }

@@ -9,8 +9,9 @@ use std::path::Path;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-use super::library::{Library, Object, Split};
+use super::library::{Library, Object};
 use xrun_core::dataset::sample::Rectangle;
+use xrun_core::dataset::split::Split;
 
 /// A frame of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,7 +179,7 @@ fn video_of(library: &Library, exemplar: &Exemplar) -> Option<usize> {
 
 /// The classes of a split that can be drawn from.
 pub fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
-    let of_split = |&class: &usize| library.classes[class].split == split && classes[class].usable();
+    let of_split = |&class: &usize| library.classes[class].split == Some(split) && classes[class].usable();
     (0..classes.len()).filter(of_split).collect()
 }
 
@@ -223,7 +224,7 @@ pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
     }
     // What validation will ask for is not trained on, not even around the held-out object, as long as a class has more.
     let frames = library.videos.iter().flat_map(|video| &video.frames);
-    let held_out = |object: &Object| library.classes[object.class].split == Split::Validation;
+    let held_out = |object: &Object| library.classes[object.class].split == Some(Split::Validation);
     let asked_for: BTreeSet<&Path> =
         frames.filter(|frame| frame.objects.iter().any(held_out)).map(|frame| frame.path.as_path()).collect();
     let is_free = |query: &Query| {
@@ -231,7 +232,7 @@ pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
         !asked_for.contains(frame.path.as_path())
     };
     for (index, known) in classes.iter_mut().zip(&library.classes) {
-        if known.split == Split::Train && index.frames.iter().filter(|query| is_free(query)).count() > 1 {
+        if known.split == Some(Split::Train) && index.frames.iter().filter(|query| is_free(query)).count() > 1 {
             index.frames.retain(is_free);
             index.objects.retain(|object| !asked_for.contains(object.place(library).0));
             index.references.retain(|reference| !asked_for.contains(reference.place(library).0));

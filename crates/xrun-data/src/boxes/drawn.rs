@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::classes::{ClassIndex, Query, index_classes, usable};
-use super::library::{Library, Split};
+use super::library::Library;
+use xrun_core::dataset::split::Split;
 
 /// What there is to draw from, whatever the settings ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

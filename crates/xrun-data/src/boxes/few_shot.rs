@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::library::{Library, Split};
+use super::library::Library;
 use xrun_core::dataset::error::{Broken, DataError, UNUSABLE_CLASS};
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
 /// As many classes are named in a message.
@@ -33,7 +34,7 @@ pub fn lacking(library: &Library) -> Option<DataError> {
     let mut found = Broken::default();
     for (split, least, key) in [(Split::Train, 2, "train_classes"), (Split::Validation, 1, "validation_classes")] {
         let classes: Vec<usize> =
-            (0..library.classes.len()).filter(|class| library.classes[*class].split == split).collect();
+            (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(split)).collect();
         if classes.len() < least {
             let what = if split == Split::Train { "to train on" } else { "held out for validation" };
             let there = match classes.len() {
@@ -71,7 +72,8 @@ pub fn lacking(library: &Library) -> Option<DataError> {
 /// The names of the classes of a split that can be used, as a list in TOML.
 fn usable(library: &Library, split: Split, shown: &[u64]) -> String {
     let classes = library.classes.iter().zip(shown);
-    let usable = classes.filter(|(class, shown)| class.split == split && **shown > 0 && !class.references.is_empty());
+    let usable =
+        classes.filter(|(class, shown)| class.split == Some(split) && **shown > 0 && !class.references.is_empty());
     let named: Vec<String> =
         usable.take(CLASSES_NAMED_MAX).map(|(class, _)| format!("\"{}\"", printable::line(&class.name, 60))).collect();
     named.join(", ")

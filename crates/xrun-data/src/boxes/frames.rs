@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::library::{Frame, Library, Split, Video};
+use super::library::{Frame, Library, Video};
 use crate::reading::decoding::{decode, needed};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::bounded::HeldBytes;
@@ -13,6 +13,7 @@ use xrun_core::bounded::room::Room;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::sample::{Picture, PictureSource};
+use xrun_core::dataset::split::Split;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
@@ -115,7 +116,8 @@ impl PictureSource for FrameStore {
 /// are on average.
 fn decoded_bytes(library: &Library, validation_frames: u64) -> u64 {
     let trained = |(video, frame): &(&Video, &Frame)| {
-        let of_training = |class: usize| library.classes[class].split == Split::Train && library.serves(video, class);
+        let of_training =
+            |class: usize| library.classes[class].split == Some(Split::Train) && library.serves(video, class);
         frame.objects.iter().any(|object| of_training(object.class))
     };
     let frames = || library.videos.iter().flat_map(|video| video.frames.iter().map(move |frame| (video, frame)));

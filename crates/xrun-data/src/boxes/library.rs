@@ -11,6 +11,7 @@ use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::index::Index;
 use xrun_core::dataset::sample::{Ignored, Rectangle};
+use xrun_core::dataset::split::Split;
 
 /// The index of a data set. It holds names and numbers, never pictures.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +45,17 @@ pub struct Seen {
     pub lacking: Option<DataError>,
 }
 
+/// Facts about images with boxes that the settings alone tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Number of classes to train on; `None` where the data says it.
+    pub train_classes: Option<usize>,
+}
+
 impl Index for Library {
     const SAMPLES: &'static str = "images with boxes";
     type Seen = Seen;
+    type Options = Options;
 
     fn count(&self) -> u64 {
         self.videos.iter().map(|video| video.frames.len() as u64).sum()
@@ -68,7 +77,7 @@ impl Index for Library {
 impl Library {
     /// Whether objects of the class are drawn from the video.
     pub fn serves(&self, video: &Video, class: usize) -> bool {
-        video.part.is_none_or(|part| part == self.classes[class].split)
+        video.part.is_none_or(|part| Some(part) == self.classes[class].split)
     }
 }
 
@@ -77,21 +86,11 @@ impl Library {
 pub struct Class {
     /// As the annotations name it.
     pub name: String,
-    /// What it is for.
-    pub split: Split,
+    /// What it is for. No class is for two things: few-shot means new classes. `None` where no list names it: its objects are
+    /// ignored in training and are no truth in validation.
+    pub split: Option<Split>,
     /// Pictures that show the class; empty where objects are cut out of frames instead.
     pub references: Vec<Reference>,
-}
-
-/// What a class is for. No class is for two things: few-shot means new classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Split {
-    /// Trained on.
-    Train,
-    /// Validated on, and never trained on.
-    Validation,
-    /// Named by neither list: its objects are ignored in training and are no truth in validation.
-    Unused,
 }
 
 /// A picture of one object of a class.

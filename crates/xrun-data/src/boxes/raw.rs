@@ -1,7 +1,7 @@
 //! Pictures with boxes as the annotations of any format tell them, before anything is checked against the disk.
 
-use super::library::Split;
 use xrun_core::dataset::sample::Ignored;
+use xrun_core::dataset::split::Split;
 
 /// Endings of files that are pictures, also of those that are told as broken because they are neither JPEG nor PNG.
 pub const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];

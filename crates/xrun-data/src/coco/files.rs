@@ -10,12 +10,12 @@ use sha2::Digest;
 
 use super::{Coco, Settings, read};
 use crate::boxes::format::Format;
-use crate::boxes::library::Split;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, RawClass};
 use crate::reading::confined::annotation_file;
 use xrun_core::dataset::digest::digest as digest_of;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
 /// Largest annotation file in bytes.

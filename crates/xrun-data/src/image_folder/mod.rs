@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::boxes::format::Format;
-use crate::boxes::library::Split;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::folder_settings;
 use crate::reading::confined::{files, folders};
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 
 /// `[dataset.image-folder]`.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use super::settings::{AnswerForm, Settings, Source};
 use crate::reading::named::file;
 use xrun_core::problem::{Problem, Problems};
 
-const SECTION: &str = "dataset.image-text";
+pub(super) const SECTION: &str = "dataset.image-text";
 /// More pixels than this are no set to try something with.
 const GENERATED_PIXELS_MAX: u128 = 100_000_000_000;
 

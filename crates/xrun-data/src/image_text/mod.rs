@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::broken::Judge;
 use super::reading::broken::OnBroken;
-use library::Library;
+use library::{Library, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::index::Index;
@@ -136,6 +136,10 @@ impl DatasetKind for ImageText {
         named.into_iter().flatten().map(PathBuf::from).chain(open::folders(settings)).collect()
     }
 
+    fn options(settings: &Settings) -> Options {
+        settings.options()
+    }
+
     fn open(settings: &Settings) -> Result<Library, DataError> {
         open::open(settings)
     }
@@ -143,7 +147,7 @@ impl DatasetKind for ImageText {
     /// With the lengths of texts.
     fn look(settings: &Settings) -> Result<Look<Seen>, DataError> {
         let library = open::open(settings)?;
-        let tokenizer = library.tokenizer(settings)?;
+        let tokenizer = library.tokenizer(&settings.options().vocabulary)?;
         let seen = Seen { texts: library.text_lengths(&tokenizer)?, ..library.seen() };
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
         Ok(Look { left_out: library.left_out, notes, seen })

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::generate::{self, FILES};
-use super::library::{Form, Library, Place, Split, TextFile};
+use super::library::{Form, Library, Place, Records, TextFile};
 use super::picture::{self, Head};
 use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
@@ -24,6 +24,7 @@ use crate::reading::whole::is_whole;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::known::Known;
+use xrun_core::dataset::split::Split;
 use xrun_core::dataset::written_once;
 use xrun_core::files::file;
 use xrun_core::printable;
@@ -100,21 +101,21 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnBroken) -> Result<L
     judge.verdict()?;
     indexing.known.into_values().for_each(Known::keep);
     let pictures = files.iter().map(|file| u64::from(file.pictures)).sum();
-    let file_of = std::array::from_fn(|split| split.min(files.len() - 1));
+    let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
     let mut places: [Vec<Place>; 3] = Default::default();
     if let [only] = files.as_mut_slice() {
         let held_out = (f64::from(only.pictures) * settings.validation_share).round().max(1.0) as u32;
         let first = only.pictures.saturating_sub(held_out);
         let all = std::mem::take(&mut only.places);
         let (train, validation) = all.into_iter().partition(|place| place.picture < first);
-        [places[Split::Train as usize], places[Split::HeldOut as usize]] = [train, validation];
+        [places[Split::Train as usize], places[Split::Validation as usize]] = [train, validation];
     } else {
         files.iter_mut().zip(&mut places).for_each(|(file, places)| *places = std::mem::take(&mut file.places));
     }
     places.iter_mut().for_each(Vec::shrink_to_fit);
     let library = Library {
-        files: files.into_iter().map(|file| file.text).collect(),
-        file_of,
+        sources: files.into_iter().map(|file| Box::new(file.text) as Box<dyn Records>).collect(),
+        source_of,
         places,
         pictures,
         largest: match settings.source {

@@ -135,9 +135,9 @@ fn all_examples_of_a_picture_are_on_one_side_and_have_its_number() {
     assert_eq!(library.seen(), super::super::Seen { train: 5, held_out: 2, unseen: 0, pictures: 5, texts: Vec::new() });
     let pictures: Vec<u32> = library.places(Split::Train).iter().map(|place| place.picture).collect();
     assert_eq!(pictures, [0, 1, 2, 3, 0]);
-    let lines: Vec<u32> = library.places(Split::HeldOut).iter().map(|place| place.line).collect();
+    let lines: Vec<u32> = library.places(Split::Validation).iter().map(|place| place.line).collect();
     assert_eq!(lines, [5, 9], "empty lines count as lines");
-    assert_eq!(library.record(Split::HeldOut, 1).unwrap().1.answer, "c");
+    assert_eq!(library.record(Split::Validation, 1).unwrap().1.answer, "c");
     assert_eq!(library.record(Split::Train, 0).unwrap().1.answer, "red");
     assert_eq!(library.index_bytes() % 24, folder.path().join("a.jsonl").as_os_str().len() as u64 % 24);
     assert!(library.record(Split::Train, 5).is_err());
@@ -211,7 +211,7 @@ fn a_question_list_is_read_by_item_and_line() {
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
     let library = open(&list(OnBroken::Skip, AnswerForm::Json)).unwrap();
     assert_eq!(library.seen(), super::super::Seen { train: 3, held_out: 1, unseen: 0, pictures: 3, texts: Vec::new() });
-    let (place, record) = library.record(Split::HeldOut, 0).unwrap();
+    let (place, record) = library.record(Split::Validation, 0).unwrap();
     assert_eq!((place.line, place.item, record.answer.as_str()), (3, 4, r#"{"answer": "blue"}"#));
 }
 
@@ -222,8 +222,8 @@ fn what_is_too_long_is_never_cut() {
     let of = |policy| settings(folder.path(), policy);
     let fitted = |policy, tokens| {
         let mut library = open(&of(policy)).unwrap();
-        let tokenizer = library.tokenizer(&of(policy)).unwrap();
-        library.fit(&tokenizer, tokens, &of(policy)).map(|()| library)
+        let tokenizer = library.tokenizer(&of(policy).options().vocabulary).unwrap();
+        library.fit(&tokenizer, tokens, policy).map(|()| library)
     };
     assert_eq!(fitted(OnBroken::Fail, 300).unwrap().examples(), 5);
     let message = fitted(OnBroken::Fail, 30).unwrap_err().to_string();
@@ -244,9 +244,8 @@ fn a_look_says_the_same_of_what_is_too_long() {
     let longest = look.seen.texts.last().unwrap().tokens;
     for (fit, on_broken) in [(300, OnBroken::Fail), (30, OnBroken::Fail), (30, OnBroken::Skip), (3, OnBroken::Skip)] {
         let (mut seen, mut library) = (look.seen.clone(), open(&settings).unwrap());
-        let tokenizer = library.tokenizer(&settings).unwrap();
-        let settings = Settings { on_broken, ..settings.clone() };
-        match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, &settings)) {
+        let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
+        match (seen.fit(fit, on_broken), library.fit(&tokenizer, fit, on_broken)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.left_out);
                 assert_eq!(Seen { texts: Vec::new(), ..seen }, Seen { pictures: look.seen.pictures, ..library.seen() });

@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::check::SECTION;
+use super::library::Options;
 use crate::reading::broken::OnBroken;
+use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
 
 /// Pictures, each with an instruction and the answer that is to be given: JSON lines of messages, a list of questions in
@@ -64,6 +67,19 @@ impl Default for Settings {
             merges: None,
             vocabulary_size: 512,
             generated: Generated::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings that every data set of images with conversations has.
+    pub fn options(&self) -> Options {
+        Options {
+            section: SECTION,
+            image_size: self.image_size,
+            image_cache: self.image_cache,
+            on_broken: self.on_broken,
+            vocabulary: Vocabulary::new(self.encoder.as_ref(), self.merges.as_ref(), self.vocabulary_size),
         }
     }
 }

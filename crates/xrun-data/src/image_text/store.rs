@@ -3,11 +3,10 @@
 
 use std::io::{BufReader, Cursor};
 
-use super::library::{Library, Place, Split};
+use super::library::{Library, Options, Place};
 use super::open::{LINE_COPIES, located};
 use super::picture::{self, Head};
 use super::record::{Image, Record, Wrong};
-use super::settings::Settings;
 use crate::reading::decoding::decoding_bytes;
 use crate::tokenizer::Tokenizer;
 use xrun_core::bounded::HeldBytes;
@@ -17,6 +16,7 @@ use xrun_core::bounded::ledger::{Cap, Holding, Ledger, Policy};
 use xrun_core::bounded::room::Room;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::split::Split;
 use xrun_core::files::file;
 use xrun_core::printable;
 use xrun_core::settings::sections::Limits;
@@ -73,18 +73,18 @@ pub struct Buffers {
 
 impl Buffers {
     /// Declares them for a library of this size. `limits` give the room for decoding and the number of threads.
-    pub fn new(library: &Library, settings: &Settings, limits: &Limits) -> Self {
-        let key = "dataset.image-text.image_cache";
-        let cache = Cap { items: PICTURES_MAX, bytes: settings.image_cache.0 };
-        let one = (settings.image_size * settings.image_size * 3 + size_of::<Picture>()) as u64;
+    pub fn new(library: &Library, options: &Options, limits: &Limits) -> Self {
+        let key = format!("{}.image_cache", options.section);
+        let cache = Cap { items: PICTURES_MAX, bytes: options.image_cache.0 };
+        let one = (options.image_size * options.image_size * 3 + size_of::<Picture>()) as u64;
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decoding.0.min(all) };
         let index = Cap { items: library.examples(), bytes: library.index_bytes() };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
-                .key(key)
                 .because(format!("`{key}`"))
+                .key(key)
                 .fills(library.pictures * one),
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decoding")
@@ -113,14 +113,14 @@ pub struct ImageTextStore {
 
 impl ImageTextStore {
     /// Of a library whose examples fit into a sequence ([`Library::fit`]).
-    pub fn new(library: Library, tokenizer: Tokenizer, settings: &Settings, limits: &Limits, ledger: &Ledger) -> Self {
-        let buffers = Buffers::new(&library, settings, limits);
+    pub fn new(library: Library, tokenizer: Tokenizer, options: &Options, limits: &Limits, ledger: &Ledger) -> Self {
+        let buffers = Buffers::new(&library, options, limits);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         Self {
             library,
             tokenizer,
-            side: settings.image_size,
+            side: options.image_size,
             cache: ByteCache::new(ledger, &buffers.cache),
             decoding: Room::new(ledger, &buffers.decoding),
             _index: index,
@@ -183,11 +183,11 @@ impl ImageTextStore {
     /// As [`ImageTextStore::example`].
     pub fn original_pixels(&self, split: Split, number: u64) -> Result<u64, DataError> {
         let (place, record) = self.library.record(split, number)?;
-        let of = self.library.file(split);
+        let folder = self.library.source(split).folder();
         let head = match &record.image {
             Image::Inline(url) => picture::inline(url).and_then(|bytes| picture::head(Cursor::new(bytes))),
-            Image::File(name) => located(&of.folder, name).and_then(|name| {
-                let opened = file::open(&of.folder.join(name)).map(BufReader::new);
+            Image::File(name) => located(folder, name).and_then(|name| {
+                let opened = file::open(&folder.join(name)).map(BufReader::new);
                 opened.map_err(|error| unreadable(&error)).and_then(picture::head)
             }),
         };
@@ -222,7 +222,7 @@ impl ImageTextStore {
                 place.called(),
                 record.answer.len()
             );
-            return Err(DataError::file(&self.library.file(split).path, message));
+            return Err(DataError::file(self.library.source(split).path(), message));
         }
         Ok(Text { prompt, answer, answer_text: record.answer, question: record.question })
     }
@@ -239,12 +239,12 @@ impl ImageTextStore {
     }
 
     fn decoded(&self, split: Split, place: &Place, record: &Record) -> Result<Picture, DataError> {
-        let of = self.library.file(split);
+        let folder = self.library.source(split).folder();
         let told = |wrong: Wrong| self.told(split, place, record, wrong);
         let bytes = match &record.image {
             Image::Inline(url) => picture::inline(url),
-            Image::File(name) => located(&of.folder, name).and_then(|name| {
-                let read = file::bytes(&of.folder.join(name), picture::FILE_BYTES_MAX);
+            Image::File(name) => located(folder, name).and_then(|name| {
+                let read = file::bytes(&folder.join(name), picture::FILE_BYTES_MAX);
                 read.map_err(|error| unreadable(&error))
             }),
         };
@@ -265,7 +265,7 @@ impl ImageTextStore {
             Image::File(name) => format!("{}: ", printable::line(name, 100)),
             Image::Inline(_) => String::new(),
         };
-        DataError::file(&self.library.file(split).path, format!("{}: {name}{message}", place.called()))
+        DataError::file(self.library.source(split).path(), format!("{}: {name}{message}", place.called()))
     }
 }
 

@@ -4,7 +4,7 @@ use image::{ImageFormat, Rgb, RgbImage};
 
 use super::super::open::open;
 use super::super::picture::tests::{encoded, turned};
-use super::super::settings::Source;
+use super::super::settings::{Settings, Source};
 use super::*;
 use xrun_core::files::write::replace;
 
@@ -27,8 +27,8 @@ fn folder() -> (tempfile::TempDir, Settings) {
 
 fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStore {
     let library = open(settings).unwrap();
-    let tokenizer = library.tokenizer(settings).unwrap();
-    ImageTextStore::new(library, tokenizer, settings, limits, ledger)
+    let tokenizer = library.tokenizer(&settings.options().vocabulary).unwrap();
+    ImageTextStore::new(library, tokenizer, &settings.options(), limits, ledger)
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
     let (_folder, settings) = folder();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);
-    assert_eq!((store.count(Split::Train), store.count(Split::HeldOut), store.count(Split::Unseen)), (2, 1, 0));
+    assert_eq!((store.count(Split::Train), store.count(Split::Validation), store.count(Split::Unseen)), (2, 1, 0));
     let first = store.example(Split::Train, 0).unwrap();
     // A quarter to the right: what was left is above.
     assert_eq!((first.picture.width, first.picture.height), (8, 8));
@@ -49,7 +49,7 @@ fn examples_are_the_same_whatever_is_kept_and_originals_are_dropped() {
     let second = store.example(Split::Train, 1).unwrap();
     assert_eq!((second.picture, store.counters().hits, store.counters().misses), (first.picture.clone(), 1, 1));
     assert_eq!(store.picture_key(Split::Train, 0), store.picture_key(Split::Train, 1));
-    assert_eq!(&store.example(Split::HeldOut, 0).unwrap().picture.rgb[..3], [10, 20, 30]);
+    assert_eq!(&store.example(Split::Validation, 0).unwrap().picture.rgb[..3], [10, 20, 30]);
     let original = store.original(Split::Train, 1).unwrap();
     assert_eq!((original.width, original.height), (16, 32));
     let none = Settings { image_cache: Bytes(0), ..settings };
@@ -70,7 +70,7 @@ fn the_ledger_knows_what_is_held_and_no_more_than_the_plan_says() {
     let held = |name: &str| ledger.read().into_iter().find(|owner| owner.name == name).map(|owner| owner.bytes);
     assert_eq!(held("dataset_index"), Some(store.buffers().index.cap.bytes));
     store.example(Split::Train, 0).unwrap();
-    store.example(Split::HeldOut, 0).unwrap();
+    store.example(Split::Validation, 0).unwrap();
     assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));
     assert_eq!(held("decoding"), Some(0));
     assert_eq!(store.evict_to_share(0.0), one);
@@ -89,13 +89,13 @@ fn what_changed_during_the_run_is_told_with_its_line() {
     let mut bytes = std::fs::read(folder.path().join("b.png")).unwrap();
     bytes[45..60].fill(0);
     replace(&folder.path().join("b.png"), &bytes).unwrap();
-    let message = told(Split::HeldOut, 0);
+    let message = told(Split::Validation, 0);
     assert!(message.contains("a.jsonl: line 3: b.png: the picture cannot be read"), "{message}");
     std::fs::remove_file(folder.path().join("b.png")).unwrap();
-    assert!(told(Split::HeldOut, 0).contains("is not there"));
+    assert!(told(Split::Validation, 0).contains("is not there"));
     let large = RgbImage::from_pixel(900, 900, Rgb([1, 2, 3]));
     replace(&folder.path().join("b.png"), &encoded(large, ImageFormat::Png)).unwrap();
-    let message = told(Split::HeldOut, 0);
+    let message = told(Split::Validation, 0);
     assert!(message.contains("another picture when the run began"), "{message}");
     let mut file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a.jsonl")).unwrap();
     std::io::Write::write_all(&mut file, b"garbage").unwrap();

@@ -4,7 +4,7 @@ use super::settings::{Settings, Source};
 use crate::reading::named::file;
 use xrun_core::problem::{Problem, Problems};
 
-const SECTION: &str = "dataset.question-answers";
+pub(super) const SECTION: &str = "dataset.question-answers";
 /// More than this is no corpus to try something with.
 const GENERATED_QUESTIONS_MAX: u128 = 10_000_000;
 

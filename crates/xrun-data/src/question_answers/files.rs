@@ -13,6 +13,18 @@ use xrun_core::dataset::error::DataError;
 /// More than this is no question file; SQuAD's training file has 30 MB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
+/// Source of paragraphs with questions, which are read when an example needs one.
+pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
+    /// Reads one paragraph.
+    ///
+    /// # Errors
+    /// It cannot be read any more.
+    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError>;
+
+    /// Name of the source in messages.
+    fn path(&self) -> &Path;
+}
+
 /// An open question file. Only the index of it is held.
 #[derive(Debug)]
 pub struct QuestionFile {
@@ -35,9 +47,10 @@ impl QuestionFile {
         let index = squad::index(&text, path, judge)?;
         Ok((Self { path: path.to_owned(), file: Mutex::new(file), digest: digest(&text) }, index))
     }
+}
 
-    /// Reads one paragraph.
-    pub fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
+impl Paragraphs for QuestionFile {
+    fn paragraph(&self, place: &Place) -> Result<Paragraph, DataError> {
         let mut bytes = vec![0; place.length as usize];
         let read = {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,8 +63,7 @@ impl QuestionFile {
             .map_err(|error| said(format!("is not what it was: {error}; the file was changed during the run")))
     }
 
-    /// The file, as the settings name it.
-    pub fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use corpus::{Corpus, Looked, Split};
+use corpus::{Corpus, Looked, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{Broken, DataError};
 use xrun_core::dataset::index::Index;
@@ -37,9 +37,10 @@ pub struct Seen {
 impl Index for Corpus {
     const SAMPLES: &'static str = "texts with answers";
     type Seen = Seen;
+    type Options = Options;
 
     fn count(&self) -> u64 {
-        Split::ALL.into_iter().map(|split| self.places(split).len() as u64).sum()
+        self.places.iter().map(|places| places.len() as u64).sum()
     }
 
     fn digest(&self) -> &str {
@@ -51,7 +52,7 @@ impl Index for Corpus {
     }
 
     fn seen(&self) -> Seen {
-        let [train, held_out] = Split::ALL.map(|split| self.places(split).len() as u64);
+        let [train, held_out] = self.places.each_ref().map(|places| places.len() as u64);
         Seen { train, held_out }
     }
 }
@@ -80,6 +81,10 @@ impl DatasetKind for QuestionAnswers {
         }
         let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
         named.into_iter().flatten().map(PathBuf::from).collect()
+    }
+
+    fn options(settings: &Settings) -> Options {
+        settings.options()
     }
 
     fn open(settings: &Settings) -> Result<Corpus, DataError> {

@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::check::SECTION;
+use super::corpus::Options;
 use crate::reading::broken::OnBroken;
+use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
 
 /// Questions whose answers are parts of a paragraph: a JSON file in the format of SQuAD v1.1 (Rajpurkar et al. 2016),
@@ -68,6 +71,20 @@ impl Default for Settings {
             window_stride: 128,
             validation_windows: 16,
             generated: Generated::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings that every data set of questions and answers has.
+    pub fn options(&self) -> Options {
+        Options {
+            section: SECTION,
+            vocabulary: Vocabulary::new(self.encoder.as_ref(), self.merges.as_ref(), self.vocabulary_size),
+            preprocess_all: self.preprocess_all,
+            example_cache: self.example_cache,
+            window_stride: self.window_stride,
+            validation_windows: self.validation_windows,
         }
     }
 }

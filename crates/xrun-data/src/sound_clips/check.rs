@@ -8,7 +8,7 @@ use crate::reading::named::file;
 use crate::reading::named::folder_at;
 use xrun_core::problem::{Problem, Problems};
 
-const SECTION: &str = "dataset.sound-clips";
+pub(super) const SECTION: &str = "dataset.sound-clips";
 
 /// Adds what is wrong; places are filled in by the caller.
 pub fn check(settings: &Settings, problems: &mut Problems) {

@@ -81,11 +81,6 @@ pub fn role(target: u32) -> Role {
     }
 }
 
-/// The timbre and the modulation of a category.
-pub fn words(category: &str) -> Option<(&str, &str)> {
-    category.split_once('-')
-}
-
 /// Five targets have the same remainder, one of each timbre.
 fn kind(target: u32) -> (Timbre, Modulation) {
     let (remainder, timbre) = (target as usize / REMAINDER, target as usize % REMAINDER);

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use super::Seen;
+use super::settings::{EmbeddingDtype, Settings};
 use xrun_core::dataset::error::Broken;
 use xrun_core::dataset::index::Index;
+use xrun_core::dataset::split::Split;
+use xrun_core::units::Bytes;
 
 /// What the clips of a class are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,13 +20,29 @@ pub enum Role {
     Unheard,
 }
 
-/// Whether a clip is trained on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Split {
-    /// Of all other folds.
-    Train,
-    /// Of the fold `validation_fold`.
-    Validation,
+/// Settings that every data set of sounds has: how clips are read and cached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Table of the data set in an experiment, such as `dataset.sound-clips`.
+    pub section: &'static str,
+    /// Length of a clip that a model sees, in seconds.
+    pub clip_seconds: f64,
+    /// Bytes of log-mel spectra that are kept.
+    pub clip_cache: Bytes,
+    /// Bytes of outputs of a frozen encoder that are kept on the host.
+    pub embedding_cache: Bytes,
+    /// Type of the numbers of these outputs.
+    pub embedding_dtype: EmbeddingDtype,
+    /// File with the target vectors of each class; `None` where they are drawn.
+    pub targets: Option<PathBuf>,
+    /// Whether there are classes of [`Role::Public`].
+    pub public_classes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Settings::default().options()
+    }
 }
 
 /// A class: the `category` and the `target` of the table.
@@ -35,12 +54,14 @@ pub struct Class {
     pub target: u32,
     /// What the class is for.
     pub role: Role,
+    /// Words whose drawn vectors add up to the class's targets: classes that share one have related targets.
+    pub words: Vec<String>,
 }
 
 /// A clip, without its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clip {
-    /// Below `audio/`.
+    /// WAV file, relative to [`Library::folder`].
     pub file: String,
     /// Index into [`Library::classes`].
     pub class: u32,
@@ -62,8 +83,8 @@ pub struct Column {
 /// The index of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Library {
-    /// Canonical.
-    pub root: PathBuf,
+    /// Directory of the clips.
+    pub folder: PathBuf,
     /// Those of the nodes first, then public ones, then unheard ones; each in the order of their targets.
     pub classes: Vec<Class>,
     /// In the order of the table.
@@ -125,6 +146,7 @@ impl Library {
 impl Index for Library {
     const SAMPLES: &'static str = "sounds with classes";
     type Seen = Seen;
+    type Options = Options;
 
     fn count(&self) -> u64 {
         self.clips.len() as u64
@@ -142,10 +164,7 @@ impl Index for Library {
         let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
         held_out.clone_from(&train);
         for clip in &self.clips {
-            let counts = match self.split(clip) {
-                Split::Train => &mut train,
-                Split::Validation => &mut held_out,
-            };
+            let counts = if self.split(clip) == Split::Train { &mut train } else { &mut held_out };
             if let Some(count) = counts.get_mut(clip.class as usize) {
                 *count += 1;
             }

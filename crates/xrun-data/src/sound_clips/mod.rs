@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use library::Library;
+use library::{Library, Options};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
@@ -74,6 +74,10 @@ impl DatasetKind for SoundClips {
             return Vec::new();
         }
         [&settings.path, &settings.targets].into_iter().flatten().map(PathBuf::from).collect()
+    }
+
+    fn options(settings: &Settings) -> Options {
+        settings.options()
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::generate;
-use super::library::{Class, Clip, Column, Library, Role, Split};
+use super::library::{Class, Clip, Column, Library, Role};
 use super::settings::{Settings, Source};
 use super::table::{self, Row, Table};
 use super::wav;
@@ -16,13 +16,14 @@ use crate::reading::confined::confined;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::known::Known;
+use xrun_core::dataset::split::Split;
 use xrun_core::dataset::written_once;
 use xrun_core::files::file;
 use xrun_core::printable;
 
 /// More than this is no table of clips.
 const TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Where the clips are.
+/// Directory of the clips.
 pub const AUDIO: &str = "audio";
 /// As many folds are named in a message.
 const FOLDS_NAMED_MAX: usize = 20;
@@ -58,12 +59,12 @@ fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
         .canonicalize()
         .map_err(|error| DataError::file(root, format!("the data set's folder cannot be read: {error}")))?;
     let mut judge = Judge::new(settings.on_broken);
-    match read_folder(settings, root, &mut judge) {
+    match read_folder(settings, root.clone(), &mut judge) {
         Err(fatal) => Err(judge.beside(fatal)),
         Ok(library) => {
             // What is broken may be why a fold has no clips: that alone is said.
             judge.verdict()?;
-            check_use(&library)?;
+            check_use(&root, &library)?;
             Ok(library)
         }
     }
@@ -150,7 +151,12 @@ fn indexed(
         Source::Folder => Role::Nodes,
     };
     let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
-    let mut classes: Vec<Class> = classes.map(|(target, name)| Class { name, target, role: role(target) }).collect();
+    let words = |name: &str| match settings.source {
+        Source::Generated => name.split('-').map(str::to_owned).collect(),
+        Source::Folder => vec![name.to_owned()],
+    };
+    let class = |(target, name): (u32, String)| Class { words: words(&name), role: role(target), name, target };
+    let mut classes: Vec<Class> = classes.map(class).collect();
     classes.sort_by_key(|class| (class.role, class.target));
     let number: std::collections::BTreeMap<u32, u32> =
         (0..).zip(&classes).map(|(number, class)| (class.target, number)).collect();
@@ -160,7 +166,7 @@ fn indexed(
         Column { name, values, of_clip }
     });
     Library {
-        root,
+        folder: root.join(AUDIO),
         clips: rows.iter().map(clip).collect(),
         classes,
         columns: columns.collect(),
@@ -172,8 +178,7 @@ fn indexed(
 }
 
 /// Is there enough to train on and to validate with?
-fn check_use(library: &Library) -> Result<(), DataError> {
-    let root = &library.root;
+fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
     let classes = library.classes_of(Role::Nodes).len();
     if classes < 2 {
         return Err(DataError::file(root, format!("has {classes} classes of clips, at least 2 are needed")));

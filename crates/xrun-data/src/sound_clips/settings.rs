@@ -1,8 +1,12 @@
 //! What may be set of a data set of sound clips?
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::check::SECTION;
+use super::library::Options;
 use crate::reading::broken::OnBroken;
 use xrun_core::units::Bytes;
 
@@ -54,6 +58,21 @@ impl Default for Settings {
             targets: None,
             on_broken: OnBroken::Fail,
             generated: Generated::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings that every data set of sounds has.
+    pub fn options(&self) -> Options {
+        Options {
+            section: SECTION,
+            clip_seconds: self.clip_seconds,
+            clip_cache: self.clip_cache,
+            embedding_cache: self.embedding_cache,
+            embedding_dtype: self.embedding_dtype,
+            targets: self.targets.as_ref().map(PathBuf::from),
+            public_classes: self.source == Source::Generated,
         }
     }
 }

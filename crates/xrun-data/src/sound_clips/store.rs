@@ -3,11 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::library::Library;
+use super::library::{Library, Options};
 use super::log_mel::FilterBank;
-use super::open::AUDIO;
 use super::resample::{RATE, resample};
-use super::settings::Settings;
 use super::wav;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
@@ -32,14 +30,14 @@ pub struct Buffers {
 
 impl Buffers {
     /// Of spectra of so many bands and frames.
-    pub fn new(library: &Library, settings: &Settings, bands: usize, frames: usize) -> Self {
+    pub fn new(library: &Library, options: &Options, bands: usize, frames: usize) -> Self {
         let clips = library.clips.len() as u64;
-        let key = "dataset.sound-clips.clip_cache";
-        let cap = Cap { items: CLIPS_MAX, bytes: settings.clip_cache.0 };
+        let key = format!("{}.clip_cache", options.section);
+        let cap = Cap { items: CLIPS_MAX, bytes: options.clip_cache.0 };
         let fills = clips * (bands * frames * size_of::<f32>()) as u64;
         let index = Cap { items: clips, bytes: library.index_bytes() };
         Self {
-            cache: Buffer::new("clip_cache", Policy::Evict, cap).key(key).because(format!("`{key}`")).fills(fills),
+            cache: Buffer::new("clip_cache", Policy::Evict, cap).because(format!("`{key}`")).key(key).fills(fills),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
         }
     }
@@ -65,13 +63,13 @@ pub struct ClipStore {
 
 impl ClipStore {
     /// Of spectra of `bands` mel bands and `frames` frames of 10 ms.
-    pub fn new(library: Library, settings: &Settings, bands: usize, frames: usize, ledger: &Ledger) -> Self {
-        let buffers = Buffers::new(&library, settings, bands, frames);
+    pub fn new(library: Library, options: &Options, bands: usize, frames: usize, ledger: &Ledger) -> Self {
+        let buffers = Buffers::new(&library, options, bands, frames);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         Self {
             library,
-            samples: clip_samples(settings),
+            samples: clip_samples(options),
             frames,
             bank: FilterBank::new(bands),
             cache: ByteCache::new(ledger, &buffers.cache),
@@ -111,7 +109,7 @@ impl ClipStore {
     pub fn samples(&self, number: u32) -> Result<Vec<f32>, DataError> {
         let clip = self.library.clips.get(number as usize);
         let clip = clip.ok_or_else(|| DataError::content(format!("there is no clip {number}")))?;
-        let path = self.library.root.join(AUDIO).join(&clip.file);
+        let path = self.library.folder.join(&clip.file);
         let changed = |message: String| DataError::file(&path, format!("{message}; it was changed during the run"));
         self.samples_of(&path).map_err(changed)
     }
@@ -150,6 +148,6 @@ impl ClipStore {
 }
 
 /// Samples of a clip at 16 kHz.
-fn clip_samples(settings: &Settings) -> usize {
-    (settings.clip_seconds * f64::from(RATE)).round() as usize
+fn clip_samples(options: &Options) -> usize {
+    (options.clip_seconds * f64::from(RATE)).round() as usize
 }

@@ -5,9 +5,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
-use super::generate;
-use super::library::Library;
-use super::settings::{Settings, Source};
+use super::library::{Library, Options};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::digest::digest_of_numbers;
@@ -56,15 +54,15 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// From the file that the settings name, or drawn with this seed: one vector for each timbre and each modulation of a
-    /// generated set, whose sum over sqrt 2 is the target of a class; a vector for each class of a folder.
+    /// Reads the file that the options name, or draws a vector for each word with this seed: the target of a class is the sum
+    /// of the vectors of its words, divided by the square root of their number.
     ///
     /// # Errors
     /// The file has no targets for a class, or of another shape.
-    pub fn open(settings: &Settings, library: &Library, shape: Shape, seed: u32) -> Result<Self, DataError> {
-        let (prompt_embeds, pooled) = match &settings.targets {
-            Some(path) => read(Path::new(path), library, shape)?,
-            None => drawn(settings.source, library, shape, seed),
+    pub fn open(options: &Options, library: &Library, shape: Shape, seed: u32) -> Result<Self, DataError> {
+        let (prompt_embeds, pooled) = match &options.targets {
+            Some(path) => read(path, library, shape)?,
+            None => drawn(library, shape, seed),
         };
         let digest = digest_of_numbers(prompt_embeds.iter().chain(&pooled));
         Ok(Self { shape, prompt_embeds, pooled, digest })
@@ -89,20 +87,16 @@ pub fn buffer(library: &Library, shape: Shape) -> Buffer {
     Buffer::new("targets", Policy::Refuse, Cap { items, bytes }).because("what a model is to give for each class")
 }
 
-fn drawn(source: Source, library: &Library, shape: Shape, seed: u32) -> (Vec<f32>, Vec<f32>) {
+fn drawn(library: &Library, shape: Shape, seed: u32) -> (Vec<f32>, Vec<f32>) {
     let (mut prompt_embeds, mut pooled) = (Vec::new(), Vec::new());
     for class in &library.classes {
-        let words = match source {
-            Source::Generated => generate::words(&class.name),
-            Source::Folder => None,
-        };
-        let of = |kind: &str, count: usize| match words {
-            Some((timbre, modulation)) => {
-                let (timbre, modulation) = (normal(seed, kind, timbre, count), normal(seed, kind, modulation, count));
-                let sum = |(one, other): (f64, f64)| ((one + other) * std::f64::consts::FRAC_1_SQRT_2) as f32;
-                timbre.into_iter().zip(modulation).map(sum).collect::<Vec<f32>>()
+        let scale = (1.0 / class.words.len() as f64).sqrt();
+        let of = |kind: &str, count: usize| {
+            let mut sum = vec![0.0; count];
+            for word in &class.words {
+                sum.iter_mut().zip(normal(seed, kind, word, count)).for_each(|(sum, number)| *sum += number);
             }
-            None => normal(seed, kind, &class.name, count).into_iter().map(|number| number as f32).collect(),
+            sum.into_iter().map(|sum: f64| (sum * scale) as f32).collect::<Vec<f32>>()
         };
         prompt_embeds.extend(of(TOKENS, shape.token_numbers()));
         pooled.extend(of(POOLED, shape.pooled_width));

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::open_in;
 use super::*;
-use crate::boxes::library::{Library, Split};
+use crate::boxes::library::Library;
 use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::split::Split;
 
 fn small(seed: u32) -> Settings {
     Settings {
@@ -99,7 +100,7 @@ fn every_setting_that_changes_the_data_has_a_folder_of_its_own() {
 fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame() {
     let cache = tempfile::tempdir().unwrap();
     let library = library(&small(3), cache.path());
-    let names = |split| library.classes.iter().filter(move |class| class.split == split).map(|class| &class.name);
+    let names = |split| library.classes.iter().filter(move |class| class.split == Some(split)).map(|class| &class.name);
     let (train, held_out): (BTreeSet<_>, BTreeSet<_>) =
         (names(Split::Train).collect(), names(Split::Validation).collect());
     assert_eq!((train.len(), held_out.len()), (4, 3));
@@ -108,7 +109,7 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
     for video in &library.videos {
         assert!(video.sequence && video.frames.len() == 6);
         let objects = video.frames.iter().flat_map(|frame| &frame.objects);
-        let splits: BTreeSet<Split> = objects.map(|object| library.classes[object.class].split).collect();
+        let splits: BTreeSet<Option<Split>> = objects.map(|object| library.classes[object.class].split).collect();
         assert!(splits.len() <= 1, "{} shows classes of both splits", video.name);
         for frame in &video.frames {
             for object in &frame.objects {

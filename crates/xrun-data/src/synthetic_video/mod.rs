@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use settings::Settings;
 
 use crate::boxes::format::Format;
-use crate::boxes::library::Library;
+use crate::boxes::library::{Library, Options};
 use crate::boxes::open::{self, Rules};
 use crate::coco::{self, Coco, FORMER_TABLE};
 use crate::reading::broken::OnBroken;
@@ -52,6 +52,10 @@ impl DatasetKind for SyntheticVideo {
         let (frames, side, folder) = (pending.frames, pending.frame_size, pending.folder.display());
         let references = pending.references;
         Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {folder}"))
+    }
+
+    fn options(settings: &Settings) -> Options {
+        Options { train_classes: Some(settings.train_classes) }
     }
 
     fn verify(settings: &Settings) {

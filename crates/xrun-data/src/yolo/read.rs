@@ -9,12 +9,12 @@ use std::path::Path;
 use sha2::Digest;
 
 use super::names;
-use crate::boxes::library::Split;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::broken::Judge;
 use crate::reading::confined::{annotation_file, files};
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
 /// A label file is of one picture.

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use super::*;
 use crate::boxes::format::Folder;
-use crate::boxes::library::{Library, Split};
+use crate::boxes::library::Library;
 use crate::reading::broken::OnBroken;
 use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
 use xrun_core::problem::Problems;
 

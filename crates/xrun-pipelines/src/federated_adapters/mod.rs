@@ -84,8 +84,7 @@ impl PipelineKind for FederatedAdapters {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        prepare::prepare(settings, model, dataset, experiment, ledger)
+        prepare::prepare(settings, experiment.model_settings()?, experiment, ledger)
     }
 
     fn open(

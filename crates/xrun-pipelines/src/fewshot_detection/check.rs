@@ -1,8 +1,9 @@
 //! Which settings of few-shot reference detection contradict each other?
 
 use super::settings::{Model, Settings};
+use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
-use xrun_data::synthetic_video::settings::Settings as SyntheticVideo;
+use xrun_data::boxes::library::Library;
 
 /// The backbone halves a picture this many times over, so sides are multiples of it.
 const STRIDE: usize = 16;
@@ -10,7 +11,7 @@ const STRIDE: usize = 16;
 const PIPELINE: &str = "pipeline.fewshot-detection";
 
 /// Adds what is wrong; places are filled in by the caller.
-pub fn check(settings: &Settings, dataset: Option<&SyntheticVideo>, problems: &mut Problems) {
+pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     match (settings.auto_episodes, settings.episodes) {
         (true, Some(count)) => {
@@ -34,9 +35,10 @@ pub fn check(settings: &Settings, dataset: Option<&SyntheticVideo>, problems: &m
         }
     }
     // The classes of a generated set are known before it is generated.
-    if let Some(classes) = dataset.map(|dataset| dataset.train_classes).filter(|classes| settings.n_way > *classes) {
+    let classes = experiment.dataset_options::<Library>().and_then(|options| options.train_classes);
+    if let Some(classes) = classes.filter(|classes| settings.n_way > *classes) {
         let message = format!("an episode of {} classes, and {classes} are generated to train on", settings.n_way);
-        let problem = Problem::new(key("n_way"), message).related("dataset.synthetic-video.train_classes");
+        let problem = Problem::new(key("n_way"), message).related(experiment.dataset_key("train_classes"));
         problems.add(problem.help(format!("write {classes} or less, or generate more classes")));
     }
 }

@@ -16,10 +16,11 @@ use rand_chacha::ChaCha8Rng;
 use super::mix::{StepKind, kind_of};
 use super::settings::Settings;
 use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::split::Split;
 use xrun_core::seed::generator;
 use xrun_data::boxes::classes::{ClassIndex, Seen, index_classes, usable};
 pub use xrun_data::boxes::classes::{Exemplar, Query};
-use xrun_data::boxes::library::{Library, Split};
+use xrun_data::boxes::library::Library;
 
 /// What is to be found by which references, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]

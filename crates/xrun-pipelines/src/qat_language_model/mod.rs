@@ -9,6 +9,8 @@ pub mod check;
 pub mod export;
 #[cfg(feature = "train")]
 pub mod gpt2;
+#[cfg(all(test, feature = "train"))]
+mod in_memory_tests;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod linear;
@@ -91,8 +93,7 @@ impl PipelineKind for QatLanguageModel {
         experiment: &Experiment,
         ledger: &Ledger,
     ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let (model, dataset) = (experiment.model_settings()?, experiment.dataset_settings()?);
-        prepare::prepare(settings, model, dataset, experiment, ledger)
+        prepare::prepare(settings, experiment.model_settings()?, experiment, ledger)
     }
 
     fn open(

@@ -137,7 +137,7 @@ fn examples_that_have_no_place_are_broken_and_never_cut() {
     experiment.training.epochs = 1;
     match prepare(&settings, &model, &data, &experiment, &Ledger::default()) {
         Ok((facts, prepared)) => {
-            let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::HeldOut);
+            let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::Validation);
             assert_eq!(facts.data_left_out.counts["too_long"] + left, 24);
         }
         Err(error) => assert!(error.to_string().contains("were left out: too_long"), "{error}"),

@@ -22,9 +22,9 @@ use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::{Holding, Ledger};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::Picture;
+use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{Metric, Phases, TaskError, ValidationReport};
-use xrun_data::image_text::library::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
 
 type Network = VisionLanguage;
@@ -124,7 +124,7 @@ impl Validation {
     /// The data.
     pub fn each_batch(&self, mut look: impl FnMut(&ExampleBatch)) -> Result<(), DataError> {
         for number in 0..self.episodes {
-            let Some(held_out) = self.held_out(Split::HeldOut, number)? else { break };
+            let Some(held_out) = self.held_out(Split::Validation, number)? else { break };
             look(&held_out.batch);
         }
         self.batch.set(0, 0);
@@ -134,7 +134,7 @@ impl Validation {
     /// For tests.
     #[cfg(test)]
     pub fn first_batch(&self) -> Option<ExampleBatch> {
-        self.held_out(Split::HeldOut, 0).ok().flatten().map(|held_out| held_out.batch)
+        self.held_out(Split::Validation, 0).ok().flatten().map(|held_out| held_out.batch)
     }
 
     /// `network` is the plain one.
@@ -153,7 +153,7 @@ impl Validation {
         let mut left = self.free_answers;
         for number in 0..self.episodes {
             phases.enter("validation_data");
-            let Some(held_out) = self.held_out(Split::HeldOut, number)? else { break };
+            let Some(held_out) = self.held_out(Split::Validation, number)? else { break };
             phases.enter("validation");
             self.force(network, rules, &held_out, &mut forced);
             phases.enter("free_answers");

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{few_shot, format};
-use crate::boxes::library::{Library, Split};
+use crate::boxes::library::Library;
 use crate::coco::Coco;
 use crate::reading::broken::OnBroken;
 use crate::real_data::real_data;
 use crate::voc::Voc;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::split::Split;
 
 #[derive(Clone, Copy)]
 enum Format {
@@ -205,7 +206,7 @@ fn ordinary_coco_without_videos_is_read_as_still_pictures() {
     folder.annotate(&text);
     let library = opened(&folder, Format::Coco);
     let classes: Vec<_> = library.classes.iter().map(|c| (c.name.as_str(), c.split, c.references.len())).collect();
-    let (train, held_out) = (Split::Train, Split::Validation);
+    let (train, held_out) = (Some(Split::Train), Some(Split::Validation));
     assert_eq!(classes, [("cat", train, 1), ("dog", train, 2), ("fox", held_out, 2), ("owl", held_out, 2)]);
     assert_eq!(library.videos.len(), 8);
     assert!(library.videos.iter().all(|video| !video.sequence && video.frames.len() == 1));
